@@ -1,0 +1,23 @@
+//! The pure heart of Onceward.
+//!
+//! Nothing in this crate reads a clock, draws a random number, or touches a file or a socket: time and
+//! randomness come in as arguments. So every rule can be tested, modelled and replayed exactly.
+//!
+//! # Layout
+//!
+//! - [`hash`]: SHA-256 over length-prefixed fields.
+//! - [`name`]: tenant, operation, session and key, checked once at the border.
+//! - [`json`]: strict JSON and its canonical text.
+//! - [`key`]: deriving a key from an intent.
+//! - [`fingerprint`]: the hash of the request that came with a key.
+//! - [`recipe`]: which fields of an intent are its identity and which must merely agree.
+//! - [`duration`]: `30d`, `90s`, `100ms` as people write them.
+
+pub mod duration;
+pub mod fingerprint;
+pub mod hash;
+pub mod json;
+pub mod key;
+pub mod name;
+pub mod recipe;
+pub mod time;
