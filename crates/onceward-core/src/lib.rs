@@ -12,12 +12,23 @@
 //! - [`fingerprint`]: the hash of the request that came with a key.
 //! - [`recipe`]: which fields of an intent are its identity and which must merely agree.
 //! - [`duration`]: `30d`, `90s`, `100ms` as people write them.
+//! - [`time`]: points in time, as a store's clock says them.
+//! - [`outcome`]: what is kept and replayed.
+//! - [`class`]: classes of failure, and what each one does to a claim.
+//! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
+//! - [`record`]: the record of one intent.
+//! - [`decide`]: the one transition function.
 
+pub mod class;
+pub mod decide;
 pub mod duration;
 pub mod fingerprint;
 pub mod hash;
 pub mod json;
 pub mod key;
 pub mod name;
+pub mod outcome;
+pub mod policy;
 pub mod recipe;
+pub mod record;
 pub mod time;

@@ -1,1 +1,58 @@
-//! Onceward.
+//! Onceward makes side effects happen once.
+//!
+//! Agents and API clients retry, crash, resume and repeat themselves. Onceward records the intent before the
+//! work, lets exactly one caller do it, keeps the outcome, and gives every repeat that outcome.
+//!
+//! ```
+//! # #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)] struct Receipt { id: String }
+//! # #[derive(serde::Serialize)] struct Charge { customer: &'static str, invoice: u32, cents: u64 }
+//! # async fn charge_card(_: &Charge, _key: &str) -> Result<Receipt, std::io::Error> { Ok(Receipt { id: "ch_1".into() }) }
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+//! let ledger = onceward::Ledger::open("memory:").await?;
+//! let charge = Charge { customer: "cus_7", invoice: 42, cents: 1999 };
+//!
+//! for attempt in 1..=3 {
+//!     let done = ledger
+//!         .operation("charge_payment")
+//!         .tenant("acme")
+//!         .intent(&charge)
+//!         .run(|claim| async move { Ok(charge_card(&Charge { customer: "cus_7", invoice: 42, cents: 1999 }, claim.downstream_key()).await?) })
+//!         .await?;
+//!     assert_eq!(done.value, Receipt { id: "ch_1".into() });
+//!     assert_eq!(done.replayed, attempt > 1); // the card was charged once
+//! }
+//! # Ok(()) }
+//! ```
+//!
+//! # What is promised
+//!
+//! Exactly once where the effect commits in the same transaction as the record; effectively once where the other
+//! side honours the key that is passed on ([`Claim::downstream_key`]); otherwise at most once
+//! ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Every doubt is shown. Nobody
+//! can promise more.
+//!
+//! # Layout
+//!
+//! - [`Ledger`]: the front. `ledger/` holds one idea a file: opening, calls, claims, running, waiting, settling.
+//! - [`store`]: the back-ends under it, and the trait that they implement.
+//! - [`blocking`]: the same for code without async.
+//! - [`clock`]: where stores in this process get their time from.
+//! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
+//! - `conformance` (feature): the suite that every store passes.
+
+pub mod blocking;
+pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod error;
+mod ledger;
+#[doc(hidden)]
+pub mod step;
+pub mod store;
+
+pub use onceward_core as core;
+pub use onceward_core::outcome::Outcome;
+pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
+
+pub use error::{Error, Failure, Invalid};
+pub use ledger::{Begun, Builder, Call, Claim, Done, Guard, Intent, Ledger, Operation, Reach, Resolved, Stats};

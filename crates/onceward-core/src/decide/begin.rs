@@ -1,0 +1,160 @@
+//! Who may do the work, and what a repeat is told.
+
+use std::time::Duration;
+
+use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write};
+use crate::fingerprint::Fingerprint;
+use crate::hash::Digest;
+use crate::name::Identity;
+use crate::outcome::Body;
+use crate::policy::{Effect, InDoubt, Terms};
+use crate::record::{Draft, Lease, Phase, Record, Seen, Standing, State};
+use crate::time::{Timestamp, When};
+
+/// How soon to ask again about running work: short, because most effects take well under a second.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
+    let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
+        None => return create(call, 1, Write::Insert),
+        Some((seen, None)) => return create(call, seen.record.version + 1, Write::Replace),
+        Some((seen, Some(standing))) => (seen, standing),
+    };
+    if let Some(misuse) = misuse(&seen.record, call.fingerprint, call.key_digest) {
+        return Transition::decision(misuse);
+    }
+    match standing {
+        Standing::Open { not_before } if not_before <= seen.now => acquire(&seen.record, &call.take, call.terms.effect),
+        Standing::InDoubt { since } if may_take_over(seen) => take_over(seen, &call.take, call.terms.effect, since),
+        _ => Transition::decision(tell(seen, standing)),
+    }
+}
+
+/// Finds a request that does not belong to the record, before anything else is answered.
+pub(super) fn misuse(record: &Record, fingerprint: Fingerprint, key_digest: Option<Digest>) -> Option<Decision> {
+    let collides = matches!((record.key_digest, key_digest), (Some(kept), Some(new)) if kept != new);
+    if collides {
+        return Some(Decision::Collision);
+    }
+    (record.fingerprint != fingerprint).then_some(Decision::Mismatch)
+}
+
+/// What is told to somebody who cannot have the claim.
+pub(super) fn tell(seen: &Seen, standing: Standing) -> Decision {
+    let attempt = seen.record.attempts;
+    match standing {
+        Standing::Queued { .. } => Decision::Queued { created: false },
+        Standing::Dead => Decision::Dead,
+        Standing::InDoubt { since } => Decision::InDoubt { since },
+        Standing::Open { not_before } => {
+            Decision::InFlight { retry_after: seen.now.until(not_before), running: false, attempt }
+        }
+        Standing::Running { until } => {
+            Decision::InFlight { retry_after: seen.now.until(until).min(ASK_AGAIN), running: true, attempt }
+        }
+        Standing::Done | Standing::Tombstone => replay(seen),
+    }
+}
+
+fn replay(seen: &Seen) -> Decision {
+    match &seen.record.state {
+        State::Done { outcome, finished_at, expires_at, .. } => {
+            let kept = matches!(outcome.body, Body::Kept(_)) && seen.standing() == Some(Standing::Done);
+            if kept {
+                return Decision::Replay {
+                    outcome: outcome.clone(),
+                    finished_at: *finished_at,
+                    expires_at: *expires_at,
+                };
+            }
+            Decision::OutcomeNotKept { outcome: outcome.digest(), status: Some(outcome.status) }
+        }
+        State::Tombstone { outcome, .. } => Decision::OutcomeNotKept { outcome: *outcome, status: None },
+        // `standing` is Done or Tombstone for no other state; if that ever changes, the safe answer is that
+        // the work is not to be done.
+        _ => Decision::InDoubt { since: seen.record.updated_at },
+    }
+}
+
+/// Whether the record's own policy lets somebody else go on although an attempt may have happened.
+pub(super) fn may_take_over(seen: &Seen) -> bool {
+    match seen.record.terms.in_doubt {
+        InDoubt::Hold => false,
+        InDoubt::Probe => true,
+        InDoubt::Retry => downstream_knows_key(&seen.record, seen.now),
+    }
+}
+
+/// The other side remembers our key from the first time it may have seen it, and not for ever.
+fn downstream_knows_key(record: &Record, now: Timestamp) -> bool {
+    record.first_sent_at.is_some_and(|first| now < first.after(record.terms.honours_key_for))
+}
+
+fn create(call: &Begin, version: u64, write: fn(Draft) -> Write) -> Transition {
+    let mut draft = fresh(&call.identity, call.key_digest, call.fingerprint, call.terms, version);
+    let acquired = claim(&mut draft, &call.take, call.terms.effect);
+    Transition { write: write(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+}
+
+/// A record of which nothing has happened yet.
+pub(super) fn fresh(
+    identity: &Identity,
+    key_digest: Option<Digest>,
+    fingerprint: Fingerprint,
+    terms: Terms,
+    version: u64,
+) -> Draft {
+    Draft {
+        id: identity.digest(),
+        identity: Some(identity.clone()),
+        key_digest,
+        fingerprint,
+        version,
+        state: State::Open { not_before: When::NOW },
+        terms,
+        attempts: 0,
+        generation: 0,
+        payload: None,
+        created_at: When::NOW,
+        updated_at: When::NOW,
+        first_sent_at: None,
+        doubt_since: None,
+        last_error: None,
+    }
+}
+
+/// Takes a record of which nothing is in doubt.
+pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transition {
+    let mut draft = record.next();
+    let acquired = claim(&mut draft, take, effect);
+    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+}
+
+/// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
+pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timestamp) -> Transition {
+    let mut draft = seen.record.next();
+    draft.doubt_since = Some(When::At(since));
+    let mut acquired = claim(&mut draft, take, effect);
+    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe;
+    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+}
+
+/// Puts the claim into the draft. A caller may begin before `sent` only if it promises to write `sent`, or if
+/// both it and the record say that the effect commits together with the record.
+fn claim(draft: &mut Draft, take: &Take, effect: Effect) -> Acquired {
+    let transactional = effect == Effect::Transactional && draft.terms.effect == Effect::Transactional;
+    let phase = if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent };
+    if phase == Phase::Sent && draft.first_sent_at.is_none() {
+        draft.first_sent_at = Some(When::NOW);
+    }
+    draft.attempts = draft.attempts.saturating_add(1);
+    draft.state = State::Leased(Lease { phase, fence: take.fence, until: When::In(take.lease), owner: take.owner });
+    Acquired {
+        fence: take.fence,
+        phase,
+        attempt: draft.attempts,
+        generation: draft.generation,
+        probe_first: false,
+        in_doubt: draft.terms.in_doubt,
+    }
+}

@@ -1,0 +1,119 @@
+//! What the holder of a fence may do. Only the fence is judged, never the deadline: an owner that is late but
+//! was not superseded is the best news there is.
+
+use std::time::Duration;
+
+use super::{Answer, Command, Refusal, Transition, Write};
+use crate::outcome::{Outcome, Verdict};
+use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State, Status};
+use crate::time::When;
+
+pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Transition {
+    let Some(seen) = current else {
+        // The key was free again, so nothing is left that this owner could contradict.
+        return Transition::answer(Answer::Stale { contradicts: false });
+    };
+    if seen.record.fence() != Some(fence) {
+        return Transition::answer(Answer::Stale { contradicts: contradicts(seen, command) });
+    }
+    let record = &seen.record;
+    match (&record.state, command) {
+        (State::Leased(lease), Command::Sent { lease: length, .. }) => sent(record, lease, *length),
+        (State::Leased(lease), Command::Renew { lease: length, .. }) => extend(record, lease, lease.phase, *length),
+        (State::Leased(lease), Command::Doubt { error, .. }) => match lease.phase {
+            Phase::Claimed => release(record, Duration::ZERO, error),
+            Phase::Sent => doubt(record, lease.fence, error),
+        },
+        (State::Leased(_), Command::Release { not_before, error, .. }) => release(record, *not_before, error),
+        (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),
+        (State::Leased(_) | State::InDoubt { .. }, Command::Finish { outcome, .. }) => finish(record, fence, outcome),
+        // The answer to an earlier finish, doubt or release may have been lost on its way to the owner.
+        (State::Done { outcome: kept, .. }, Command::Finish { outcome, .. }) if kept.digest() == outcome.digest() => {
+            Transition::answer(Answer::Accepted)
+        }
+        (State::InDoubt { .. }, Command::Doubt { .. }) => Transition::answer(Answer::Accepted),
+        (State::InDoubt { .. }, _) => Transition::refused(Refusal::NothingToDo(Status::InDoubt)),
+        _ => Transition::answer(Answer::Stale { contradicts: contradicts(seen, command) }),
+    }
+}
+
+fn sent(record: &Record, lease: &Lease, length: Duration) -> Transition {
+    let mut transition = extend(record, lease, Phase::Sent, length);
+    if let Write::Replace(draft) = &mut transition.write
+        && draft.first_sent_at.is_none()
+    {
+        draft.first_sent_at = Some(When::NOW);
+    }
+    transition
+}
+
+fn extend(record: &Record, lease: &Lease, phase: Phase, length: Duration) -> Transition {
+    let mut draft = record.next();
+    draft.state = State::Leased(Lease { phase, fence: lease.fence, until: When::In(length), owner: lease.owner });
+    Transition::replace(draft)
+}
+
+pub(super) fn finish(record: &Record, fence: Fence, outcome: &Outcome) -> Transition {
+    Transition::replace(done(record, fence, outcome))
+}
+
+/// The record with its outcome: the doubt is settled, and the two clocks of retention start.
+pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
+    let mut draft = record.next();
+    let retention = record.terms.retention;
+    draft.state = State::Done {
+        outcome: outcome.clone(),
+        fence,
+        finished_at: When::NOW,
+        expires_at: retention.map(When::In),
+        forget_at: retention.map(|kept| When::In(kept.saturating_add(record.terms.tombstone))),
+    };
+    draft.doubt_since = None;
+    draft.last_error = None;
+    draft.payload = None;
+    draft
+}
+
+/// A proof speaks for its own attempt only: an older doubt stays.
+fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
+    let mut draft = record.next();
+    draft.last_error.clone_from(error);
+    let exhausted = record.terms.max_attempts.is_some_and(|max| record.attempts >= max);
+    draft.state = match (record.doubt_since, record.fence(), &record.payload) {
+        (Some(_), Some(fence), _) => State::InDoubt { fence },
+        (_, _, Some(_)) if exhausted => State::Dead,
+        (_, _, Some(_)) => State::Queued { due: When::In(not_before) },
+        (_, _, None) => State::Open { not_before: When::In(not_before) },
+    };
+    Transition::replace(draft)
+}
+
+fn doubt(record: &Record, fence: Fence, error: &Option<String>) -> Transition {
+    let mut draft = record.next();
+    draft.last_error.clone_from(error);
+    draft.doubt_since = draft.doubt_since.or(Some(When::NOW));
+    draft.state = State::InDoubt { fence };
+    Transition::replace(draft)
+}
+
+/// The probe has settled the doubt; the work may go on under the same claim.
+fn not_found(record: &Record, phase: Phase) -> Transition {
+    let mut draft = record.next();
+    draft.doubt_since = None;
+    draft.first_sent_at = (phase == Phase::Sent).then_some(When::NOW);
+    Transition::replace(draft)
+}
+
+/// Whether a superseded owner's report cannot be true together with what the record says: it reports an effect
+/// that the record says did not happen, or another outcome than the one that is kept.
+fn contradicts(seen: &Seen, command: &Command) -> bool {
+    let Command::Finish { outcome, .. } = command else { return false };
+    let happened = outcome.verdict == Verdict::Success;
+    match (&seen.record.state, seen.standing()) {
+        (State::Done { outcome: kept, .. }, _) => kept.digest() != outcome.digest(),
+        (State::Tombstone { outcome: kept, .. }, _) => *kept != outcome.digest(),
+        (_, Some(Standing::Open { .. } | Standing::Queued { .. } | Standing::Dead)) => happened,
+        (_, Some(Standing::Running { .. })) => happened && seen.record.doubt_since.is_none(),
+        _ => false,
+    }
+}

@@ -1,0 +1,52 @@
+//! What a person decides, and what time does.
+
+use super::own::done;
+use super::{Answer, Refusal, Resolution, Transition, Write};
+use crate::record::{Fence, Record, Seen, Standing, State};
+use crate::time::When;
+
+pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolution, fence: Fence) -> Transition {
+    let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
+        return Transition::refused(Refusal::Absent);
+    };
+    if seen.record.version != version {
+        return Transition::refused(Refusal::Changed);
+    }
+    match (standing, resolution) {
+        (Standing::Running { .. }, _) => Transition::refused(Refusal::Running),
+        (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
+        (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
+        (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(&seen.record),
+        (_, Resolution::DidNotHappen) => Transition::refused(Refusal::NothingToDo(standing.status())),
+    }
+}
+
+/// Nothing of it is with the other side, so the clock of its memory starts anew as well.
+fn did_not_happen(record: &Record) -> Transition {
+    let mut draft = record.next();
+    draft.doubt_since = None;
+    draft.first_sent_at = None;
+    draft.state = match record.payload {
+        Some(_) => State::Queued { due: When::NOW },
+        None => State::Open { not_before: When::NOW },
+    };
+    Transition::replace(draft)
+}
+
+/// Only finished work expires: what is running, in doubt or dead stays until it is settled.
+pub(super) fn expire(current: Option<&Seen>) -> Transition {
+    let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
+    let write = match (&seen.record.state, seen.standing()) {
+        (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
+        (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
+            let mut draft = seen.record.next();
+            draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
+            // A tombstone holds no name: only the digest of the identity is needed to meet a late retry.
+            draft.identity = None;
+            Write::Replace(draft)
+        }
+        (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
+        (_, None) => return Transition::refused(Refusal::Absent),
+    };
+    Transition { write, answer: Answer::Accepted }
+}

@@ -1,0 +1,175 @@
+//! The hash of the request that came with a key. The same intent with another fingerprint is misuse of the
+//! key, never a replay.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hash::{Digest, Fields};
+use crate::json::Value;
+
+/// Part of every fingerprint, so that the layout can change without meeting old ones.
+const SCHEME: &str = "fingerprint v1";
+
+/// What must agree whenever a key comes again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fingerprint(Digest);
+
+impl Fingerprint {
+    /// The fingerprint with this digest, as read from a store.
+    pub const fn from_digest(digest: Digest) -> Self {
+        Self(digest)
+    }
+
+    /// The digest itself.
+    pub const fn digest(&self) -> Digest {
+        self.0
+    }
+
+    /// For a bare key that comes with nothing to compare.
+    pub fn none() -> Self {
+        Builder::new("none").build()
+    }
+
+    /// Several fingerprints as one, in this order: a command with a recipe has its match fields and its
+    /// argument vector.
+    pub fn combine(parts: &[Self]) -> Self {
+        let builder = Builder::new("combined");
+        parts.iter().fold(builder, |builder, part| builder.part("fingerprint", part.0.as_bytes())).build()
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({})", self.0.short())
+    }
+}
+
+/// All of an intent.
+pub fn of_intent(intent: &Value) -> Fingerprint {
+    Builder::new("intent").part("intent", intent.canonical()).build()
+}
+
+/// Chosen fields of an intent, whatever their order: each JSON pointer with its value, if there is one. An
+/// absent field differs from one that is null. No fields at all are the same as [`Fingerprint::none`].
+pub fn of_fields<'a>(fields: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>) -> Fingerprint {
+    let mut fields: Vec<_> = fields.into_iter().collect();
+    if fields.is_empty() {
+        return Fingerprint::none();
+    }
+    fields.sort_by_key(|(pointer, _)| *pointer);
+    let builder = Builder::new("fields");
+    let add = |builder: Builder, (pointer, value): (&str, Option<&Value>)| match value {
+        Some(value) => builder.part(pointer, value.canonical()),
+        None => builder.absent(pointer),
+    };
+    fields.into_iter().fold(builder, add).build()
+}
+
+/// The argument vector of a command, as bytes.
+pub fn of_arguments<A: AsRef<[u8]>>(arguments: impl IntoIterator<Item = A>) -> Fingerprint {
+    let builder = Builder::new("arguments");
+    arguments.into_iter().fold(builder, |builder, argument| builder.part("argument", argument)).build()
+}
+
+/// Builds a fingerprint of one kind from named parts. Kinds never meet, and neither do an absent and an
+/// empty part.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder(Fields);
+
+impl Builder {
+    /// A fingerprint of this kind, with no parts yet.
+    pub fn new(kind: &'static str) -> Self {
+        Self(Fields::new().field(SCHEME).field(kind))
+    }
+
+    /// Adds a part that is there.
+    pub fn part(self, name: &str, content: impl AsRef<[u8]>) -> Self {
+        Self(self.0.field(name).field("present").field(content))
+    }
+
+    /// Adds a part that could be there and is not.
+    pub fn absent(self, name: &str) -> Self {
+        Self(self.0.field(name).field("absent").field(""))
+    }
+
+    /// The fingerprint.
+    pub fn build(self) -> Fingerprint {
+        Fingerprint(self.0.digest())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        Value::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn an_absent_field_a_null_and_an_empty_text_all_differ() {
+        let (null, empty) = (value("null"), value("\"\""));
+        let all = [None, Some(&null), Some(&empty)].map(|value| of_fields([("/a", value)]));
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2]);
+    }
+
+    #[test]
+    fn the_order_of_match_fields_does_not_count() {
+        let (one, two) = (value("1"), value("2"));
+        let forward = of_fields([("/a", Some(&one)), ("/b", Some(&two))]);
+        assert_eq!(forward, of_fields([("/b", Some(&two)), ("/a", Some(&one))]));
+        assert_ne!(forward, of_fields([("/a", Some(&two)), ("/b", Some(&one))]));
+    }
+
+    #[test]
+    fn no_match_fields_are_nothing_to_compare() {
+        assert_eq!(of_fields([]), Fingerprint::none());
+    }
+
+    #[test]
+    fn kinds_never_meet() {
+        let all = [
+            Fingerprint::none(),
+            of_intent(&value("[]")),
+            of_fields([("", Some(&value("[]")))]),
+            of_arguments(["[]"]),
+            of_arguments::<&str>([]),
+            Fingerprint::combine(&[]),
+            Fingerprint::combine(&[Fingerprint::none()]),
+        ];
+        for (position, one) in all.iter().enumerate() {
+            assert!(all[position + 1..].iter().all(|other| one != other));
+        }
+    }
+
+    #[test]
+    fn arguments_are_compared_one_by_one() {
+        assert_ne!(of_arguments(["a b"]), of_arguments(["a", "b"]));
+        assert_ne!(of_arguments(["a", ""]), of_arguments(["a"]));
+        assert_eq!(of_arguments([vec![0xff_u8]]), of_arguments([&[0xff_u8][..]]));
+    }
+
+    #[test]
+    fn the_order_of_combined_parts_counts() {
+        let (one, two) = (of_arguments(["a"]), of_intent(&value("1")));
+        assert_ne!(Fingerprint::combine(&[one, two]), Fingerprint::combine(&[two, one]));
+    }
+
+    #[test]
+    fn debug_is_short_and_serde_is_the_whole_hex() {
+        let none = Fingerprint::none();
+        assert_eq!(format!("{none:?}"), format!("Fingerprint({})", none.digest().short()));
+        let text = serde_json::to_string(&none).unwrap();
+        assert_eq!(text, format!("\"{none}\""));
+        assert_eq!(serde_json::from_str::<Fingerprint>(&text).unwrap(), none);
+    }
+}

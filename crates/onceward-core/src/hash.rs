@@ -1,0 +1,164 @@
+//! SHA-256, plain and over length-prefixed fields. Pure arithmetic: nothing here knows what it hashes.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use sha2::{Digest as _, Sha256};
+
+/// A SHA-256 digest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// All of it as 64 lower-case hex digits.
+    pub fn to_hex(&self) -> String {
+        hex(&self.0)
+    }
+
+    /// Reads 64 hex digits of either case; anything else is `None`.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = (hex_digit(pair[0])? << 4) | hex_digit(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The first 8 hex digits: enough to find a line in a log, and too few to be mistaken for all of it.
+    pub fn short(&self) -> String {
+        hex(&self.0[..4])
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({})", self.short())
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.to_hex())
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::from_hex(&text).ok_or_else(|| de::Error::custom("a digest is 64 hex digits"))
+    }
+}
+
+/// The SHA-256 of some bytes.
+pub fn digest(bytes: &[u8]) -> Digest {
+    Digest(Sha256::digest(bytes).into())
+}
+
+/// Hashes a list of fields, each prefixed with its length as 8 big-endian bytes.
+///
+/// Prefixes rather than separators, because a separator can be smuggled in by a value.
+#[derive(Clone, Default)]
+pub struct Fields(Sha256);
+
+impl Fields {
+    /// No fields yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds one field.
+    #[must_use]
+    pub fn field(mut self, bytes: impl AsRef<[u8]>) -> Self {
+        let bytes = bytes.as_ref();
+        self.0.update((bytes.len() as u64).to_be_bytes());
+        self.0.update(bytes);
+        self
+    }
+
+    /// The digest of all fields so far.
+    pub fn digest(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl fmt::Debug for Fields {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fields(..)")
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OF_ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn a_digest_is_sha_256() {
+        assert_eq!(digest(b"abc").to_hex(), OF_ABC);
+        assert_eq!(digest(b"abc").short(), "ba7816bf");
+    }
+
+    #[test]
+    fn hex_is_read_back_and_anything_else_is_refused() {
+        assert_eq!(Digest::from_hex(OF_ABC), Some(digest(b"abc")));
+        assert_eq!(Digest::from_hex(&OF_ABC.to_uppercase()), Some(digest(b"abc")));
+        assert_eq!(Digest::from_hex(&OF_ABC[1..]), None);
+        assert_eq!(Digest::from_hex(&OF_ABC.replace('b', "g")), None);
+        assert_eq!(Digest::from_hex(&OF_ABC.replace("ba", "ä")), None);
+    }
+
+    #[test]
+    fn fields_are_the_bytes_with_their_lengths_in_front() {
+        let by_hand = digest(b"\0\0\0\0\0\0\0\x02ab\0\0\0\0\0\0\0\0");
+        assert_eq!(Fields::new().field("ab").field("").digest(), by_hand);
+    }
+
+    #[test]
+    fn fields_that_only_join_to_the_same_text_differ() {
+        let one = Fields::new().field("ab").field("c").digest();
+        let other = Fields::new().field("a").field("bc").digest();
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn debug_shows_the_short_form_and_serde_all_of_it() {
+        let digest = digest(b"abc");
+        assert_eq!(format!("{digest:?}"), "Digest(ba7816bf)");
+        let text = serde_json::to_string(&digest).unwrap();
+        assert_eq!(text, format!("\"{OF_ABC}\""));
+        assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
+        assert!(serde_json::from_str::<Digest>("\"ba78\"").is_err());
+    }
+}

@@ -1,0 +1,271 @@
+//! What an operation wants: how long a claim may run, what is kept and for how long, and what happens in
+//! doubt. The parts that govern a record are its [`Terms`], written into it at begin.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::duration;
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// A lease outlives the longest run three times over, so that a slow run is not mistaken for a dead one.
+const LEASE_FACTOR: u32 = 3;
+
+/// Sizes the lease of an operation that says nothing about its runtime.
+pub const DEFAULT_MAX_RUNTIME: Duration = Duration::from_secs(60);
+
+/// A lease of a week is no lease: its owner has been gone for days before anybody may look.
+pub const LONGEST_MAX_RUNTIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long most payment providers remember an idempotency key.
+pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
+
+/// Answers over this size are remembered as done but not kept: 256 KiB holds any receipt.
+pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
+
+/// The largest answer that may be kept at all: a ledger is not a file store.
+pub const LARGEST_KEEP_LIMIT: usize = 8 * 1024 * 1024;
+
+/// How much is at stake; sets retention, tombstone and what an unclassified error means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Money: 30 days, then a tombstone for 90; an error that nobody classified is a doubt.
+    Payment,
+    /// 7 days, then a tombstone for 14.
+    Notification,
+    /// 24 hours and no tombstone.
+    Email,
+    /// 24 hours, then a tombstone for 48.
+    #[default]
+    Standard,
+    /// Never forgotten.
+    Forever,
+}
+
+impl Tier {
+    /// How long an outcome is kept; `None` is for ever.
+    pub fn retention(self) -> Option<Duration> {
+        match self {
+            Self::Payment => Some(30 * DAY),
+            Self::Notification => Some(7 * DAY),
+            Self::Email | Self::Standard => Some(DAY),
+            Self::Forever => None,
+        }
+    }
+
+    /// How long a tombstone holds the key after an outcome that was kept for `retention`.
+    pub fn tombstone(self, retention: Option<Duration>) -> Duration {
+        match self {
+            Self::Payment => 90 * DAY,
+            Self::Email => Duration::ZERO,
+            Self::Notification | Self::Standard | Self::Forever => retention.unwrap_or_default().saturating_mul(2),
+        }
+    }
+
+    /// What an error means that nobody classified: a failed charge may have been a charge.
+    pub fn on_error(self) -> OnError {
+        match self {
+            Self::Payment => OnError::Doubt,
+            Self::Notification | Self::Email | Self::Standard | Self::Forever => OnError::Retry,
+        }
+    }
+}
+
+/// What happens to an intent whose attempt may or may not have happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InDoubt {
+    /// Nothing runs until somebody settles it: at most once.
+    #[default]
+    Hold,
+    /// It is tried again with the same downstream key, while the other side still knows that key.
+    Retry,
+    /// The other side is asked first.
+    Probe,
+}
+
+/// What an error means that nobody classified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnError {
+    /// Nothing happened; the claim is released.
+    #[default]
+    Retry,
+    /// It may have happened.
+    Doubt,
+    /// It is the final answer, kept and replayed.
+    Keep,
+}
+
+/// Where the effect takes place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// Somewhere else: it may have happened although nobody heard of it.
+    #[default]
+    External,
+    /// In the same transaction as the record: it happened exactly when the record says so.
+    Transactional,
+}
+
+/// What a guarded call does when the store cannot be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoreDown {
+    /// Nothing runs.
+    #[default]
+    Closed,
+    /// It runs unguarded, which is counted and shown.
+    Open,
+}
+
+/// The parts of a policy that are written into a record at begin and govern it from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Where the effect takes place.
+    pub effect: Effect,
+    /// What happens in doubt.
+    pub in_doubt: InDoubt,
+    /// How long the outcome is kept, from done; `None` is for ever.
+    #[serde(with = "duration::as_millis_option")]
+    pub retention: Option<Duration>,
+    /// How long a tombstone holds the key after that.
+    #[serde(with = "duration::as_millis")]
+    pub tombstone: Duration,
+    /// How long the other side knows the downstream key, from the first `sent`.
+    #[serde(with = "duration::as_millis")]
+    pub honours_key_for: Duration,
+    /// How many attempts the courier makes; `None` for a direct call, which makes one for each begin.
+    pub max_attempts: Option<u32>,
+}
+
+/// The policy of an operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// How much is at stake.
+    pub tier: Tier,
+    /// Where the effect takes place.
+    pub effect: Effect,
+    /// What happens in doubt.
+    pub in_doubt: InDoubt,
+    /// What an error means that nobody classified.
+    pub on_error: OnError,
+    /// How long the outcome is kept, instead of the tier's.
+    pub retention: Option<Duration>,
+    /// How long the tombstone stays, instead of the tier's.
+    pub tombstone: Option<Duration>,
+    /// The longest that a run should take: sizes the lease and kills nothing.
+    pub max_runtime: Duration,
+    /// How long the other side knows the downstream key.
+    pub honours_key_for: Duration,
+    /// What happens when the store cannot be reached.
+    pub store_down: StoreDown,
+    /// How long a repeat waits for a running one.
+    pub wait: Duration,
+    /// The caller writes `sent` before the first byte leaves.
+    pub marks_sent: bool,
+    /// Answers over this size are remembered as done but not kept.
+    pub keep_limit: usize,
+    /// The least retention that the operation's recipe needs.
+    pub minimum_retention: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self::of(Tier::default())
+    }
+}
+
+impl Policy {
+    /// The policy that a tier means when nothing else is said.
+    pub fn of(tier: Tier) -> Self {
+        Self {
+            tier,
+            effect: Effect::default(),
+            in_doubt: InDoubt::default(),
+            on_error: tier.on_error(),
+            retention: None,
+            tombstone: None,
+            max_runtime: DEFAULT_MAX_RUNTIME,
+            honours_key_for: DEFAULT_HONOURS_KEY_FOR,
+            store_down: StoreDown::default(),
+            wait: Duration::ZERO,
+            marks_sent: false,
+            keep_limit: DEFAULT_KEEP_LIMIT,
+            minimum_retention: Duration::ZERO,
+        }
+    }
+
+    /// How long a claim lasts unless it is renewed.
+    pub fn lease(&self) -> Duration {
+        self.max_runtime.min(LONGEST_MAX_RUNTIME).max(Duration::from_millis(1)) * LEASE_FACTOR
+    }
+
+    /// How long the outcome is kept: never less than what the recipe's window needs.
+    pub fn kept_for(&self) -> Option<Duration> {
+        let kept = match (self.retention, self.tier) {
+            (Some(retention), _) => Some(retention),
+            (None, tier) => tier.retention(),
+        };
+        kept.map(|kept| kept.max(self.minimum_retention))
+    }
+
+    /// The terms that are written into a record.
+    pub fn terms(&self) -> Terms {
+        let retention = self.kept_for();
+        Terms {
+            effect: self.effect,
+            in_doubt: self.in_doubt,
+            retention,
+            tombstone: self.tombstone.unwrap_or_else(|| self.tier.tombstone(retention)),
+            honours_key_for: self.honours_key_for,
+            max_attempts: None,
+        }
+    }
+}
+
+/// A recipe with a window keeps its outcomes a day longer than the window, so that a retry near its end
+/// still meets them.
+pub const WINDOW_MARGIN: Duration = DAY;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tier_has_the_retention_that_is_promised() {
+        let of = |tier| {
+            let terms = Policy::of(tier).terms();
+            (terms.retention, terms.tombstone)
+        };
+        assert_eq!(of(Tier::Payment), (Some(30 * DAY), 90 * DAY));
+        assert_eq!(of(Tier::Notification), (Some(7 * DAY), 14 * DAY));
+        assert_eq!(of(Tier::Email), (Some(DAY), Duration::ZERO));
+        assert_eq!(of(Tier::Standard), (Some(DAY), 2 * DAY));
+        assert_eq!(of(Tier::Forever), (None, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_shorter_retention_than_the_window_needs_is_raised() {
+        let policy = Policy { retention: Some(DAY / 24), minimum_retention: 8 * DAY, ..Policy::default() };
+        assert_eq!(policy.terms().retention, Some(8 * DAY));
+        assert_eq!(policy.terms().tombstone, 16 * DAY);
+    }
+
+    #[test]
+    fn only_a_payment_doubts_an_unclassified_error() {
+        assert_eq!(Policy::of(Tier::Payment).on_error, OnError::Doubt);
+        assert_eq!(Policy::of(Tier::Standard).on_error, OnError::Retry);
+    }
+
+    #[test]
+    fn the_lease_is_three_times_the_longest_run_and_bounded() {
+        assert_eq!(Policy::default().lease(), Duration::from_secs(180));
+        let endless = Policy { max_runtime: Duration::MAX, ..Policy::default() };
+        assert_eq!(endless.lease(), 3 * DAY);
+        let none = Policy { max_runtime: Duration::ZERO, ..Policy::default() };
+        assert!(none.lease() > Duration::ZERO);
+    }
+}

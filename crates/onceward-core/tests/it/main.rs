@@ -1,0 +1,6 @@
+//! Runs the shared vectors in `spec/vectors` against this implementation.
+
+// Clippy lets only test functions panic; their helpers fail a test in the same way.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
+
+mod vectors;

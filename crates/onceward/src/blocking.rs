@@ -1,0 +1,165 @@
+//! The ledger for code without async. It brings a small runtime of its own, on which leases are renewed while
+//! the caller's thread does the work.
+//!
+//! ```
+//! use onceward::blocking::Ledger;
+//!
+//! let ledger = Ledger::open("memory:")?;
+//! for _ in 0..3 {
+//!     let done = ledger.operation("send_email").key("welcome-7").run(|_claim| Ok("sent".to_owned()))?;
+//!     assert_eq!(done.value, "sent"); // once
+//! }
+//! # Ok::<(), onceward::Error>(())
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
+
+use crate::error::{Error, Failure};
+use crate::ledger::{self, Begun, Done, answered};
+use crate::store;
+use crate::{InDoubt, OnError, Policy, Tier};
+
+/// A ledger whose calls block. Cheap to clone. Not to be used from inside an async runtime.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    inner: ledger::Ledger,
+    runtime: Arc<Runtime>,
+}
+
+/// A guarded call that is being put together.
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until `run`"]
+pub struct Operation {
+    inner: ledger::Operation,
+    ledger: Ledger,
+}
+
+/// The right to do the work, as the work itself sees it.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    inner: ledger::Claim,
+    runtime: Arc<Runtime>,
+}
+
+impl Ledger {
+    /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
+    pub fn open(url: &str) -> Result<Self, store::Error> {
+        Self::build(ledger::Ledger::builder(), url)
+    }
+
+    /// Opens a ledger with policies and recipes of its own.
+    pub fn build(builder: ledger::Builder, url: &str) -> Result<Self, store::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
+        let runtime = Arc::new(runtime.map_err(|error| store::Error::Other(error.to_string()))?);
+        let inner = runtime.block_on(builder.open(url))?;
+        Ok(Self { inner, runtime })
+    }
+
+    /// Starts a guarded call of an operation.
+    pub fn operation(&self, name: &str) -> Operation {
+        Operation { inner: self.inner.operation(name), ledger: self.clone() }
+    }
+
+    /// Starts a guarded call for a message from a queue.
+    pub fn consume(&self, source: &str, message_id: &str) -> Operation {
+        Operation { inner: self.inner.consume(source, message_id), ledger: self.clone() }
+    }
+}
+
+/// The same builder methods as those of [`crate::Operation`].
+macro_rules! same {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*);)*) => {
+        impl Operation {
+            $($(#[$doc])* pub fn $name(mut self $(, $argument: $kind)*) -> Self {
+                self.inner = self.inner.$name($($argument),*);
+                self
+            })*
+        }
+    };
+}
+
+same! {
+    /// Whose intent it is.
+    tenant(tenant: &str);
+    /// The caller's session: part of a derived key.
+    session(session: &str);
+    /// A key that the caller owns.
+    key(key: &str);
+    /// The intent as JSON text.
+    intent_json(text: &[u8]);
+    /// Uses this policy instead of the configured one.
+    policy(policy: Policy);
+    /// Uses the policy of a tier.
+    tier(tier: Tier);
+    /// What happens in doubt.
+    in_doubt(in_doubt: InDoubt);
+    /// What an error means that nobody classified.
+    on_error(on_error: OnError);
+    /// The longest that the work should take.
+    max_runtime(max_runtime: Duration);
+    /// How long the outcome is kept.
+    retention(retention: Duration);
+    /// How long a repeat waits for a running one.
+    wait(wait: Duration);
+    /// The work calls [`Claim::sent`] before the first byte leaves.
+    marks_sent();
+}
+
+impl Operation {
+    /// The arguments that carry the intent.
+    pub fn intent<T: Serialize + ?Sized>(mut self, intent: &T) -> Self {
+        self.inner = self.inner.intent(intent);
+        self
+    }
+
+    /// Runs the work once, on this thread. See [`crate::Operation::run`].
+    pub fn run<T>(&self, work: impl FnOnce(Claim) -> Result<T, Failure>) -> Result<Done<T>, Error>
+    where
+        T: Serialize + DeserializeOwned,
+    {
+        let runtime = &self.ledger.runtime;
+        let call = self.inner.call()?;
+        let begun = runtime.block_on(self.ledger.inner.begin_within(&call, call.policy.wait))?;
+        let guard = match begun {
+            Begun::Acquired(guard) => guard,
+            Begun::Answered(decision) => return answered(&call.identity, decision),
+        };
+        let claim = guard.claim();
+        let handed = Claim { inner: claim.clone(), runtime: Arc::clone(runtime) };
+        match catch_unwind(AssertUnwindSafe(|| work(handed))) {
+            Ok(result) => runtime.block_on(guard.settle(result, claim.marked_sent())),
+            Err(panic) => {
+                let _ = runtime.block_on(guard.doubt(Some("the work panicked")));
+                resume_unwind(panic)
+            }
+        }
+    }
+}
+
+impl Claim {
+    /// The key to pass to the other side: the same on every attempt of this intent.
+    pub fn downstream_key(&self) -> &str {
+        self.inner.downstream_key()
+    }
+
+    /// The key of the intent.
+    pub fn key(&self) -> &str {
+        self.inner.key()
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.inner.attempt()
+    }
+
+    /// The first byte is about to leave. From here on a missing answer is a doubt.
+    pub fn sent(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.inner.sent())
+    }
+}

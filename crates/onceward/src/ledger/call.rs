@@ -1,0 +1,209 @@
+//! From names and arguments to a [`Call`]: tenant, operation, key and fingerprint, checked before anything
+//! reaches the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use onceward_core::fingerprint::{self, Fingerprint};
+use onceward_core::hash::Digest;
+use onceward_core::json::Value;
+use onceward_core::name::{self, Identity, Key, Session, Tenant};
+use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
+use onceward_core::recipe::Recipe;
+use onceward_core::time::Timestamp;
+use onceward_core::{json, key};
+
+use super::{Ledger, Settings};
+use crate::clock::{Clock, SystemClock};
+use crate::error::Invalid;
+
+/// A guarded call, ready for the ledger.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Which intent.
+    pub identity: Identity,
+    /// The full digest of a derived key.
+    pub key_digest: Option<Digest>,
+    /// The hash of the request.
+    pub fingerprint: Fingerprint,
+    /// What the operation wants.
+    pub policy: Arc<Policy>,
+}
+
+/// A guarded call that is being put together. Mistakes are reported when it is used.
+#[derive(Clone, Debug)]
+#[must_use = "nothing happens until `run` or `begin`"]
+pub struct Operation {
+    pub(super) ledger: Ledger,
+    pub(super) settings: Settings,
+    name: String,
+    tenant: Option<String>,
+    session: Option<String>,
+    key: Option<String>,
+    intent: Option<Result<Value, json::Error>>,
+    arguments: Option<Vec<Vec<u8>>>,
+}
+
+impl Ledger {
+    /// Starts a guarded call of an operation, with the policy and recipe that are configured for it.
+    pub fn operation(&self, name: &str) -> Operation {
+        Operation {
+            ledger: self.clone(),
+            settings: self.inner.operations.get(name).cloned().unwrap_or_default(),
+            name: name.to_owned(),
+            tenant: None,
+            session: None,
+            key: None,
+            intent: None,
+            arguments: None,
+        }
+    }
+
+    /// Starts a guarded call for a message from a queue: one message id of one source is handled once, however
+    /// often it is delivered.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+    /// # let ledger = onceward::Ledger::open("memory:").await?;
+    /// for _delivery in 0..2 {
+    ///     let done = ledger.consume("orders", "message-17").run(|_| async { Ok("packed".to_owned()) }).await?;
+    ///     assert_eq!(done.value, "packed"); // once
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn consume(&self, source: &str, message_id: &str) -> Operation {
+        self.operation(&format!("consume:{source}")).key(message_id)
+    }
+}
+
+impl Operation {
+    /// Whose intent it is. Tenants never meet.
+    pub fn tenant(mut self, tenant: &str) -> Self {
+        self.tenant = Some(tenant.to_owned());
+        self
+    }
+
+    /// The caller's session: part of a derived key.
+    pub fn session(mut self, session: &str) -> Self {
+        self.session = Some(session.to_owned());
+        self
+    }
+
+    /// A key that the caller owns. Without one, it is derived from the intent.
+    pub fn key(mut self, key: &str) -> Self {
+        self.key = Some(key.to_owned());
+        self
+    }
+
+    /// The arguments that carry the intent.
+    pub fn intent<T: Serialize + ?Sized>(mut self, intent: &T) -> Self {
+        self.intent = Some(Value::from_serialize(intent));
+        self
+    }
+
+    /// The intent as JSON text.
+    pub fn intent_json(mut self, text: &[u8]) -> Self {
+        self.intent = Some(Value::parse(text));
+        self
+    }
+
+    /// An argument vector: part of the fingerprint, so that one key cannot mean two commands.
+    pub fn arguments(mut self, arguments: Vec<Vec<u8>>) -> Self {
+        self.arguments = Some(arguments);
+        self
+    }
+
+    /// Uses this recipe instead of the configured one.
+    pub fn recipe(mut self, recipe: Recipe) -> Self {
+        self.settings.recipe = Some(Arc::new(recipe));
+        self
+    }
+
+    /// Uses this policy instead of the configured one.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.settings.policy = Arc::new(policy);
+        self
+    }
+
+    /// Uses the policy of a tier instead of the configured one.
+    pub fn tier(self, tier: Tier) -> Self {
+        self.policy(Policy::of(tier))
+    }
+
+    fn change(mut self, change: impl FnOnce(&mut Policy)) -> Self {
+        change(Arc::make_mut(&mut self.settings.policy));
+        self
+    }
+
+    /// What happens in doubt.
+    pub fn in_doubt(self, in_doubt: InDoubt) -> Self {
+        self.change(|policy| policy.in_doubt = in_doubt)
+    }
+
+    /// What an error means that nobody classified.
+    pub fn on_error(self, on_error: OnError) -> Self {
+        self.change(|policy| policy.on_error = on_error)
+    }
+
+    /// The longest that the work should take: sizes the lease and kills nothing.
+    pub fn max_runtime(self, max_runtime: Duration) -> Self {
+        self.change(|policy| policy.max_runtime = max_runtime)
+    }
+
+    /// How long the outcome is kept.
+    pub fn retention(self, retention: Duration) -> Self {
+        self.change(|policy| policy.retention = Some(retention))
+    }
+
+    /// How long a repeat waits for a running one.
+    pub fn wait(self, wait: Duration) -> Self {
+        self.change(|policy| policy.wait = wait)
+    }
+
+    /// The closure calls [`Claim::sent`](crate::Claim::sent) before the first byte leaves. Until then a crash
+    /// is no doubt.
+    pub fn marks_sent(self) -> Self {
+        self.change(|policy| policy.marks_sent = true)
+    }
+
+    /// The call itself: names checked, key derived, fingerprint taken.
+    pub fn call(&self) -> Result<Call, Invalid> {
+        self.call_at(SystemClock.now())
+    }
+
+    fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
+        let operation = name::Operation::new(self.name.as_str())?;
+        let tenant = match &self.tenant {
+            Some(tenant) => Tenant::new(tenant.as_str())?,
+            None => Tenant::default(),
+        };
+        let session = Session::new(self.session.as_deref().unwrap_or_default())?;
+        let key = self.key.as_deref().map(Key::new).transpose()?;
+        let intent = self.intent.as_ref().map(|intent| intent.as_ref().map_err(|error| error.clone())).transpose()?;
+        let mut policy = Arc::clone(&self.settings.policy);
+        let (key, key_digest, fingerprint) = match (key, intent, &self.settings.recipe) {
+            (None, None, _) => return Err(Invalid::NoKey),
+            (Some(key), None, _) => (key, None, Fingerprint::none()),
+            (Some(key), Some(intent), None) => (key, None, fingerprint::of_intent(intent)),
+            (None, Some(intent), None) => {
+                let derived = key::derive(&session, &operation, intent);
+                (derived.key, Some(derived.digest), fingerprint::of_intent(intent))
+            }
+            (key, Some(intent), Some(recipe)) => {
+                let applied = recipe.apply(&session, &operation, intent, now)?;
+                Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
+                match key {
+                    Some(key) => (key, None, applied.fingerprint),
+                    None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
+                }
+            }
+        };
+        let fingerprint = match &self.arguments {
+            Some(arguments) => Fingerprint::combine(&[fingerprint, fingerprint::of_arguments(arguments)]),
+            None => fingerprint,
+        };
+        Ok(Call { identity: Identity { tenant, operation, key }, key_digest, fingerprint, policy })
+    }
+}

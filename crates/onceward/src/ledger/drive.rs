@@ -1,0 +1,84 @@
+//! Decide, make the one conditional write, and decide again when the record was another by then.
+
+use onceward_core::decide::{Answer, Command, Write, decide};
+use onceward_core::hash::Digest;
+use onceward_core::record::{Record, Seen};
+
+use super::Inner;
+use crate::store::{self, Event, Inserted, Replace, Replaced};
+
+/// A conflict means that somebody else got on with the same record. Nobody loses this often in a row unless
+/// the store misbehaves.
+const MOST_CONFLICTS: usize = 64;
+
+/// What came of a command.
+pub(super) struct Driven {
+    pub(super) answer: Answer,
+    /// The record as it is after this command's write.
+    pub(super) written: Option<Seen>,
+}
+
+/// Why a command came to nothing.
+pub(super) enum Stuck {
+    Store(store::Error),
+    Contended,
+}
+
+impl From<store::Error> for Stuck {
+    fn from(error: store::Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Inner {
+    /// Carries a command out on a record of which `seen` is the last that is known. Nothing is acted on that
+    /// was merely read: the write holds only if the record is still that one.
+    pub(super) async fn drive(
+        &self,
+        mut seen: Option<Seen>,
+        command: &Command,
+        event: Option<Event>,
+    ) -> Result<Driven, Stuck> {
+        for _ in 0..MOST_CONFLICTS {
+            let transition = decide(seen.as_ref(), command);
+            seen = match (transition.write, seen) {
+                (Write::Insert(draft), _) => match self.store.insert(draft.clone()).await? {
+                    Inserted::Created { now } => {
+                        return Ok(Driven::written(transition.answer, draft.stamp(now), now));
+                    }
+                    Inserted::Exists(seen) => Some(*seen),
+                },
+                (Write::Replace(draft), Some(last)) => {
+                    let replace = Replace { event: event.clone(), ..Replace::of(&last.record, draft.clone()) };
+                    match self.store.replace(replace).await? {
+                        Replaced::Written { now } => {
+                            return Ok(Driven::written(transition.answer, draft.stamp(now), now));
+                        }
+                        Replaced::Conflict(seen) => seen.map(|seen| *seen),
+                    }
+                }
+                (Write::None | Write::Remove | Write::Replace(_), _) => {
+                    return Ok(Driven { answer: transition.answer, written: None });
+                }
+            };
+        }
+        Err(Stuck::Contended)
+    }
+
+    /// The same for a caller that knows only the id.
+    pub(super) async fn drive_by_id(
+        &self,
+        id: Digest,
+        command: &Command,
+        event: Option<Event>,
+    ) -> Result<Driven, Stuck> {
+        let seen = self.store.get(id).await?;
+        self.drive(seen, command, event).await
+    }
+}
+
+impl Driven {
+    fn written(answer: Answer, record: Record, now: onceward_core::time::Timestamp) -> Self {
+        Self { answer, written: Some(Seen { record, now, owner_gone: false }) }
+    }
+}

@@ -1,0 +1,369 @@
+//! A claim that was granted. It renews itself while the work runs, and however it ends, the record says so.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use onceward_core::decide::{Acquired, Answer, Command};
+use onceward_core::name::Identity;
+use onceward_core::outcome::Outcome;
+use onceward_core::policy::{InDoubt, Policy};
+use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
+
+use super::drive::{Driven, Stuck};
+use super::{Call, Ledger, count};
+use crate::error::Error;
+use crate::step::{Step, reached};
+use crate::store::{self, Event, What};
+
+/// A lease is renewed when a third of it is over: two more tries are left before it lapses.
+const RENEW_AFTER: u32 = 3;
+
+/// A finished outcome is too good to lose: this is how long its owner insists before it tells the caller that it
+/// could not be recorded. The tries go on behind the caller's back.
+const INSIST: Duration = Duration::from_secs(10);
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Whether a write of the owner held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It is written.
+    Written,
+    /// The claim was superseded; nothing changed, and a late outcome is in the audit trail.
+    Stale,
+}
+
+/// The right to do the work, as the work itself sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Claim {
+    identity: Identity,
+    downstream_key: Arc<str>,
+    attempt: u32,
+    probe_first: bool,
+    /// `None` when the store was down and the policy lets the work run unguarded.
+    held: Option<Arc<Held>>,
+}
+
+/// The right to do the work, as its owner holds it. Dropping it says that nobody knows what happened.
+pub struct Guard {
+    held: Arc<Held>,
+    renewal: AbortHandle,
+    runtime: Handle,
+    ended: bool,
+}
+
+struct Held {
+    ledger: Ledger,
+    identity: Identity,
+    policy: Arc<Policy>,
+    acquired: Acquired,
+    /// The record as this owner last wrote it.
+    last: Mutex<Seen>,
+    marked_sent: AtomicBool,
+    lost: watch::Sender<bool>,
+}
+
+impl Guard {
+    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen) -> Self {
+        let held = Arc::new(Held {
+            ledger,
+            identity: call.identity.clone(),
+            policy: Arc::clone(&call.policy),
+            acquired,
+            last: Mutex::new(seen),
+            marked_sent: AtomicBool::new(false),
+            lost: watch::Sender::new(false),
+        });
+        let renewal = tokio::spawn(renew(Arc::clone(&held))).abort_handle();
+        Self { held, renewal, runtime: Handle::current(), ended: false }
+    }
+
+    /// The claim, for the work.
+    pub fn claim(&self) -> Claim {
+        let acquired = &self.held.acquired;
+        Claim {
+            identity: self.held.identity.clone(),
+            downstream_key: downstream_key(&self.held.identity, "", acquired.generation).into(),
+            attempt: acquired.attempt,
+            probe_first: acquired.probe_first,
+            held: Some(Arc::clone(&self.held)),
+        }
+    }
+
+    /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit
+    /// is remembered as done, and not kept.
+    pub async fn finish(self, outcome: Outcome) -> Result<Reach, Error> {
+        let outcome = outcome.within(self.held.policy.keep_limit);
+        let intent = self.held.identity.to_string();
+        let command = Command::Finish { fence: self.held.acquired.fence, outcome: outcome.clone() };
+        reached(Step::FinishDecided);
+        let ended = self.end(command).await;
+        reached(Step::FinishWritten);
+        ended.map_err(|source| Error::NotRecorded { intent, outcome: Box::new(outcome), source })
+    }
+
+    /// It is proven that this attempt did nothing. The next begin may try, after `not_before`.
+    pub async fn release(self, not_before: Duration, error: Option<&str>) -> Result<Reach, Error> {
+        let command = Command::Release { fence: self.held.acquired.fence, not_before, error: error.map(shortened) };
+        let ended = self.end(command).await;
+        reached(Step::ReleaseWritten);
+        Ok(ended?)
+    }
+
+    /// Nobody knows whether this attempt did anything. If nothing was sent yet, this is a release.
+    pub async fn doubt(self, error: Option<&str>) -> Result<Reach, Error> {
+        let command = Command::Doubt { fence: self.held.acquired.fence, error: error.map(shortened) };
+        let ended = self.end(command).await;
+        reached(Step::DoubtWritten);
+        Ok(ended?)
+    }
+
+    /// Writes how the claim ended, by a task of its own: a caller that goes away now must not turn a known end
+    /// into a doubt.
+    async fn end(mut self, command: Command) -> Result<Reach, store::Error> {
+        self.ended = true;
+        self.renewal.abort();
+        let held = Arc::clone(&self.held);
+        let writing = self.runtime.spawn(async move { held.insist(&command).await });
+        match tokio::time::timeout(INSIST, writing).await {
+            Ok(written) => written.unwrap_or(Err(store::Error::Closed)),
+            Err(_) => Err(store::Error::Other(format!("no answer within {} s", INSIST.as_secs()))),
+        }
+    }
+
+    /// Resolves when somebody else may go on with the work, so that this owner should stop.
+    pub(super) async fn lost(&self) {
+        let mut lost = self.held.lost.subscribe();
+        if lost.wait_for(|lost| *lost).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    pub(super) fn policy(&self) -> &Policy {
+        &self.held.policy
+    }
+
+    pub(super) fn identity(&self) -> &Identity {
+        &self.held.identity
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        self.renewal.abort();
+        let held = Arc::clone(&self.held);
+        self.runtime.spawn(async move {
+            let error = Some("the work was dropped before it ended".to_owned());
+            let command = Command::Doubt { fence: held.acquired.fence, error };
+            if let Err(error) = held.write(&command).await {
+                tracing::warn!(intent = %held.identity, %error, "a dropped claim is left to lapse");
+            }
+        });
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Guard").field(&format_args!("{}", self.held.identity)).finish()
+    }
+}
+
+impl fmt::Debug for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Claim").field(&format_args!("{}", self.identity)).finish()
+    }
+}
+
+impl Claim {
+    /// A claim that nothing guards.
+    pub(super) fn unguarded(identity: &Identity) -> Self {
+        let downstream_key = downstream_key(identity, "", 0).into();
+        Self { identity: identity.clone(), downstream_key, attempt: 1, probe_first: false, held: None }
+    }
+
+    /// The key to pass to the other side: the same on every attempt of this intent, and of nothing else.
+    pub fn downstream_key(&self) -> &str {
+        &self.downstream_key
+    }
+
+    /// The key of the intent.
+    pub fn key(&self) -> &str {
+        self.identity.key.as_str()
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// An earlier attempt may have happened: ask the other side before anything is sent. If it knows of
+    /// nothing, say so with [`Claim::not_found`]; if it does, return what it says.
+    pub fn probe_first(&self) -> bool {
+        self.probe_first
+    }
+
+    /// The first byte is about to leave. From here on a missing answer is a doubt.
+    pub async fn sent(&self) -> Result<(), Error> {
+        let Some(held) = &self.held else { return Ok(()) };
+        reached(Step::SentDecided);
+        let command = Command::Sent { fence: held.acquired.fence, lease: held.policy.lease() };
+        self.still_ours(held.write(&command).await?)?;
+        held.marked_sent.store(true, Ordering::SeqCst);
+        reached(Step::SentWritten);
+        Ok(())
+    }
+
+    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
+    pub async fn not_found(&self) -> Result<(), Error> {
+        let Some(held) = &self.held else { return Ok(()) };
+        self.still_ours(held.write(&Command::NotFound { fence: held.acquired.fence }).await?)
+    }
+
+    /// Whether this caller has marked `sent` itself.
+    pub(crate) fn marked_sent(&self) -> bool {
+        self.held.as_ref().is_some_and(|held| held.marked_sent.load(Ordering::SeqCst))
+    }
+
+    fn still_ours(&self, reach: Reach) -> Result<(), Error> {
+        match reach {
+            Reach::Written => Ok(()),
+            Reach::Stale => Err(Error::ClaimLost { intent: self.identity.to_string() }),
+        }
+    }
+}
+
+impl Held {
+    /// One write of the owner, from the record as it was last written: nothing is read before.
+    async fn write(&self, command: &Command) -> Result<Reach, Error> {
+        self.try_write(command).await.map_err(|stuck| match stuck {
+            Stuck::Store(error) => Error::Store(error),
+            Stuck::Contended => Error::Contended { intent: self.identity.to_string() },
+        })
+    }
+
+    async fn try_write(&self, command: &Command) -> Result<Reach, Stuck> {
+        let last = self.last().clone();
+        let id = last.record.id;
+        let Driven { answer, written } = self.ledger.inner.drive(Some(last), command, None).await?;
+        if let Some(seen) = written {
+            self.ledger.inner.cache.keep(&seen.record);
+            if !is_leased(&seen.record) {
+                self.ledger.inner.waiters.wake(&id);
+            }
+            *self.last() = seen;
+        }
+        match answer {
+            Answer::Stale { contradicts } => {
+                self.late(command, contradicts).await;
+                Ok(Reach::Stale)
+            }
+            Answer::Accepted | Answer::Decision(_) => Ok(Reach::Written),
+            Answer::Refused(_) => Ok(Reach::Stale),
+        }
+    }
+
+    /// Tries until the store answers. An owner that is late is still the best news there is.
+    async fn insist(&self, command: &Command) -> Result<Reach, store::Error> {
+        let mut pause = Duration::from_millis(20);
+        let give_up = Instant::now() + self.policy.lease();
+        loop {
+            match self.try_write(command).await {
+                Ok(reach) => return Ok(reach),
+                Err(Stuck::Store(error)) if Instant::now() >= give_up || is_final(&error) => return Err(error),
+                Err(Stuck::Store(error)) => {
+                    tracing::warn!(intent = %self.identity, %error, "an outcome could not be recorded yet");
+                }
+                Err(Stuck::Contended) => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// A superseded owner's outcome changes nothing, but it is not forgotten.
+    async fn late(&self, command: &Command, contradicts: bool) {
+        let Command::Finish { outcome, .. } = command else { return };
+        let what = if contradicts { What::Contradiction } else { What::StaleFinish };
+        if contradicts {
+            count(&self.ledger.inner.stats.contradictions);
+            tracing::error!(intent = %self.identity, "a late owner contradicts the record: look at it");
+        }
+        let note = Some(format!("outcome {} from attempt {}", outcome.digest(), self.acquired.attempt));
+        let event = Event { what, by: None, note };
+        if let Err(error) = self.ledger.inner.store.append(self.identity.digest(), event).await {
+            tracing::error!(intent = %self.identity, %error, "a late outcome could not be put into the audit trail");
+        }
+    }
+
+    fn last(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody else may do the work once the lease has lapsed.
+    fn may_be_taken_over(&self) -> bool {
+        let sent = matches!(&self.last().record.state, State::Leased(lease) if lease.phase == Phase::Sent);
+        !(sent && self.acquired.in_doubt == InDoubt::Hold)
+    }
+}
+
+/// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
+async fn renew(held: Arc<Held>) {
+    let lease = held.policy.lease();
+    let mut from = Instant::now();
+    loop {
+        sleep_until(from + lease / RENEW_AFTER).await;
+        let command = Command::Renew { fence: held.acquired.fence, lease };
+        let started = Instant::now();
+        loop {
+            match held.try_write(&command).await {
+                Ok(Reach::Written) => {
+                    reached(Step::Renewed);
+                    from = started;
+                    break;
+                }
+                Ok(Reach::Stale) => {
+                    if held.may_be_taken_over() {
+                        held.lost.send_replace(true);
+                    }
+                    return;
+                }
+                Err(_) => {
+                    if Instant::now() >= from + lease && held.may_be_taken_over() {
+                        held.lost.send_replace(true);
+                        return;
+                    }
+                    sleep((lease / 20).clamp(Duration::from_millis(10), LONGEST_PAUSE)).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_leased(record: &Record) -> bool {
+    matches!(record.state, State::Leased(_))
+}
+
+/// Waiting does not mend these.
+fn is_final(error: &store::Error) -> bool {
+    matches!(error, store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. })
+}
+
+/// Errors are kept for people; a page of them is enough.
+fn shortened(error: &str) -> String {
+    const LONGEST: usize = 1000;
+    match error.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &error[..end]),
+        None => error.to_owned(),
+    }
+}

@@ -1,0 +1,199 @@
+//! A closure under a guard: the short way to a guarded call.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+
+use futures_util::FutureExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use onceward_core::class::{Class, Disposition, disposition};
+use onceward_core::decide::Decision;
+use onceward_core::name::Identity;
+use onceward_core::outcome::{Body, Outcome, Verdict};
+use onceward_core::policy::StoreDown;
+use onceward_core::time::Timestamp;
+
+use super::guard::{Claim, Guard, Reach};
+use super::{Begun, Call, Operation, count};
+use crate::error::{Error, Failure};
+
+/// A value, fresh or from the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done<T> {
+    /// What the work returned, now or the first time.
+    pub value: T,
+    /// The work did not run: this is the stored outcome.
+    pub replayed: bool,
+    /// Until when a repeat gets it; `None` for a fresh value, and for one that is kept for ever.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Operation {
+    /// Runs the work once. The first caller runs it; every repeat gets its value, or learns why there is none.
+    ///
+    /// The closure gets a [`Claim`]: the downstream key, and the means to mark `sent`. Its error says what
+    /// became of the effect: [`Failure::not_sent`], [`Failure::last`], [`Failure::unknown`]; any other error
+    /// that `?` turns into a [`Failure`] follows the policy's `on_error`.
+    ///
+    /// When the future is dropped, or the work panics, the outcome is unknown: the intent is in doubt from that
+    /// moment, unless nothing was sent yet.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+    /// use onceward::{Failure, Ledger};
+    ///
+    /// let ledger = Ledger::open("memory:").await?;
+    /// let declined = ledger
+    ///     .operation("charge_payment")
+    ///     .key("invoice-42")
+    ///     .run(|_claim| async { Err::<(), _>(Failure::last("card declined")) })
+    ///     .await;
+    /// assert!(declined.is_err());
+    ///
+    /// // A final failure is kept: the card is not tried again.
+    /// let again = ledger.operation("charge_payment").key("invoice-42").run(|_| async { Ok(()) }).await;
+    /// assert_eq!(again.unwrap_err().to_string().split(": ").last(), Some("card declined"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn run<T, F, W>(&self, work: F) -> Result<Done<T>, Error>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(Claim) -> W,
+        W: Future<Output = Result<T, Failure>>,
+    {
+        let call = self.call()?;
+        match self.ledger.begin_within(&call, call.policy.wait).await {
+            Ok(Begun::Acquired(guard)) => guard.run(work).await,
+            Ok(Begun::Answered(decision)) => answered(&call.identity, decision),
+            Err(Error::Store(error)) if call.policy.store_down == StoreDown::Open => {
+                let intent = &call.identity;
+                tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
+                count(&self.ledger.inner.stats.unguarded);
+                run_unguarded(&call, work).await
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+async fn run_unguarded<T, F, W>(call: &Call, work: F) -> Result<Done<T>, Error>
+where
+    F: FnOnce(Claim) -> W,
+    W: Future<Output = Result<T, Failure>>,
+{
+    match work(Claim::unguarded(&call.identity)).await {
+        Ok(value) => Ok(Done { value, replayed: false, expires_at: None }),
+        Err(failure) => Err(Error::Failed { intent: call.identity.to_string(), failure, replayed: false }),
+    }
+}
+
+impl Guard {
+    /// Runs the work under this claim and records how it ended.
+    pub async fn run<T, F, W>(self, work: F) -> Result<Done<T>, Error>
+    where
+        T: Serialize,
+        F: FnOnce(Claim) -> W,
+        W: Future<Output = Result<T, Failure>>,
+    {
+        let claim = self.claim();
+        let handed = claim.clone();
+        // The closure itself may panic too, before it has made its future.
+        let running = AssertUnwindSafe(async move { work(handed).await }).catch_unwind();
+        let ended = tokio::select! {
+            biased;
+            ended = running => ended,
+            () = self.lost() => {
+                let intent = self.identity().to_string();
+                let _ = self.doubt(Some("the claim was lost while the work ran")).await;
+                return Err(Error::ClaimLost { intent });
+            }
+        };
+        match ended {
+            Ok(result) => self.settle(result, claim.marked_sent()).await,
+            Err(panic) => {
+                let _ = self.doubt(Some("the work panicked")).await;
+                resume_unwind(panic)
+            }
+        }
+    }
+
+    /// Records how the work ended and hands its result on.
+    pub(crate) async fn settle<T: Serialize>(
+        self,
+        result: Result<T, Failure>,
+        marked_sent: bool,
+    ) -> Result<Done<T>, Error> {
+        let intent = self.identity().to_string();
+        match result {
+            Ok(value) => match serde_json::to_vec(&value) {
+                Ok(body) => match self.finish(Outcome::success(body)).await? {
+                    Reach::Written => Ok(Done { value, replayed: false, expires_at: None }),
+                    Reach::Stale => Err(Error::ClaimLost { intent }),
+                },
+                Err(error) => {
+                    let reason = error.to_string();
+                    let _ = self.doubt(Some(&reason)).await;
+                    Err(Error::NotJson { intent, reason })
+                }
+            },
+            Err(failure) => {
+                self.settle_failure(&failure, marked_sent).await?;
+                Err(Error::Failed { intent, failure, replayed: false })
+            }
+        }
+    }
+
+    async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<(), Error> {
+        let intent = self.identity().to_string();
+        let message = failure.message();
+        let ended = match disposition(failure.class(), self.policy().on_error, marked_sent) {
+            Disposition::Release(not_before) => self.release(not_before, Some(message)).await,
+            Disposition::Doubt => self.doubt(Some(message)).await,
+            Disposition::Keep => {
+                let body = serde_json::Value::String(message.to_owned()).to_string();
+                return self.finish(Outcome::failure(body)).await.map(|_| ());
+            }
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%intent, %error, "a failed claim could not be given back and is left to lapse");
+        }
+        Ok(())
+    }
+}
+
+/// Turns a decision into what a caller that only wants the value can use.
+pub(crate) fn answered<T: DeserializeOwned>(identity: &Identity, decision: Decision) -> Result<Done<T>, Error> {
+    let intent = identity.to_string();
+    match decision {
+        Decision::Replay { outcome, expires_at, .. } => {
+            let value = value_of(intent, &outcome)?;
+            Ok(Done { value, replayed: true, expires_at })
+        }
+        Decision::InFlight { retry_after, .. } => Err(Error::InFlight { intent, retry_after }),
+        Decision::InDoubt { since } => Err(Error::InDoubt { intent, since }),
+        Decision::Mismatch => Err(Error::Mismatch { intent }),
+        Decision::Collision => Err(Error::Collision { intent }),
+        Decision::OutcomeNotKept { outcome, status } => Err(Error::OutcomeNotKept { intent, outcome, status }),
+        Decision::Queued { .. } => Err(Error::Queued { intent }),
+        Decision::Dead => Err(Error::Dead { intent }),
+        Decision::Acquired(_) => Err(Error::Contended { intent }),
+    }
+}
+
+fn value_of<T: DeserializeOwned>(intent: String, outcome: &Outcome) -> Result<T, Error> {
+    let body: &[u8] = match &outcome.body {
+        Body::Kept(bytes) => bytes,
+        Body::TooLarge { .. } => &[],
+    };
+    match outcome.verdict {
+        Verdict::Success => {
+            serde_json::from_slice(body).map_err(|error| Error::Unreadable { intent, reason: error.to_string() })
+        }
+        Verdict::Failure => {
+            let message = serde_json::from_slice::<String>(body);
+            let message = message.unwrap_or_else(|_| String::from_utf8_lossy(body).into_owned());
+            Err(Error::Failed { intent, failure: Failure::of(Class::Final, message), replayed: true })
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Looking, listing, settling and sweeping.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use onceward_core::decide::{Answer, Command, Refusal, Resolution};
+use onceward_core::name::Identity;
+use onceward_core::record::{Seen, Status};
+
+use super::begin::fence;
+use super::drive::Stuck;
+use super::{Inner, Ledger, Operation};
+use crate::error::Error;
+use crate::store::{self, Counts, Cursor, Entry, Event, Filter, Page, Purged, What};
+
+/// A ledger sweeps by itself once in this many claims, the first included, so that no table grows without bound
+/// and short-lived processes take their share.
+const SWEEP_EVERY: u64 = 256;
+
+/// How much one sweep frees at the most, in how many steps: each step holds up the writer for a few
+/// milliseconds at the most.
+const SWEEP_STEPS: usize = 10;
+const SWEEP_STEP: usize = 100;
+
+/// An intent as it stands now.
+#[derive(Clone, Debug, Serialize)]
+pub struct Intent {
+    /// The record, with the store's time.
+    #[serde(flatten)]
+    pub seen: Seen,
+    /// What the record does not tell: late owners, and what people decided.
+    pub trail: Vec<Entry>,
+}
+
+impl Intent {
+    /// How it stands; `None` when the record has expired and the key is free.
+    pub fn status(&self) -> Option<Status> {
+        self.seen.standing().map(|standing| standing.status())
+    }
+}
+
+/// The answer to [`Ledger::resolve`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// It is settled.
+    Settled,
+    /// It cannot be settled like this.
+    Refused(Refusal),
+}
+
+impl Operation {
+    /// Looks at the intent without touching it.
+    pub async fn get(&self) -> Result<Option<Intent>, Error> {
+        let call = self.call()?;
+        self.ledger.get(&call.identity).await
+    }
+}
+
+impl Ledger {
+    /// Looks at an intent without touching it.
+    pub async fn get(&self, identity: &Identity) -> Result<Option<Intent>, Error> {
+        let id = identity.digest();
+        let Some(seen) = self.inner.store.get(id).await? else { return Ok(None) };
+        let trail = self.inner.store.trail(id).await?;
+        Ok(Some(Intent { seen, trail }))
+    }
+
+    /// Lists intents, the newest first.
+    pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
+        self.inner.store.list(filter, after, limit).await
+    }
+
+    /// How many intents stand how.
+    pub async fn counts(&self) -> Result<Counts, store::Error> {
+        self.inner.store.counts().await
+    }
+
+    /// Settles an intent: it happened, with this outcome; or it did not. `version` is that of the record on which
+    /// the decision is based: if the record has changed since, nothing is written.
+    pub async fn resolve(
+        &self,
+        identity: &Identity,
+        version: u64,
+        resolution: Resolution,
+        by: Option<&str>,
+        note: Option<&str>,
+    ) -> Result<Resolved, Error> {
+        let id = identity.digest();
+        let what = match resolution {
+            Resolution::Happened(_) => What::ResolvedHappened,
+            Resolution::DidNotHappen => What::ResolvedDidNotHappen,
+        };
+        let event = Event { what, by: by.map(str::to_owned), note: note.map(str::to_owned) };
+        let command = Command::Resolve { version, resolution, fence: fence()? };
+        let driven = match self.inner.drive_by_id(id, &command, Some(event)).await {
+            Ok(driven) => driven,
+            Err(Stuck::Store(error)) => return Err(error.into()),
+            Err(Stuck::Contended) => return Err(Error::Contended { intent: identity.to_string() }),
+        };
+        if let Some(seen) = &driven.written {
+            self.inner.cache.keep(&seen.record);
+            self.inner.waiters.wake(&id);
+        }
+        Ok(match driven.answer {
+            Answer::Refused(refusal) => Resolved::Refused(refusal),
+            Answer::Accepted | Answer::Stale { .. } | Answer::Decision(_) => Resolved::Settled,
+        })
+    }
+
+    /// Frees at most `limit` expired records. The ledger does this by itself now and then.
+    pub async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
+        self.inner.store.purge(limit).await
+    }
+}
+
+impl Inner {
+    /// Sweeps in the background when it is time, given how many claims there were before this one.
+    pub(super) fn sweep_now_and_then(self: &Arc<Self>, before: u64) {
+        if before % SWEEP_EVERY != 0 || self.sweeping.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            for _ in 0..SWEEP_STEPS {
+                let freed = inner.store.purge(SWEEP_STEP).await;
+                if !freed.is_ok_and(|purged| purged.total() == SWEEP_STEP) {
+                    break;
+                }
+            }
+            inner.sweeping.store(false, Ordering::Release);
+        });
+    }
+}

@@ -1,0 +1,73 @@
+//! Named steps of a guarded call, at which a crash harness may kill the process. Without the feature `sim`
+//! nothing of this is compiled into a call.
+
+/// A place between two things that must not be torn apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// Begin has decided; nothing is written.
+    BeginDecided,
+    /// The claim is written; the caller does not know yet.
+    BeginWritten,
+    /// The caller is about to mark `sent`.
+    SentDecided,
+    /// `sent` is written; nothing has left.
+    SentWritten,
+    /// The lease was renewed.
+    Renewed,
+    /// The work is over; its outcome is not written.
+    FinishDecided,
+    /// The outcome is written; the caller does not know yet.
+    FinishWritten,
+    /// A release is written.
+    ReleaseWritten,
+    /// A doubt is written.
+    DoubtWritten,
+    /// The store has written into its transaction and not committed it.
+    StoreUncommitted,
+    /// The store has committed and not answered.
+    StoreCommitted,
+    /// The sweeper has committed a batch.
+    PurgeCommitted,
+}
+
+impl Step {
+    /// Every step.
+    pub const ALL: [Self; 12] = [
+        Self::BeginDecided,
+        Self::BeginWritten,
+        Self::SentDecided,
+        Self::SentWritten,
+        Self::Renewed,
+        Self::FinishDecided,
+        Self::FinishWritten,
+        Self::ReleaseWritten,
+        Self::DoubtWritten,
+        Self::StoreUncommitted,
+        Self::StoreCommitted,
+        Self::PurgeCommitted,
+    ];
+
+    /// The name, as it is written on a command line.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+}
+
+#[cfg(feature = "sim")]
+static HOOK: std::sync::OnceLock<fn(Step)> = std::sync::OnceLock::new();
+
+/// Sets what happens at each step, once for the process.
+#[cfg(feature = "sim")]
+pub fn on_step(hook: fn(Step)) {
+    let _ = HOOK.set(hook);
+}
+
+#[inline]
+pub(crate) fn reached(step: Step) {
+    #[cfg(feature = "sim")]
+    if let Some(hook) = HOOK.get() {
+        hook(step);
+    }
+    #[cfg(not(feature = "sim"))]
+    let _ = step;
+}

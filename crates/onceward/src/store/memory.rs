@@ -1,0 +1,201 @@
+//! Records in memory: for tests, and for processes that need no durability.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+
+use onceward_core::decide::{Command, Write, decide};
+use onceward_core::hash::Digest;
+use onceward_core::record::{Draft, Record, Seen, State};
+use onceward_core::time::Timestamp;
+
+use super::{
+    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Page, Purged, Replace,
+    Replaced, Store,
+};
+use crate::clock::Clock;
+
+/// A store in memory. It is gone with the process.
+#[derive(Debug)]
+pub struct Memory {
+    clock: Arc<dyn Clock>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    records: HashMap<Digest, (i64, Record)>,
+    in_order: BTreeMap<i64, Digest>,
+    expiry: BTreeSet<(Timestamp, Digest)>,
+    trail: HashMap<Digest, Vec<Entry>>,
+    last: i64,
+}
+
+impl Memory {
+    /// An empty store.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, tables: Mutex::default() }
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Every change is made by one infallible call, so a panic elsewhere leaves the tables whole.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn seen(&self, record: &Record) -> Seen {
+        Seen { record: record.clone(), now: self.clock.now(), owner_gone: false }
+    }
+}
+
+impl Tables {
+    fn put(&mut self, record: Record) {
+        let id = record.id;
+        let order = match self.remove(id) {
+            Some(order) => order,
+            None => {
+                self.last += 1;
+                self.last
+            }
+        };
+        if let Some(at) = purge_at(&record) {
+            self.expiry.insert((at, id));
+        }
+        self.in_order.insert(order, id);
+        self.records.insert(id, (order, record));
+    }
+
+    fn remove(&mut self, id: Digest) -> Option<i64> {
+        let (order, record) = self.records.remove(&id)?;
+        self.in_order.remove(&order);
+        if let Some(at) = purge_at(&record) {
+            self.expiry.remove(&(at, id));
+        }
+        Some(order)
+    }
+}
+
+fn purge_at(record: &Record) -> Option<Timestamp> {
+    match &record.state {
+        State::Done { expires_at, .. } => *expires_at,
+        State::Tombstone { forget_at, .. } => Some(*forget_at),
+        _ => None,
+    }
+}
+
+#[async_trait]
+impl Store for Memory {
+    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+        let mut tables = self.tables();
+        if let Some((_, record)) = tables.records.get(&draft.id) {
+            return Ok(Inserted::Exists(Box::new(self.seen(record))));
+        }
+        let now = self.clock.now();
+        tables.put(draft.stamp(now));
+        Ok(Inserted::Created { now })
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
+        let mut tables = self.tables();
+        let id = replace.draft.id;
+        let Some((_, record)) = tables.records.get(&id) else { return Ok(Replaced::Conflict(None)) };
+        if record.version != replace.version || record.fence() != replace.fence {
+            return Ok(Replaced::Conflict(Some(Box::new(self.seen(record)))));
+        }
+        let now = self.clock.now();
+        tables.put(replace.draft.stamp(now));
+        if let Some(event) = replace.event {
+            tables.trail.entry(id).or_default().push(Entry { at: now, event });
+        }
+        Ok(Replaced::Written { now })
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        Ok(self.tables().records.get(&id).map(|(_, record)| self.seen(record)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, Error> {
+        let mut tables = self.tables();
+        let now = self.clock.now();
+        let due: Vec<Digest> = tables
+            .expiry
+            .iter()
+            .take_while(|(at, _)| *at <= now)
+            .take(limit.min(LARGEST_PURGE))
+            .map(|(_, id)| *id)
+            .collect();
+        let mut purged = Purged::default();
+        for id in due {
+            let Some(seen) = tables.records.get(&id).map(|(_, record)| self.seen(record)) else { continue };
+            match decide(Some(&seen), &Command::Expire).write {
+                Write::Replace(draft) => {
+                    tables.put(draft.stamp(now));
+                    purged.tombstones += 1;
+                }
+                Write::Remove => {
+                    tables.remove(id);
+                    tables.trail.remove(&id);
+                    purged.removed += 1;
+                }
+                Write::None | Write::Insert(_) => {}
+            }
+        }
+        Ok(purged)
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        let tables = self.tables();
+        let limit = limit.clamp(1, LARGEST_PAGE);
+        let mut page = Page::default();
+        let end = after.map_or(i64::MAX, |cursor| cursor.0);
+        for (order, id) in tables.in_order.range(..end).rev() {
+            let Some((_, record)) = tables.records.get(id) else { continue };
+            let seen = self.seen(record);
+            if matches(filter, &seen) {
+                page.seen.push(seen);
+                page.next = Some(Cursor(*order));
+                if page.seen.len() == limit {
+                    return Ok(page);
+                }
+            }
+        }
+        page.next = None;
+        Ok(page)
+    }
+
+    async fn counts(&self) -> Result<Counts, Error> {
+        let mut counts = Counts::default();
+        for (_, record) in self.tables().records.values() {
+            if let Some(standing) = self.seen(record).standing() {
+                *counts.0.entry(standing.status()).or_default() += 1;
+            }
+        }
+        Ok(counts)
+    }
+
+    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+        let at = self.clock.now();
+        self.tables().trail.entry(id).or_default().push(Entry { at, event });
+        Ok(())
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+        let tables = self.tables();
+        let entries = tables.trail.get(&id).map(Vec::as_slice).unwrap_or_default();
+        Ok(entries.iter().take(LARGEST_PAGE).cloned().collect())
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.clock.now())
+    }
+}
+
+fn matches(filter: &Filter, seen: &Seen) -> bool {
+    let Some(standing) = seen.standing() else { return false };
+    let identity = seen.record.identity.as_ref();
+    (filter.status.is_empty() || filter.status.contains(&standing.status()))
+        && filter.tenant.as_ref().is_none_or(|tenant| identity.is_some_and(|identity| identity.tenant == *tenant))
+        && filter.operation.as_ref().is_none_or(|name| identity.is_some_and(|identity| identity.operation == *name))
+        && filter.created_before.is_none_or(|time| seen.record.created_at < time)
+        && filter.created_since.is_none_or(|time| seen.record.created_at >= time)
+}

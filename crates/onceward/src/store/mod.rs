@@ -1,0 +1,348 @@
+//! The back-end under the ledger: one atomic conditional write and a few queries. A store knows no policy; what
+//! may be written is decided in [`onceward_core::decide`].
+//!
+//! - [`memory`]: for tests and for processes that need no durability.
+//! - [`sqlite`]: one file, several processes, group commit.
+
+pub mod memory;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use onceward_core::hash::Digest;
+use onceward_core::name::{Operation, Tenant};
+use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
+use onceward_core::time::Timestamp;
+
+use crate::clock::{Clock, SystemClock};
+
+/// The most records that one page of a list holds.
+pub const LARGEST_PAGE: usize = 1000;
+
+/// The most records that one purge touches, so that it never holds up a claim for long.
+pub const LARGEST_PURGE: usize = 1000;
+
+/// A store of records. Every answer carries the store's own time.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Writes a record where there is none, or hands back the one that is there. This is the lock.
+    async fn insert(&self, draft: Draft) -> Result<Inserted, Error>;
+
+    /// Writes the next version of a record, if fence and version are still what the caller saw.
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error>;
+
+    /// Looks at a record.
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error>;
+
+    /// Applies [`Command::Expire`](onceward_core::decide::Command::Expire) to at most `limit` records whose time
+    /// has come, found without scanning.
+    async fn purge(&self, limit: usize) -> Result<Purged, Error>;
+
+    /// Lists records, the newest first, at most `limit` of them after the cursor.
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
+
+    /// How many intents stand how.
+    async fn counts(&self) -> Result<Counts, Error>;
+
+    /// Appends to the audit trail.
+    async fn append(&self, id: Digest, event: Event) -> Result<(), Error>;
+
+    /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
+    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
+
+    /// This process, if the store can tell whether it is alive.
+    fn owner(&self) -> Option<Owner> {
+        None
+    }
+
+    /// The store's time, if it is known without asking. Only then may finished outcomes be cached.
+    fn now(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// Ends the store's own threads and waits for them.
+    async fn close(&self) {}
+}
+
+/// The answer to [`Store::insert`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inserted {
+    /// The record is written.
+    Created {
+        /// When.
+        now: Timestamp,
+    },
+    /// There is one already.
+    Exists(Box<Seen>),
+}
+
+/// A conditional write.
+#[derive(Clone, Debug)]
+pub struct Replace {
+    /// The fence that must still be there.
+    pub fence: Option<Fence>,
+    /// The version that must still be there.
+    pub version: u64,
+    /// What is written then.
+    pub draft: Draft,
+    /// What is added to the audit trail in the same transaction.
+    pub event: Option<Event>,
+}
+
+impl Replace {
+    /// The write that holds only while the record is still as it was seen.
+    pub fn of(seen: &Record, draft: Draft) -> Self {
+        Self { fence: seen.fence(), version: seen.version, draft, event: None }
+    }
+}
+
+/// The answer to [`Store::replace`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Replaced {
+    /// The next version is written.
+    Written {
+        /// When.
+        now: Timestamp,
+    },
+    /// The record is another one by now.
+    Conflict(Option<Box<Seen>>),
+}
+
+/// The answer to [`Store::purge`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Purged {
+    /// Outcomes that were dropped; their tombstones stay.
+    pub tombstones: usize,
+    /// Records that are gone.
+    pub removed: usize,
+}
+
+impl Purged {
+    /// How many records were touched.
+    pub fn total(&self) -> usize {
+        self.tombstones + self.removed
+    }
+}
+
+/// Which records to list.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Only these; all when empty.
+    pub status: Vec<Status>,
+    /// Only this tenant's.
+    pub tenant: Option<Tenant>,
+    /// Only this operation's.
+    pub operation: Option<Operation>,
+    /// Only those recorded before this time.
+    pub created_before: Option<Timestamp>,
+    /// Only those recorded at this time or later.
+    pub created_since: Option<Timestamp>,
+}
+
+/// Where a page ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Cursor(pub i64);
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The records.
+    pub seen: Vec<Seen>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// How many intents stand how.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Counts(pub BTreeMap<Status, u64>);
+
+impl Counts {
+    /// How many intents stand like this.
+    pub fn of(&self, status: Status) -> u64 {
+        self.0.get(&status).copied().unwrap_or_default()
+    }
+}
+
+/// Something that the record itself does not tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// What happened.
+    pub what: What,
+    /// Who did it, where that is known.
+    pub by: Option<String>,
+    /// Anything to add.
+    pub note: Option<String>,
+}
+
+/// What an entry of the audit trail is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// A superseded owner reported an outcome, which changed nothing.
+    StaleFinish,
+    /// The same, and the report cannot be true together with the record.
+    Contradiction,
+    /// Somebody decided that it happened.
+    ResolvedHappened,
+    /// Somebody decided that it did not happen.
+    ResolvedDidNotHappen,
+}
+
+impl What {
+    /// The name, as a store keeps it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::StaleFinish => "stale_finish",
+            Self::Contradiction => "contradiction",
+            Self::ResolvedHappened => "resolved_happened",
+            Self::ResolvedDidNotHappen => "resolved_did_not_happen",
+        }
+    }
+
+    /// The entry of that name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::StaleFinish, Self::Contradiction, Self::ResolvedHappened, Self::ResolvedDidNotHappen]
+            .into_iter()
+            .find(|what| what.as_str() == name)
+    }
+}
+
+/// An entry of the audit trail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// When.
+    pub at: Timestamp,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+/// Why a store cannot do what it was asked. Whatever it is, nothing runs unguarded.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The URL names no store that this build has.
+    #[error("`{0}` is no store that this build knows: use `memory:`, a file path, or `file:PATH`")]
+    UnknownUrl(String),
+    /// The file cannot be opened.
+    #[error("cannot open the ledger {}: {reason}", path.display())]
+    CannotOpen {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// The file is something else.
+    #[error("{} is not an Onceward ledger: {reason}; name another file, nothing was changed in this one", path.display())]
+    NotALedger {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        reason: String,
+    },
+    /// The file was written by a newer Onceward.
+    #[error(
+        "the ledger {} has schema version {found}, and this build knows versions up to {known}: upgrade onceward",
+        path.display()
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest version that is known.
+        known: i64,
+    },
+    /// The file cannot be written.
+    #[error("the ledger {} is read-only: check the permissions of the file and its folder", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No space is left.
+    #[error("no space is left for the ledger {}: free some, then try again", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is damaged.
+    #[error(
+        "the ledger {} is damaged ({reason}): keep a copy, recover it with `sqlite3 FILE .recover`, and check \
+         what was lost before anything runs again",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        reason: String,
+    },
+    /// One record cannot be read; the others can.
+    #[error("a record in the ledger {} cannot be read: {reason}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Another process holds the file for too long.
+    #[error("the ledger {} was locked by another process for too long; nothing was written", path.display())]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The disk failed in the middle of a write; what is on it is unknown until the file is opened again.
+    #[error("the disk failed under the ledger {} ({reason}): reopen the ledger", path.display())]
+    Poisoned {
+        /// The file.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// The store was closed.
+    #[error("the store was closed")]
+    Closed,
+    /// Anything else that the engine reports.
+    #[error("the store failed: {0}")]
+    Other(String),
+}
+
+/// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
+    if url == "memory:" {
+        return Ok(Arc::new(memory::Memory::new(Arc::new(SystemClock))));
+    }
+    let path = match url.strip_prefix("file:") {
+        Some(path) => path,
+        None if url.contains("://") || url.is_empty() => return Err(Error::UnknownUrl(masked(url))),
+        None => url,
+    };
+    open_file(Path::new(path), Arc::new(SystemClock)).await
+}
+
+/// A URL may hold a password, and an error may end up in a log.
+fn masked(url: &str) -> String {
+    match url.split_once("://") {
+        Some((scheme, _)) => format!("{scheme}://…"),
+        None => url.to_owned(),
+    }
+}
+
+#[cfg(feature = "sqlite")]
+async fn open_file(path: &Path, clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, Error> {
+    Ok(Arc::new(sqlite::Sqlite::open(path, clock).await?))
+}
+
+#[cfg(not(feature = "sqlite"))]
+async fn open_file(path: &Path, _clock: Arc<dyn Clock>) -> Result<Arc<dyn Store>, Error> {
+    Err(Error::UnknownUrl(path.display().to_string()))
+}

@@ -1,0 +1,126 @@
+//! The embedded store: one SQLite file that several processes may share. Chosen by measurement: it is the most
+//! trusted engine, ordinary tools can read the file, and it reopens at once.
+//!
+//! - `schema`: opening, checking and migrating the file.
+//! - `row`: records as rows.
+//! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
+//! - `reader`: threads with connections of their own, so that looking never waits for writing.
+//! - `owner`: which processes are alive.
+//! - `fault`: what SQLite's errors mean for a user.
+
+mod fault;
+mod owner;
+mod reader;
+mod row;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::oneshot;
+
+use onceward_core::hash::Digest;
+use onceward_core::record::{Draft, Owner, Seen};
+use onceward_core::time::Timestamp;
+
+use super::{
+    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Page, Purged, Replace,
+    Replaced, Store,
+};
+use crate::clock::Clock;
+use reader::Readers;
+use writer::{Job, Writer};
+
+/// What every thread of one open ledger shares.
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    clock: Arc<dyn Clock>,
+    owners: owner::Owners,
+}
+
+/// A ledger in one SQLite file.
+#[derive(Debug)]
+pub struct Sqlite {
+    shared: Arc<Shared>,
+    writer: Writer,
+    readers: Readers,
+}
+
+impl Sqlite {
+    /// Opens a ledger, or makes a new one where there is no file. Anything that is not a ledger is refused.
+    pub async fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let path = path.to_owned();
+        let (reply, opened) = oneshot::channel();
+        // Opening reads and may migrate the file: not on the caller's runtime.
+        std::thread::spawn(move || reply.send(Self::open_blocking(&path, clock)));
+        opened.await.unwrap_or(Err(Error::Closed))
+    }
+
+    /// The same without a runtime.
+    pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let connection = schema::open(path)?;
+        let shared = Arc::new(Shared { path: path.to_owned(), clock, owners: owner::Owners::enter(path) });
+        let readers = Readers::start(&shared)?;
+        let writer = Writer::start(&shared, connection)?;
+        Ok(Self { shared, writer, readers })
+    }
+
+    async fn write<A>(&self, job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job) -> Result<A, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.writer.send(job(reply)).await?;
+        answer.await.unwrap_or(Err(Error::Closed))
+    }
+}
+
+#[async_trait]
+impl Store for Sqlite {
+    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+        self.write(|reply| Job::Insert(Box::new(draft), reply)).await
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
+        self.write(|reply| Job::Replace(Box::new(replace), reply)).await
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        self.readers.read(move |connection, shared| row::get(connection, shared, id)).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, Error> {
+        self.write(|reply| Job::Purge(limit.min(LARGEST_PURGE), reply)).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        let filter = filter.clone();
+        let limit = limit.clamp(1, LARGEST_PAGE);
+        self.readers.read(move |connection, shared| row::list(connection, shared, &filter, after, limit)).await
+    }
+
+    async fn counts(&self) -> Result<Counts, Error> {
+        self.readers.read(row::counts).await
+    }
+
+    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+        self.write(|reply| Job::Append(id, event, reply)).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+        self.readers.read(move |connection, _| row::trail(connection, id)).await
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.shared.owners.me()
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        Some(self.shared.clock.now())
+    }
+
+    async fn close(&self) {
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+}

@@ -1,0 +1,137 @@
+//! Opening, checking and migrating the file.
+
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::fault::named;
+use crate::store::Error;
+
+/// `ONCW`, in the header of every ledger.
+const APPLICATION_ID: i64 = 0x4f4e_4357;
+
+/// Each entry leads from the version that is its index to the next. Never edit one that was released.
+const MIGRATIONS: [&str; 1] = [include_str!("schema_v1.sql")];
+
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Another process commits in milliseconds; one that holds the file this long is stuck, and failing closed with
+/// a clear error is better than hanging.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Statements are few and fixed; all of them stay prepared.
+const STATEMENTS: usize = 32;
+
+/// Opens the file for writing, checks that it is a ledger, and brings its schema up to date.
+pub(super) fn open(path: &Path) -> Result<Connection, Error> {
+    let is_new = !path.exists();
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    check_writable(path, &connection)?;
+    prepare(&mut connection, path)?;
+    if is_new {
+        sync_folder(path);
+    }
+    Ok(connection)
+}
+
+/// Opens a connection that can only look.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let open = || {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(connection)
+    };
+    open().map_err(|error| named(path, &error))
+}
+
+fn check_writable(path: &Path, connection: &Connection) -> Result<(), Error> {
+    match connection.is_readonly("main") {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(Error::ReadOnly { path: path.to_owned() }),
+        Err(error) => Err(named(path, &error)),
+    }
+}
+
+fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    let fault = |error: rusqlite::Error| named(path, &error);
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Before anything is changed: is this ours?
+    let version = check_header(connection, path)?;
+    connection.pragma_update(None, "journal_mode", "wal").map_err(fault)?;
+    // Every commit is on the disk before anybody is told.
+    connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
+    // Checkpoints run on a thread of their own, off the claim path.
+    connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
+    if version < VERSION {
+        migrate(connection, path)?;
+    }
+    check_schema(connection, path)
+}
+
+/// Reads the header. The answer is the schema version; 0 for an empty file.
+fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
+    let fault = |error: rusqlite::Error| named(path, &error);
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(fault);
+    let (application, version) = (number("application_id")?, number("user_version")?);
+    let objects: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(fault)?;
+    let is_empty = application == 0 && version == 0 && objects == 0;
+    if application != APPLICATION_ID && !is_empty {
+        let reason = "it is a SQLite file of another application".to_owned();
+        return Err(Error::NotALedger { path: path.to_owned(), reason });
+    }
+    if version > VERSION {
+        return Err(Error::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
+    }
+    Ok(version)
+}
+
+/// Migrates in one transaction. Another process may have been faster, so the version is read again inside.
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
+    let fault = |error: rusqlite::Error| named(path, &error);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+    let version = check_header(&transaction, path)?;
+    for migration in MIGRATIONS.iter().skip(usize::try_from(version).unwrap_or(0)) {
+        transaction.execute_batch(migration).map_err(fault)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fault)?;
+    transaction.pragma_update(None, "user_version", VERSION).map_err(fault)?;
+    transaction.commit().map_err(fault)
+}
+
+/// A ledger without its unique index would hand out two claims: the tables must be exactly the known ones.
+fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let fault = |error: rusqlite::Error| named(path, &error);
+    let expected = Connection::open_in_memory().map_err(fault)?;
+    for migration in MIGRATIONS {
+        expected.execute_batch(migration).map_err(fault)?;
+    }
+    if objects(connection).map_err(fault)? != objects(&expected).map_err(fault)? {
+        let reason = "its tables are not those of a ledger".to_owned();
+        return Err(Error::NotALedger { path: path.to_owned(), reason });
+    }
+    Ok(())
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+    connection
+        .prepare("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name")?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .collect()
+}
+
+/// The name of a new file is on the disk only when its folder is. Not every file system can do this, and then
+/// there is nothing more to be done.
+fn sync_folder(path: &Path) {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(folder) = File::open(folder) {
+        let _ = folder.sync_all();
+    }
+}

@@ -1,0 +1,281 @@
+//! The one thread of this process that writes. It takes whatever is waiting, writes it in one transaction,
+//! commits with one fsync, and only then answers. A second thread carries the log over into the file.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::{mpsc, oneshot};
+
+use onceward_core::decide::{Command, Write, decide};
+use onceward_core::hash::Digest;
+use onceward_core::record::{Draft, Seen};
+use onceward_core::time::Timestamp;
+
+use super::fault::{is_single, named, poisons};
+use super::{Shared, row, schema};
+use crate::step::{Step, reached};
+use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
+
+/// One fsync carries at most this many writes: enough to saturate a disk, little enough to answer soon.
+const BATCH: usize = 512;
+
+/// How many writes may wait before callers are held back.
+const QUEUE: usize = 4096;
+
+/// Writes between two checkpoints: about 4 MiB of log.
+const CHECKPOINT_EVERY: usize = 1000;
+
+/// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
+/// its path altogether.
+const LONGEST_LOG: i64 = 16 * 1024;
+
+pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
+
+pub(super) enum Job {
+    Insert(Box<Draft>, Reply<Inserted>),
+    Replace(Box<Replace>, Reply<Replaced>),
+    Purge(usize, Reply<Purged>),
+    Append(Digest, Event, Reply<()>),
+    StartLogOver,
+}
+
+/// An answer that is given only when the transaction is on the disk.
+type Answer = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(super) fn start(shared: &Arc<Shared>, connection: Connection) -> Result<Self, Error> {
+        let (queue, jobs) = mpsc::channel(QUEUE);
+        let (tick, ticks) = std::sync::mpsc::sync_channel(1);
+        let checkpoints = schema::open_reader(&shared.path)?;
+        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, written: 0, tick };
+        let start_over = queue.downgrade();
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+            thread.map_err(|error| Error::Other(error.to_string()))
+        };
+        let threads = vec![
+            spawn("onceward-write", Box::new(move || thread.run(jobs)))?,
+            spawn("onceward-log", Box::new(move || carry_over(&checkpoints, &ticks, &start_over)))?,
+        ];
+        Ok(Self { queue: Mutex::new(Some(queue)), threads: Mutex::new(threads) })
+    }
+
+    pub(super) async fn send(&self, job: Job) -> Result<(), Error> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        queue.ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)
+    }
+
+    pub(super) async fn close(&self) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        join(threads).await;
+    }
+}
+
+/// Waits for threads without blocking the runtime.
+pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
+    let (done, ended) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        for thread in threads {
+            let _ = thread.join();
+        }
+        drop(done);
+    });
+    let _ = ended.await;
+}
+
+/// Moves pages from the log into the file while the writer goes on. When the log has grown too long because
+/// the writer never rested, asks it to start over.
+fn carry_over(connection: &Connection, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
+    while ticks.recv().is_ok() {
+        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
+        let too_long = pages.is_ok_and(|pages| pages > LONGEST_LOG);
+        if too_long && let Some(queue) = start_over.upgrade() {
+            let _ = queue.blocking_send(Job::StartLogOver);
+        }
+    }
+}
+
+struct Thread {
+    connection: Connection,
+    shared: Arc<Shared>,
+    /// Set by a failure after which the state of the disk is unknown. Only reopening clears it.
+    poison: Option<Error>,
+    written: usize,
+    tick: std::sync::mpsc::SyncSender<()>,
+}
+
+impl Thread {
+    fn run(&mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
+            if let Some(poison) = self.poison.clone() {
+                batch.drain(..).for_each(|job| refuse(job, &poison));
+                continue;
+            }
+            self.commit(&mut batch);
+            if self.written >= CHECKPOINT_EVERY {
+                self.written = 0;
+                let _ = self.tick.try_send(());
+            }
+        }
+    }
+
+    /// Writes a batch in one transaction, and answers when it is on the disk.
+    fn commit(&mut self, batch: &mut Vec<Job>) {
+        let start_over = batch.iter().any(|job| matches!(job, Job::StartLogOver));
+        let (answers, ended) = self.transact(batch);
+        if let Err(error) = &ended {
+            tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
+            if poisons(error) {
+                self.poison = Some(error.clone());
+            }
+            batch.drain(..).for_each(|job| refuse(job, error));
+        }
+        for answer in answers {
+            answer(ended.clone());
+        }
+        if start_over {
+            // Nearly all of the log has been carried over, so this is short.
+            let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+        }
+    }
+
+    fn transact(&mut self, batch: &mut Vec<Job>) -> (Vec<Answer>, Result<(), Error>) {
+        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+        let shared = &self.shared;
+        let fault = |error: rusqlite::Error| named(&shared.path, &error);
+        let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
+            Ok(transaction) => transaction,
+            Err(error) => return (answers, Err(fault(error))),
+        };
+        let at = At { connection: &transaction, shared, now: shared.clock.now() };
+        let mut purged = false;
+        let mut jobs = std::mem::take(batch).into_iter();
+        while let Some(job) = jobs.next() {
+            purged |= matches!(job, Job::Purge(..));
+            self.written += 1;
+            if let ControlFlow::Break(error) = at.apply(job, &mut answers) {
+                // The engine itself failed, so nothing of this batch may be acknowledged.
+                batch.extend(jobs);
+                return (answers, Err(error));
+            }
+        }
+        reached(Step::StoreUncommitted);
+        let ended = transaction.commit().map_err(fault);
+        if ended.is_ok() {
+            reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
+        }
+        (answers, ended)
+    }
+}
+
+/// One moment inside a transaction.
+struct At<'a> {
+    connection: &'a Connection,
+    shared: &'a Shared,
+    now: Timestamp,
+}
+
+impl At<'_> {
+    fn apply(&self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
+        match job {
+            Job::Insert(draft, reply) => self.answer(self.insert(*draft), reply, answers),
+            Job::Replace(replace, reply) => self.answer(self.replace(*replace), reply, answers),
+            Job::Purge(limit, reply) => self.answer(self.purge(limit), reply, answers),
+            Job::Append(id, event, reply) => {
+                self.answer(row::append(self.connection, id, self.now, &event), reply, answers)
+            }
+            Job::StartLogOver => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Holds an answer back until the commit. A statement that failed alone (too big, say) fails alone; if the
+    /// engine rolled everything back, the batch is over.
+    fn answer<A: Send + 'static>(
+        &self,
+        result: rusqlite::Result<A>,
+        reply: Reply<A>,
+        answers: &mut Vec<Answer>,
+    ) -> ControlFlow<Error> {
+        match result {
+            Ok(answer) => {
+                answers.push(Box::new(move |ended| drop(reply.send(ended.map(|()| answer)))));
+                ControlFlow::Continue(())
+            }
+            Err(error) => {
+                let error = named(&self.shared.path, &error);
+                let _ = reply.send(Err(error.clone()));
+                if self.connection.is_autocommit() || !is_single(&error) {
+                    return ControlFlow::Break(error);
+                }
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn insert(&self, draft: Draft) -> rusqlite::Result<Inserted> {
+        let record = draft.stamp(self.now);
+        if row::insert(self.connection, &record)? {
+            return Ok(Inserted::Created { now: self.now });
+        }
+        match self.seen(record.id)? {
+            Some(seen) => Ok(Inserted::Exists(Box::new(seen))),
+            None => Err(rusqlite::Error::QueryReturnedNoRows),
+        }
+    }
+
+    fn replace(&self, replace: Replace) -> rusqlite::Result<Replaced> {
+        let record = replace.draft.stamp(self.now);
+        if !row::replace(self.connection, &record, replace.fence, replace.version)? {
+            return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
+        }
+        if let Some(event) = &replace.event {
+            row::append(self.connection, record.id, self.now, event)?;
+        }
+        Ok(Replaced::Written { now: self.now })
+    }
+
+    fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
+        let mut purged = Purged::default();
+        for id in row::expired(self.connection, self.now, limit)? {
+            let Some(seen) = self.seen(id)? else { continue };
+            match decide(Some(&seen), &Command::Expire).write {
+                Write::Replace(draft) => {
+                    let (fence, version) = (seen.record.fence(), seen.record.version);
+                    row::replace(self.connection, &draft.stamp(self.now), fence, version)?;
+                    purged.tombstones += 1;
+                }
+                Write::Remove => {
+                    row::remove(self.connection, id)?;
+                    purged.removed += 1;
+                }
+                Write::None | Write::Insert(_) => {}
+            }
+        }
+        Ok(purged)
+    }
+
+    fn seen(&self, id: Digest) -> rusqlite::Result<Option<Seen>> {
+        row::look(self.connection, self.shared, id, self.now)
+    }
+}
+
+fn refuse(job: Job, error: &Error) {
+    let error = error.clone();
+    match job {
+        Job::Insert(_, reply) => drop(reply.send(Err(error))),
+        Job::Replace(_, reply) => drop(reply.send(Err(error))),
+        Job::Purge(_, reply) => drop(reply.send(Err(error))),
+        Job::Append(_, _, reply) => drop(reply.send(Err(error))),
+        Job::StartLogOver => {}
+    }
+}
