@@ -55,7 +55,7 @@ impl Sqlite {
         let path = path.to_owned();
         let (reply, opened) = oneshot::channel();
         // Opening reads and may migrate the file: not on the caller's runtime.
-        std::thread::spawn(move || reply.send(Self::open_blocking(&path, clock)));
+        std::thread::spawn(move || drop(reply.send(Self::open_blocking(&path, clock))));
         opened.await.unwrap_or(Err(Error::Closed))
     }
 

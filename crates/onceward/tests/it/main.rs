@@ -1,0 +1,3 @@
+//! The library against real stores.
+
+mod stores;
