@@ -38,6 +38,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
                 cycle: given.number("--cycle", 0)?,
                 worker: given.number("--worker", 0)?,
                 die: given.step()?,
+                since: given.number("--since", 0)?,
                 plant: given.plant()?,
             },
             given.number("--workers", 3)?,

@@ -5,9 +5,9 @@ use onceward::core::decide::Resolution;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::{Body, Outcome};
 use onceward::core::record::{Seen, State, Status};
-use onceward::{Ledger, Resolved};
+use onceward::{InDoubt, Ledger, Resolved};
 
-use super::history::{Known, holds, millis};
+use super::history::{Known, millis};
 use super::journal::{Ending, Pen, What, now};
 use super::judge::Judge;
 use super::worker::OPERATION;
@@ -29,6 +29,7 @@ impl Judge {
         let asked = seen.map_or_else(now, |seen| seen.now.as_millis());
         let history = self.history(intent);
         let sort = history.sort;
+        let left = history.left;
         let mut faults = Vec::new();
         if let Some(seen) = seen
             && !matches!(standing, None | Some(Status::Tombstone))
@@ -40,7 +41,7 @@ impl Judge {
         let retention = millis(sort.retention());
         let over = |kept: i64| generation.finished().is_some_and(|finished| asked >= finished + kept);
         let all = seen.map_or(0, |seen| seen.record.attempts).saturating_add(1);
-        let unproven = generation.unproven(all, sort);
+        let unproven = generation.unproven(all, sort, left);
         let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
         let last = generation.attempts.keys().next_back().copied().unwrap_or(0);
         if let Some(known) = &generation.outcome
@@ -68,10 +69,11 @@ impl Judge {
                 let harmless = |number: u32| {
                     number <= generation.settled
                         || generation.attempts.get(&number).map_or(sort.marks, |attempt| {
-                            matches!(attempt.ended, Some((Ending::Release, _))) || (sort.marks && !attempt.sending)
+                            let proven = matches!(attempt.ended, Some((Ending::Release, _))) && attempt.told;
+                            proven || (sort.marks && !attempt.sending)
                         })
                 };
-                if (1..all).all(harmless) {
+                if sort.in_doubt != InDoubt::Probe && (1..all).all(harmless) {
                     faults.push("in doubt, but every attempt is proven harmless".to_owned());
                 }
             }
@@ -140,7 +142,7 @@ impl Judge {
     /// Whether the parent settles this doubt now: most of what is held, little of what workers can take over.
     pub fn wants_to_settle(&mut self, intent: u64, dice: &mut Dice) -> bool {
         let sort = self.history(intent).sort;
-        dice.one_in(if holds(sort) { 2 } else { 8 })
+        dice.one_in(if sort.holds() { 2 } else { 8 })
     }
 }
 

@@ -51,12 +51,13 @@ impl Cast {
     }
 
     /// Plays a cycle until every worker is done or dead. Says what went wrong with the workers themselves.
-    pub fn play(&mut self, cycle: u64) -> Vec<String> {
+    /// `since` is where in the journal the lives of its intents begin.
+    pub fn play(&mut self, cycle: u64, since: u64) -> Vec<String> {
         let workers = self.options.workers;
         let mut actors: Vec<Actor> = (0..workers)
             .map(|worker| {
                 let fate = Part::of(self.options.seed, cycle, worker, workers).fate;
-                self.start(cycle, worker, fate, false)
+                self.start(cycle, worker, fate, Some(since))
             })
             .collect();
         self.direct(&mut actors, HANGS)
@@ -64,11 +65,11 @@ impl Cast {
 
     /// Plays the end: one worker that nothing happens to.
     pub fn finish(&mut self, cycle: u64) -> Vec<String> {
-        let actor = self.start(cycle, 0, Fate::Live, true);
+        let actor = self.start(cycle, 0, Fate::Live, None);
         self.direct(&mut [actor], LAST_HANGS)
     }
 
-    fn start(&mut self, cycle: u64, worker: u64, fate: Fate, is_last: bool) -> Actor {
+    fn start(&mut self, cycle: u64, worker: u64, fate: Fate, since: Option<u64>) -> Actor {
         self.started += 1;
         let mut command = Command::new(&self.program);
         command.arg("worker").arg("--folder").arg(&self.folder).stdin(Stdio::null());
@@ -87,9 +88,10 @@ impl Cast {
         if let Some((name, _)) = Plant::ALL.iter().find(|(_, plant)| Some(*plant) == self.options.plant) {
             command.arg("--plant").arg(name);
         }
-        if is_last {
-            command.arg("--last");
-        }
+        match since {
+            Some(since) => command.arg("--since").arg(since.to_string()),
+            None => command.arg("--last"),
+        };
         let child = command.spawn().expect("the harness can start itself");
         Actor { child, fate, worker, is_stopped: false, is_over: false }
     }

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use onceward::InDoubt;
-
 use super::journal::Ending;
 use super::plan::Sort;
 
@@ -21,6 +19,8 @@ pub struct History {
     pub generations: Vec<Generation>,
     /// Attempts whose claim was lost before their work began, by nonce.
     pub lost: Vec<String>,
+    /// Callers that went away before their work began: the ledger may have given their claims back.
+    pub left: usize,
 }
 
 /// One life of a key.
@@ -32,7 +32,7 @@ pub struct Generation {
     pub attempts: BTreeMap<u32, Attempt>,
     /// The outcome, once the ledger has told it to anybody.
     pub outcome: Option<Known>,
-    /// A person has settled what the attempts up to this one did.
+    /// A person or a probe has settled what the attempts up to this one did.
     pub settled: u32,
 }
 
@@ -53,6 +53,8 @@ pub struct Attempt {
     pub effect: bool,
     /// What it was about to tell the ledger, and when.
     pub ended: Option<(Ending, i64)>,
+    /// The caller was told how it ended, so the ledger knows it too.
+    pub told: bool,
 }
 
 /// An outcome that the ledger has told to somebody.
@@ -71,7 +73,7 @@ pub struct Known {
 impl History {
     /// An intent of which nothing is known.
     pub fn new(sort: Sort) -> Self {
-        Self { sort, key: None, generations: Vec::new(), lost: Vec::new() }
+        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), left: 0 }
     }
 
     /// The life that the key is in.
@@ -119,6 +121,13 @@ impl History {
         {
             return Some((index, Some(number), at));
         }
+        // A probe found the receipt of an attempt that could not tell of it itself.
+        if let Some((index, number)) = self.attempt(nonce)
+            && self.generations[index].attempts[&number].effect
+            && let Some(finished) = self.generations[index].finished()
+        {
+            return Some((index, None, finished));
+        }
         self.generations.iter().enumerate().rev().find_map(|(index, generation)| {
             let known = generation.outcome.as_ref().filter(|known| known.value == value)?;
             Some((index, known.attempt, known.earliest))
@@ -137,10 +146,15 @@ impl Generation {
     }
 
     /// The attempts below `number` that may have happened and that nothing has settled: a re-run needs a policy
-    /// that permits it.
-    pub fn unproven(&self, number: u32, sort: Sort) -> Vec<u32> {
+    /// that permits it. So many of the claims whose work never began may have been given back as callers left.
+    pub fn unproven(&self, number: u32, sort: Sort, left: usize) -> Vec<u32> {
+        let mut excused = left;
         (self.settled + 1..number)
             .filter(|number| match self.attempts.get(number) {
+                None if excused > 0 => {
+                    excused -= 1;
+                    false
+                }
                 // Its owner died between the claim and the work.
                 None => !sort.marks,
                 Some(attempt) => {
@@ -155,11 +169,6 @@ impl Generation {
     pub fn effects(&self) -> impl Iterator<Item = &Attempt> {
         self.attempts.values().filter(|attempt| attempt.effect)
     }
-}
-
-/// Whether the policy lets nobody run again what may have happened.
-pub fn holds(sort: Sort) -> bool {
-    sort.in_doubt == InDoubt::Hold
 }
 
 /// A duration in the journal's unit.

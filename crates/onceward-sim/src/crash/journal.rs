@@ -39,6 +39,8 @@ pub enum What {
     Sending,
     /// `sent` is marked.
     Sent,
+    /// A probe found no effect of an earlier attempt, and is about to say so.
+    NotFound,
     /// The effect.
     Effect {
         /// The key that the other side gets.
@@ -72,6 +74,8 @@ pub enum What {
         /// What it got.
         got: String,
     },
+    /// The caller went away before its work began.
+    Left,
     /// This worker kills itself now.
     Dies {
         /// At this step.
@@ -166,12 +170,23 @@ impl Eye {
         Ok(Self { file: File::open(path)?, read: 0 })
     }
 
+    /// How far it has read.
+    pub fn position(&self) -> u64 {
+        self.read
+    }
+
+    /// Goes on from a position.
+    pub fn seek(&mut self, position: u64) {
+        self.read = position;
+    }
+
     /// All lines since the last look. A torn line never took place: its process was killed before it was whole.
     pub fn look(&mut self) -> std::io::Result<Vec<Line>> {
         self.file.seek(SeekFrom::Start(self.read))?;
-        let mut text = String::new();
-        self.read += self.file.read_to_string(&mut text)? as u64;
-        Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+        let mut text = Vec::new();
+        self.read += self.file.read_to_end(&mut text)? as u64;
+        let lines = text.split(|byte| *byte == b'\n');
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 }
 

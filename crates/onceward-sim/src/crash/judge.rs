@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Attempt, History, Known, holds, millis};
+use super::history::{Attempt, History, Known, millis};
 use super::journal::{Answer, Ending, Line, What};
 use super::plan::Sort;
 
@@ -40,8 +40,6 @@ pub struct Tally {
     pub resolved: u64,
     /// Other answers.
     pub answers: BTreeMap<Answer, u64>,
-    /// The last failure of the store that was not a violation by itself.
-    pub store: Option<String>,
 }
 
 impl Judge {
@@ -68,6 +66,14 @@ impl Judge {
         let found = match &line.what {
             What::Try { attempt, created, until } => self.tried(line, *attempt, *created, *until),
             What::Sending | What::Sent | What::End(_) => self.marked(line),
+            What::NotFound => {
+                self.not_found(line);
+                Ok(())
+            }
+            What::Left => {
+                self.history(line.intent).left += 1;
+                Ok(())
+            }
             What::Effect { key } => self.happened(line, key),
             What::Ack { value } => self.acknowledged(line, value),
             What::Replay { value, asked } => self.replayed(line, value, *asked),
@@ -99,6 +105,7 @@ impl Judge {
         }
         let index = history.generation(created)?;
         let is_first = history.generations.len() == 1;
+        let left = history.left;
         let generation = &mut history.generations[index];
         let is_new = !is_first && generation.attempts.is_empty();
         let attempt = Attempt {
@@ -109,8 +116,9 @@ impl Judge {
             sent: false,
             effect: false,
             ended: None,
+            told: false,
         };
-        let unproven = generation.unproven(number, sort);
+        let unproven = generation.unproven(number, sort, left);
         let unended = (1..number).any(|earlier| generation.attempts.get(&earlier).is_none_or(|a| a.ended.is_none()));
         let twin = generation.attempts.insert(number, attempt);
         let outcome = generation.outcome.clone();
@@ -124,7 +132,7 @@ impl Judge {
         {
             return Err(format!("attempt {number} was granted although the outcome is {}", known.value));
         }
-        if holds(sort) && !unproven.is_empty() {
+        if sort.holds() && !unproven.is_empty() {
             return Err(format!("attempt {number} was granted although attempts {unproven:?} may have happened"));
         }
         Ok(())
@@ -134,7 +142,7 @@ impl Judge {
         let history = self.history(line.intent);
         let sort = history.sort;
         let Some((index, number)) = history.attempt(&line.nonce) else {
-            let is_sent = line.what == What::Sent && holds(sort);
+            let is_sent = line.what == What::Sent && sort.holds();
             return if is_sent { Err("`sent` held although the claim was lost".to_owned()) } else { Ok(()) };
         };
         let generation = &mut history.generations[index];
@@ -148,7 +156,7 @@ impl Judge {
             _ => {}
         }
         match superseded {
-            Some((other, _)) if line.what == What::Sent && holds(sort) => {
+            Some((other, _)) if line.what == What::Sent && sort.holds() => {
                 Err(format!("`sent` of attempt {number} held although attempt {other} was granted"))
             }
             Some((other, tried)) if tried < until => Err(format!(
@@ -166,7 +174,7 @@ impl Judge {
         let found = history.attempt(&line.nonce);
         let Some((index, number)) = found else {
             return match history.lost.contains(&line.nonce) {
-                true if holds(sort) => Err("an effect took place under a claim that was lost".to_owned()),
+                true if sort.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
                 true => Ok(()),
                 false => Err("an effect took place without a claim".to_owned()),
             };
@@ -179,7 +187,7 @@ impl Judge {
             attempt.effect = true;
         }
         let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
-        if holds(sort) && effects.len() > 1 {
+        if sort.at_most_once() && effects.len() > 1 {
             return Err(format!("it happened {} times, by {effects:?}", effects.len()));
         }
         Ok(())
@@ -192,6 +200,10 @@ impl Judge {
             return Err(format!("{value} was acknowledged to an owner whose claim was lost"));
         };
         let generation = &mut history.generations[index];
+        let nonce = value.strip_prefix("failed:").unwrap_or(value);
+        if nonce != line.nonce && generation.effects().all(|attempt| attempt.nonce != nonce) {
+            return Err(format!("{value} was acknowledged to an attempt that did not produce it"));
+        }
         let earliest = match generation.attempts.get(&number).and_then(|attempt| attempt.ended) {
             Some((Ending::Finish, at)) => at,
             other => return Err(format!("{value} was acknowledged, but its attempt ended with {other:?}")),
@@ -230,15 +242,19 @@ impl Judge {
         let outcome = history.latest().and_then(|generation| generation.outcome.clone());
         match answer {
             Answer::Wrong => return Err(format!("a right call was told: {detail}")),
-            Answer::ClaimLost if holds(sort) && !sort.marks => {
+            Answer::ClaimLost if sort.holds() && !sort.marks => {
                 return Err("a claim was lost that nobody may take over".to_owned());
             }
             Answer::NotKept if finished.is_none_or(|finished| line.at < finished + retention) => {
                 return Err("the outcome was dropped before its time".to_owned());
             }
-            Answer::Store => {
-                self.tally.store = Some(detail.to_owned());
-                return Ok(());
+            Answer::Store => return Err(format!("the store failed, and nothing was done to it but kills: {detail}")),
+            Answer::Failed => {
+                if let Some((index, number)) = history.attempt(&line.nonce)
+                    && let Some(attempt) = history.generations[index].attempts.get_mut(&number)
+                {
+                    attempt.told = true;
+                }
             }
             _ => {}
         }
@@ -247,6 +263,15 @@ impl Judge {
                 Err(format!("the outcome {} was known, but the answer is {answer:?}: {detail}", known.value))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A probe asked the other side, which knows of nothing.
+    fn not_found(&mut self, line: &Line) {
+        let history = self.history(line.intent);
+        if let Some((index, number)) = history.attempt(&line.nonce) {
+            let generation = &mut history.generations[index];
+            generation.settled = generation.settled.max(number - 1);
         }
     }
 

@@ -21,7 +21,7 @@ mod plant;
 mod report;
 mod worker;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -108,6 +108,8 @@ struct Run<'a> {
     pen: Pen,
     eye: Eye,
     judge: Judge,
+    /// How far the journal was read at the end of each of the last cycles.
+    positions: VecDeque<u64>,
     /// Intents that are not known to be done.
     unfinished: BTreeSet<u64>,
 }
@@ -117,7 +119,16 @@ impl<'a> Run<'a> {
         let pen = Pen::open(&journal_path(folder)).expect("the journal can be made");
         let eye = Eye::open(&journal_path(folder)).expect("the journal can be read");
         let cast = Cast::new(options, folder);
-        Self { options, folder, cast, pen, eye, judge: Judge::new(options.seed), unfinished: BTreeSet::new() }
+        Self {
+            options,
+            folder,
+            cast,
+            pen,
+            eye,
+            judge: Judge::new(options.seed),
+            positions: VecDeque::new(),
+            unfinished: BTreeSet::new(),
+        }
     }
 
     async fn cycles(&mut self) {
@@ -137,7 +148,9 @@ impl<'a> Run<'a> {
     }
 
     async fn cycle(&mut self, cycle: u64) {
-        let faults = self.cast.play(cycle);
+        let since = self.since();
+        let faults = self.cast.play(cycle, since);
+        self.positions.push_back(self.eye.position());
         self.judge.violations.extend(faults);
         self.listen();
         self.spoil();
@@ -153,6 +166,14 @@ impl<'a> Run<'a> {
                 *violation = format!("cycle {cycle}: {violation}");
             }
         }
+    }
+
+    /// Where the journal was before the first cycle that had any of this cycle's intents.
+    fn since(&mut self) -> u64 {
+        while self.positions.len() > plan::LIFE as usize {
+            self.positions.pop_front();
+        }
+        if self.positions.len() < plan::LIFE as usize { 0 } else { self.positions[0] }
     }
 
     fn listen(&mut self) {

@@ -13,7 +13,7 @@ use crate::dice::Dice;
 const FRESH: u64 = 4;
 
 /// For how many cycles an intent is tried again: retries, resumes and races of neighbours.
-const LIFE: u64 = 3;
+pub const LIFE: u64 = 3;
 
 /// Keys whose outcome is kept for moments, so that they expire, are swept and are used again all the time.
 const BRIEF: u64 = 6;
@@ -53,12 +53,13 @@ impl Sort {
     pub fn of(seed: u64, intent: u64) -> Self {
         let mut dice = Dice::of(&[seed, 1, intent]);
         let brief = intent < FIRST;
-        let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry)]);
+        // A probe looks back a few cycles, and the doubt of a brief intent may be older than that.
+        let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (u64::from(!brief), InDoubt::Probe)]);
         let marks = dice.one_in(3);
         let on_error = dice.weighted(&[(2, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
         // A brief intent that changes hands while its owner is alive could not be told apart from the next one of
-        // the same key, so brief ones have long leases.
-        let slow = !brief && dice.one_in(4);
+        // the same key, so brief ones have long leases. And no probe can see what a stopped owner is yet to do.
+        let slow = !brief && in_doubt != InDoubt::Probe && dice.one_in(4);
         Self { in_doubt, marks, on_error, slow, brief }
     }
 
@@ -78,6 +79,16 @@ impl Sort {
     /// How long the outcome is kept.
     pub fn retention(self) -> Duration {
         if self.brief { BRIEF_RETENTION } else { DAY }
+    }
+
+    /// Whether nobody may go on with what may have happened until a person has settled it.
+    pub fn holds(self) -> bool {
+        self.in_doubt == InDoubt::Hold
+    }
+
+    /// Whether it happens at most once, however it went.
+    pub fn at_most_once(self) -> bool {
+        self.in_doubt != InDoubt::Retry
     }
 
     /// How long the key is taken, from done.
@@ -122,6 +133,8 @@ pub struct Visit {
     pub after: Duration,
     /// How long the caller waits for a running one.
     pub wait: Duration,
+    /// The caller goes away after this long, most likely before it has its claim.
+    pub leaves: Option<Duration>,
     /// The caller asks once more, with another request under the same key.
     pub misuse: bool,
 }
@@ -170,6 +183,7 @@ impl Part {
             turn: Turn::Succeed,
             happens: true,
             misuse: false,
+            leaves: None,
             ..visit(seed, *intent, &mut dice)
         });
         Self { visits: visits.collect(), fate: Fate::Live }
@@ -219,6 +233,7 @@ fn visit(seed: u64, intent: u64, dice: &mut Dice) -> Visit {
         before: pause(dice, slow),
         after: pause(dice, slow / 2),
         wait: Duration::from_millis(dice.weighted(&[(3, 0), (1, 30)])),
+        leaves: dice.one_in(20).then(|| Duration::from_micros(dice.below(3000))),
         misuse: dice.one_in(8),
     }
 }

@@ -42,15 +42,12 @@ pub fn print(options: &Options, judge: &Judge, cast: &Cast, age: Duration) -> bo
         ("told: in flight", told(super::journal::Answer::InFlight)),
         ("told: no longer kept", told(super::journal::Answer::NotKept)),
         ("told: claim lost", told(super::journal::Answer::ClaimLost)),
-        ("store failures", told(super::journal::Answer::Store)),
+        ("told: the awaited owner failed", told(super::journal::Answer::OwnerFailed)),
         ("doubts resolved by the parent", tally.resolved),
         ("keys used anew after they were forgotten", tally.renewals_of_keys),
     ];
     for (name, number) in rows {
         println!("{name:<44}{number:>10}");
-    }
-    if let Some(store) = &tally.store {
-        println!("last store failure: {store}");
     }
     let mut missed = Vec::new();
     for step in Step::ALL {

@@ -2,7 +2,7 @@
 //! the ledger tells it, and judges nothing.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use onceward::core::record::State;
 use onceward::step::{Step, on_step};
 use onceward::{Claim, Done, Error, Failure, Ledger, Operation};
 
-use super::journal::{Answer, Ending, Pen, What, now};
+use super::journal::{Answer, Ending, Eye, Pen, What, now};
 use super::plan::{Part, Sort, Turn, Visit};
 use super::plant::Plant;
 use crate::dice::Dice;
@@ -40,6 +40,8 @@ pub struct Orders {
     pub worker: u64,
     /// Where to die, and the how-many-th time.
     pub die: Option<(Step, u32)>,
+    /// Where in the journal the lives of this cycle's intents begin, for probes.
+    pub since: u64,
     /// How to misbehave.
     pub plant: Option<Plant>,
 }
@@ -106,7 +108,13 @@ async fn lane(world: Arc<World>) {
         let turn = world.next.fetch_add(1, Ordering::SeqCst);
         let Some(visit) = world.visits.get(turn).copied() else { return };
         let nonce = format!("c{}w{}n{turn}", world.orders.cycle, world.orders.worker);
-        let call = Call { world: Arc::clone(&world), visit, nonce: nonce.into(), ending: Arc::default() };
+        let call = Call {
+            world: Arc::clone(&world),
+            visit,
+            nonce: nonce.into(),
+            ending: Arc::default(),
+            began: Arc::default(),
+        };
         call.make().await;
     }
 }
@@ -119,6 +127,8 @@ struct Call {
     nonce: Arc<str>,
     /// How the work ended, if it ran.
     ending: Arc<Mutex<Option<Ending>>>,
+    /// The work has begun.
+    began: Arc<AtomicBool>,
 }
 
 impl Call {
@@ -127,15 +137,18 @@ impl Call {
         let asked = now();
         let (leave, left) = oneshot::channel();
         let work = self.clone();
+        let leave_after = self.visit.leaves;
         let running = tokio::spawn(async move {
             let looking = operation.clone();
             tokio::select! {
                 result = operation.run(move |claim| work.work(claim, looking, leave)) => Some(result),
                 Ok(()) = left => None,
+                () = leaves(leave_after) => None,
             }
         });
         let said = match running.await {
             Ok(Some(result)) => self.said(result, asked),
+            Ok(None) if !self.began.load(Ordering::SeqCst) => What::Left,
             Ok(None) | Err(_) => told(Answer::Gone, asked, String::new()),
         };
         let misuse = self.visit.misuse && matches!(said, What::Ack { .. }) && !self.sort().brief;
@@ -185,7 +198,19 @@ impl Call {
     /// The work under the claim: marks, the effect between them, and the end that the plan has for it.
     async fn work(self, claim: Claim, looking: Operation, leave: oneshot::Sender<()>) -> Result<String, Failure> {
         let (created, until) = lease(&looking, claim.attempt()).await;
+        self.began.store(true, Ordering::SeqCst);
         self.write(What::Try { attempt: claim.attempt(), created, until });
+        if claim.probe_first() {
+            if let Some(receipt) = self.probe(created) {
+                self.ending(Ending::Finish);
+                return Ok(receipt);
+            }
+            self.write(What::NotFound);
+            if let Err(error) = claim.not_found().await {
+                self.ending(Ending::Doubt);
+                return Err(Failure::unknown(error));
+            }
+        }
         if self.visit.turn == Turn::NotSent {
             return self.end(leave).await;
         }
@@ -204,6 +229,17 @@ impl Call {
         }
         tokio::time::sleep(self.visit.after).await;
         self.end(leave).await
+    }
+
+    /// Asks the other side for an effect of this intent since its record was made.
+    fn probe(&self, created: i64) -> Option<String> {
+        let mut eye = Eye::open(&super::journal_path(&self.world.orders.folder)).expect("the journal is there");
+        eye.seek(self.world.orders.since);
+        let lines = eye.look().expect("the journal can be read");
+        let found = lines.into_iter().find(|line| {
+            line.intent == self.visit.intent && line.at >= created && matches!(line.what, What::Effect { .. })
+        });
+        found.map(|line| line.nonce)
     }
 
     async fn end(&self, leave: oneshot::Sender<()>) -> Result<String, Failure> {
@@ -288,6 +324,13 @@ async fn lease(looking: &Operation, attempt: u32) -> (i64, i64) {
             _ => (0, 0),
         },
         _ => (0, 0),
+    }
+}
+
+async fn leaves(after: Option<Duration>) {
+    match after {
+        Some(after) => tokio::time::sleep(after).await,
+        None => std::future::pending().await,
     }
 }
 
