@@ -15,8 +15,22 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
 pub enum Wanted {
     /// A crash run.
     Crash(Options),
-    /// One worker of a crash run, and whether it is the last one; the harness starts these itself.
-    Worker(Orders, u64, bool),
+    /// One worker of a crash run, and its part; the harness starts these itself.
+    Worker(Orders, Casting),
+}
+
+/// Which part a worker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Casting {
+    /// One of several in a cycle.
+    Cycle {
+        /// How many.
+        workers: u64,
+    },
+    /// Opening a new ledger.
+    Birth,
+    /// Finishing what is left.
+    Last,
 }
 
 /// Reads the command line.
@@ -41,8 +55,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
                 since: given.number("--since", 0)?,
                 plant: given.plant()?,
             },
-            given.number("--workers", 3)?,
-            given.flag("--last"),
+            match (given.flag("--last"), given.flag("--birth"), given.number("--workers", 3)?) {
+                (true, _, _) => Casting::Last,
+                (_, true, _) => Casting::Birth,
+                (_, _, workers) => Casting::Cycle { workers },
+            },
         ),
         other => return Err(format!("`{other}` is no command")),
     };
@@ -123,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_worker_knows_where_to_die() {
-        let Ok(Wanted::Worker(orders, _, last)) = of("worker --folder x --die Renewed:2") else { panic!("no worker") };
-        assert_eq!((orders.die, last), (Some((Step::Renewed, 2)), false));
+        let Ok(Wanted::Worker(orders, casting)) = of("worker --folder x --die Renewed:2") else { panic!("no worker") };
+        assert_eq!((orders.die, casting), (Some((Step::Renewed, 2)), Casting::Cycle { workers: 3 }));
     }
 }

@@ -16,19 +16,17 @@ mod dice;
 
 use std::process::ExitCode;
 
-use arguments::Wanted;
+use arguments::{Casting, Wanted};
 
 fn main() -> ExitCode {
     let given: Vec<String> = std::env::args().skip(1).collect();
     match arguments::parse(&given) {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
-        Ok(Wanted::Worker(orders, workers, is_last)) => {
-            let part = if is_last {
-                let list = std::fs::read(crash::rest_path(&orders.folder)).expect("the parent wrote the list");
-                let intents: Vec<u64> = serde_json::from_slice(&list).expect("the list is numbers");
-                crash::Part::calm(orders.seed, &intents)
-            } else {
-                crash::Part::of(orders.seed, orders.cycle, orders.worker, workers)
+        Ok(Wanted::Worker(orders, casting)) => {
+            let part = match casting {
+                Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),
+                Casting::Birth => crash::Part::birth(),
+                Casting::Last => crash::Part::calm(orders.seed, &crash::rest(&orders.folder)),
             };
             crash::work(orders, part);
             ExitCode::SUCCESS

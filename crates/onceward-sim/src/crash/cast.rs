@@ -10,12 +10,16 @@ use nix::unistd::Pid;
 
 use super::plan::{Fate, Part};
 use super::{Options, Plant};
+use crate::dice::Dice;
 
 /// A worker that takes this long hangs: it has a few calls to make.
 const HANGS: Duration = Duration::from_secs(60);
 
 /// A last round may have thousands of calls to make.
 const LAST_HANGS: Duration = Duration::from_secs(1200);
+
+/// A process has made its ledger after so many microseconds, about.
+const LONGEST_BIRTH: u64 = 20_000;
 
 /// How often the parent looks at its workers.
 const TICK: Duration = Duration::from_micros(500);
@@ -67,6 +71,23 @@ impl Cast {
     pub fn finish(&mut self, cycle: u64) -> Vec<String> {
         let actor = self.start(cycle, 0, Fate::Live, None);
         self.direct(&mut [actor], LAST_HANGS)
+    }
+
+    /// Has several workers make a new ledger at once, and kills all but one of them on the way.
+    pub fn bear(&mut self, cycle: u64, folder: &Path) -> Vec<String> {
+        let mut dice = Dice::of(&[self.options.seed, 5, cycle]);
+        let mut actors: Vec<Actor> = (0..self.options.workers)
+            .map(|worker| {
+                let moment = Duration::from_micros(dice.below(LONGEST_BIRTH));
+                let fate = if worker == 0 { Fate::Live } else { Fate::After(moment) };
+                self.started += 1;
+                let mut command = Command::new(&self.program);
+                command.arg("worker").arg("--folder").arg(folder).arg("--birth").stdin(Stdio::null());
+                let child = command.spawn().expect("the harness can start itself");
+                Actor { child, fate, worker, is_stopped: false, is_over: false }
+            })
+            .collect();
+        self.direct(&mut actors, HANGS)
     }
 
     fn start(&mut self, cycle: u64, worker: u64, fate: Fate, since: Option<u64>) -> Actor {

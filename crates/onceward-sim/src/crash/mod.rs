@@ -31,7 +31,7 @@ use rusqlite::Connection;
 
 use crate::dice::Dice;
 use cast::Cast;
-use journal::{Eye, Pen};
+use journal::{Eye, Pen, What};
 use judge::Judge;
 pub use plan::Part;
 pub use plant::Plant;
@@ -39,6 +39,9 @@ pub use worker::{Orders, run as work};
 
 /// The whole file is checked once in this many cycles, because it takes longer and longer.
 const INTEGRITY_EVERY: u64 = 50;
+
+/// A new ledger is made once in this many cycles.
+const BIRTH_EVERY: u64 = 5;
 
 /// Intents of earlier cycles that are looked at after each cycle.
 const SAMPLE: u64 = 6;
@@ -77,8 +80,14 @@ pub fn journal_path(folder: &Path) -> PathBuf {
     folder.join("journal.jsonl")
 }
 
-/// The list of intents for a last round, too long for an argument.
-pub fn rest_path(folder: &Path) -> PathBuf {
+/// The intents for a last round.
+pub fn rest(folder: &Path) -> Vec<u64> {
+    let list = std::fs::read(rest_path(folder)).expect("the parent wrote the list");
+    serde_json::from_slice(&list).expect("the list is numbers")
+}
+
+/// Their list is too long for an argument.
+fn rest_path(folder: &Path) -> PathBuf {
     folder.join("rest.json")
 }
 
@@ -159,7 +168,10 @@ impl<'a> Run<'a> {
         let touched = plan::window(cycle).chain(plan::brief()).chain(earlier).collect::<BTreeSet<_>>();
         self.audit(touched, Some(&mut dice)).await;
         if cycle % INTEGRITY_EVERY == INTEGRITY_EVERY - 1 {
-            self.check_file();
+            self.check_file(&ledger_path(self.folder));
+        }
+        if cycle % BIRTH_EVERY == 0 {
+            self.birth(cycle).await;
         }
         for violation in &mut self.judge.violations {
             if !violation.starts_with("cycle ") {
@@ -248,15 +260,35 @@ impl<'a> Run<'a> {
         }
         let all = self.judge.histories.keys().copied().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
         self.audit(all, None).await;
-        self.check_file();
+        self.check_file(&ledger_path(self.folder));
     }
 
-    fn check_file(&mut self) {
+    /// A new ledger, made by several processes at once of which some are killed, is a whole one.
+    async fn birth(&mut self, cycle: u64) {
+        let folder = self.folder.join(format!("birth-{cycle}"));
+        std::fs::create_dir(&folder).expect("the folder can be written");
+        let faults = self.cast.bear(cycle, &folder);
+        self.judge.violations.extend(faults);
+        let lines = Eye::open(&journal_path(&folder)).and_then(|mut eye| eye.look()).unwrap_or_default();
+        for line in lines {
+            if let What::Told { detail, .. } = line.what {
+                self.judge.violations.push(format!("a new ledger could not be made: {detail}"));
+            }
+        }
+        match Ledger::open(&ledger_path(&folder).to_string_lossy()).await {
+            Ok(ledger) => ledger.close().await,
+            Err(error) => self.judge.violations.push(format!("a new ledger cannot be opened: {error}")),
+        }
+        self.check_file(&ledger_path(&folder));
+        std::fs::remove_dir_all(&folder).expect("the folder can be written");
+    }
+
+    fn check_file(&mut self, path: &Path) {
         let check = |path: &Path| -> rusqlite::Result<String> {
             let connection = Connection::open(path)?;
             connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))
         };
-        match check(&ledger_path(self.folder)) {
+        match check(path) {
             Ok(verdict) if verdict == "ok" => {}
             Ok(verdict) => self.judge.violations.push(format!("the file is damaged: {verdict}")),
             Err(error) => self.judge.violations.push(format!("the file cannot be checked: {error}")),

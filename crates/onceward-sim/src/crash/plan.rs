@@ -22,7 +22,7 @@ const BRIEF: u64 = 6;
 const FIRST: u64 = 1000;
 
 /// A lease so short that work has to renew it, and that a process which is stopped loses it.
-const SHORT_RUNTIME: Duration = Duration::from_millis(10);
+const SHORT_RUNTIME: Duration = Duration::from_millis(5);
 
 /// A lease that only the death of its owner ends within a run.
 const LONG_RUNTIME: Duration = Duration::from_secs(100);
@@ -53,13 +53,15 @@ impl Sort {
     pub fn of(seed: u64, intent: u64) -> Self {
         let mut dice = Dice::of(&[seed, 1, intent]);
         let brief = intent < FIRST;
-        // A probe looks back a few cycles, and the doubt of a brief intent may be older than that.
-        let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (u64::from(!brief), InDoubt::Probe)]);
-        let marks = dice.one_in(3);
+        // Every cycle has a new intent with a short lease and one that marks, so that every step can be reached. Brief
+        // ones have long leases: one that changed hands while its owner is alive could not be told apart from the
+        // next one of the same key.
+        let slow = !brief && intent % FRESH == 0;
+        let marks = (!brief && intent % FRESH == 1) || dice.one_in(4);
+        // No probe can see what a stopped owner is yet to do, nor further back than a few cycles.
+        let probes = u64::from(!slow && !brief);
+        let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (probes, InDoubt::Probe)]);
         let on_error = dice.weighted(&[(2, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
-        // A brief intent that changes hands while its owner is alive could not be told apart from the next one of
-        // the same key, so brief ones have long leases. And no probe can see what a stopped owner is yet to do.
-        let slow = !brief && in_doubt != InDoubt::Probe && dice.one_in(4);
         Self { in_doubt, marks, on_error, slow, brief }
     }
 
@@ -139,6 +141,22 @@ pub struct Visit {
     pub misuse: bool,
 }
 
+impl Visit {
+    /// A worker that is to die at a step has to get there.
+    fn suit(&mut self, fate: Fate) {
+        let (turn, happens) = match fate {
+            Fate::AtStep(Step::DoubtWritten, _) => (Turn::Unknown, self.happens),
+            Fate::AtStep(Step::ReleaseWritten, _) => (Turn::NotSent, false),
+            Fate::AtStep(Step::Renewed, _) => {
+                self.leaves = None;
+                return;
+            }
+            _ => return,
+        };
+        *self = Self { turn, happens, leaves: None, ..*self };
+    }
+}
+
 /// What happens to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
@@ -172,8 +190,15 @@ impl Part {
         // Ask once more for the first one: a repeat in the same process.
         intents.push(intents[0]);
         dice.shuffle(&mut intents);
-        let visits = intents.into_iter().map(|intent| visit(seed, intent, &mut dice)).collect();
-        Self { visits, fate: fate(cycle, worker, workers, &mut dice) }
+        let mut visits: Vec<Visit> = intents.into_iter().map(|intent| visit(seed, intent, &mut dice)).collect();
+        let fate = fate(cycle, worker, workers, &mut dice);
+        visits.iter_mut().for_each(|visit| visit.suit(fate));
+        Self { visits, fate }
+    }
+
+    /// A part of opening the ledger and nothing else.
+    pub fn birth() -> Self {
+        Self { visits: Vec::new(), fate: Fate::Live }
     }
 
     /// A part without mishaps over all the intents of the last cycles, so that what can be finished is.
