@@ -119,6 +119,8 @@ struct Run<'a> {
     judge: Judge,
     /// How far the journal was read at the end of each of the last cycles.
     positions: VecDeque<u64>,
+    /// Violations that were reported already.
+    reported: usize,
     /// Intents that are not known to be done.
     unfinished: BTreeSet<u64>,
 }
@@ -136,6 +138,7 @@ impl<'a> Run<'a> {
             eye,
             judge: Judge::new(options.seed),
             positions: VecDeque::new(),
+            reported: 0,
             unfinished: BTreeSet::new(),
         }
     }
@@ -170,14 +173,14 @@ impl<'a> Run<'a> {
         if cycle % INTEGRITY_EVERY == INTEGRITY_EVERY - 1 {
             self.check_file(&ledger_path(self.folder));
         }
-        if cycle % BIRTH_EVERY == 0 {
+        if cycle.is_multiple_of(BIRTH_EVERY) {
             self.birth(cycle).await;
         }
-        for violation in &mut self.judge.violations {
-            if !violation.starts_with("cycle ") {
-                *violation = format!("cycle {cycle}: {violation}");
-            }
+        for violation in self.judge.violations.iter_mut().skip(self.reported) {
+            *violation = format!("cycle {cycle}: {violation}");
+            report::found(violation);
         }
+        self.reported = self.judge.violations.len();
     }
 
     /// Where the journal was before the first cycle that had any of this cycle's intents.

@@ -56,7 +56,7 @@ impl Sort {
         // Every cycle has a new intent with a short lease and one that marks, so that every step can be reached. Brief
         // ones have long leases: one that changed hands while its owner is alive could not be told apart from the
         // next one of the same key.
-        let slow = !brief && intent % FRESH == 0;
+        let slow = !brief && intent.is_multiple_of(FRESH);
         let marks = (!brief && intent % FRESH == 1) || dice.one_in(4);
         // No probe can see what a stopped owner is yet to do, nor further back than a few cycles.
         let probes = u64::from(!slow && !brief);

@@ -21,6 +21,11 @@ pub fn progress(done: u64, all: u64, age: Duration, judge: &Judge, cast: &Cast) 
     );
 }
 
+/// What was broken, as soon as it is known.
+pub fn found(violation: &str) {
+    eprintln!("VIOLATION {violation}");
+}
+
 /// The summary. True if nothing was broken and every step was hit.
 pub fn print(options: &Options, judge: &Judge, cast: &Cast, age: Duration) -> bool {
     let tally = &judge.tally;

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::history::{Attempt, History, Known, millis};
-use super::journal::{Answer, Ending, Line, What};
-use super::plan::Sort;
+use crate::crash::history::{Attempt, History, Known, millis};
+use crate::crash::journal::{Answer, Ending, Line, What};
+use crate::crash::plan::Sort;
 
 /// All intents, and what was broken.
 #[derive(Debug)]
@@ -316,3 +316,6 @@ fn describe(sort: Sort) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;
