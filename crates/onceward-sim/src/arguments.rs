@@ -8,13 +8,16 @@ use onceward::step::Step;
 use crate::crash::{Options, Orders, Plant};
 
 /// How the harness is used.
-pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]";
+pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
+       onceward-sim judge --folder KEPT --seed S";
 
 /// What is wanted.
 #[derive(Debug)]
 pub enum Wanted {
     /// A crash run.
     Crash(Options),
+    /// The judge's opinion on the journal of a run that was kept.
+    Judge(PathBuf, u64),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -45,9 +48,10 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             keep: given.flag("--keep"),
             plant: given.plant()?,
         }),
+        "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
         "worker" => Wanted::Worker(
             Orders {
-                folder: PathBuf::from(given.text("--folder").ok_or("--folder is missing")?),
+                folder: given.folder()?,
                 seed: given.number("--seed", 1)?,
                 cycle: given.number("--cycle", 0)?,
                 worker: given.number("--worker", 0)?,
@@ -92,6 +96,10 @@ impl Given {
 
     fn text(&mut self, name: &str) -> Option<String> {
         self.0.remove(name)
+    }
+
+    fn folder(&mut self) -> Result<PathBuf, String> {
+        self.text("--folder").map(PathBuf::from).ok_or("--folder is missing".to_owned())
     }
 
     fn number(&mut self, name: &str, default: u64) -> Result<u64, String> {

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     let given: Vec<String> = std::env::args().skip(1).collect();
     match arguments::parse(&given) {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
+        Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

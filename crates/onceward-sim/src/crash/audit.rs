@@ -132,8 +132,8 @@ impl Judge {
         let version = seen.record.version;
         match ledger.resolve(&identity(intent), version, resolution, Some("harness"), None).await {
             Ok(Resolved::Settled) => {
-                let attempts = seen.record.attempts;
-                pen.write(intent, "", What::Settled { value: receipt, attempts, from });
+                let (attempts, created) = (seen.record.attempts, seen.record.created_at.as_millis());
+                pen.write(intent, "", What::Settled { value: receipt, attempts, created, from });
             }
             other => self.blame(intent, format_args!("it is in doubt and cannot be settled: {other:?}")),
         }

@@ -87,6 +87,8 @@ pub enum What {
         value: Option<String>,
         /// How many attempts the decision covers.
         attempts: u32,
+        /// When the record was made.
+        created: i64,
         /// When the parent set about it.
         from: i64,
     },

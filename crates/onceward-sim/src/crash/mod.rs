@@ -110,6 +110,18 @@ pub fn run(options: &Options) -> bool {
     ended
 }
 
+/// Judges the journal of a run that was kept once more. True if it breaks no rule; what the ledger held at the time
+/// is not known any more.
+pub fn judge_again(folder: &Path, seed: u64) -> bool {
+    let mut judge = Judge::new(seed);
+    let mut eye = Eye::open(&journal_path(folder)).expect("the folder of a run has a journal");
+    for line in eye.look().expect("the journal can be read") {
+        judge.hear(&line);
+    }
+    judge.violations.iter().for_each(|violation| report::found(violation));
+    judge.violations.is_empty()
+}
+
 struct Run<'a> {
     options: &'a Options,
     folder: &'a Path,

@@ -83,9 +83,8 @@ impl Judge {
                 *self.tally.steps.entry(step.clone()).or_default() += 1;
                 Ok(())
             }
-            What::Settled { value, attempts, from } => {
-                self.settled(line, value.as_deref(), *attempts, *from);
-                Ok(())
+            What::Settled { value, attempts, created, from } => {
+                self.settled(line, value.as_deref(), *attempts, (*created, *from))
             }
         };
         if let Err(what) = found {
@@ -275,18 +274,25 @@ impl Judge {
         }
     }
 
-    fn settled(&mut self, line: &Line, value: Option<&str>, attempts: u32, from: i64) {
+    fn settled(
+        &mut self,
+        line: &Line,
+        value: Option<&str>,
+        attempts: u32,
+        (created, from): (i64, i64),
+    ) -> Result<(), String> {
         self.tally.resolved += 1;
         let history = self.history(line.intent);
-        if let Some(generation) = history.latest() {
-            match value {
-                None => generation.settled = attempts,
-                Some(value) => {
-                    let value = value.to_owned();
-                    generation.outcome = Some(Known { value, earliest: from, latest: line.at, attempt: None });
-                }
+        let index = history.generation(created)?;
+        let generation = &mut history.generations[index];
+        match value {
+            None => generation.settled = attempts,
+            Some(value) => {
+                let value = value.to_owned();
+                generation.outcome = Some(Known { value, earliest: from, latest: line.at, attempt: None });
             }
         }
+        Ok(())
     }
 }
 

@@ -86,7 +86,7 @@ impl Story {
 
     fn settled(self, value: Option<&str>, attempts: u32) -> Self {
         let from = self.at;
-        self.say("", What::Settled { value: value.map(str::to_owned), attempts, from })
+        self.say("", What::Settled { value: value.map(str::to_owned), attempts, created: 1, from })
     }
 
     #[track_caller]
