@@ -102,7 +102,7 @@ fn as_table(shown: &[(&Seen, View)], next: Option<Cursor>) -> String {
 
 fn note(seen: &Seen, view: &View) -> String {
     match seen.standing() {
-        Some(Standing::InDoubt { since }) => format!("in doubt for {}", age(since, seen.now).trim_end_matches(" ago")),
+        Some(Standing::InDoubt { since }) => format!("in doubt: {}", age(since, seen.now)),
         Some(Standing::Done) => view
             .outcome
             .as_ref()

@@ -9,7 +9,8 @@ mod resolve;
 mod run;
 mod which;
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -42,7 +43,7 @@ pub(crate) struct Global {
     store: Option<String>,
     /// The configuration file; onceward.toml in the working directory if there is one
     #[arg(long, global = true, value_name = "FILE", env = "ONCEWARD_CONFIG", hide_env_values = true)]
-    config: Option<PathBuf>,
+    config: Option<OsString>,
     /// Whose intents; `default` unless given
     #[arg(long, global = true, value_name = "NAME", env = "ONCEWARD_TENANT", hide_env_values = true)]
     tenant: Option<String>,
@@ -102,7 +103,7 @@ impl Global {
     /// The settings. An empty variable in the environment is the same as none.
     fn settings(&self) -> Result<Settings, Fault> {
         Settings::load(Chosen {
-            config: self.config.as_deref().filter(|path| !path.as_os_str().is_empty()),
+            config: self.config.as_deref().filter(|path| !path.is_empty()).map(Path::new),
             store: self.store.as_deref().filter(|store| !store.is_empty()),
         })
     }
@@ -119,7 +120,7 @@ impl Global {
 async fn open(settings: &Settings) -> Result<Ledger, Fault> {
     let store = settings.store.as_str();
     let path = store.strip_prefix("file:").unwrap_or(store);
-    if store != "memory:" && !store.contains("://") && !std::path::Path::new(path).exists() {
+    if store != "memory:" && !store.contains("://") && !Path::new(path).exists() {
         return Err(Fault::new(
             exit::STORE,
             format!(

@@ -28,13 +28,13 @@ pub(super) struct Resolve {
     #[command(flatten)]
     answer: Answer,
     /// What repeats print to stdout: text or @FILE
-    #[arg(long, value_name = "TEXT", requires = "happened", conflicts_with = "value")]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "value"])]
     stdout: Option<String>,
     /// What repeats exit with; another code than 0 is a final failure [default: 0]
-    #[arg(long, value_name = "CODE", requires = "happened", conflicts_with = "value")]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "value"])]
     exit_code: Option<u8>,
     /// The value that repeats get from the library, as JSON or @FILE
-    #[arg(long, value_name = "JSON", requires = "happened")]
+    #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
     value: Option<String>,
     /// Who decides
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]

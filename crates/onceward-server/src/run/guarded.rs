@@ -150,7 +150,8 @@ impl Job {
 
     async fn not_started(&self, guard: Guard, error: &std::io::Error) -> Report {
         let exit_code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
-        let mut message = format!("the command of {} cannot be started: {error}; nothing was run.", self.intent());
+        let mut message =
+            format!("{} of {} cannot be started: {error}; nothing was run.", self.program(), self.intent());
         // The reason goes into the record without the name of the program: arguments are never stored.
         if let Err(error) = guard.release(Duration::ZERO, Some("the command could not be started")).await {
             message += &format!("\n  That could not be recorded either: {error}");
@@ -304,7 +305,7 @@ impl Job {
             Ended::Exited { code, .. } => (code, None),
             Ended::NotStarted(error) => {
                 let code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
-                (code, Some(format!("the command of {} cannot be started: {error}", self.intent())))
+                (code, Some(format!("{} of {} cannot be started: {error}", self.program(), self.intent())))
             }
             Ended::Stopped => (IN_FLIGHT, None),
         };
@@ -316,6 +317,10 @@ impl Job {
             "Find out whether it happened, then settle it with one of:\n    {0} --happened\n    {0} --did-not-happen",
             self.resolve
         )
+    }
+
+    fn program(&self) -> String {
+        self.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     fn intent(&self) -> String {

@@ -1,0 +1,10 @@
+//! The real binary, started in temporary folders, as a person or a cron job starts it.
+
+mod config;
+mod key;
+mod list_get_resolve;
+mod place;
+mod reference;
+mod run;
+mod run_process;
+mod run_races;
