@@ -138,7 +138,7 @@ impl Outcome {
         let fields = Fields::new()
             .field(b"outcome v1")
             .field(verdict)
-            .field(&self.status.to_be_bytes())
+            .field(self.status.to_be_bytes())
             .field(self.content_type.as_bytes())
             .field(body.as_bytes());
         self.headers

@@ -226,10 +226,6 @@ impl Policy {
     }
 }
 
-/// A recipe with a window keeps its outcomes a day longer than the window, so that a retry near its end
-/// still meets them.
-pub const WINDOW_MARGIN: Duration = DAY;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -369,7 +369,7 @@ pub fn downstream_key(identity: &Identity, sink: &str, generation: u32) -> Strin
         .field(identity.operation.as_str().as_bytes())
         .field(identity.key.as_str().as_bytes())
         .field(sink.as_bytes())
-        .field(&generation.to_be_bytes())
+        .field(generation.to_be_bytes())
         .digest();
     format!("once_v1_{}", &digest.to_hex()[..32])
 }

@@ -3,4 +3,5 @@
 // Clippy lets only test functions panic; their helpers fail a test in the same way.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+mod decide_vectors;
 mod vectors;

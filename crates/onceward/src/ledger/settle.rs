@@ -118,7 +118,7 @@ impl Ledger {
 impl Inner {
     /// Sweeps in the background when it is time, given how many claims there were before this one.
     pub(super) fn sweep_now_and_then(self: &Arc<Self>, before: u64) {
-        if before % SWEEP_EVERY != 0 || self.sweeping.swap(true, Ordering::AcqRel) {
+        if !before.is_multiple_of(SWEEP_EVERY) || self.sweeping.swap(true, Ordering::AcqRel) {
             return;
         }
         let inner = Arc::clone(self);

@@ -1,0 +1,307 @@
+//! Runs the scenarios in `spec/vectors/decisions.json` through the one transition function.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
+use onceward_core::fingerprint::{self, Fingerprint};
+use onceward_core::hash::{Digest, digest};
+use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outcome::{Body, Outcome, Verdict};
+use onceward_core::policy::{Effect, InDoubt, Terms};
+use onceward_core::record::{Fence, Record, Seen};
+use onceward_core::time::Timestamp;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct File {
+    scenarios: Vec<Scenario>,
+}
+
+#[derive(Deserialize)]
+struct Scenario {
+    name: String,
+    terms: TermsGiven,
+    steps: Vec<Step>,
+}
+
+/// What a scenario says about its terms; the rest is as the README says.
+#[derive(Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct TermsGiven {
+    effect: Effect,
+    in_doubt: InDoubt,
+    retention: Option<u64>,
+    tombstone: u64,
+    honours_key_for: u64,
+    max_attempts: Option<u32>,
+}
+
+impl Default for TermsGiven {
+    fn default() -> Self {
+        Self {
+            effect: Effect::External,
+            in_doubt: InDoubt::Hold,
+            retention: Some(10_000),
+            tombstone: 20_000,
+            honours_key_for: 86_400_000,
+            max_attempts: None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Step {
+    at: i64,
+    #[serde(rename = "do")]
+    verb: String,
+    who: Option<char>,
+    #[serde(default)]
+    marks_sent: bool,
+    #[serde(default)]
+    owner_gone: bool,
+    effect: Option<Effect>,
+    request: Option<String>,
+    key_digest: Option<String>,
+    not_before: Option<u64>,
+    delay: Option<u64>,
+    payload: Option<String>,
+    version: Option<u64>,
+    resolution: Option<String>,
+    #[serde(default)]
+    fresh_key: bool,
+    body: Option<String>,
+    too_large: Option<u64>,
+    #[serde(default = "success")]
+    verdict: Verdict,
+    expect: String,
+    status: Option<String>,
+    attempt: Option<u32>,
+    generation: Option<u32>,
+    probe_first: Option<bool>,
+    since: Option<i64>,
+    retry_after: Option<u64>,
+    created: Option<bool>,
+}
+
+fn success() -> Verdict {
+    Verdict::Success
+}
+
+const LEASE: Duration = Duration::from_millis(3000);
+
+fn terms(given: &TermsGiven) -> Terms {
+    Terms {
+        effect: given.effect,
+        in_doubt: given.in_doubt,
+        retention: given.retention.map(Duration::from_millis),
+        tombstone: Duration::from_millis(given.tombstone),
+        honours_key_for: Duration::from_millis(given.honours_key_for),
+        max_attempts: given.max_attempts,
+    }
+}
+
+fn identity() -> Identity {
+    Identity { tenant: Tenant::default(), operation: Operation::new("charge").unwrap(), key: Key::new("k").unwrap() }
+}
+
+impl Step {
+    fn fence(&self) -> Fence {
+        Fence::from_bits(u128::from(u32::from(self.who.unwrap_or('-'))))
+    }
+
+    fn fingerprint(&self) -> Fingerprint {
+        fingerprint::of_arguments([self.request.as_deref().unwrap_or("the request")])
+    }
+
+    fn key_digest(&self) -> Option<Digest> {
+        self.key_digest.as_ref().map(|text| digest(text.as_bytes()))
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut outcome = Outcome::of(self.verdict, "text/plain", self.body.clone().unwrap_or_default());
+        if let Some(size) = self.too_large {
+            outcome.body = Body::TooLarge { size, digest: digest(b"too large") };
+        }
+        outcome
+    }
+
+    fn take(&self) -> Take {
+        Take { fence: self.fence(), lease: LEASE, marks_sent: self.marks_sent, owner: None }
+    }
+
+    fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {
+        let fence = self.fence();
+        let version = self.version.or(current.map(|record| record.version)).unwrap_or_default();
+        let effect = self.effect.unwrap_or(given.effect);
+        // The first call of a scenario writes the terms as they are; a later caller may claim another effect.
+        let terms = match current {
+            None => terms(given),
+            Some(_) => Terms { effect, ..terms(given) },
+        };
+        match self.verb.as_str() {
+            "begin" => Command::Begin(Begin {
+                identity: identity(),
+                key_digest: self.key_digest(),
+                fingerprint: self.fingerprint(),
+                terms,
+                take: self.take(),
+            }),
+            "enqueue" => Command::Enqueue(Enqueue {
+                identity: identity(),
+                key_digest: self.key_digest(),
+                fingerprint: self.fingerprint(),
+                terms,
+                payload: self.payload.clone().unwrap_or_default().into(),
+                delay: Duration::from_millis(self.delay.unwrap_or_default()),
+            }),
+            "lease" => Command::Lease(self.take()),
+            "sent" => Command::Sent { fence, lease: LEASE },
+            "renew" => Command::Renew { fence, lease: LEASE },
+            "finish" => Command::Finish { fence, outcome: self.outcome() },
+            "release" => Command::Release {
+                fence,
+                not_before: Duration::from_millis(self.not_before.unwrap_or_default()),
+                error: None,
+            },
+            "doubt" => Command::Doubt { fence, error: None },
+            "not_found" => Command::NotFound { fence },
+            "resolve" => Command::Resolve {
+                version,
+                fence,
+                resolution: match self.resolution.as_deref() {
+                    Some("happened") => Resolution::Happened(self.outcome()),
+                    Some("did_not_happen") => Resolution::DidNotHappen,
+                    other => panic!("no such resolution: {other:?}"),
+                },
+            },
+            "expire" => Command::Expire,
+            "requeue" => Command::Requeue { version, fresh_key: self.fresh_key },
+            other => panic!("no such command: {other}"),
+        }
+    }
+
+    fn check(&self, answer: &Answer, place: &str) {
+        assert_eq!(name(answer), self.expect, "{place}: answer {answer:?}");
+        match answer {
+            Answer::Decision(Decision::Acquired(acquired)) => {
+                check(self.attempt, acquired.attempt, place, "attempt");
+                check(self.generation, acquired.generation, place, "generation");
+                check(self.probe_first, acquired.probe_first, place, "probe_first");
+            }
+            Answer::Decision(Decision::Replay { outcome, .. }) => {
+                assert_eq!(outcome, &self.outcome(), "{place}: outcome");
+            }
+            Answer::Decision(Decision::InDoubt { since }) => check(self.since, since.as_millis(), place, "since"),
+            Answer::Decision(Decision::InFlight { retry_after, .. }) => {
+                check(self.retry_after, retry_after.as_millis() as u64, place, "retry_after");
+            }
+            Answer::Decision(Decision::Queued { created }) => check(self.created, *created, place, "created"),
+            _ => {}
+        }
+    }
+}
+
+fn check<T: PartialEq + std::fmt::Debug>(expected: Option<T>, found: T, place: &str, what: &str) {
+    if let Some(expected) = expected {
+        assert_eq!(found, expected, "{place}: {what}");
+    }
+}
+
+fn name(answer: &Answer) -> String {
+    let name = match answer {
+        Answer::Accepted => "accepted",
+        Answer::Stale { contradicts: false } => "stale",
+        Answer::Stale { contradicts: true } => "contradiction",
+        Answer::Refused(Refusal::Absent) => "refused:absent",
+        Answer::Refused(Refusal::Running) => "refused:running",
+        Answer::Refused(Refusal::Changed) => "refused:changed",
+        Answer::Refused(Refusal::NothingToDo(status)) => return format!("refused:{}", status.as_str()),
+        Answer::Decision(decision) => match decision {
+            Decision::Acquired(_) => "acquired",
+            Decision::Replay { .. } => "replay",
+            Decision::InFlight { .. } => "in_flight",
+            Decision::InDoubt { .. } => "in_doubt",
+            Decision::Mismatch => "mismatch",
+            Decision::Collision => "collision",
+            Decision::OutcomeNotKept { .. } => "not_kept",
+            Decision::Queued { .. } => "queued",
+            Decision::Dead => "dead",
+        },
+    };
+    name.to_owned()
+}
+
+/// Runs one scenario, with a store that is one variable.
+fn run(scenario: &Scenario) {
+    let mut current: Option<Record> = None;
+    for (number, step) in scenario.steps.iter().enumerate() {
+        let place = format!("{}, step {number} at {} ({})", scenario.name, step.at, step.verb);
+        let now = Timestamp::from_millis(step.at);
+        let seen = current.clone().map(|record| Seen { record, now, owner_gone: step.owner_gone });
+        let command = step.command(&scenario.terms, current.as_ref());
+        let transition = decide(seen.as_ref(), &command);
+        step.check(&transition.answer, &place);
+        let before = current.as_ref().map(|record| record.version);
+        current = match transition.write {
+            Write::None => current,
+            Write::Insert(draft) => {
+                assert_eq!((before, draft.version), (None, 1), "{place}: an insert where there is a record");
+                Some(draft.stamp(now))
+            }
+            Write::Replace(draft) => {
+                assert_eq!(before.map(|version| version + 1), Some(draft.version), "{place}: versions rise by one");
+                Some(draft.stamp(now))
+            }
+            Write::Remove => None,
+        };
+        if let Some(status) = &step.status {
+            let seen = current.clone().map(|record| Seen { record, now, owner_gone: step.owner_gone });
+            let standing = seen.as_ref().and_then(Seen::standing);
+            let found = standing.map_or("absent", |standing| standing.status().as_str());
+            assert_eq!(found, status, "{place}: status");
+        }
+    }
+}
+
+fn scenarios() -> Vec<Scenario> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors/decisions.json");
+    let text = std::fs::read_to_string(path).unwrap();
+    serde_json::from_str::<File>(&text).unwrap().scenarios
+}
+
+#[test]
+fn every_scenario_goes_as_it_is_written() {
+    scenarios().iter().for_each(run);
+}
+
+#[test]
+fn the_scenarios_meet_every_command_and_every_answer() {
+    let (mut verbs, mut answers) = (BTreeMap::new(), BTreeMap::new());
+    for step in scenarios().into_iter().flat_map(|scenario| scenario.steps) {
+        *verbs.entry(step.verb).or_insert(0) += 1;
+        *answers.entry(step.expect).or_insert(0) += 1;
+    }
+    let commands = "begin doubt enqueue expire finish lease not_found release renew requeue resolve sent";
+    assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
+    for answer in [
+        "accepted",
+        "acquired",
+        "collision",
+        "contradiction",
+        "dead",
+        "in_doubt",
+        "in_flight",
+        "mismatch",
+        "not_kept",
+        "queued",
+        "refused:absent",
+        "refused:changed",
+        "refused:running",
+        "replay",
+        "stale",
+    ] {
+        assert!(answers.contains_key(answer), "no scenario is answered with {answer}");
+    }
+}
