@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::fault::named;
 use crate::store::Error;
@@ -20,6 +20,9 @@ const VERSION: i64 = MIGRATIONS.len() as i64;
 /// Another process commits in milliseconds; one that holds the file this long is stuck, and failing closed with
 /// a clear error is better than hanging.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Another process needs a few milliseconds to make a new ledger.
+const JOURNAL_PAUSE: Duration = Duration::from_millis(5);
 
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
@@ -62,9 +65,12 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Before anything is changed: is this ours?
-    let version = check_header(connection, path)?;
-    connection.pragma_update(None, "journal_mode", "wal").map_err(fault)?;
+    // Before anything is changed: is this ours? In one transaction, because another process may be making the
+    // file at this moment, and half of a new ledger looks like a stranger's file.
+    let snapshot = connection.transaction().map_err(fault)?;
+    let version = check_header(&snapshot, path)?;
+    drop(snapshot);
+    switch_to_log(connection).map_err(fault)?;
     // Every commit is on the disk before anybody is told.
     connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
@@ -73,6 +79,22 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
         migrate(connection, path)?;
     }
     check_schema(connection, path)
+}
+
+/// SQLite does not wait for others when it changes the journal mode of a file, so processes that open a new ledger
+/// together must wait here.
+fn switch_to_log(connection: &Connection) -> rusqlite::Result<()> {
+    let give_up = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error) if is_busy(&error) && Instant::now() < give_up => std::thread::sleep(JOURNAL_PAUSE),
+            switched => return switched,
+        }
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// Reads the header. The answer is the schema version; 0 for an empty file.
