@@ -20,7 +20,8 @@ pub(crate) struct View {
     pub(crate) state: &'static str,
     pub(crate) version: u64,
     pub(crate) attempts: u32,
-    pub(crate) in_doubt: InDoubt,
+    /// What its terms say for the case of doubt.
+    pub(crate) when_in_doubt: InDoubt,
     pub(crate) created_at: String,
     pub(crate) updated_at: String,
     pub(crate) running_until: Option<String>,
@@ -64,7 +65,7 @@ impl View {
             state: standing.status().as_str(),
             version: record.version,
             attempts: record.attempts,
-            in_doubt: record.terms.in_doubt,
+            when_in_doubt: record.terms.in_doubt,
             created_at: text(record.created_at),
             updated_at: text(record.updated_at),
             running_until: if let Standing::Running { until } = standing { Some(text(until)) } else { None },

@@ -37,7 +37,7 @@ impl Get {
             ledger.close().await;
             let shown = found.as_ref().and_then(|intent| Some((intent, View::of(&intent.seen)?)));
             let Some((intent, view)) = shown else {
-                output::say(&format!("there is no {identity} in {}", settings.store));
+                output::say(&format!("there is no {identity} in {}", settings.store()?));
                 return Ok(NO);
             };
             if self.json {

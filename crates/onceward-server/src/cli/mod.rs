@@ -36,16 +36,37 @@ pub(crate) struct Cli {
 /// What every subcommand takes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Where the ledger is: a file path, file:PATH, or memory:
+    /// Where the ledger is: a file path, or file:PATH
     ///
     /// Without it: the store that the configuration names, or onceward.db in the working directory.
-    #[arg(long, global = true, value_name = "URL", env = "ONCEWARD_STORE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "URL",
+        env = "ONCEWARD_STORE",
+        hide_env_values = true
+    )]
     store: Option<String>,
     /// The configuration file; onceward.toml in the working directory if there is one
-    #[arg(long, global = true, value_name = "FILE", env = "ONCEWARD_CONFIG", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "FILE",
+        env = "ONCEWARD_CONFIG",
+        hide_env_values = true
+    )]
     config: Option<OsString>,
     /// Whose intents; `default` unless given
-    #[arg(long, global = true, value_name = "NAME", env = "ONCEWARD_TENANT", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "NAME",
+        env = "ONCEWARD_TENANT",
+        hide_env_values = true
+    )]
     tenant: Option<String>,
 }
 
@@ -118,9 +139,9 @@ impl Global {
 /// Opens a ledger to look at it or to settle something. Unlike `run`, this never makes a new one: who looks at a
 /// ledger that is not there has named the wrong one.
 async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let store = settings.store.as_str();
+    let store = settings.store()?;
     let path = store.strip_prefix("file:").unwrap_or(store);
-    if store != "memory:" && !store.contains("://") && !Path::new(path).exists() {
+    if !store.contains("://") && !Path::new(path).exists() {
         return Err(Fault::new(
             exit::STORE,
             format!(

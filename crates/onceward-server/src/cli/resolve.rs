@@ -20,7 +20,7 @@ use crate::view::View;
 /// --if-version, and when there is nothing to settle.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  onceward resolve --operation charge --key invoice-42 --happened --stdout 'charged, receipt 17' --note 'seen in the books'
+  onceward resolve --operation charge --key invoice-42 --happened --stdout 'receipt 17'
   onceward resolve --operation charge --key invoice-42 --did-not-happen --by alice")]
 pub(super) struct Resolve {
     #[command(flatten)]

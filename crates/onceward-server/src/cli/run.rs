@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use onceward::core::policy::LONGEST_MAX_RUNTIME;
 
 use super::which::{How, Which, again};
@@ -26,9 +27,16 @@ const DEFAULT_KEEP_LIMIT: Size = Size(1024 * 1024);
 /// and is not.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exit codes:
-  the command's own; 64 wrong usage; 65 same key, but another command or intent; 69 store unavailable, nothing ran;
-  75 running elsewhere; 76 in doubt: an attempt may have happened; 77 done, but the output is not kept;
-  78 wrong configuration; 126 the command cannot be run; 127 there is no such command
+  the command's own, or
+  64   wrong usage
+  65   the same key came with another command or intent
+  69   the store cannot be used; nothing ran
+  75   running elsewhere, or not to be tried again yet
+  76   in doubt: an attempt may have happened
+  77   done, but the output is not kept
+  78   wrong configuration
+  126  the command cannot be run
+  127  there is no such command
 
 Examples:
   onceward run --operation digest --key \"$(date +%F)\" -- ./send_digest.sh
@@ -44,11 +52,11 @@ pub(super) struct Run {
     #[arg(long, value_name = "DURATION")]
     max_runtime: Option<Length>,
     /// What happens when an attempt may have happened: hold until it is settled, or try again [default: hold]
-    #[arg(long, value_enum)]
+    #[arg(long, value_name = "WORD", value_parser = in_doubt())]
     in_doubt: Option<InDoubt>,
     /// What a failed command means: nothing happened (retry), it may have happened (doubt), or that is the final
     /// answer (keep) [default: retry; doubt for tier payment]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
     /// Exit codes that always mean that it may have happened: time-outs and kills
     #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "124,137,143")]
@@ -92,7 +100,7 @@ impl Run {
                 conflict_exit_code: self.conflict_exit_code,
                 quiet: self.quiet,
                 status,
-                store: settings.store.clone(),
+                store: settings.store()?.to_owned(),
                 resolve,
             })
             .await
@@ -110,6 +118,14 @@ impl Run {
             ..Operation::default()
         }
     }
+}
+
+/// A command cannot ask the other side, so there is no `probe`.
+fn in_doubt() -> impl TypedValueParser<Value = InDoubt> {
+    let hold = PossibleValue::new("hold").help("Nothing runs until somebody settles it: at most once");
+    let retry = PossibleValue::new("retry").help("It is tried again with the same ONCEWARD_KEY: at least once");
+    let parser = PossibleValuesParser::new([hold, retry]);
+    parser.map(|word| if word == "retry" { InDoubt::Retry } else { InDoubt::Hold })
 }
 
 /// What a command means by silence.

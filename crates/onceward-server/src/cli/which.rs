@@ -32,8 +32,10 @@ pub(super) struct Named {
     /// A key of your own: the same key is the same intent
     #[arg(long, value_name = "KEY")]
     pub(super) key: Option<String>,
-    /// What is wanted, as JSON or @FILE: the key is derived from it, by the recipe in onceward.toml if there is one.
-    /// Together with --key it only has to match
+    /// What is wanted, as JSON or @FILE: the key is derived from it
+    ///
+    /// The recipe in onceward.toml, if there is one, says which fields count. Together with --key, the intent only has
+    /// to match.
     #[arg(long, value_name = "JSON")]
     pub(super) intent: Option<String>,
 }
@@ -109,8 +111,8 @@ pub(super) fn text(argument: &str) -> Result<Vec<u8>, Fault> {
 pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> String {
     let mut line = format!("onceward {verb}");
     let mut add = |flag: &str, value: &str| line += &format!(" {flag} {}", quoted(value));
-    if !settings.is_default_store() {
-        add("--store", &settings.store);
+    if let Some(store) = settings.store_to_name() {
+        add("--store", store);
     }
     if identity.tenant != Tenant::default() {
         add("--tenant", identity.tenant.as_str());

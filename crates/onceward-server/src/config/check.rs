@@ -17,7 +17,6 @@ use super::file::{File, LATER, Operation, Window};
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
     let tree = DeTable::parse(text).map_err(|error| vec![syntax(&error)])?;
     let mut problems = unknown_names(tree.get_ref());
-    // A name that is not there yet would only be reported a second time by its value.
     match toml::from_str::<File>(text) {
         Ok(file) => {
             problems.extend(unsound(&file, tree.get_ref()));

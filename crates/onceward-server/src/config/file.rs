@@ -11,7 +11,7 @@ use super::words::{Effect, InDoubt, Length, OnError, Retention, Size, StoreDown,
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct File {
-    /// Where the ledger is: a file path, `file:PATH`, or `memory:`. A relative path starts from the folder of this
+    /// Where the ledger is: a file path, or `file:PATH`. A relative path starts from the folder of this
     /// file, so that every caller of one configuration shares one ledger. `--store` and `ONCEWARD_STORE` outrank it.
     #[schemars(extend("x-type" = "string", "x-default" = "`onceward.db` in the working directory"))]
     pub(crate) store: Option<String>,

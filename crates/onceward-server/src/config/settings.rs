@@ -30,8 +30,7 @@ pub(crate) struct Chosen<'a> {
 /// The settings of this call.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    /// The URL of the store.
-    pub(crate) store: String,
+    store: String,
     operations: BTreeMap<String, Operation>,
 }
 
@@ -58,14 +57,25 @@ impl Settings {
         Ok(Self { store, operations: file.operation })
     }
 
+    /// The store, for a command that ends before the next one begins.
+    pub(crate) fn store(&self) -> Result<&str, Fault> {
+        if self.store == "memory:" {
+            return Err(Fault::config(
+                "memory: lasts only as long as one process, so that no repeat would find anything in it; nothing was done.\n  \
+                 Name a file with --store, ONCEWARD_STORE, or `store` in onceward.toml.",
+            ));
+        }
+        Ok(&self.store)
+    }
+
     /// What the file says about an operation; nothing, if it does not name it.
     pub(crate) fn operation(&self, name: &str) -> Operation {
         self.operations.get(name).cloned().unwrap_or_default()
     }
 
-    /// Whether a command typed here finds the same store without being told.
-    pub(crate) fn is_default_store(&self) -> bool {
-        self.store == STORE
+    /// What a command that is typed here has to be told to find the same store.
+    pub(crate) fn store_to_name(&self) -> Option<&str> {
+        (self.store != STORE).then_some(&self.store)
     }
 }
 

@@ -1,9 +1,11 @@
 //! The process of the command: started, sent the signals that we get, waited for.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -78,6 +80,15 @@ pub(super) async fn run(
         }
         None => Ended::Stopped,
     }
+}
+
+/// Whether there is no such program. What is there and cannot be run is left to the system to say.
+pub(super) fn is_missing(program: &OsStr) -> bool {
+    if program.as_bytes().contains(&b'/') {
+        return !Path::new(program).exists();
+    }
+    let Some(path) = std::env::var_os("PATH") else { return false };
+    !std::env::split_paths(&path).any(|folder| folder.join(program).exists())
 }
 
 fn spawn(command: &[OsString], downstream_key: &str) -> io::Result<Child> {

@@ -48,6 +48,13 @@ pub(crate) async fn guarded(job: &Job) -> Result<u8, Fault> {
 
 impl Job {
     async fn on(&self, ledger: &Ledger) -> Result<Report, Fault> {
+        // A record keeps the command line that it was made with, so a slip of the keyboard should not make one. A repeat
+        // gets its outcome even when the program is gone by now.
+        let is_missing = self.command.first().is_some_and(|program| child::is_missing(program));
+        if is_missing && matches!(ledger.get(&self.call.identity).await, Ok(None)) {
+            let error = std::io::Error::from_raw_os_error(nix::libc::ENOENT);
+            return Ok(self.cannot_start(&error));
+        }
         match ledger.begin_within(&self.call, self.call.policy.wait).await {
             Ok(Begun::Acquired(guard)) => self.run(ledger, guard).await,
             Ok(Begun::Answered(decision)) => Ok(self.answer(decision)),
@@ -149,15 +156,20 @@ impl Job {
     }
 
     async fn not_started(&self, guard: Guard, error: &std::io::Error) -> Report {
-        let exit_code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
-        let mut message =
-            format!("{} of {} cannot be started: {error}; nothing was run.", self.program(), self.intent());
+        let mut report = self.cannot_start(error);
+        report.recorded = Some("released");
         // The reason goes into the record without the name of the program: arguments are never stored.
         if let Err(error) = guard.release(Duration::ZERO, Some("the command could not be started")).await {
-            message += &format!("\n  That could not be recorded either: {error}");
+            say(&format!("that {} was not started could not be recorded: {error}", self.intent()));
         }
-        let recorded = Some("released");
-        Report { decision: "not_started", exit_code, message: Some(message), recorded, ..Report::default() }
+        report
+    }
+
+    fn cannot_start(&self, error: &std::io::Error) -> Report {
+        let exit_code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
+        let program = self.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+        let message = format!("{program} of {} cannot be started: {error}; nothing was run.", self.intent());
+        Report { decision: "not_started", exit_code, message: Some(message), ..Report::default() }
     }
 
     async fn stopped(&self, guard: Guard) -> Report {
@@ -301,15 +313,14 @@ impl Job {
         ));
         let key = downstream_key(&self.call.identity, "", 0);
         let never = std::future::pending();
-        let (exit_code, message) = match child::run(&self.command, &key, 0, never).await {
-            Ended::Exited { code, .. } => (code, None),
-            Ended::NotStarted(error) => {
-                let code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
-                (code, Some(format!("{} of {} cannot be started: {error}", self.program(), self.intent())))
-            }
-            Ended::Stopped => (IN_FLIGHT, None),
+        let mut report = match child::run(&self.command, &key, 0, never).await {
+            Ended::Exited { code, .. } => Report { decision: "ran", exit_code: code, ..Report::default() },
+            Ended::NotStarted(error) => self.cannot_start(&error),
+            // Nothing can be lost that is not held.
+            Ended::Stopped => Report { decision: "claim_lost", exit_code: IN_FLIGHT, ..Report::default() },
         };
-        Report { decision: "ran", exit_code, message, recorded: Some("unguarded"), ..Report::default() }
+        report.recorded = Some("unguarded");
+        report
     }
 
     fn how_to_settle(&self) -> String {
@@ -317,10 +328,6 @@ impl Job {
             "Find out whether it happened, then settle it with one of:\n    {0} --happened\n    {0} --did-not-happen",
             self.resolve
         )
-    }
-
-    fn program(&self) -> String {
-        self.command.first().map(|program| program.to_string_lossy().into_owned()).unwrap_or_default()
     }
 
     fn intent(&self) -> String {

@@ -156,11 +156,14 @@ fn in_doubt_with_retry_runs_again_with_the_same_key() {
 fn a_command_that_cannot_be_started_is_126_or_127_and_may_be_tried_again() {
     let place = Place::new();
     let run = |key: &str, program: &str| place.onceward(&["run", "--operation", "op", "--key", key, "--", program]);
+    run("127", "no-such-program").says(127, &["no-such-program of op#"]);
     run("127", "./later").says(127, &["./later of op#", "cannot be started: No such file", "nothing was run"]);
     place.write("plain", "no program");
     run("126", "./plain").says(126, &["cannot be started: Permission denied"]);
     std::os::unix::fs::symlink("/bin/true", place.path("later")).unwrap();
     run("127", "./later").says(0, &[]);
+    std::fs::remove_file(place.path("later")).unwrap();
+    run("127", "./later").says(0, &["repeat of a finished run"]);
 }
 
 #[test]
@@ -185,6 +188,7 @@ fn a_store_that_cannot_be_used_is_69_and_nothing_runs() {
     place.run(&flags, COUNTED).says(69, &["nothing was run: text.db is not an Onceward ledger"]);
     place.run(&["--key", "k", "--store", "no/such.db"], COUNTED).says(69, &["cannot open the ledger no/such.db"]);
     place.run(&["--key", "k", "--store", "postgres://u:secret@h/d"], COUNTED).says(69, &["`postgres://…` is no store"]);
+    place.run(&["--key", "k", "--store", "memory:"], COUNTED).says(78, &["memory: lasts only as long as one process"]);
     assert_eq!(runs(&place), 0);
     place.write("onceward.toml", "store = \"no/such.db\"\n[operation.op]\nstore_down = \"open\"\n");
     let open = place.run(&["--key", "k"], &format!("{COUNTED} echo hi; exit 4"));
@@ -292,4 +296,19 @@ fn retention_is_a_week_unless_something_says_otherwise() {
     assert_eq!(kept("d", &["--retention", "forever"]), None);
     place.write("onceward.toml", "[operation.op]\ntier = \"email\"\n");
     assert_eq!(kept("e", &[]), Some(24.0));
+}
+
+#[test]
+fn logs_never_show_keys_or_arguments() {
+    let place = Place::new();
+    let log = |script: &str| {
+        let mut command = place.run_command(&["--key", "secret-key"], script);
+        Answer::of(command.env("ONCEWARD_LOG", "trace").output().unwrap())
+    };
+    for script in ["true secret-argument", "true secret-argument", "false secret-argument"] {
+        let answer = log(script);
+        assert!(!answer.stderr.contains("secret"), "{answer:?}");
+    }
+    let doubt = place.run_command(&["--key", "2"], "exit 137").env("ONCEWARD_LOG", "trace").output().unwrap();
+    assert!(!String::from_utf8_lossy(&doubt.stderr).contains("sh -c"), "{doubt:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::process::Child;
 
-use crate::place::{Answer, Place};
+use crate::place::{Answer, Place, wait_until};
 
 const PROCESSES: usize = 50;
 
@@ -64,14 +64,21 @@ fn the_code_for_a_run_elsewhere_can_be_chosen_and_its_message_dropped() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
 fn who_waited_for_a_run_that_failed_is_told_and_runs_nothing() {
     let place = Place::new();
     let script = "echo ran >> runs; until [ -e go ]; do sleep 0.02; done; exit 9";
     let owner = place.start(&["--key", "k"], script);
     place.wait_for_file("runs");
     let waiter = place.start(&["--key", "k", "--wait", "50s", "--status-fd", "1"], script);
-    // The waiter must have asked before the owner ends; if it is slower than this, it would run by itself.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    // The waiter must have asked before the owner ends. That it holds the ledger open can be seen, that it has asked
+    // cannot; it asks next.
+    let open = format!("/proc/{}/fd", waiter.id());
+    wait_until(|| {
+        let links = std::fs::read_dir(&open).into_iter().flatten().flatten();
+        links.filter_map(|link| std::fs::read_link(link.path()).ok()).any(|file| file.ends_with("onceward.db-owners"))
+    });
+    std::thread::sleep(std::time::Duration::from_millis(500));
     place.write("go", "");
     Answer::of(owner.wait_with_output().unwrap()).says(9, &[]);
     let waiter = Answer::of(waiter.wait_with_output().unwrap());
