@@ -1,5 +1,7 @@
 //! The real binary, started in temporary folders, as a person or a cron job starts it.
 
+#![allow(clippy::unwrap_used)] // helpers of tests, which may panic like the tests themselves
+
 mod config;
 mod key;
 mod list_get_resolve;
