@@ -21,8 +21,8 @@ const VERSION: i64 = MIGRATIONS.len() as i64;
 /// a clear error is better than hanging.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Another process needs a few milliseconds to make a new ledger.
-const JOURNAL_PAUSE: Duration = Duration::from_millis(5);
+/// Between two tries where SQLite does not wait by itself; the other process needs about as long.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
@@ -65,12 +65,12 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Before anything is changed: is this ours? In one transaction, because another process may be making the
-    // file at this moment, and half of a new ledger looks like a stranger's file.
-    let snapshot = connection.transaction().map_err(fault)?;
-    let version = check_header(&snapshot, path)?;
-    drop(snapshot);
-    switch_to_log(connection).map_err(fault)?;
+    // Before anything is changed: is this ours? In one transaction, because another process may be making this
+    // very ledger: its number and its tables must be from the same moment.
+    let moment = connection.transaction().map_err(fault)?;
+    let version = check_header(&moment, path)?;
+    moment.finish().map_err(fault)?;
+    keep_a_log(connection).map_err(fault)?;
     // Every commit is on the disk before anybody is told.
     connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
@@ -81,20 +81,18 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     check_schema(connection, path)
 }
 
-/// SQLite does not wait for others when it changes the journal mode of a file, so processes that open a new ledger
-/// together must wait here.
-fn switch_to_log(connection: &Connection) -> rusqlite::Result<()> {
-    let give_up = Instant::now() + BUSY_TIMEOUT;
+/// Sets the file to write-ahead logging. Two processes that do this to a new file at the same moment block each
+/// other, and SQLite then says `busy` at once instead of waiting: so the waiting is done here.
+fn keep_a_log(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
         match connection.pragma_update(None, "journal_mode", "wal") {
-            Err(error) if is_busy(&error) && Instant::now() < give_up => std::thread::sleep(JOURNAL_PAUSE),
-            switched => return switched,
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            ended => return ended,
         }
     }
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// Reads the header. The answer is the schema version; 0 for an empty file.
