@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::place::{Place, wait_until};
+use crate::place::{Answer, Place, wait_until};
 
 const K: [&str; 2] = ["--key", "k"];
 
@@ -45,7 +45,7 @@ fn a_command_that_a_signal_ended_is_in_doubt() {
     let child = place.start(&K, script);
     place.wait_for_file("pid");
     send(&child, Signal::SIGTERM);
-    let ended = crate::place::Answer::of(child.wait_with_output().unwrap());
+    let ended = Answer::of(child.wait_with_output().unwrap());
     ended.says(143, &["exit code 143", "is now in doubt"]);
     place.run(&K, script).says(76, &[]);
 }
@@ -147,4 +147,25 @@ fn a_value_that_the_library_wrote_is_printed_as_it_is() {
     place.onceward(&value).says(0, &[]);
     let repeat = place.run(&K, "exit 137");
     assert_eq!((repeat.code, repeat.out()), (0, r#"{"receipt":17}"#));
+}
+
+#[test]
+fn who_lost_its_claim_stops_its_command() {
+    let place = Place::new();
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "200ms", "--wait", "50s"];
+    let script = "echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
+    let stalled = place.start(&flags, script);
+    let pid = place.wait_for_file("pids");
+    // It stops renewing, its lease lapses, and the policy lets somebody else go on.
+    send(&stalled, Signal::SIGSTOP);
+    let heir = place.start(&flags, script);
+    wait_until(|| place.read("pids").lines().count() == 2);
+    send(&stalled, Signal::SIGCONT);
+    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    stalled.says(75, &["the claim on op#", "was lost while the command ran, and the command was stopped"]);
+    assert!(is_gone(&pid));
+    place.write("go", "");
+    let heir = Answer::of(heir.wait_with_output().unwrap());
+    assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
+    assert_eq!(place.run(&flags, script).out(), "done\n");
 }
