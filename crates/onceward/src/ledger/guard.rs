@@ -140,7 +140,7 @@ impl Guard {
     }
 
     /// Resolves when somebody else may go on with the work, so that this owner should stop.
-    pub(super) async fn lost(&self) {
+    pub async fn lost(&self) {
         let mut lost = self.held.lost.subscribe();
         if lost.wait_for(|lost| *lost).await.is_err() {
             std::future::pending::<()>().await;

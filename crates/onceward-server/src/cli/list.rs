@@ -1,0 +1,113 @@
+//! `onceward list`: intents, the newest first.
+
+use onceward::clock::{Clock, SystemClock};
+use onceward::core::name::Operation;
+use onceward::core::record::{Seen, Standing, Status};
+use onceward::store::{Cursor, Filter, LARGEST_PAGE};
+use serde_json::json;
+
+use super::{Global, block_on, open};
+use crate::config::Length;
+use crate::exit::Fault;
+use crate::output;
+use crate::view::{View, age, before, shortened, status_named, table};
+
+/// How wide a key or an error may get before it is cut: three such columns fit on a common screen.
+const WIDEST: usize = 48;
+
+/// List intents, the newest first
+///
+/// Shows all tenants unless --tenant names one.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  onceward list --state in_doubt\n  onceward list --operation charge --older-than 1h --json"
+)]
+pub(super) struct List {
+    /// Only these states: queued, running, open, in_doubt, done, tombstone, dead
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = status_named)]
+    state: Vec<Status>,
+    /// Only this operation
+    #[arg(long, value_name = "NAME")]
+    operation: Option<String>,
+    /// Only those recorded longer ago than this
+    #[arg(long, value_name = "DURATION")]
+    older_than: Option<Length>,
+    /// Only those recorded within this long
+    #[arg(long, value_name = "DURATION")]
+    newer_than: Option<Length>,
+    /// At most this many
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=LARGEST_PAGE as u64))]
+    limit: u64,
+    /// Go on where an earlier list ended
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<i64>,
+    /// One JSON object with `intents` and `next`
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let now = SystemClock.now();
+        let filter = Filter {
+            status: self.state.clone(),
+            tenant: global.tenant()?,
+            operation: self.operation.as_deref().map(Operation::new).transpose().map_err(Fault::usage)?,
+            created_before: self.older_than.map(|length| before(now, length.0)),
+            created_since: self.newer_than.map(|length| before(now, length.0)),
+        };
+        let limit = usize::try_from(self.limit).unwrap_or(LARGEST_PAGE);
+        block_on(async {
+            let ledger = open(&settings).await?;
+            let page = ledger.list(&filter, self.cursor.map(Cursor), limit).await?;
+            ledger.close().await;
+            let shown: Vec<_> = page.seen.iter().filter_map(|seen| Some((seen, View::of(seen)?))).collect();
+            if self.json {
+                let intents: Vec<_> = shown.iter().map(|(_, view)| view).collect();
+                output::json(&json!({ "intents": intents, "next": page.next }));
+            } else {
+                output::out(&as_table(&shown, page.next));
+            }
+            Ok(0)
+        })
+    }
+}
+
+fn as_table(shown: &[(&Seen, View)], next: Option<Cursor>) -> String {
+    if shown.is_empty() {
+        return "no intents".to_owned();
+    }
+    let titles = ["STATE", "TENANT", "OPERATION", "KEY", "ATTEMPTS", "RECORDED", "NOTE"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for (seen, view) in shown {
+        let name =
+            |name: &Option<String>| name.as_deref().map_or_else(|| "-".to_owned(), |name| shortened(name, WIDEST));
+        rows.push(vec![
+            view.state.to_owned(),
+            name(&view.tenant),
+            name(&view.operation),
+            name(&view.key),
+            view.attempts.to_string(),
+            age(seen.record.created_at, seen.now),
+            note(seen, view),
+        ]);
+    }
+    let mut text = table(&rows);
+    if let Some(Cursor(next)) = next {
+        text += &format!("\n\nThere are more: add --cursor {next}");
+    }
+    text
+}
+
+fn note(seen: &Seen, view: &View) -> String {
+    match seen.standing() {
+        Some(Standing::InDoubt { since }) => format!("in doubt: {}", age(since, seen.now)),
+        Some(Standing::Done) => view
+            .outcome
+            .as_ref()
+            .map(|outcome| format!("exit code {}, {} bytes", outcome.status, outcome.size))
+            .unwrap_or_default(),
+        _ => view.last_error.as_deref().map(|error| shortened(error, WIDEST)).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,164 @@
+//! The command line. Each subcommand is a file with its arguments and what it does with them.
+
+mod get;
+mod key;
+mod list;
+mod purge;
+mod reference;
+mod resolve;
+mod run;
+mod which;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use onceward::Ledger;
+use onceward::core::name::Tenant;
+
+use crate::config::{Chosen, Settings};
+use crate::exit::Fault;
+use crate::{exit, output};
+
+/// Makes side effects happen once: records the intent, lets one caller do the work, gives every repeat its outcome.
+#[derive(Debug, Parser)]
+#[command(name = "onceward", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Try it:\n  onceward run --operation digest --key 2026-11-15 -- sh -c 'date; echo sent'\n  \
+                        onceward list")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every subcommand takes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// Where the ledger is: a file path, or file:PATH
+    ///
+    /// Without it: the store that the configuration names, or onceward.db in the working directory.
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "URL",
+        env = "ONCEWARD_STORE",
+        hide_env_values = true
+    )]
+    store: Option<String>,
+    /// The configuration file; onceward.toml in the working directory if there is one
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "FILE",
+        env = "ONCEWARD_CONFIG",
+        hide_env_values = true
+    )]
+    config: Option<OsString>,
+    /// Whose intents; `default` unless given
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Everywhere",
+        value_name = "NAME",
+        env = "ONCEWARD_TENANT",
+        hide_env_values = true
+    )]
+    tenant: Option<String>,
+}
+
+/// To add a subcommand: a file beside this one, a variant here, an arm in [`Cli::dispatch`].
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Run),
+    Key(key::Key),
+    Get(get::Get),
+    List(list::List),
+    Resolve(resolve::Resolve),
+    Purge(purge::Purge),
+    /// Print completions for a shell
+    #[command(
+        after_help = "Example:\n  onceward completions bash > ~/.local/share/bash-completion/completions/onceward"
+    )]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Print a reference page
+    #[command(hide = true)]
+    Reference {
+        /// Which page
+        page: reference::Page,
+    },
+}
+
+impl Cli {
+    /// Does what is asked. The answer is the exit code.
+    pub(crate) fn dispatch(self) -> Result<u8, Fault> {
+        let global = self.global;
+        match self.command {
+            Command::Run(run) => run.execute(&global),
+            Command::Key(key) => key.execute(&global),
+            Command::Get(get) => get.execute(&global),
+            Command::List(list) => list.execute(&global),
+            Command::Resolve(resolve) => resolve.execute(&global),
+            Command::Purge(purge) => purge.execute(&global),
+            Command::Completions { shell } => {
+                let mut script = Vec::new();
+                clap_complete::generate(shell, &mut Self::command(), "onceward", &mut script);
+                output::out_bytes(&script);
+                Ok(0)
+            }
+            Command::Reference { page } => {
+                output::out_bytes(reference::page(page).as_bytes());
+                Ok(0)
+            }
+        }
+    }
+}
+
+impl Global {
+    /// The settings. An empty variable in the environment is the same as none.
+    fn settings(&self) -> Result<Settings, Fault> {
+        Settings::load(Chosen {
+            config: self.config.as_deref().filter(|path| !path.is_empty()).map(Path::new),
+            store: self.store.as_deref().filter(|store| !store.is_empty()),
+        })
+    }
+
+    /// The tenant that was named.
+    fn tenant(&self) -> Result<Option<Tenant>, Fault> {
+        let named = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
+        named.map(Tenant::new).transpose().map_err(Fault::usage)
+    }
+}
+
+/// Opens a ledger to look at it or to settle something. Unlike `run`, this never makes a new one: who looks at a
+/// ledger that is not there has named the wrong one.
+async fn open(settings: &Settings) -> Result<Ledger, Fault> {
+    let store = settings.store()?;
+    let path = store.strip_prefix("file:").unwrap_or(store);
+    if !store.contains("://") && !Path::new(path).exists() {
+        return Err(Fault::new(
+            exit::STORE,
+            format!(
+                "there is no ledger at {path}; nothing was done.\n  Name it with --store, ONCEWARD_STORE, or `store` in \
+                 onceward.toml. `onceward run` makes a new one."
+            ),
+        ));
+    }
+    Ok(Ledger::open(store).await?)
+}
+
+/// Runs on the main thread, which lives to the end of the program; two more threads renew leases and carry output.
+fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Fault::new(exit::STORE, format!("cannot start: {error}")))?;
+    let result = runtime.block_on(work);
+    // Something may still wait for a terminal that never answers.
+    runtime.shutdown_background();
+    result
+}

@@ -1,0 +1,42 @@
+//! The reference pages, from the same code that reads arguments and configuration.
+
+use clap::CommandFactory;
+
+use super::Cli;
+use crate::config;
+
+/// Which page.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum Page {
+    Cli,
+    Configuration,
+}
+
+/// The same on every terminal.
+const WIDTH: usize = 100;
+
+pub(super) fn page(page: Page) -> String {
+    match page {
+        Page::Cli => command_line(),
+        Page::Configuration => config::reference(),
+    }
+}
+
+fn command_line() -> String {
+    let mut command = Cli::command().term_width(WIDTH);
+    command.build();
+    let mut page = String::from("# The command line\n\nGenerated from the code; to change it, change the code.\n");
+    let mut section = |title: &str, help: String| {
+        let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+        page += &format!("\n## {title}\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    };
+    section("onceward", command.render_long_help().to_string());
+    let names: Vec<String> =
+        command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(|sub| sub.get_name().to_owned()).collect();
+    for name in names.iter().filter(|name| *name != "help") {
+        if let Some(sub) = command.find_subcommand_mut(name) {
+            section(&format!("onceward {name}"), sub.render_long_help().to_string());
+        }
+    }
+    page
+}

@@ -1,0 +1,144 @@
+//! `onceward resolve`: a person says what happened.
+
+use onceward::core::decide::{Refusal, Resolution};
+use onceward::core::name::Identity;
+use onceward::core::outcome::{JSON, Outcome, Verdict};
+use onceward::core::record::Status;
+use onceward::{Ledger, Resolved};
+use serde_json::json;
+
+use super::which::{Which, text};
+use super::{Global, block_on, open};
+use crate::exit::{Fault, NO};
+use crate::output;
+use crate::run::{CONTENT_TYPE, Stream, encode};
+use crate::view::View;
+
+/// Settle an intent: it happened, with this outcome; or it did not
+///
+/// Repeats then get the outcome, or may run it again. Refused (exit code 1) while it is running, when it has changed since
+/// --if-version, and when there is nothing to settle.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  onceward resolve --operation charge --key invoice-42 --happened --stdout 'receipt 17'
+  onceward resolve --operation charge --key invoice-42 --did-not-happen --by alice")]
+pub(super) struct Resolve {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    answer: Answer,
+    /// What repeats print to stdout: text or @FILE
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "value"])]
+    stdout: Option<String>,
+    /// What repeats exit with; another code than 0 is a final failure [default: 0]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "value"])]
+    exit_code: Option<u8>,
+    /// The value that repeats get from the library, as JSON or @FILE
+    #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
+    value: Option<String>,
+    /// Who decides
+    #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
+    by: Option<String>,
+    /// How it is known
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    /// Only if the record still has this version, as `get` showed it
+    #[arg(long, value_name = "VERSION")]
+    if_version: Option<u64>,
+    /// One JSON object with `was` and `is`
+    #[arg(long)]
+    json: bool,
+}
+
+/// What happened.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Answer {
+    /// It happened
+    #[arg(long)]
+    happened: bool,
+    /// It did not happen; it may be run again
+    #[arg(long)]
+    did_not_happen: bool,
+}
+
+impl Resolve {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let resolution = self.resolution()?;
+        block_on(async {
+            let identity = self.which.identity(global, &settings).await?;
+            let ledger = open(&settings).await?;
+            let code = self.settle(&ledger, &identity, resolution).await?;
+            ledger.close().await;
+            Ok(code)
+        })
+    }
+
+    fn resolution(&self) -> Result<Resolution, Fault> {
+        if self.answer.did_not_happen {
+            return Ok(Resolution::DidNotHappen);
+        }
+        if let Some(value) = &self.value {
+            let value = text(value)?;
+            onceward::core::json::Value::parse(&value)
+                .map_err(|error| Fault::usage(format!("--value is refused: {error}")))?;
+            return Ok(Resolution::Happened(Outcome::of(Verdict::Success, JSON, value)));
+        }
+        let code = self.exit_code.unwrap_or(0);
+        let verdict = if code == 0 { Verdict::Success } else { Verdict::Failure };
+        let stdout = self.stdout.as_deref().map(text).transpose()?.map(|mut stdout| {
+            // A text on the command line has no line break at its end, and a terminal wants one.
+            if !self.stdout.as_deref().unwrap_or_default().starts_with('@') {
+                stdout.push(b'\n');
+            }
+            stdout
+        });
+        let body = encode(stdout.as_deref().map(|bytes| (Stream::Stdout, bytes)));
+        Ok(Resolution::Happened(Outcome::of(verdict, CONTENT_TYPE, body).with_status(i32::from(code))))
+    }
+
+    async fn settle(&self, ledger: &Ledger, identity: &Identity, resolution: Resolution) -> Result<u8, Fault> {
+        let was = ledger.get(identity).await?;
+        let Some((seen, was)) = was.as_ref().and_then(|was| Some((&was.seen, View::of(&was.seen)?))) else {
+            return Ok(refused(identity, Refusal::Absent));
+        };
+        let version = self.if_version.unwrap_or(seen.record.version);
+        let resolved = ledger.resolve(identity, version, resolution, self.by.as_deref(), self.note.as_deref()).await?;
+        if let Resolved::Refused(refusal) = resolved {
+            return Ok(refused(identity, refusal));
+        }
+        let is = ledger.get(identity).await?.and_then(|is| View::of(&is.seen));
+        if self.json {
+            output::json(&json!({ "was": was, "is": is }));
+        } else {
+            let state = is.as_ref().map_or("gone", |is| is.state);
+            let next = match state {
+                "done" => "repeats get the outcome",
+                _ => "the next run may try it again",
+            };
+            output::out(&format!("{identity} was {}, and is {state} now: {next}", was.state));
+        }
+        Ok(0)
+    }
+}
+
+fn refused(identity: &Identity, refusal: Refusal) -> u8 {
+    let why = match refusal {
+        Refusal::Absent => {
+            format!("there is no {identity}; check --tenant, --operation and --key with `onceward list`")
+        }
+        Refusal::Running => {
+            format!("{identity} is running at this moment; it can be settled when it has ended or its process is gone")
+        }
+        Refusal::Changed => {
+            format!("{identity} has changed since you looked at it; look again with `onceward get`, then decide")
+        }
+        Refusal::NothingToDo(Status::Open) => {
+            format!("{identity} is open: nothing is in doubt, and the next run tries it again")
+        }
+        Refusal::NothingToDo(status) => format!("{identity} is {}: there is nothing to settle", status.as_str()),
+    };
+    output::say(&format!("refused: {why}."));
+    NO
+}

@@ -1,0 +1,184 @@
+//! Reading the text of `onceward.toml`: every name is known, every value has its type, every recipe makes sense.
+//! Pure: all mistakes come back, with the places where they stand.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use onceward::core::policy::{LARGEST_KEEP_LIMIT, LONGEST_MAX_RUNTIME};
+use onceward::core::recipe;
+use schemars::{JsonSchema, schema_for};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::error::{Problem, instead};
+use super::file::{File, LATER, Operation, Window};
+
+/// Reads the text, or says everything that is wrong with it.
+pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
+    let tree = DeTable::parse(text).map_err(|error| vec![syntax(&error)])?;
+    let mut problems = unknown_names(tree.get_ref());
+    match toml::from_str::<File>(text) {
+        Ok(file) => {
+            problems.extend(unsound(&file, tree.get_ref()));
+            if problems.is_empty() { Ok(file) } else { Err(problems) }
+        }
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            let path = path_at(tree.get_ref(), at);
+            problems.push(Problem { at, path, what: one_line(error.message()) });
+            Err(problems)
+        }
+    }
+}
+
+fn syntax(error: &toml::de::Error) -> Problem {
+    let what = format!("this is no TOML: {}", one_line(error.message()));
+    Problem { at: error.span().map_or(0, |span| span.start), path: String::new(), what }
+}
+
+fn one_line(message: &str) -> String {
+    message.trim().replace('\n', "; ")
+}
+
+/// The names that a table may have: those of the type that it is read into.
+fn names<T: JsonSchema>() -> BTreeSet<String> {
+    let schema = schema_for!(T);
+    let properties = schema.get("properties").and_then(|properties| properties.as_object());
+    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    check_names(root, "", &names::<File>(), &LATER, &mut problems);
+    let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
+    for (name, operation) in operations {
+        let DeValue::Table(operation) = operation.get_ref() else { continue };
+        let path = format!("operation.{}", bare(name.get_ref()));
+        check_names(operation, &path, &names::<Operation>(), &LATER[..1], &mut problems);
+        if let Some(DeValue::Table(window)) = value(operation, "window") {
+            check_names(window, &format!("{path}.window"), &names::<Window>(), &[], &mut problems);
+        }
+    }
+    problems
+}
+
+fn check_names(
+    table: &DeTable<'_>,
+    path: &str,
+    known: &BTreeSet<String>,
+    later: &[(&str, &str)],
+    problems: &mut Vec<Problem>,
+) {
+    for (name, _) in table {
+        let written = name.get_ref().as_ref();
+        let what = match later.iter().find(|(later, _)| *later == written) {
+            Some((_, brings)) => format!("this version of onceward does not have {brings} yet; remove `{written}`"),
+            None if known.contains(written) => continue,
+            None => format!("there is no such field; {}", instead(written, known.iter().map(String::as_str))),
+        };
+        let dot = if path.is_empty() { "" } else { "." };
+        problems.push(Problem { at: name.span().start, path: format!("{path}{dot}{}", bare(written)), what });
+    }
+}
+
+/// What types cannot say: limits, and recipes.
+fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (name, operation) in &file.operation {
+        for (field, what) in wrong(name, operation) {
+            let at = place(tree, &["operation", name, field]).or_else(|| place(tree, &["operation", name]));
+            let path = format!("operation.{}{}{field}", bare(name), if field.is_empty() { "" } else { "." });
+            problems.push(Problem { at: at.unwrap_or(0), path, what });
+        }
+    }
+    problems
+}
+
+fn wrong(name: &str, operation: &Operation) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if let Err(error) = onceward::core::name::Operation::new(name) {
+        wrong.push(("", error.to_string()));
+    }
+    if operation.max_runtime.is_some_and(|length| length.0 > LONGEST_MAX_RUNTIME) {
+        wrong.push(("max_runtime", "it is at most 24h: a lease is three times as long".to_owned()));
+    }
+    if operation.keep_limit.is_some_and(|size| size.0 > LARGEST_KEEP_LIMIT) {
+        wrong.push(("keep_limit", "it is at most 8MiB: a ledger is not a file store".to_owned()));
+    }
+    let needs_key = [
+        ("match", operation.match_fields.is_some()),
+        ("normalise", operation.normalise.is_some()),
+        ("window", operation.window.is_some()),
+    ];
+    if operation.key.is_none() {
+        let alone = needs_key.into_iter().filter(|(_, given)| *given);
+        wrong.extend(alone.map(|(field, _)| (field, "it needs `key`: the fields that make the intent".to_owned())));
+    } else if let Err(error) = operation.recipe() {
+        wrong.push((field_of(&error), error.to_string()));
+    }
+    wrong
+}
+
+/// The field in which a recipe's mistake was made.
+fn field_of(error: &recipe::Error) -> &'static str {
+    use recipe::{Error, Role};
+    match error {
+        Error::Pointer { role, .. }
+        | Error::Repeated { role, .. }
+        | Error::AlreadyInKey { role, .. }
+        | Error::Volatile { role, .. }
+        | Error::Missing { role, .. } => match role {
+            Role::Key => "key",
+            Role::Match => "match",
+            Role::Window => "window",
+        },
+        Error::EmptyKey => "key",
+        Error::UnknownNormaliser { .. } => "normalise",
+        Error::NowNotAllowed | Error::UnknownEvery { .. } | Error::UnknownZone { .. } | Error::BadTime { .. } => {
+            "window"
+        }
+    }
+}
+
+fn entry<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<(Range<usize>, &'t Spanned<DeValue<'i>>)> {
+    table.iter().find(|(key, _)| key.get_ref() == name).map(|(key, value)| (key.span(), value))
+}
+
+fn value<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeValue<'i>> {
+    entry(table, name).map(|(_, value)| value.get_ref())
+}
+
+/// Where the name at the end of a path stands.
+fn place(table: &DeTable<'_>, path: &[&str]) -> Option<usize> {
+    let (name, rest) = path.split_first()?;
+    let (span, value) = entry(table, name)?;
+    match (rest, value.get_ref()) {
+        ([], _) => Some(span.start),
+        (rest, DeValue::Table(inner)) => place(inner, rest),
+        _ => None,
+    }
+}
+
+/// The path of the innermost field at a place in the text.
+fn path_at(table: &DeTable<'_>, at: usize) -> String {
+    for (name, value) in table {
+        let here = bare(name.get_ref());
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => path_at(inner, at),
+            _ => String::new(),
+        };
+        if !inner.is_empty() {
+            return format!("{here}.{inner}");
+        }
+        if name.span().contains(&at) || value.span().contains(&at) {
+            return here;
+        }
+    }
+    String::new()
+}
+
+/// A name as TOML writes it.
+fn bare(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}

@@ -1,0 +1,199 @@
+//! Which file, which store, and what an operation wants once file and flags are laid over each other.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use onceward::Policy;
+use onceward::core::policy;
+use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
+
+use super::check;
+use super::error::Mistakes;
+use super::file::Operation;
+use super::words::Retention;
+use crate::exit::Fault;
+
+/// Looked for in the working directory.
+const FILE: &str = "onceward.toml";
+
+/// The store when nobody names one.
+const STORE: &str = "onceward.db";
+
+/// What command line and environment say about file and store.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen<'a> {
+    pub(crate) config: Option<&'a Path>,
+    pub(crate) store: Option<&'a str>,
+}
+
+/// The settings of this call.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    store: String,
+    operations: BTreeMap<String, Operation>,
+}
+
+impl Settings {
+    /// Finds and reads the file. Flags and environment outrank it.
+    pub(crate) fn load(chosen: Chosen<'_>) -> Result<Self, Fault> {
+        let path = match chosen.config {
+            Some(path) => Some(path.to_owned()),
+            None => Some(PathBuf::from(FILE)).filter(|path| path.exists()),
+        };
+        let file = match &path {
+            Some(path) => {
+                let text = std::fs::read_to_string(path)
+                    .map_err(|error| Fault::config(format!("{} cannot be read: {error}", path.display())))?;
+                check::read(&text).map_err(|problems| Mistakes::new(path, &text, problems))?
+            }
+            None => super::file::File::default(),
+        };
+        let configured = file.store.map(|store| match path.as_deref().and_then(Path::parent) {
+            Some(folder) => beside(folder, &store),
+            None => store,
+        });
+        let store = chosen.store.map(str::to_owned).or(configured).unwrap_or_else(|| STORE.to_owned());
+        Ok(Self { store, operations: file.operation })
+    }
+
+    /// The store, for a command that ends before the next one begins.
+    pub(crate) fn store(&self) -> Result<&str, Fault> {
+        if self.store == "memory:" {
+            return Err(Fault::config(
+                "memory: lasts only as long as one process, so that no repeat would find anything in it; nothing was done.\n  \
+                 Name a file with --store, ONCEWARD_STORE, or `store` in onceward.toml.",
+            ));
+        }
+        Ok(&self.store)
+    }
+
+    /// What the file says about an operation; nothing, if it does not name it.
+    pub(crate) fn operation(&self, name: &str) -> Operation {
+        self.operations.get(name).cloned().unwrap_or_default()
+    }
+
+    /// What a command that is typed here has to be told to find the same store.
+    pub(crate) fn store_to_name(&self) -> Option<&str> {
+        (self.store != STORE).then_some(&self.store)
+    }
+}
+
+/// A relative path in the file starts from the file's own folder: a job that is started elsewhere must not find
+/// itself another, empty ledger.
+fn beside(folder: &Path, store: &str) -> String {
+    if store == "memory:" || store.contains("://") || folder.as_os_str().is_empty() {
+        return store.to_owned();
+    }
+    folder.join(store.strip_prefix("file:").unwrap_or(store)).to_string_lossy().into_owned()
+}
+
+impl Operation {
+    /// This, with whatever `over` says instead.
+    pub(crate) fn overlaid(self, over: Self) -> Self {
+        Self {
+            tier: over.tier.or(self.tier),
+            key: over.key.or(self.key),
+            match_fields: over.match_fields.or(self.match_fields),
+            normalise: over.normalise.or(self.normalise),
+            window: over.window.or(self.window),
+            allow_volatile: over.allow_volatile.or(self.allow_volatile),
+            max_runtime: over.max_runtime.or(self.max_runtime),
+            in_doubt: over.in_doubt.or(self.in_doubt),
+            on_error: over.on_error.or(self.on_error),
+            effect: over.effect.or(self.effect),
+            retention: over.retention.or(self.retention),
+            tombstone: over.tombstone.or(self.tombstone),
+            store_down: over.store_down.or(self.store_down),
+            wait: over.wait.or(self.wait),
+            honours_key_for: over.honours_key_for.or(self.honours_key_for),
+            keep_limit: over.keep_limit.or(self.keep_limit),
+        }
+    }
+
+    /// The recipe, if the operation has one.
+    pub(crate) fn recipe(&self) -> Result<Option<Recipe>, recipe::Error> {
+        let Some(key) = self.key.clone() else { return Ok(None) };
+        let window = self.window.clone().map(|window| WindowDefinition {
+            of: window.of,
+            every: window.every,
+            zone: window.zone,
+            allow_now: window.allow_now,
+        });
+        let definition = Definition {
+            key,
+            match_fields: self.match_fields.clone().unwrap_or_default(),
+            normalise: self.normalise.clone().unwrap_or_default(),
+            window,
+            allow_volatile: self.allow_volatile.unwrap_or(false),
+        };
+        Recipe::new(definition).map(Some)
+    }
+
+    /// The policy: what is said here, and the tier's for the rest.
+    pub(crate) fn policy(&self) -> Policy {
+        let mut policy = Policy::of(self.tier.map(policy::Tier::from).unwrap_or_default());
+        let set = |field: &mut Duration, length: Option<super::Length>| {
+            if let Some(length) = length {
+                *field = length.0;
+            }
+        };
+        set(&mut policy.max_runtime, self.max_runtime);
+        set(&mut policy.wait, self.wait);
+        set(&mut policy.honours_key_for, self.honours_key_for);
+        policy.tombstone = self.tombstone.map(|length| length.0);
+        policy.in_doubt = self.in_doubt.map_or(policy.in_doubt, Into::into);
+        policy.on_error = self.on_error.map_or(policy.on_error, Into::into);
+        policy.effect = self.effect.map_or(policy.effect, Into::into);
+        policy.store_down = self.store_down.map_or(policy.store_down, Into::into);
+        policy.keep_limit = self.keep_limit.map_or(policy.keep_limit, |size| size.0);
+        match self.retention {
+            Some(Retention::For(retention)) => policy.retention = Some(retention),
+            // The tier's other choices are taken above already.
+            Some(Retention::Forever) => policy.tier = policy::Tier::Forever,
+            None => {}
+        }
+        policy
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::words::{Length, OnError, Tier};
+    use super::*;
+
+    #[test]
+    fn for_ever_keeps_what_else_the_tier_means() {
+        let operation =
+            Operation { tier: Some(Tier::Payment), retention: Some(Retention::Forever), ..Operation::default() };
+        let policy = operation.policy();
+        assert_eq!(policy.terms().retention, None);
+        assert_eq!(policy.on_error, policy::OnError::Doubt);
+    }
+
+    #[test]
+    fn a_flag_outranks_the_file_and_the_file_outranks_the_tier() {
+        let second = |count| Some(Length(Duration::from_secs(count)));
+        let file = Operation {
+            tier: Some(Tier::Payment),
+            wait: second(1),
+            on_error: Some(OnError::Keep),
+            ..Operation::default()
+        };
+        let flags = Operation { wait: second(2), ..Operation::default() };
+        let policy = file.overlaid(flags).policy();
+        assert_eq!(policy.wait, Duration::from_secs(2));
+        assert_eq!(policy.on_error, policy::OnError::Keep);
+        assert_eq!(policy.tier, policy::Tier::Payment);
+    }
+
+    #[test]
+    fn a_store_in_the_file_is_beside_the_file() {
+        let folder = Path::new("/etc/onceward");
+        assert_eq!(beside(folder, "a.db"), "/etc/onceward/a.db");
+        assert_eq!(beside(folder, "file:a.db"), "/etc/onceward/a.db");
+        assert_eq!(beside(folder, "/var/a.db"), "/var/a.db");
+        assert_eq!(beside(folder, "memory:"), "memory:");
+        assert_eq!(beside(Path::new(""), "a.db"), "a.db");
+    }
+}

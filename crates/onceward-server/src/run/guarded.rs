@@ -1,0 +1,357 @@
+//! The claim around a command: ask, run or replay, settle.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use onceward::core::decide::Decision;
+use onceward::core::duration;
+use onceward::core::outcome::{Body, Outcome, Verdict};
+use onceward::core::policy::{InDoubt, OnError, StoreDown};
+use onceward::core::record::downstream_key;
+use onceward::core::time::Timestamp;
+use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
+
+use super::child::{self, Ended};
+use super::frame::{CONTENT_TYPE, Stream, decode};
+use super::report::{Report, StatusFd};
+use super::settle::{Settle, settle};
+use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE};
+use crate::output::{err_bytes, out_bytes, say};
+
+/// A command to be run once.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) call: Call,
+    pub(crate) command: Vec<OsString>,
+    pub(crate) doubt_exit: Vec<u8>,
+    /// What to exit with while it runs elsewhere.
+    pub(crate) conflict_exit_code: Option<u8>,
+    pub(crate) quiet: bool,
+    pub(crate) status: StatusFd,
+    pub(crate) store: String,
+    /// The command that settles this intent, without its answer.
+    pub(crate) resolve: String,
+}
+
+/// Runs the command once, or says why not. The answer is the exit code.
+pub(crate) async fn guarded(job: &Job) -> Result<u8, Fault> {
+    let report = match Ledger::open(&job.store).await {
+        Ok(ledger) => {
+            let report = job.on(&ledger).await?;
+            ledger.close().await;
+            report
+        }
+        Err(error) => job.without_store(&error).await,
+    };
+    Ok(report.tell(&job.call.identity, &job.status, job.quiet))
+}
+
+impl Job {
+    async fn on(&self, ledger: &Ledger) -> Result<Report, Fault> {
+        // A record keeps the command line that it was made with, so a slip of the keyboard should not make one. A repeat
+        // gets its outcome even when the program is gone by now.
+        let is_missing = self.command.first().is_some_and(|program| child::is_missing(program));
+        if is_missing && matches!(ledger.get(&self.call.identity).await, Ok(None)) {
+            let error = std::io::Error::from_raw_os_error(nix::libc::ENOENT);
+            return Ok(self.cannot_start(&error));
+        }
+        match ledger.begin_within(&self.call, self.call.policy.wait).await {
+            Ok(Begun::Acquired(guard)) => self.run(ledger, guard).await,
+            Ok(Begun::Answered(decision)) => Ok(self.answer(decision)),
+            Err(Error::Store(error)) => Ok(self.without_store(&error).await),
+            Err(Error::OwnerFailed { reason, .. }) => Ok(self.owner_failed(&reason)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn run(&self, ledger: &Ledger, guard: Guard) -> Result<Report, Fault> {
+        let claim = guard.claim();
+        if claim.probe_first() {
+            // The earlier doubt outlives this release.
+            guard.release(Duration::ZERO, Some("a command cannot ask the other side first")).await?;
+            return Ok(self.in_doubt(None));
+        }
+        let ended = child::run(&self.command, claim.downstream_key(), self.call.policy.keep_limit, guard.lost()).await;
+        let mut report = match ended {
+            Ended::NotStarted(error) => self.not_started(guard, &error).await,
+            Ended::Stopped => self.stopped(guard).await,
+            Ended::Exited { code, capture } => match settle(code, &self.doubt_exit, self.call.policy.on_error) {
+                Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
+                Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
+                Settle::Release => self.release(guard, code).await,
+                Settle::Doubt => self.doubt(ledger, guard, code).await,
+            },
+        };
+        report.attempt = Some(claim.attempt());
+        Ok(report)
+    }
+
+    async fn finish(&self, guard: Guard, outcome: Outcome, code: u8) -> Report {
+        let recorded = match outcome.verdict {
+            Verdict::Success => "success",
+            Verdict::Failure => "failure",
+        };
+        let too_large = matches!(outcome.body, Body::TooLarge { .. });
+        let mut report = self.ran(code, guard.finish(outcome).await, recorded);
+        if too_large && report.message.is_none() {
+            let limit = self.call.policy.keep_limit;
+            report.message = Some(format!(
+                "the output of {} is over {limit} bytes and was not kept: repeats will not run it again, and get \
+                 exit code {NOT_KEPT}.\n  Raise keep_limit in onceward.toml, or write less.",
+                self.intent()
+            ));
+        }
+        report
+    }
+
+    async fn release(&self, guard: Guard, code: u8) -> Report {
+        let reason = format!("the command ended with exit code {code}");
+        let released = guard.release(Duration::ZERO, Some(&reason)).await;
+        self.ran(code, released, "released")
+    }
+
+    async fn doubt(&self, ledger: &Ledger, guard: Guard, code: u8) -> Report {
+        let reason = format!("the command ended with exit code {code}");
+        let mut report = self.ran(code, guard.doubt(Some(&reason)).await, "in_doubt");
+        if report.message.is_some() {
+            return report;
+        }
+        let terms = ledger.get(&self.call.identity).await.ok().flatten().map(|intent| intent.seen.record.terms);
+        let next = match terms.map_or(InDoubt::Hold, |terms| terms.in_doubt) {
+            InDoubt::Retry => "The next run tries it again with the same ONCEWARD_KEY.".to_owned(),
+            InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
+        };
+        let mut why = format!("{reason}, so its effect may have taken place");
+        if self.call.policy.on_error == OnError::Doubt && !self.doubt_exit.contains(&code) {
+            why += " (on_error = \"doubt\")";
+        }
+        report.message = Some(format!("{why}: {} is now in doubt.\n  {next}", self.intent()));
+        report
+    }
+
+    /// A command that ran ends with its own code, whatever came of writing that down.
+    fn ran(&self, code: u8, written: Result<Reach, Error>, recorded: &'static str) -> Report {
+        let mut report = Report { decision: "ran", exit_code: code, recorded: Some(recorded), ..Report::default() };
+        match written {
+            Ok(Reach::Written) => {}
+            Ok(Reach::Stale) => {
+                report.recorded = Some("superseded");
+                report.message = Some(format!(
+                    "the command ended with exit code {code}, but {} was settled by somebody else in the meantime; \
+                     that decision stands.",
+                    self.intent()
+                ));
+            }
+            Err(error) => {
+                report.recorded = Some("not_recorded");
+                report.message = Some(format!(
+                    "the command ended with exit code {code}, but that could not be recorded: {error}\n  {} stays in \
+                     doubt. {}",
+                    self.intent(),
+                    self.how_to_settle()
+                ));
+            }
+        }
+        report
+    }
+
+    async fn not_started(&self, guard: Guard, error: &std::io::Error) -> Report {
+        let mut report = self.cannot_start(error);
+        report.recorded = Some("released");
+        // The reason goes into the record without the name of the program: arguments are never stored.
+        if let Err(error) = guard.release(Duration::ZERO, Some("the command could not be started")).await {
+            say(&format!("that {} was not started could not be recorded: {error}", self.intent()));
+        }
+        report
+    }
+
+    fn cannot_start(&self, error: &std::io::Error) -> Report {
+        let exit_code = if error.kind() == std::io::ErrorKind::NotFound { NO_COMMAND } else { CANNOT_RUN };
+        let program = self.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+        let message = format!("{program} of {} cannot be started: {error}; nothing was run.", self.intent());
+        Report { decision: "not_started", exit_code, message: Some(message), ..Report::default() }
+    }
+
+    async fn stopped(&self, guard: Guard) -> Report {
+        let _ = guard.doubt(Some("the claim was lost while the command ran, and the command was stopped")).await;
+        let message = format!(
+            "the claim on {} was lost while the command ran, and the command was stopped: somebody else may go on \
+             with it.\n  Run it again to hear what became of it.",
+            self.intent()
+        );
+        Report { decision: "claim_lost", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
+    }
+
+    fn answer(&self, decision: Decision) -> Report {
+        let intent = self.intent();
+        match decision {
+            Decision::Replay { outcome, finished_at, expires_at } => self.replay(&outcome, finished_at, expires_at),
+            Decision::InFlight { retry_after, running, attempt } => self.in_flight(retry_after, running, attempt),
+            Decision::InDoubt { since } => self.in_doubt(Some(since)),
+            Decision::Mismatch => Report {
+                decision: "mismatch",
+                exit_code: MISMATCH,
+                message: Some(format!(
+                    "{intent} was recorded with another command or intent; nothing was run.\n  One key must always \
+                     mean the same command line and the same matching fields: use another key for another effect."
+                )),
+                ..Report::default()
+            },
+            Decision::Collision => Report {
+                decision: "collision",
+                exit_code: MISMATCH,
+                message: Some(format!(
+                    "{intent} has the same derived key as a different intent; nothing was run.\n  Please report this: \
+                     it should never happen. Until then, name this intent with --key."
+                )),
+                ..Report::default()
+            },
+            Decision::OutcomeNotKept { status, .. } => self.not_kept(status),
+            Decision::Queued { .. } => Report {
+                decision: "queued",
+                exit_code: IN_FLIGHT,
+                message: Some(format!("{intent} waits for the courier; nothing was run.")),
+                ..Report::default()
+            },
+            Decision::Dead => Report {
+                decision: "dead",
+                exit_code: NOT_KEPT,
+                message: Some(format!(
+                    "{intent} is dead: all attempts are used up, and none of them happened; nothing was run."
+                )),
+                ..Report::default()
+            },
+            // `begin` hands a guard out instead.
+            Decision::Acquired(_) => self.in_flight(Duration::ZERO, true, 1),
+        }
+    }
+
+    fn replay(&self, outcome: &Outcome, finished_at: Timestamp, expires: Option<Timestamp>) -> Report {
+        let exit_code = show(outcome);
+        let message = format!("repeat of a finished run from {finished_at}; not run again");
+        Report {
+            decision: "replayed",
+            exit_code,
+            message: Some(message),
+            is_routine: true,
+            since: Some(finished_at),
+            expires,
+            ..Report::default()
+        }
+    }
+
+    fn in_flight(&self, retry_after: Duration, running: bool, attempt: u32) -> Report {
+        let intent = self.intent();
+        let message = if running {
+            let waited = self.call.policy.wait;
+            let hint = if waited.is_zero() {
+                "Run it again later, or have it wait with --wait 30s.".to_owned()
+            } else {
+                format!("It was waited for during {}; run it again later.", duration::format(waited))
+            };
+            format!("{intent} is running elsewhere (attempt {attempt}); nothing was run.\n  {hint}")
+        } else {
+            let after = duration::format(retry_after);
+            format!(
+                "{intent} failed before and may not be tried again yet; nothing was run.\n  Run it again in {after}."
+            )
+        };
+        Report {
+            decision: "in_flight",
+            exit_code: self.conflict_exit_code.unwrap_or(IN_FLIGHT),
+            message: Some(message),
+            is_routine: true,
+            attempt: Some(attempt),
+            retry_after: Some(retry_after),
+            ..Report::default()
+        }
+    }
+
+    fn owner_failed(&self, reason: &str) -> Report {
+        let message = format!(
+            "the run of {} that was waited for failed and gave its claim back ({reason}); nothing was run here.\n  Run \
+             it again to try once more.",
+            self.intent()
+        );
+        let exit_code = self.conflict_exit_code.unwrap_or(IN_FLIGHT);
+        Report { decision: "owner_failed", exit_code, message: Some(message), is_routine: true, ..Report::default() }
+    }
+
+    fn in_doubt(&self, since: Option<Timestamp>) -> Report {
+        let known = since.map(|since| format!(" since {since}")).unwrap_or_default();
+        let message = format!(
+            "{} is in doubt{known}: an attempt may have happened, and nobody knows; nothing was run.\n  {}",
+            self.intent(),
+            self.how_to_settle()
+        );
+        Report { decision: "in_doubt", exit_code: IN_DOUBT, message: Some(message), since, ..Report::default() }
+    }
+
+    fn not_kept(&self, status: Option<i32>) -> Report {
+        let status = status.map(|status| format!(" (exit code {status})")).unwrap_or_default();
+        let message = format!(
+            "{} is done{status}, but its output is not kept (any more); it was not run again.\n  If it is to happen \
+             once more, that is another intent: use another key.",
+            self.intent()
+        );
+        Report { decision: "not_kept", exit_code: NOT_KEPT, message: Some(message), ..Report::default() }
+    }
+
+    async fn without_store(&self, error: &store::Error) -> Report {
+        if self.call.policy.store_down == StoreDown::Closed {
+            let message = format!(
+                "the store cannot be used, so nothing was run: {error}\n  (store_down = \"open\" in onceward.toml would \
+                 run {} unguarded.)",
+                self.intent()
+            );
+            return Report { decision: "store_down", exit_code: STORE, message: Some(message), ..Report::default() };
+        }
+        say(&format!(
+            "UNGUARDED: the store cannot be used ({error}), and store_down = \"open\": running {} without a record. \
+             It may happen twice.",
+            self.intent()
+        ));
+        let key = downstream_key(&self.call.identity, "", 0);
+        let never = std::future::pending();
+        let mut report = match child::run(&self.command, &key, 0, never).await {
+            Ended::Exited { code, .. } => Report { decision: "ran", exit_code: code, ..Report::default() },
+            Ended::NotStarted(error) => self.cannot_start(&error),
+            // Nothing can be lost that is not held.
+            Ended::Stopped => Report { decision: "claim_lost", exit_code: IN_FLIGHT, ..Report::default() },
+        };
+        report.recorded = Some("unguarded");
+        report
+    }
+
+    fn how_to_settle(&self) -> String {
+        format!(
+            "Find out whether it happened, then settle it with one of:\n    {0} --happened\n    {0} --did-not-happen",
+            self.resolve
+        )
+    }
+
+    fn intent(&self) -> String {
+        self.call.identity.to_string()
+    }
+}
+
+/// Shows a stored outcome as the command itself would have, and says which code it ended with.
+fn show(outcome: &Outcome) -> u8 {
+    let Body::Kept(body) = &outcome.body else { return NOT_KEPT };
+    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
+    match segments {
+        Some(segments) => {
+            for segment in segments {
+                match segment.stream {
+                    Stream::Stdout => out_bytes(&segment.bytes),
+                    Stream::Stderr => err_bytes(&segment.bytes),
+                }
+            }
+        }
+        None => out_bytes(body),
+    }
+    match (outcome.verdict, u8::try_from(outcome.status)) {
+        (Verdict::Failure, Ok(0)) | (_, Err(_)) => u8::from(outcome.verdict == Verdict::Failure),
+        (_, Ok(code)) => code,
+    }
+}

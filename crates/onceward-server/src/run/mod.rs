@@ -1,0 +1,18 @@
+//! A command as a guarded effect.
+//!
+//! - `child`: the process: started, sent signals, waited for. `death`: it dies with us.
+//! - `capture`: its output, passed on live and kept. `frame`: both streams as one body.
+//! - `guarded`: the claim around it. `settle`: what its end means for the claim.
+//! - `report`: what is said about it, to people and on `--status-fd`.
+
+mod capture;
+mod child;
+mod death;
+mod frame;
+mod guarded;
+mod report;
+mod settle;
+
+pub(crate) use frame::{CONTENT_TYPE, Stream, decode, encode};
+pub(crate) use guarded::{Job, guarded};
+pub(crate) use report::StatusFd;

@@ -1,0 +1,164 @@
+//! An intent as people and programs are shown it. Outcomes are summed up here; their bytes are shown only to who asks
+//! for that one intent.
+
+use std::time::Duration;
+
+use onceward::core::outcome::{Body, Outcome, Verdict};
+use onceward::core::policy::InDoubt;
+use onceward::core::record::{Seen, Standing, State, Status};
+use onceward::core::time::Timestamp;
+use serde::Serialize;
+
+/// What a list shows of an intent.
+#[derive(Debug, Serialize)]
+pub(crate) struct View {
+    /// The digest of the identity; all that a tombstone has of it.
+    pub(crate) id: String,
+    pub(crate) tenant: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) key: Option<String>,
+    pub(crate) state: &'static str,
+    pub(crate) version: u64,
+    pub(crate) attempts: u32,
+    /// What its terms say for the case of doubt.
+    pub(crate) when_in_doubt: InDoubt,
+    pub(crate) created_at: String,
+    pub(crate) updated_at: String,
+    pub(crate) running_until: Option<String>,
+    pub(crate) not_before: Option<String>,
+    pub(crate) doubt_since: Option<String>,
+    pub(crate) finished_at: Option<String>,
+    pub(crate) expires_at: Option<String>,
+    pub(crate) last_error: Option<String>,
+    pub(crate) outcome: Option<Summary>,
+}
+
+/// What is known of an outcome without showing it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) verdict: Verdict,
+    pub(crate) status: i32,
+    pub(crate) content_type: String,
+    pub(crate) size: u64,
+    pub(crate) kept: bool,
+}
+
+impl View {
+    /// `None` when the record is to be treated as absent.
+    pub(crate) fn of(seen: &Seen) -> Option<Self> {
+        let standing = seen.standing()?;
+        let record = &seen.record;
+        let identity = record.identity.as_ref();
+        let text = |time: Timestamp| time.to_string();
+        let (finished_at, expires_at, outcome) = match &record.state {
+            State::Done { outcome, finished_at, expires_at, .. } => {
+                let kept = standing == Standing::Done;
+                (Some(*finished_at), expires_at.filter(|_| kept), kept.then(|| Summary::of(outcome)))
+            }
+            _ => (None, None, None),
+        };
+        Some(Self {
+            id: record.id.to_hex(),
+            tenant: identity.map(|identity| identity.tenant.to_string()),
+            operation: identity.map(|identity| identity.operation.to_string()),
+            key: identity.map(|identity| identity.key.as_str().to_owned()),
+            state: standing.status().as_str(),
+            version: record.version,
+            attempts: record.attempts,
+            when_in_doubt: record.terms.in_doubt,
+            created_at: text(record.created_at),
+            updated_at: text(record.updated_at),
+            running_until: if let Standing::Running { until } = standing { Some(text(until)) } else { None },
+            not_before: match standing {
+                Standing::Open { not_before } if seen.now < not_before => Some(text(not_before)),
+                _ => None,
+            },
+            doubt_since: match standing {
+                Standing::InDoubt { since } => Some(text(since)),
+                _ => record.doubt_since.map(text),
+            },
+            finished_at: finished_at.map(text),
+            expires_at: expires_at.map(text),
+            last_error: record.last_error.clone(),
+            outcome,
+        })
+    }
+}
+
+impl Summary {
+    fn of(outcome: &Outcome) -> Self {
+        let (size, kept) = match &outcome.body {
+            Body::Kept(bytes) => (bytes.len() as u64, true),
+            Body::TooLarge { size, .. } => (*size, false),
+        };
+        Self {
+            verdict: outcome.verdict,
+            status: outcome.status,
+            content_type: outcome.content_type.clone(),
+            size,
+            kept,
+        }
+    }
+}
+
+/// The status of that name, or a refusal that lists them.
+pub(crate) fn status_named(name: &str) -> Result<Status, String> {
+    let known = Status::ALL.map(Status::as_str);
+    let found = Status::ALL.into_iter().find(|status| status.as_str() == name.replace('-', "_"));
+    found.ok_or_else(|| format!("there is no such state; there are {}", known.join(", ")))
+}
+
+/// How long ago, as a person says it: one unit is enough.
+pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+    let ago = since.until(now);
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let seconds = ago.as_secs();
+    let unit = UNITS.iter().find(|(length, _)| seconds >= *length);
+    unit.map_or_else(|| "now".to_owned(), |(length, unit)| format!("{}{unit} ago", seconds / length))
+}
+
+/// Rows in columns, each as wide as its widest cell.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// At most this many characters of a text, so that one long cell does not push the others off the screen.
+pub(crate) fn shortened(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// A moment that lies this long before another.
+pub(crate) fn before(now: Timestamp, ago: Duration) -> Timestamp {
+    let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_one_unit() {
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1000);
+        for (seconds, text) in [(0, "now"), (59, "59s ago"), (60, "1m ago"), (7_199, "1h ago"), (200_000, "2d ago")] {
+            assert_eq!(age(at(0), at(seconds)), text);
+        }
+        assert_eq!(age(at(10), at(0)), "now");
+    }
+
+    #[test]
+    fn columns_line_up_and_lines_have_no_tail() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+        assert_eq!(table(&[row(["A", "BB", "C"]), row(["aaa", "b", ""])]), "A    BB  C\naaa  b");
+    }
+}

@@ -1,0 +1,153 @@
+//! Looking at a ledger, settling doubts, and freeing what has expired.
+
+use crate::place::{Answer, Place};
+
+/// A ledger with a done, an open and a doubtful intent, and one of another tenant.
+fn ledger() -> Place {
+    let place = Place::new();
+    place.run(&["--key", "done"], "echo secret output").says(0, &[]);
+    place.run(&["--key", "open"], "exit 3").says(3, &[]);
+    place.run(&["--key", "doubt"], "exit 137").says(137, &[]);
+    place.run(&["--key", "theirs", "--tenant", "acme"], "true").says(0, &[]);
+    place
+}
+
+fn resolve(place: &Place, key: &str, flags: &[&str]) -> Answer {
+    place.onceward(&[&["resolve", "--operation", "op", "--key", key], flags].concat())
+}
+
+#[test]
+fn a_list_is_an_aligned_table_with_the_newest_first() {
+    let answer = ledger().onceward(&["list"]);
+    answer.says(0, &[]);
+    let lines: Vec<_> = answer.out().lines().collect();
+    assert_eq!(lines.len(), 5, "{}", answer.out());
+    let column = lines[0].find("KEY").unwrap();
+    let keys: Vec<_> = lines[1..].iter().map(|line| line[column..].split_whitespace().next().unwrap()).collect();
+    assert_eq!(keys, ["theirs", "doubt", "open", "done"]);
+    assert!(lines[2].starts_with("in_doubt  default"), "{}", lines[2]);
+    assert!(!answer.out().contains("secret"));
+}
+
+#[test]
+fn lists_are_filtered_and_paged() {
+    let place = ledger();
+    let keys = |flags: &[&str]| -> Vec<String> {
+        let list = place.json(&[&["list", "--json"], flags].concat());
+        list["intents"].as_array().unwrap().iter().map(|intent| intent["key"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(keys(&["--state", "in_doubt"]), ["doubt"]);
+    assert_eq!(keys(&["--state", "in-doubt,open"]), ["doubt", "open"]);
+    assert_eq!(keys(&["--tenant", "acme"]), ["theirs"]);
+    assert_eq!(keys(&["--operation", "other"]), [""; 0]);
+    assert_eq!(keys(&["--older-than", "1h"]), [""; 0]);
+    assert_eq!(keys(&["--newer-than", "1h"]).len(), 4);
+    let first = place.json(&["list", "--json", "--limit", "3"]);
+    let next = first["next"].as_i64().unwrap().to_string();
+    assert_eq!(keys(&["--limit", "3", "--cursor", &next]), ["done"]);
+    let footer = place.onceward(&["list", "--limit", "3"]);
+    assert!(footer.out().ends_with(&format!("There are more: add --cursor {next}\n")), "{}", footer.out());
+    assert_eq!(place.json(&["list", "--json"])["next"], serde_json::Value::Null);
+    place.onceward(&["list", "--state", "doubtful"]).says(64, &["there are queued, running, open, in_doubt, done"]);
+    assert_eq!(place.onceward(&["list", "--operation", "other"]).out(), "no intents\n");
+}
+
+#[test]
+fn get_shows_one_intent_of_one_tenant() {
+    let place = ledger();
+    let get = |flags: &[&str]| place.onceward(&[&["get", "--operation", "op"], flags].concat());
+    let doubt = get(&["--key", "doubt"]);
+    doubt.says(0, &[]);
+    for text in
+        ["state           in_doubt", "exit code 137", "onceward resolve --operation op --key doubt --did-not-happen"]
+    {
+        assert!(doubt.out().contains(text), "{}", doubt.out());
+    }
+    let done = get(&["--key", "done"]);
+    assert!(done.out().contains("success, exit code 0") && !done.out().contains("secret"), "{}", done.out());
+    get(&["--key", "theirs"]).says(1, &["there is no op#"]);
+    get(&["--key", "theirs", "--tenant", "acme"]).says(0, &[]);
+    let json = place.json(&["get", "--operation", "op", "--key", "done", "--json"]);
+    assert_eq!(json["outcome"]["stdout"]["text"], "secret output\n");
+    assert_eq!(json["state"], "done");
+}
+
+#[test]
+fn a_doubt_is_settled_with_a_name_and_a_note() {
+    let place = ledger();
+    let flags = ["--happened", "--stdout", "receipt 17", "--by", "alice", "--note", "seen in the books", "--json"];
+    let settled = resolve(&place, "doubt", &flags);
+    settled.says(0, &[]);
+    let settled: serde_json::Value = serde_json::from_slice(&settled.stdout).unwrap();
+    assert_eq!((&settled["was"]["state"], &settled["is"]["state"]), (&"in_doubt".into(), &"done".into()));
+    let intent = place.json(&["get", "--operation", "op", "--key", "doubt", "--json"]);
+    assert_eq!(intent["trail"][0]["by"], "alice");
+    assert_eq!(intent["trail"][0]["note"], "seen in the books");
+    assert_eq!(intent["trail"][0]["what"], "resolved_happened");
+}
+
+#[test]
+fn the_user_is_who_decides_unless_somebody_else_is_named() {
+    let place = ledger();
+    let arguments = ["resolve", "--operation", "op", "--key", "doubt", "--did-not-happen"];
+    let answer = Answer::of(place.command(&arguments).env("USER", "bob").output().unwrap());
+    assert!(answer.out().contains("was in_doubt, and is open now: the next run may try it again"), "{answer:?}");
+    let intent = place.json(&["get", "--operation", "op", "--key", "doubt", "--json"]);
+    assert_eq!(intent["trail"][0]["by"], "bob");
+}
+
+#[test]
+fn what_cannot_be_settled_is_refused_with_its_reason() {
+    let place = ledger();
+    resolve(&place, "nothing", &["--happened"]).says(1, &["refused: there is no op#", "`onceward list`"]);
+    resolve(&place, "done", &["--happened"]).says(1, &["is done: there is nothing to settle"]);
+    resolve(&place, "open", &["--did-not-happen"]).says(1, &["is open: nothing is in doubt"]);
+    resolve(&place, "doubt", &["--happened", "--if-version", "1"]).says(1, &["has changed since you looked at it"]);
+    resolve(&place, "doubt", &["--happened", "--if-version", "2"]).says(0, &[]);
+    resolve(&place, "doubt", &[]).says(64, &["--happened"]);
+    resolve(&place, "doubt", &["--happened", "--did-not-happen"]).says(64, &["cannot be used with"]);
+    resolve(&place, "open", &["--did-not-happen", "--stdout", "x"]).says(64, &["cannot be used with"]);
+    resolve(&place, "open", &["--happened", "--value", "{"]).says(64, &["--value is refused: bad JSON"]);
+    let mut running =
+        place.start(&["--key", "running"], "touch started; echo > pid; until [ -e go ]; do sleep 0.02; done");
+    place.wait_for_file("pid");
+    resolve(&place, "running", &["--did-not-happen"]).says(1, &["refused: op#", "is running at this moment"]);
+    place.write("go", "");
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn looking_never_makes_a_ledger() {
+    let place = Place::new();
+    let named = ["--operation", "op", "--key", "k"];
+    for arguments in [
+        vec!["list"],
+        vec!["purge"],
+        [&["get"], &named[..]].concat(),
+        [&["resolve", "--happened"], &named[..]].concat(),
+    ] {
+        let said = ["there is no ledger at onceward.db; nothing was done", "--store, ONCEWARD_STORE"];
+        place.onceward(&arguments).says(69, &said);
+    }
+    assert_eq!(std::fs::read_dir(place.path("")).unwrap().count(), 0);
+}
+
+#[test]
+fn purge_frees_what_has_expired_and_nothing_else() {
+    let place = ledger();
+    place.write("onceward.toml", "[operation.op]\nretention = \"1ms\"\ntombstone = \"0s\"\n");
+    place.run(&["--key", "short"], "true").says(0, &[]);
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    let purged = place.json(&["purge", "--json"]);
+    assert_eq!(purged["tombstones"].as_u64().unwrap() + purged["removed"].as_u64().unwrap(), 1, "{purged}");
+    assert_eq!(place.onceward(&["purge"]).out(), "0 outcomes dropped (their keys are still held), 0 records removed\n");
+    assert_eq!(place.json(&["list", "--json"])["intents"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn completions_are_printed_for_every_shell() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(place.onceward(&["completions", shell]).out().contains("onceward"));
+    }
+}

@@ -1,0 +1,107 @@
+//! A temporary folder in which the binary is started, and what came of it.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Long enough for the slowest machine: only a failing test waits this long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Place(TempDir);
+
+/// What a run of the binary came to.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: i32,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(TempDir::new().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The binary in this folder, with nothing of ours in its environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
+        for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY"] {
+            command.env_remove(format!("ONCEWARD_{name}"));
+        }
+        command
+    }
+
+    pub(crate) fn onceward(&self, arguments: &[&str]) -> Answer {
+        Answer::of(self.command(arguments).output().unwrap())
+    }
+
+    /// `onceward run --operation op`, these flags, and a shell script.
+    pub(crate) fn run(&self, flags: &[&str], script: &str) -> Answer {
+        Answer::of(self.run_command(flags, script).output().unwrap())
+    }
+
+    pub(crate) fn run_command(&self, flags: &[&str], script: &str) -> Command {
+        let arguments: Vec<&str> = [&["run", "--operation", "op"], flags, &["--", "sh", "-c", script]].concat();
+        self.command(&arguments)
+    }
+
+    /// Started, with its output to be read later.
+    pub(crate) fn start(&self, flags: &[&str], script: &str) -> Child {
+        self.run_command(flags, script).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    pub(crate) fn wait_for_file(&self, name: &str) -> String {
+        wait_until(|| !self.read(name).is_empty());
+        self.read(name)
+    }
+
+    pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
+        let answer = self.onceward(arguments);
+        assert_eq!(answer.code, 0, "{answer:?}");
+        serde_json::from_slice(&answer.stdout).unwrap()
+    }
+}
+
+impl Answer {
+    pub(crate) fn of(output: Output) -> Self {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Self { code: output.status.code().unwrap_or(-1), stdout: output.stdout, stderr }
+    }
+
+    pub(crate) fn out(&self) -> &str {
+        std::str::from_utf8(&self.stdout).unwrap()
+    }
+
+    /// Checks the code, and that stderr says each of these.
+    #[track_caller]
+    pub(crate) fn says(&self, code: i32, texts: &[&str]) {
+        assert_eq!(self.code, code, "{self:#?}");
+        for text in texts {
+            assert!(self.stderr.contains(text), "{text:?} is not in:\n{}", self.stderr);
+        }
+    }
+}
+
+#[track_caller]
+pub(crate) fn wait_until(condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition() {
+        assert!(Instant::now() < deadline, "waited for too long");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

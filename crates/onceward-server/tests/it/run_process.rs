@@ -1,0 +1,171 @@
+//! The process of the command: signals, our own death, pipes that stay open or go away.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::place::{Answer, Place, wait_until};
+
+const K: [&str; 2] = ["--key", "k"];
+
+fn send(child: &Child, signal: Signal) {
+    kill(Pid::from_raw(i32::try_from(child.id()).unwrap()), signal).unwrap();
+}
+
+/// A process that is gone, or waits to be collected by whoever adopted it.
+fn is_gone(pid: &str) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())) else { return true };
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+}
+
+#[test]
+fn signals_are_passed_on_and_the_command_decides() {
+    for signal in ["TERM", "HUP", "USR1", "USR2", "INT", "QUIT"] {
+        let place = Place::new();
+        let script = format!("trap 'echo got {signal}; exit 5' {signal}; echo ready; while :; do sleep 0.02; done");
+        let mut command = place.run_command(&K, &script);
+        // A group of its own, so that a terminal on which these tests run plays no part.
+        let mut child = command.stdout(Stdio::piped()).process_group(0).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "ready");
+        send(&child, format!("SIG{signal}").parse().unwrap());
+        assert_eq!(lines.next().unwrap().unwrap(), format!("got {signal}"));
+        assert_eq!(child.wait().unwrap().code(), Some(5), "{signal}");
+    }
+}
+
+#[test]
+fn a_command_that_a_signal_ended_is_in_doubt() {
+    let place = Place::new();
+    let script = "echo $$ > pid; exec sleep 1000";
+    let child = place.start(&K, script);
+    place.wait_for_file("pid");
+    send(&child, Signal::SIGTERM);
+    let ended = Answer::of(child.wait_with_output().unwrap());
+    ended.says(143, &["exit code 143", "is now in doubt"]);
+    place.run(&K, script).says(76, &[]);
+}
+
+#[test]
+fn a_signal_that_is_ignored_stays_ignored_in_the_command() {
+    let place = Place::new();
+    let script = "trap '' HUP; exec \"$0\" run --operation op --key k -- sh -c 'kill -HUP $$; echo alive'";
+    let mut shell = std::process::Command::new("sh");
+    let output =
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_onceward")]).current_dir(place.path("")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_command_dies_with_us_and_the_repeat_is_in_doubt_at_once() {
+    let place = Place::new();
+    let script = "echo $$ > pid; echo started; exec sleep 1000";
+    let mut child = place.start(&K, script);
+    let pid = place.wait_for_file("pid");
+    assert!(!is_gone(&pid));
+    send(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    wait_until(|| is_gone(&pid));
+    // The lease has minutes to go: it is the lock of the dead owner that tells.
+    let asked = Instant::now();
+    let doubt = place.run(&K, script);
+    doubt.says(76, &["is in doubt since 2", "onceward resolve --operation op --key k --happened"]);
+    assert!(asked.elapsed() < Duration::from_secs(30));
+    let said = place.run(&["--key", "k", "--wait", "1h"], script);
+    said.says(76, &[]);
+    let resolve =
+        ["resolve", "--operation", "op", "--key", "k", "--happened", "--stdout", "it did", "--exit-code", "3"];
+    let settled = place.onceward(&resolve);
+    assert_eq!((settled.code, settled.out().contains("was in_doubt, and is done now")), (0, true), "{settled:?}");
+    let repeat = place.run(&K, script);
+    repeat.says(3, &["repeat of a finished run"]);
+    assert_eq!(repeat.out(), "it did\n");
+}
+
+#[test]
+fn what_did_not_happen_runs_again() {
+    let place = Place::new();
+    let script = "[ -e second ] || { touch second; exit 137; }; echo done";
+    place.run(&K, script).says(137, &[]);
+    place.run(&K, script).says(76, &[]);
+    place.onceward(&["resolve", "--operation", "op", "--key", "k", "--did-not-happen"]).says(0, &[]);
+    let again = place.run(&K, script);
+    again.says(0, &[]);
+    assert_eq!((again.out(), again.stderr.as_str()), ("done\n", ""));
+}
+
+#[test]
+fn something_left_in_the_background_is_not_waited_for() {
+    let place = Place::new();
+    let started = Instant::now();
+    let answer = place.run(&K, "sleep 600 & echo $! > background; echo done");
+    answer.says(0, &[]);
+    assert_eq!(answer.out(), "done\n");
+    assert!(started.elapsed() < Duration::from_secs(60));
+    let pid = place.read("background");
+    assert!(!is_gone(&pid));
+    kill(Pid::from_raw(pid.trim().parse().unwrap()), Signal::SIGKILL).unwrap();
+}
+
+#[test]
+fn a_reader_that_goes_away_does_not_end_the_run() {
+    let place = Place::new();
+    let script = "head -c 300000 /dev/zero; echo end; touch finished";
+    let mut child = place.start(&K, script);
+    let mut some = [0; 10];
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut some).unwrap();
+    drop(stdout);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(place.path("finished").exists());
+    let repeat = place.run(&K, script);
+    assert_eq!((repeat.code, repeat.stdout.len()), (0, 300_004));
+}
+
+#[test]
+fn a_slow_reader_gets_all_of_it() {
+    let place = Place::new();
+    let mut child = place.start(&K, "head -c 300000 /dev/zero");
+    let mut stdout = child.stdout.take().unwrap();
+    // Longer than the grace for pipes that stay open.
+    std::thread::sleep(Duration::from_millis(2500));
+    let mut all = Vec::new();
+    stdout.read_to_end(&mut all).unwrap();
+    assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 300_000));
+}
+
+#[test]
+fn a_value_that_the_library_wrote_is_printed_as_it_is() {
+    let place = Place::new();
+    place.run(&K, "exit 137").says(137, &[]);
+    let value = ["resolve", "--operation", "op", "--key", "k", "--happened", "--value", r#"{"receipt":17}"#];
+    place.onceward(&value).says(0, &[]);
+    let repeat = place.run(&K, "exit 137");
+    assert_eq!((repeat.code, repeat.out()), (0, r#"{"receipt":17}"#));
+}
+
+#[test]
+fn who_lost_its_claim_stops_its_command() {
+    let place = Place::new();
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "200ms", "--wait", "50s"];
+    let script = "echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
+    let stalled = place.start(&flags, script);
+    let pid = place.wait_for_file("pids");
+    // It stops renewing, its lease lapses, and the policy lets somebody else go on.
+    send(&stalled, Signal::SIGSTOP);
+    let heir = place.start(&flags, script);
+    wait_until(|| place.read("pids").lines().count() == 2);
+    send(&stalled, Signal::SIGCONT);
+    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    stalled.says(75, &["the claim on op#", "was lost while the command ran, and the command was stopped"]);
+    assert!(is_gone(&pid));
+    place.write("go", "");
+    let heir = Answer::of(heir.wait_with_output().unwrap());
+    assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
+    assert_eq!(place.run(&flags, script).out(), "done\n");
+}
