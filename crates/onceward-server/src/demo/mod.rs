@@ -117,7 +117,7 @@ async fn perform(args: Args) -> Result<(), Trouble> {
     let ledger = Ledger::open(&place.url()).await.map_err(|error| Trouble::Failed(error.to_string()))?;
     let plan = Plan::new(args.seed, args.payments);
     let mut scene = Scene::new(args.seed, &plan);
-    let mut show = Show::new(plan.len());
+    let mut show = Show::new(&scene);
     let pace = show.pace(&plan);
     let cast =
         Cast { seed: args.seed, payments: args.payments, store: place.url(), pace, provider_logs: args.provider_logs };

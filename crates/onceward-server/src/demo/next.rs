@@ -10,13 +10,16 @@ use super::settle::held;
 use super::show::Show;
 use super::world::{OPERATION, World};
 
+/// What fits on a line beside the indentation and a backslash.
+const LONGEST_COMMAND: usize = 72;
+
 /// Two or three sentences about the table.
 pub(super) fn explain(scene: &Scene, show: &mut Show) -> io::Result<()> {
     let [bare, _, no_keys] = &scene.lanes;
     let text = format!(
-        "Without Onceward, {} of {} customers paid twice. With it, nobody did: every retry carried the same key, and a \
-         provider that honours keys charged once. Where the provider ignores keys, no retry is safe, so Onceward \
-         held the {} whose answer was lost, until somebody finds out.",
+        "Without Onceward, {} of {} customers paid twice. With it, nobody did: every retry carries the same key, so a \
+         provider that honours keys charges once. If it ignores them, the {} payments without an answer, charged or \
+         not, are held for you.",
         bare.count(Cell::Twice),
         scene.payments(),
         no_keys.count(Cell::Held),
@@ -30,19 +33,35 @@ pub(super) fn suggest(scene: &Scene, plan: &Plan, settled: usize, store: &Path, 
     let program = program();
     let store = quoted(&store.display().to_string());
     show.paragraph(&format!("{} more wait for you in {store}. Try:", left.len()))?;
+    show.lines(&broken(&format!("{program} list --store {store} --state in_doubt")))?;
     let tenant = World::NoKeys.tenant().unwrap_or_default();
-    let mut commands = vec![format!("list --store {store} --state in_doubt")];
     if let Some(&number) = left.iter().find(|number| plan.fault(**number, 1) == Some(Fault::LineDropped)) {
         let invoice = plan.payment(number).invoice;
         let which = format!("--store {store} --tenant {tenant} --operation {OPERATION} --key {invoice}");
-        commands.push(format!("get {which}"));
-        commands.push(format!("resolve {which} --did-not-happen"));
+        show.lines(&broken(&format!("{program} get {which}")))?;
+        let hint = format!("  # {invoice} met a dropped line and is not in the provider's books:");
+        show.lines(&[Line::new(Tone::Faint, hint)])?;
+        show.lines(&broken(&format!("{program} resolve {which} --did-not-happen")))?;
     }
-    let lines: Vec<Line> = commands
-        .iter()
-        .map(|command| Line::new(Tone::Plain, "  ").then(Tone::Strong, format!("{program} {command}")))
-        .collect();
-    show.lines(&lines)
+    Ok(())
+}
+
+/// A command over several lines, as a shell reads it.
+fn broken(command: &str) -> Vec<Line> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for option in command.replace(" --", "\n--").split('\n') {
+        match lines.last_mut() {
+            Some(line) if line.is_empty() => line.push_str(option),
+            Some(line) if line.chars().count() + 1 + option.chars().count() <= LONGEST_COMMAND => {
+                line.push(' ');
+                line.push_str(option);
+            }
+            _ => lines.push(format!("    {option}")),
+        }
+    }
+    let last = lines.len() - 1;
+    let ended = lines.into_iter().enumerate().map(|(at, line)| if at == last { line } else { line + " \\" });
+    ended.map(|line| Line::new(Tone::Plain, "  ").then(Tone::Strong, line)).collect()
 }
 
 /// How the user started this program.

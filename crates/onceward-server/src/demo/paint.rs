@@ -69,14 +69,12 @@ impl Line {
     }
 
     /// A label and one text for each world.
-    fn across(label: &str, of: impl Fn(usize) -> (Tone, String)) -> Self {
-        (0..3).fold(
-            Self::default().padded(Tone::Plain, &format!("{:MARGIN$}{label}", ""), MARGIN + LABEL),
-            |line, lane| {
-                let (tone, text) = of(lane);
-                line.padded(tone, &text, COLUMN)
-            },
-        )
+    fn across(tone: Tone, label: &str, of: impl Fn(usize) -> (Tone, String)) -> Self {
+        let line = Self::new(Tone::Plain, "").padded(tone, label, LABEL);
+        (0..3).fold(line, |line, lane| {
+            let (tone, text) = of(lane);
+            line.padded(tone, &text, COLUMN)
+        })
     }
 
     /// The text as it is written: with ANSI colours, or bare.
@@ -124,25 +122,25 @@ pub(super) fn opening(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
     let title = Line::new(Tone::Strong, "Onceward demo")
         .then(Tone::Faint, format!(" {} seed {}", glyphs.separator, scene.seed));
     let story = format!(
-        "An agent pays {} invoices. The payment provider answers too late or drops the line; the agent tries again, \
-         is killed (kill -9) and resumes. The same faults in three worlds:",
+        "An agent pays {} invoices; some answers come too late or never. It tries again, crashes (kill -9) and \
+         resumes. The same faults in three worlds:",
         scene.payments()
     );
     let heads = [["without Onceward", "with Onceward,", "with Onceward,"], ["", "keys honoured", "keys ignored"]];
     let mut lines = vec![title, Line::default()];
     lines.extend(paragraph(Tone::Plain, &story));
     lines.push(Line::default());
-    lines.extend(heads.map(|head| Line::across("", |lane| (Tone::Strong, head[lane].to_owned()))));
+    lines.extend(heads.map(|head| Line::across(Tone::Plain, "", |lane| (Tone::Strong, head[lane].to_owned()))));
     lines
 }
 
 /// One character for each invoice.
 pub(super) fn strips(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
-    let legend = format!("{} once  2 twice  ? held", glyphs.once);
+    let legend = format!("{} once 2 twice ? held", glyphs.once);
     let mut lines = Vec::new();
     for start in (0..scene.payments()).step_by(STRIP) {
         let label = if start == 0 { legend.as_str() } else { "" };
-        let mut line = Line::default().padded(Tone::Faint, &format!("{:MARGIN$}{label}", ""), MARGIN + LABEL);
+        let mut line = Line::new(Tone::Plain, "").padded(Tone::Faint, label, LABEL);
         for lane in &scene.lanes {
             let cells = lane.cells.iter().skip(start).take(STRIP);
             let mut width = 0;
@@ -165,7 +163,7 @@ pub(super) fn strips(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
 
 /// What became of a payment that met a fault.
 pub(super) fn row(scene: &Scene, row: &Row) -> Line {
-    Line::across(&format!("{}  {}", row.invoice, row.fault.words()), |lane| {
+    Line::across(Tone::Plain, &format!("{}  {}", row.invoice, row.fault.words()), |lane| {
         let (tone, text) = match scene.lanes[lane].cells[row.number] {
             Cell::Waiting => (Tone::Faint, ""),
             Cell::Once => (Tone::Good, "charged once"),
@@ -178,7 +176,7 @@ pub(super) fn row(scene: &Scene, row: &Row) -> Line {
 
 /// What is happening now.
 pub(super) fn now(scene: &Scene) -> Line {
-    Line::across(scene.now.as_deref().unwrap_or_default(), |lane| {
+    Line::across(Tone::Plain, scene.now.as_deref().unwrap_or_default(), |lane| {
         let (tone, text) = match scene.lanes[lane].doing {
             Doing::Idle => (Tone::Faint, ""),
             Doing::Charging => (Tone::Faint, "paying"),
@@ -194,31 +192,28 @@ pub(super) fn now(scene: &Scene) -> Line {
 
 /// The totals.
 pub(super) fn table(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
-    let number = |count: usize| format!("{count:>3}");
-    let count = |label: &str, tone: Tone, of: &dyn Fn(&Lane) -> usize| {
-        Line::across(label, |lane| {
-            let count = of(&scene.lanes[lane]);
-            (if count == 0 { Tone::Plain } else { tone }, number(count))
+    let number = |tone: Tone, count: usize| (if count == 0 { Tone::Plain } else { tone }, format!("{count:>3}"));
+    let background = |label: &str, of: &dyn Fn(&Lane) -> usize| {
+        Line::across(Tone::Faint, label, |lane| (Tone::Faint, format!("{:>3}", of(&scene.lanes[lane]))))
+    };
+    let counted = |label: &str, tone: Tone, cell: Cell| {
+        Line::across(Tone::Strong, label, |lane| match &scene.lanes[lane] {
+            // Without a ledger there is nobody who could hold anything.
+            lane if cell == Cell::Held && lane.world == World::Bare => (Tone::Faint, format!("{:>3}", glyphs.none)),
+            lane => number(tone, lane.count(cell)),
         })
     };
-    let held = Line::across("held for you", |lane| match &scene.lanes[lane] {
-        lane if lane.world == World::Bare => (Tone::Faint, format!("  {}", glyphs.none)),
-        lane => {
-            let held = lane.count(Cell::Held);
-            (if held == 0 { Tone::Plain } else { Tone::Held }, number(held))
-        }
-    });
     let rule: String = std::iter::repeat_n(glyphs.rule, WIDTH - MARGIN).collect();
     vec![
         Line::new(Tone::Faint, rule),
-        count("agent killed", Tone::Plain, &|lane| lane.kills),
-        count("agent tried again", Tone::Plain, &|lane| lane.again),
-        count("charged once", Tone::Good, &|lane| lane.count(Cell::Once)),
-        count("charged twice", Tone::Bad, &|lane| lane.count(Cell::Twice)),
-        held,
-        Line::across("charged too much", |lane| {
+        background("agent killed", &|lane| lane.kills),
+        background("agent tried again", &|lane| lane.again),
+        counted("charged once", Tone::Good, Cell::Once),
+        counted("charged twice", Tone::Bad, Cell::Twice),
+        counted("held for you", Tone::Held, Cell::Held),
+        Line::across(Tone::Strong, "charged too much, EUR", |lane| {
             let cents = scene.lanes[lane].overcharged_cents;
-            (if cents == 0 { Tone::Plain } else { Tone::Bad }, format!("{:>3} EUR", money(cents)))
+            (if cents == 0 { Tone::Plain } else { Tone::Bad }, format!("{:>3}", money(cents)))
         }),
     ]
 }

@@ -54,7 +54,8 @@ impl Place {
     }
 
     async fn make_room(&self) -> Result<(), Trouble> {
-        let ledger = Ledger::open(&self.url()).await.map_err(|error| cannot_use(&self.path, &error.to_string()))?;
+        let ledger =
+            Ledger::open(&self.url()).await.map_err(|error| Trouble::Failed(format!("{error} (with --store)")))?;
         let page = ledger.list(&Filter::default(), None, MOST_RECORDS).await;
         ledger.close().await;
         let page = page.map_err(|error| cannot_use(&self.path, &error.to_string()))?;

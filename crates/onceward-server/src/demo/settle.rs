@@ -35,14 +35,19 @@ pub(super) async fn settle_one(
     let operation = WORLD.guarded(ledger, &payment).ok_or_else(|| failed(&"this world has no ledger"))?;
     let call = operation.call().map_err(|error| failed(&error))?;
 
-    show.paragraph(&format!("Settling one of them: {}, which was sent and never answered.", payment.invoice))?;
+    show.paragraph(&format!("Settling one of them, {}: it was sent, and no answer came.", payment.invoice))?;
     sleep(pace.step).await;
 
     let found = client::charges(provider, &payment.invoice).await.map_err(|error| failed(&error))?;
     let [receipt] = found.as_slice() else {
         return Err(Trouble::Broken(format!("{} has {} charges", payment.invoice, found.len())));
     };
-    step(show, "ask the provider", &format!("GET /v1/charges?invoice={}", payment.invoice), &receipt.id)?;
+    step(
+        show,
+        "ask the provider",
+        &format!("GET /v1/charges?invoice={}", payment.invoice),
+        &format!("found {}", receipt.id),
+    )?;
     sleep(pace.step).await;
 
     let seen = ledger.get(&call.identity).await.map_err(|error| failed(&error))?;
@@ -68,7 +73,7 @@ pub(super) async fn settle_one(
     if !done.replayed || done.value != *receipt || charges != 1 {
         return Err(Trouble::Broken(format!("{} was charged again after it was settled", payment.invoice)));
     }
-    step(show, "pay it once more", "the agent gets the receipt, no charge", &done.value.id)?;
+    step(show, "pay it once more", "the receipt, and no second charge", &format!("still {}", done.value.id))?;
     sleep(pace.step).await;
     Ok(number)
 }
@@ -82,8 +87,8 @@ pub(super) fn held(scene: &Scene) -> impl Iterator<Item = usize> + '_ {
 
 fn step(show: &mut Show, what: &str, how: &str, result: &str) -> std::io::Result<()> {
     let line = Line::new(Tone::Plain, "  ")
-        .padded(Tone::Strong, what, 20)
-        .padded(Tone::Plain, how, 40)
+        .padded(Tone::Strong, what, 19)
+        .padded(Tone::Plain, how, 37)
         .then(Tone::Good, result);
     show.lines(&[line])
 }

@@ -8,8 +8,11 @@ use super::plan::Plan;
 use super::scene::{Row, Scene};
 
 /// The payments take about this long on a terminal, the settling about a third of it: 15 seconds in all.
-const PAYMENTS_TAKE: Duration = Duration::from_millis(10_500);
+const PAYMENTS_TAKE: Duration = Duration::from_millis(12_000);
 const SETTLING_STEP: Duration = Duration::from_millis(1100);
+
+/// Few payments take less time, not longer pauses.
+const LONGEST_BEAT: Duration = Duration::from_millis(200);
 
 /// A payment that meets a fault is shown as long as this many that do not.
 const FAULT_WEIGHT: u32 = 6;
@@ -44,17 +47,26 @@ struct Live {
     height: usize,
 }
 
+impl Live {
+    /// How many faults can be shown: what is left of the terminal beside everything else, a blank line, what is
+    /// happening now, and the cursor.
+    fn room(&self, scene: &Scene) -> usize {
+        let glyphs = Glyphs::ASCII;
+        let parts = [paint::opening(scene, glyphs), paint::strips(scene, glyphs), paint::table(scene, glyphs)];
+        self.height.saturating_sub(parts.iter().map(Vec::len).sum::<usize>() + 3)
+    }
+}
+
 impl Show {
     /// Live on a terminal that is wide and high enough; plain everywhere else.
-    pub(super) fn new(payments: usize) -> Self {
+    pub(super) fn new(scene: &Scene) -> Self {
         let stdout = io::stdout();
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         let terminal = stdout.is_terminal() && !dumb;
-        let strips = payments.div_ceil(12);
         let live = terminal_size::terminal_size_of(&stdout).filter(|_| terminal).and_then(|(width, height)| {
-            let (width, height) = (usize::from(width.0), usize::from(height.0));
-            let fits = width > WIDTH && height >= FIXED_LINES + strips + LEAST_ROWS;
-            fits.then_some(Live { drawn: 0, height })
+            let live = Live { drawn: 0, height: usize::from(height.0) };
+            let fits = usize::from(width.0) > WIDTH && live.room(scene) >= LEAST_ROWS;
+            fits.then_some(live)
         });
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         Self { live, glyphs: Glyphs::of_locale(), colours }
@@ -68,7 +80,7 @@ impl Show {
         let faults = u32::try_from(plan.faults()).unwrap_or(u32::MAX);
         let payments = u32::try_from(plan.len()).unwrap_or(u32::MAX);
         let beats = payments.saturating_add(faults.saturating_mul(FAULT_WEIGHT)).max(1);
-        let beat = PAYMENTS_TAKE / beats;
+        let beat = (PAYMENTS_TAKE / beats).min(LONGEST_BEAT);
         Pace { payment: beat, again: beat * (FAULT_WEIGHT - 1) / 2, step: SETTLING_STEP }
     }
 
@@ -85,15 +97,8 @@ impl Show {
     /// Something has changed.
     pub(super) fn update(&mut self, scene: &Scene) -> io::Result<()> {
         let Some(live) = &self.live else { return Ok(()) };
-        let strips = paint::strips(scene, self.glyphs);
-        let room = live.height.saturating_sub(FIXED_LINES + strips.len());
-        let shown = scene.rows.len().saturating_sub(room);
-        let mut lines = paint::opening(scene, self.glyphs);
-        lines.extend(strips);
-        lines.push(Line::default());
-        lines.extend(scene.rows[shown..].iter().map(|row| paint::row(scene, row)));
-        lines.push(paint::now(scene));
-        lines.extend(paint::table(scene, self.glyphs));
+        let hidden = scene.rows.len().saturating_sub(live.room(scene));
+        let lines = self.frame(scene, &scene.rows[hidden..], Some(paint::now(scene)));
         self.draw(&lines)
     }
 
@@ -107,18 +112,23 @@ impl Show {
 
     /// All payments are through: what is shown now stays.
     pub(super) fn close(&mut self, scene: &Scene) -> io::Result<()> {
-        let table = paint::table(scene, self.glyphs);
         if self.live.is_none() {
-            return self.lines(&table);
+            return self.lines(&paint::table(scene, self.glyphs));
         }
-        let mut lines = paint::opening(scene, self.glyphs);
-        lines.extend(paint::strips(scene, self.glyphs));
-        lines.push(Line::default());
-        lines.extend(scene.rows.iter().map(|row| paint::row(scene, row)));
-        lines.extend(table);
+        let lines = self.frame(scene, &scene.rows, None);
         self.draw(&lines)?;
         self.live = None;
         self.write("\x1b[?25h")
+    }
+
+    fn frame(&self, scene: &Scene, rows: &[Row], now: Option<Line>) -> Vec<Line> {
+        let mut lines = paint::opening(scene, self.glyphs);
+        lines.extend(paint::strips(scene, self.glyphs));
+        lines.push(Line::default());
+        lines.extend(rows.iter().map(|row| paint::row(scene, row)));
+        lines.extend(now);
+        lines.extend(paint::table(scene, self.glyphs));
+        lines
     }
 
     /// Text under everything else.
@@ -153,9 +163,6 @@ impl Show {
         stdout.flush()
     }
 }
-
-/// The lines of the live view that are always there, and one for the cursor.
-const FIXED_LINES: usize = 17;
 
 impl Drop for Show {
     fn drop(&mut self) {
