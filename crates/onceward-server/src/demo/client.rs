@@ -82,7 +82,8 @@ async fn exchange(
     body: Bytes,
 ) -> Result<Bytes, NoReceipt> {
     let lost = |error: hyper::Error| NoReceipt::NoAnswer(format!("the line was dropped: {error}"));
-    let stream = TcpStream::connect(provider).await.map_err(NoReceipt::NotSent)?;
+    let stream = tokio::time::timeout(SIGN_OF_LIFE, TcpStream::connect(provider)).await;
+    let stream = stream.unwrap_or_else(|late| Err(late.into())).map_err(NoReceipt::NotSent)?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
     let mut connection = pin!(connection.fuse());
     let request = request

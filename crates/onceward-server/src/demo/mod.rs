@@ -48,7 +48,7 @@ const SOFTWARE: u8 = 70;
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The same seed shows the same faults and the same totals
-    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(long, value_name = "N", default_value_t = 5)]
     seed: u64,
     /// How many invoices the agent pays
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(6..=60))]

@@ -17,7 +17,7 @@ const LONGEST_COMMAND: usize = 72;
 pub(super) fn explain(scene: &Scene, show: &mut Show) -> io::Result<()> {
     let [bare, _, no_keys] = &scene.lanes;
     let text = format!(
-        "Without Onceward, {} of {} customers paid twice. With it, nobody did: every retry carries the same key, so a \
+        "Without Onceward, {} of {} customers paid twice. With it, nobody did: retries carry one key, so a \
          provider that honours keys charges once. If it ignores them, the {} payments without an answer, charged or \
          not, are held for you.",
         bare.count(Cell::Twice),
@@ -66,7 +66,12 @@ fn broken(command: &str) -> Vec<Line> {
 
 /// How the user started this program.
 fn program() -> &'static str {
-    if std::env::var_os("CARGO").is_some() { "cargo run -q --release --" } else { "onceward" }
+    match std::env::var_os("CARGO") {
+        None => "onceward",
+        // The same build as now: the other one may not be there yet.
+        Some(_) if cfg!(debug_assertions) => "cargo run -q --",
+        Some(_) => "cargo run -q --release --",
+    }
 }
 
 /// As a shell wants it.

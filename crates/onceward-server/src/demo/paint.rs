@@ -1,5 +1,6 @@
 //! From a scene to lines of text. Pure: no terminal, no clock.
 
+use super::plan::Fault;
 use super::scene::{Cell, Doing, Lane, Row, Scene};
 use super::world::World;
 
@@ -163,7 +164,7 @@ pub(super) fn strips(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
 
 /// What became of a payment that met a fault.
 pub(super) fn row(scene: &Scene, row: &Row) -> Line {
-    Line::across(Tone::Plain, &format!("{}  {}", row.invoice, row.fault.words()), |lane| {
+    Line::across(Tone::Plain, &named(&row.invoice, row.fault), |lane| {
         let (tone, text) = match scene.lanes[lane].cells[row.number] {
             Cell::Waiting => (Tone::Faint, ""),
             Cell::Once => (Tone::Good, "charged once"),
@@ -174,14 +175,23 @@ pub(super) fn row(scene: &Scene, row: &Row) -> Line {
     })
 }
 
+fn named(invoice: &str, fault: Fault) -> String {
+    format!("{invoice}  {}", fault.words())
+}
+
 /// What is happening now.
 pub(super) fn now(scene: &Scene) -> Line {
-    Line::across(Tone::Plain, scene.now.as_deref().unwrap_or_default(), |lane| {
+    let label = match &scene.now {
+        None => String::new(),
+        Some((invoice, None)) => invoice.clone(),
+        Some((invoice, Some(fault))) => named(invoice, *fault),
+    };
+    Line::across(Tone::Plain, &label, |lane| {
         let (tone, text) = match scene.lanes[lane].doing {
             Doing::Idle => (Tone::Faint, ""),
             Doing::Charging => (Tone::Faint, "paying"),
             Doing::Again => (Tone::Plain, "no answer: again"),
-            Doing::Killed => (Tone::Plain, "killed"),
+            Doing::Killed => (Tone::Bad, "kill -9"),
             Doing::Resumed => (Tone::Plain, "resumed"),
             Doing::Paid => (Tone::Faint, "paid"),
             Doing::Held => (Tone::Held, "held"),
@@ -243,7 +253,7 @@ mod tests {
     fn nothing_is_wider_than_the_narrowest_terminal() {
         for glyphs in [Glyphs::UNICODE, Glyphs::ASCII] {
             let scene = scene();
-            let row = Row { number: 0, invoice: "INV-1001".into(), fault: crate::demo::plan::Fault::LateAnswer };
+            let row = Row { number: 0, invoice: "INV-1001".into(), fault: Fault::LateAnswer };
             let lines = [opening(&scene, glyphs), strips(&scene, glyphs), vec![super::row(&scene, &row), now(&scene)]];
             for line in lines.concat().iter().chain(&table(&scene, glyphs)) {
                 let text = line.render(false);

@@ -26,7 +26,8 @@ impl Place {
     /// Takes the place, and makes room where an earlier demo was.
     pub(super) async fn take(path: &Path) -> Result<Self, Trouble> {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let alone = File::open(folder).map_err(|error| cannot_use(path, &error.to_string()))?;
+        let alone = File::open(folder)
+            .map_err(|error| Trouble::Failed(format!("the folder {} cannot be used: {error}", folder.display())))?;
         if let Err(TryLockError::WouldBlock) = alone.try_lock() {
             return Err(Trouble::Failed(format!(
                 "another demo is running in {}: wait for it, or choose a file elsewhere with --store",

@@ -69,8 +69,8 @@ pub(super) struct Scene {
     pub(super) seed: u64,
     pub(super) lanes: [Lane; 3],
     pub(super) rows: Vec<Row>,
-    /// The invoice that is being paid.
-    pub(super) now: Option<String>,
+    /// The invoice that is being paid, and the fault that it has met by now.
+    pub(super) now: Option<(String, Option<Fault>)>,
 }
 
 impl Scene {

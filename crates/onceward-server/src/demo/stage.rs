@@ -18,7 +18,7 @@ use super::wire::{AgentSays, ProviderSays};
 use super::world::World;
 
 /// How long anything may take that is not slowed down on purpose. Only a machine in trouble needs it.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Each child says a few lines for each payment, and the driver reads them as they come.
 const NOTES: usize = 64;
@@ -69,12 +69,17 @@ impl Stage {
     pub(super) async fn set(cast: Cast, plan: Plan) -> Result<Self, Trouble> {
         let (tell, notes) = mpsc::channel(NOTES);
         let mut stage = Self { cast, plan, lanes: Vec::new(), notes, tell };
+        let mut providers = Vec::new();
         for (index, world) in World::ALL.into_iter().enumerate() {
             let mut provider = stage.start_provider(index, world)?;
-            let address = match timeout(PATIENCE, stage.notes.recv()).await {
-                Ok(Some(Note::Provider(_, Heard::Said(ProviderSays::Listening { address })))) => address,
+            match timeout(PATIENCE, stage.notes.recv()).await {
+                Ok(Some(Note::Provider(_, Heard::Said(ProviderSays::Listening { address })))) => {
+                    providers.push((world, provider, address));
+                }
                 _ => return Err(provider.ended().await),
-            };
+            }
+        }
+        for (index, (world, provider, address)) in providers.into_iter().enumerate() {
             let agent = stage.start_agent(index, world, address, 0)?;
             stage.lanes.push(Lane { provider, address, agent, generation: 0, said: None });
         }
@@ -148,7 +153,7 @@ impl Stage {
     /// One payment in all three worlds.
     async fn pay(&mut self, number: usize, scene: &mut Scene, show: &mut Show) -> Result<(), Trouble> {
         let invoice = self.plan.payment(number).invoice;
-        scene.now = Some(invoice.clone());
+        scene.now = Some((invoice.clone(), None));
         for (lane, shown) in self.lanes.iter_mut().zip(&mut scene.lanes) {
             lane.said = None;
             shown.doing = Doing::Charging;
@@ -157,12 +162,23 @@ impl Stage {
         show.update(scene)?;
         while self.lanes.iter().any(|lane| lane.said.is_none()) {
             let Ok(Some(note)) = timeout(PATIENCE, self.notes.recv()).await else {
-                return Err(Trouble::Failed(format!("{invoice} is stuck: no news for {} s", PATIENCE.as_secs())));
+                return Err(self.stuck(&invoice));
             };
             self.take(note, &invoice, scene).await?;
+            let met = scene.lanes.iter().any(|lane| matches!(lane.doing, Doing::Again | Doing::Killed | Doing::Held));
+            if met {
+                scene.now = Some((invoice.clone(), self.plan.fault(number, 1)));
+            }
             show.update(scene)?;
         }
         Ok(())
+    }
+
+    fn stuck(&self, invoice: &str) -> Trouble {
+        let worlds = World::ALL.iter().zip(&self.lanes).filter(|(_, lane)| lane.said.is_none());
+        let names: Vec<_> = worlds.map(|(world, _)| world.name()).collect();
+        let (names, seconds) = (names.join(", "), PATIENCE.as_secs());
+        Trouble::Failed(format!("nothing has been heard about {invoice} for {seconds} s (worlds: {names})"))
     }
 
     async fn take(&mut self, note: Note, invoice: &str, scene: &mut Scene) -> Result<(), Trouble> {

@@ -111,6 +111,20 @@ fn an_earlier_demo_is_replaced() {
 }
 
 #[test]
+fn a_second_demo_in_the_same_folder_is_refused_while_the_first_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut first = demo(folder.path(), &["--payments", "60"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(first.stdout.take().unwrap());
+    stdout.read_line(&mut String::new()).unwrap();
+    let second = demo(folder.path(), &[]).output().unwrap();
+    assert_eq!(second.status.code(), Some(70));
+    let stderr = String::from_utf8(second.stderr).unwrap();
+    assert!(stderr.contains("another demo is running"), "{stderr}");
+    stdout.read_to_string(&mut String::new()).unwrap();
+    assert!(first.wait().unwrap().success(), "the first one is not disturbed");
+}
+
+#[test]
 fn a_file_that_is_no_ledger_is_refused_and_untouched() {
     for content in ["", "my precious notes\n", &"SQLite format 3\0 or so ".repeat(300)] {
         let folder = tempfile::tempdir().unwrap();
