@@ -1,3 +1,74 @@
 //! The library against real stores.
 
+// A test says what it expects by failing.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
+
+mod blocking;
+mod calls;
+mod ends;
+mod faulty;
+mod files;
+mod races;
+mod settling;
+mod store_faults;
 mod stores;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use onceward::clock::{ManualClock, SystemClock};
+use onceward::store::Store;
+use onceward::store::memory::Memory;
+use onceward::store::sqlite::Sqlite;
+use onceward::{Ledger, Operation};
+
+/// A ledger on each kind of store, on the machine's own clock.
+async fn every_ledger() -> Vec<(Ledger, Option<tempfile::TempDir>)> {
+    let memory = Arc::new(Memory::new(Arc::new(SystemClock)));
+    let folder = tempfile::tempdir().unwrap();
+    let file = Ledger::open(folder.path().join("ledger.db").to_str().unwrap()).await.unwrap();
+    vec![(Ledger::builder().on(memory), None), (file, Some(folder))]
+}
+
+/// A ledger on each kind of store, on a clock that the test sets.
+async fn every_timed_ledger() -> Vec<(Ledger, ManualClock, Option<tempfile::TempDir>)> {
+    let (one, other) = (ManualClock::default(), ManualClock::default());
+    let memory: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(one.clone())));
+    let folder = tempfile::tempdir().unwrap();
+    let file = Sqlite::open(&folder.path().join("ledger.db"), Arc::new(other.clone())).await.unwrap();
+    vec![(Ledger::builder().on(memory), one, None), (Ledger::builder().on(Arc::new(file)), other, Some(folder))]
+}
+
+/// Counts how often an effect took place.
+#[derive(Clone, Default)]
+struct Effects(Arc<AtomicUsize>);
+
+impl Effects {
+    fn happen(&self) -> usize {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// How the intent of a call stands now.
+async fn status(operation: &Operation) -> String {
+    match operation.get().await.unwrap().and_then(|intent| intent.status()) {
+        Some(status) => status.as_str().to_owned(),
+        None => "absent".to_owned(),
+    }
+}
+
+/// Waits until a condition holds that another task brings about.
+async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..400 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not within four seconds: {what}");
+}

@@ -3,6 +3,7 @@
 //!
 //! - `schema`: opening, checking and migrating the file.
 //! - `row`: records as rows.
+//! - `query`: the statements over them.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: threads with connections of their own, so that looking never waits for writing.
 //! - `owner`: which processes are alive.
@@ -10,6 +11,7 @@
 
 mod fault;
 mod owner;
+mod query;
 mod reader;
 mod row;
 mod schema;
@@ -86,7 +88,7 @@ impl Store for Sqlite {
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
-        self.readers.read(move |connection, shared| row::get(connection, shared, id)).await
+        self.readers.read(move |connection, shared| query::get(connection, shared, id)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
@@ -96,11 +98,11 @@ impl Store for Sqlite {
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         let filter = filter.clone();
         let limit = limit.clamp(1, LARGEST_PAGE);
-        self.readers.read(move |connection, shared| row::list(connection, shared, &filter, after, limit)).await
+        self.readers.read(move |connection, shared| query::list(connection, shared, &filter, after, limit)).await
     }
 
     async fn counts(&self) -> Result<Counts, Error> {
-        self.readers.read(row::counts).await
+        self.readers.read(query::counts).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
@@ -108,7 +110,7 @@ impl Store for Sqlite {
     }
 
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
-        self.readers.read(move |connection, _| row::trail(connection, id)).await
+        self.readers.read(move |connection, _| query::trail(connection, id)).await
     }
 
     fn owner(&self) -> Option<Owner> {

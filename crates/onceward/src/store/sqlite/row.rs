@@ -1,10 +1,10 @@
-//! Records as rows, and the queries over them.
+//! Records as rows.
 
 use std::time::Duration;
 
 use bytes::Bytes;
+use rusqlite::Row;
 use rusqlite::types::{ToSql, Type};
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use serde::de::DeserializeOwned;
 
 use onceward_core::fingerprint::Fingerprint;
@@ -12,13 +12,11 @@ use onceward_core::hash::Digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Terms};
-use onceward_core::record::{Fence, Lease, Owner, Phase, Record, Seen, State, Status};
+use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
-use super::Shared;
-use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Page, What};
-
-const COLUMNS: [&str; 34] = [
+/// The columns, in the order in which [`read`] and [`Columns`] know them.
+pub(super) const COLUMNS: [&str; 34] = [
     "id",
     "tenant",
     "operation",
@@ -55,231 +53,8 @@ const COLUMNS: [&str; 34] = [
     "outcome",
 ];
 
-/// The statements, written once from the list of columns.
-struct Statements {
-    insert: String,
-    replace: String,
-    get: String,
-    list: String,
-}
-
-static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(|| {
-    let names = COLUMNS.join(", ");
-    let marks: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
-    let sets: Vec<String> = COLUMNS.iter().zip(&marks).map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (fence, version) = (COLUMNS.len() + 1, COLUMNS.len() + 2);
-    Statements {
-        insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
-        replace: format!(
-            "UPDATE intent SET {} WHERE id = ?1 AND fence IS ?{fence} AND version = ?{version}",
-            sets.join(", ")
-        ),
-        get: format!("SELECT {names} FROM intent WHERE id = ?1"),
-        list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
-    }
-});
-
-/// Writes a new row; false when there is one already.
-pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let written = connection.prepare_cached(&STATEMENTS.insert)?.execute(params_from_iter(columns.values()))?;
-    Ok(written == 1)
-}
-
-/// Writes the next version of a row; false when fence or version is another by now.
-pub(super) fn replace(
-    connection: &Connection,
-    record: &Record,
-    fence: Option<Fence>,
-    version: u64,
-) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let fence = fence.map(Fence::to_bytes);
-    let version = signed(version)?;
-    let guard: [&dyn ToSql; 2] = [&fence, &version];
-    let values = columns.values().into_iter().chain(guard);
-    let written = connection.prepare_cached(&STATEMENTS.replace)?.execute(params_from_iter(values))?;
-    Ok(written == 1)
-}
-
-pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM intent WHERE id = ?1")?.execute([id.as_bytes()])?;
-    connection.prepare_cached("DELETE FROM audit WHERE id = ?1")?.execute([id.as_bytes()])?;
-    Ok(())
-}
-
-pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusqlite::Result<Option<Seen>> {
-    look(connection, shared, id, shared.clock.now())
-}
-
-/// Looks at a record, as of `now`.
-pub(super) fn look(
-    connection: &Connection,
-    shared: &Shared,
-    id: Digest,
-    now: Timestamp,
-) -> rusqlite::Result<Option<Seen>> {
-    let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
-    let record = statement.query_row([id.as_bytes()], read).optional()?;
-    Ok(record.map(|record| seen(shared, record, now)))
-}
-
-fn seen(shared: &Shared, record: Record, now: Timestamp) -> Seen {
-    let owner = match &record.state {
-        State::Leased(lease) => lease.owner,
-        _ => None,
-    };
-    let owner_gone = owner.is_some_and(|owner| shared.owners.gone(owner));
-    Seen { record, now, owner_gone }
-}
-
-/// The ids of what has expired, the longest first, found by the index of expiry.
-pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<Digest>> {
-    connection
-        .prepare_cached(
-            "SELECT id FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
-             ORDER BY until LIMIT ?2",
-        )?
-        .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| digest(row, 0))?
-        .collect()
-}
-
-/// A page of records, the newest first. Standing depends on time and on living owners, so statuses that a
-/// lapse can change are checked on the record itself.
-pub(super) fn list(
-    connection: &Connection,
-    shared: &Shared,
-    filter: &Filter,
-    after: Option<Cursor>,
-    limit: usize,
-) -> rusqlite::Result<Page> {
-    let now = shared.clock.now();
-    let mut sql = STATEMENTS.list.clone();
-    let mut values: Vec<Box<dyn ToSql>> = vec![Box::new(after.map_or(i64::MAX, |cursor| cursor.0))];
-    let mut and = |clause: &str, value: Box<dyn ToSql>| {
-        sql.push_str(clause);
-        values.push(value);
-    };
-    if let Some(tenant) = &filter.tenant {
-        and(" AND tenant = ?", Box::new(tenant.as_str().to_owned()));
-    }
-    if let Some(operation) = &filter.operation {
-        and(" AND operation = ?", Box::new(operation.as_str().to_owned()));
-    }
-    if let Some(time) = filter.created_before {
-        and(" AND created_at < ?", Box::new(time.as_millis()));
-    }
-    if let Some(time) = filter.created_since {
-        and(" AND created_at >= ?", Box::new(time.as_millis()));
-    }
-    sql.push_str(&among_states(&filter.status));
-    sql.push_str(" ORDER BY row DESC");
-    let mut statement = connection.prepare(&sql)?;
-    let mut rows = statement.query(params_from_iter(values))?;
-    let mut page = Page::default();
-    while let Some(row) = rows.next()? {
-        let seen = seen(shared, read(row)?, now);
-        let Some(standing) = seen.standing() else { continue };
-        if filter.status.is_empty() || filter.status.contains(&standing.status()) {
-            page.seen.push(seen);
-            page.next = Some(Cursor(row.get(COLUMNS.len())?));
-            if page.seen.len() == limit {
-                return Ok(page);
-            }
-        }
-    }
-    page.next = None;
-    Ok(page)
-}
-
-/// Narrows a list to the states that may stand as wanted, so that the index of unsettled ones can be used.
-fn among_states(wanted: &[Status]) -> String {
-    if wanted.is_empty() {
-        return String::new();
-    }
-    let mut states: Vec<&str> = wanted.iter().flat_map(|status| states_of(*status).iter().copied()).collect();
-    states.sort_unstable();
-    states.dedup();
-    let settled = |state: &&str| ["done", "tombstone"].contains(state);
-    let index = if states.iter().any(settled) { "" } else { " AND state NOT IN ('done', 'tombstone')" };
-    format!(" AND state IN ('{}'){index}", states.join("', '"))
-}
-
-/// The states in which an intent may stand like this.
-fn states_of(status: Status) -> &'static [&'static str] {
-    match status {
-        Status::Queued => &["queued"],
-        Status::Running => &["claimed", "sent"],
-        Status::Open => &["open", "claimed"],
-        Status::InDoubt => &["in_doubt", "claimed", "sent"],
-        Status::Done => &["done"],
-        Status::Tombstone => &["tombstone", "done"],
-        Status::Dead => &["dead"],
-    }
-}
-
-pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Result<Counts> {
-    let now = shared.clock.now();
-    let mut counts = Counts::default();
-    let mut add = |status: Status, count: i64| {
-        if count > 0 {
-            *counts.0.entry(status).or_default() += count.unsigned_abs();
-        }
-    };
-    let number = |sql: &str| connection.prepare_cached(sql)?.query_row([now.as_millis()], |row| row.get::<_, i64>(0));
-    for (status, name) in
-        [(Status::Queued, "queued"), (Status::Open, "open"), (Status::InDoubt, "in_doubt"), (Status::Dead, "dead")]
-    {
-        add(
-            status,
-            number(&format!(
-                "SELECT count(*) + 0 * ?1 FROM intent WHERE state = '{name}' AND state NOT IN ('done', 'tombstone')"
-            ))?,
-        );
-    }
-    add(Status::Done, number("SELECT count(*) FROM intent WHERE state = 'done' AND (until IS NULL OR until > ?1)")?);
-    add(
-        Status::Tombstone,
-        number(
-            "SELECT count(*) FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL
-             AND coalesce(forget_at, until) > ?1 AND (state = 'tombstone' OR until <= ?1)",
-        )?,
-    );
-    // Claims are few, and only a look at each tells whether its owner is alive.
-    let sql = format!(
-        "SELECT {} FROM intent WHERE state IN ('claimed', 'sent') AND state NOT IN ('done', 'tombstone')",
-        COLUMNS.join(", ")
-    );
-    let mut statement = connection.prepare_cached(&sql)?;
-    for record in statement.query_map([], read)? {
-        if let Some(standing) = seen(shared, record?, now).standing() {
-            add(standing.status(), 1);
-        }
-    }
-    Ok(counts)
-}
-
-pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event: &Event) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("INSERT INTO audit (id, at, what, by, note) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![id.as_bytes(), now.as_millis(), event.what.as_str(), event.by, event.note])?;
-    Ok(())
-}
-
-pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<Entry>> {
-    connection
-        .prepare_cached("SELECT at, what, by, note FROM audit WHERE id = ?1 ORDER BY row LIMIT ?2")?
-        .query_map(params![id.as_bytes(), i64::try_from(LARGEST_PAGE).unwrap_or(i64::MAX)], |row| {
-            let name: String = row.get(1)?;
-            let what = What::from_name(&name).ok_or_else(|| unreadable(1, format!("no such event: {name}")))?;
-            let event = Event { what, by: row.get(2)?, note: row.get(3)? };
-            Ok(Entry { at: Timestamp::from_millis(row.get(0)?), event })
-        })?
-        .collect()
-}
-
 /// The values of one row, in the order of [`COLUMNS`].
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     record: &'a Record,
     fingerprint: Digest,
     version: i64,
@@ -320,7 +95,7 @@ struct OutcomeColumns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    fn of(record: &'a Record) -> rusqlite::Result<Self> {
+    pub(super) fn of(record: &'a Record) -> rusqlite::Result<Self> {
         let (state, until, forget_at, finished_at) = match &record.state {
             State::Queued { due } => ("queued", Some(*due), None, None),
             State::Leased(lease) => match lease.phase {
@@ -373,7 +148,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    fn values(&self) -> [&dyn ToSql; COLUMNS.len()] {
+    pub(super) fn values(&self) -> [&dyn ToSql; COLUMNS.len()] {
         const NULL: &Option<i64> = &None;
         let record = self.record;
         let [tenant, operation, key] = &self.names;
@@ -485,7 +260,7 @@ impl<'a> OutcomeColumns<'a> {
 }
 
 /// Reads a row whose columns are those of [`COLUMNS`].
-fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     let state: String = row.get(7)?;
     let time = |index: usize| Ok::<_, rusqlite::Error>(Timestamp::from_millis(row.get(index)?));
     let maybe = |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
@@ -595,7 +370,7 @@ fn fence(row: &Row<'_>) -> rusqlite::Result<Fence> {
     Ok(Fence::from_bytes(row.get(8)?))
 }
 
-fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
+pub(super) fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
     Ok(Digest::from_bytes(row.get(index)?))
 }
 
@@ -606,7 +381,7 @@ fn named<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<T
     serde_json::from_value(value).map_err(|error| unreadable(index, error.to_string()))
 }
 
-fn unreadable(index: usize, reason: String) -> rusqlite::Error {
+pub(super) fn unreadable(index: usize, reason: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(index, Type::Text, reason.into())
 }
 
@@ -614,7 +389,7 @@ fn unwritable(error: Box<dyn std::error::Error + Send + Sync>) -> rusqlite::Erro
     rusqlite::Error::ToSqlConversionFailure(error)
 }
 
-fn signed(number: u64) -> rusqlite::Result<i64> {
+pub(super) fn signed(number: u64) -> rusqlite::Result<i64> {
     i64::try_from(number).map_err(|error| unwritable(error.into()))
 }
 

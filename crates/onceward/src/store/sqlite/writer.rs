@@ -14,7 +14,7 @@ use onceward_core::record::{Draft, Seen};
 use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, poisons};
-use super::{Shared, row, schema};
+use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
 
@@ -192,7 +192,7 @@ impl At<'_> {
             Job::Replace(replace, reply) => self.answer(self.replace(*replace), reply, answers),
             Job::Purge(limit, reply) => self.answer(self.purge(limit), reply, answers),
             Job::Append(id, event, reply) => {
-                self.answer(row::append(self.connection, id, self.now, &event), reply, answers)
+                self.answer(query::append(self.connection, id, self.now, &event), reply, answers)
             }
             Job::StartLogOver => ControlFlow::Continue(()),
         }
@@ -224,7 +224,7 @@ impl At<'_> {
 
     fn insert(&self, draft: Draft) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
-        if row::insert(self.connection, &record)? {
+        if query::insert(self.connection, &record)? {
             return Ok(Inserted::Created { now: self.now });
         }
         match self.seen(record.id)? {
@@ -235,27 +235,27 @@ impl At<'_> {
 
     fn replace(&self, replace: Replace) -> rusqlite::Result<Replaced> {
         let record = replace.draft.stamp(self.now);
-        if !row::replace(self.connection, &record, replace.fence, replace.version)? {
+        if !query::replace(self.connection, &record, replace.fence, replace.version)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
         }
         if let Some(event) = &replace.event {
-            row::append(self.connection, record.id, self.now, event)?;
+            query::append(self.connection, record.id, self.now, event)?;
         }
         Ok(Replaced::Written { now: self.now })
     }
 
     fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
         let mut purged = Purged::default();
-        for id in row::expired(self.connection, self.now, limit)? {
+        for id in query::expired(self.connection, self.now, limit)? {
             let Some(seen) = self.seen(id)? else { continue };
             match decide(Some(&seen), &Command::Expire).write {
                 Write::Replace(draft) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
-                    row::replace(self.connection, &draft.stamp(self.now), fence, version)?;
+                    query::replace(self.connection, &draft.stamp(self.now), fence, version)?;
                     purged.tombstones += 1;
                 }
                 Write::Remove => {
-                    row::remove(self.connection, id)?;
+                    query::remove(self.connection, id)?;
                     purged.removed += 1;
                 }
                 Write::None | Write::Insert(_) => {}
@@ -265,7 +265,7 @@ impl At<'_> {
     }
 
     fn seen(&self, id: Digest) -> rusqlite::Result<Option<Seen>> {
-        row::look(self.connection, self.shared, id, self.now)
+        query::look(self.connection, self.shared, id, self.now)
     }
 }
 

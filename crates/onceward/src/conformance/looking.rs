@@ -1,0 +1,186 @@
+//! Expiry, lists, counts and the audit trail.
+
+use super::*;
+
+pub async fn purge_drops_outcomes_then_tombstones_and_nothing_else(store: &AnyStore, clock: &ManualClock) {
+    let mut unfinished = Vec::new();
+    for (number, state) in states().into_iter().enumerate() {
+        if !matches!(state, State::Done { .. }) {
+            let mut draft = draft(&format!("unfinished {number}"), 1);
+            draft.state = state;
+            unfinished.push(created(store, draft).await);
+        }
+    }
+    let done = finished(store, "done", Outcome::success("1")).await;
+    clock.advance(10 * SECOND - Duration::from_millis(1));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0, "nothing has expired yet");
+    clock.advance(Duration::from_millis(1));
+    let purged = store.purge(100).await.unwrap();
+    assert_eq!((purged.tombstones, purged.removed), (1, 0));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0, "the tombstone holds the key");
+    clock.advance(20 * SECOND);
+    let purged = store.purge(100).await.unwrap();
+    assert_eq!((purged.tombstones, purged.removed), (0, 1));
+    assert_eq!(store.get(done.id).await.unwrap(), None);
+    clock.advance(Duration::from_secs(10 * 365 * 86400));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0, "what is not finished never expires by age");
+    for record in unfinished {
+        assert_eq!(seen(store, &record).await.record, record);
+    }
+}
+
+pub async fn purge_frees_no_more_than_it_is_told_to(store: &AnyStore, clock: &ManualClock) {
+    for number in 0..25 {
+        finished(store, &format!("{number}"), Outcome::success("1")).await;
+    }
+    clock.advance(100 * SECOND);
+    let mut freed = Vec::new();
+    for _ in 0..4 {
+        freed.push(store.purge(10).await.unwrap().total());
+    }
+    assert_eq!(freed, [10, 10, 5, 0]);
+}
+
+pub async fn what_is_kept_for_ever_is_never_purged(store: &AnyStore, clock: &ManualClock) {
+    let mut draft = draft("for ever", 1);
+    draft.terms.retention = None;
+    let record = created(store, draft).await;
+    let last = seen(store, &record).await;
+    let finish = Command::Finish { fence: fence(1), outcome: Outcome::success("1") };
+    let done = written(store, &record, drafted(decide(Some(&last), &finish).write)).await;
+    clock.advance(Duration::from_secs(100 * 365 * 86400));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0);
+    assert_eq!(seen(store, &done).await.record, done);
+}
+
+pub async fn a_key_is_free_again_after_its_record_is_removed(store: &AnyStore, clock: &ManualClock) {
+    let old = finished(store, "again", Outcome::success("1")).await;
+    clock.advance(100 * SECOND);
+    // Before the sweeper has come, the expired record is taken by its version.
+    let expired = seen(store, &old).await;
+    let again = decide(Some(&expired), &begin_as(identity("acme", "charge", "again"), 2, false));
+    assert!(matches!(again.answer, Answer::Decision(Decision::Acquired(Acquired { attempt: 1, .. }))));
+    let taken = written(store, &old, drafted(again.write)).await;
+    assert_eq!(taken.created_at, clock.now());
+    // After the sweeper has come, by a new insert; a late owner of the old record cannot touch it.
+    let other = finished(store, "swept", Outcome::success("1")).await;
+    clock.advance(100 * SECOND);
+    assert_eq!(store.purge(100).await.unwrap().total(), 1);
+    let fresh = created(store, draft("swept", 3)).await;
+    assert!(matches!(store.replace(Replace::of(&other, other.next())).await.unwrap(), Replaced::Conflict(Some(_))));
+    assert_eq!(seen(store, &fresh).await.record, fresh);
+}
+
+pub async fn a_list_pages_through_everything_once_the_newest_first(store: &AnyStore, clock: &ManualClock) {
+    let mut ids = Vec::new();
+    for number in 0..25 {
+        ids.push(created(store, draft(&format!("{number}"), 1)).await.id);
+        clock.advance(Duration::from_millis(1));
+    }
+    ids.reverse();
+    for size in [1, 7, 25, 100] {
+        let listed: Vec<_> =
+            every_page(store, &Filter::default(), size).await.iter().map(|seen| seen.record.id).collect();
+        assert_eq!(listed, ids, "in pages of {size}");
+    }
+}
+
+pub async fn a_list_can_be_narrowed(store: &AnyStore, clock: &ManualClock) {
+    let start = clock.now();
+    for (tenant, operation) in [("acme", "charge"), ("acme", "refund"), ("other", "charge")] {
+        for key in ["1", "2"] {
+            let begin = begin_as(identity(tenant, operation, key), 1, false);
+            created(store, drafted(decide(None, &begin).write)).await;
+            clock.advance(SECOND);
+        }
+    }
+    finished(store, "done", Outcome::success("1")).await;
+    let count = async |filter: Filter| every_page(store, &filter, 100).await.len();
+    let tenant = |name| Some(Tenant::new(name).unwrap());
+    let operation = |name| Some(Operation::new(name).unwrap());
+    assert_eq!(count(Filter::default()).await, 7);
+    assert_eq!(count(Filter { tenant: tenant("acme"), ..Filter::default() }).await, 5);
+    assert_eq!(count(Filter { tenant: tenant("nobody"), ..Filter::default() }).await, 0);
+    assert_eq!(count(Filter { operation: operation("refund"), ..Filter::default() }).await, 2);
+    let both = Filter { tenant: tenant("other"), operation: operation("charge"), ..Filter::default() };
+    assert_eq!(count(both).await, 2);
+    assert_eq!(count(Filter { status: vec![Status::Done], ..Filter::default() }).await, 1);
+    assert_eq!(count(Filter { created_before: Some(start.after(2 * SECOND)), ..Filter::default() }).await, 2);
+    assert_eq!(count(Filter { created_since: Some(start.after(2 * SECOND)), ..Filter::default() }).await, 5);
+}
+
+async fn listed(store: &AnyStore, status: Status) -> BTreeSet<String> {
+    let filter = Filter { status: vec![status], ..Filter::default() };
+    let seen = every_page(store, &filter, 3).await;
+    seen.iter().map(|seen| seen.record.identity.as_ref().map_or("-", |name| name.key.as_str()).to_owned()).collect()
+}
+
+/// One intent in each standing, some of them only by the passing of time.
+async fn one_of_each(store: &AnyStore, clock: &ManualClock) {
+    for marks_sent in [true, false] {
+        let key = if marks_sent { "lapsed before sent" } else { "lapsed after sent" };
+        let begin = begin_as(identity("acme", "charge", key), 1, marks_sent);
+        created(store, drafted(decide(None, &begin).write)).await;
+    }
+    let mut claimed_in_doubt = draft("lapsed before sent, in older doubt", 1);
+    claimed_in_doubt.doubt_since = Some(When::NOW);
+    created(store, claimed_in_doubt).await;
+    finished(store, "expired", Outcome::success("1")).await;
+    clock.advance(11 * SECOND);
+    finished(store, "swept", Outcome::success("1")).await;
+    clock.advance(11 * SECOND);
+    store.purge(1).await.unwrap();
+    created(store, draft("running", 1)).await;
+    finished(store, "done", Outcome::success("1")).await;
+    for (key, state) in [
+        ("queued", State::Queued { due: When::NOW }),
+        ("open", State::Open { not_before: When::NOW }),
+        ("in doubt", State::InDoubt { fence: fence(1) }),
+        ("dead", State::Dead),
+    ] {
+        let mut draft = draft(key, 1);
+        draft.state = state;
+        created(store, draft).await;
+    }
+}
+
+pub async fn a_lapsed_claim_is_listed_as_what_it_is(store: &AnyStore, clock: &ManualClock) {
+    one_of_each(store, clock).await;
+    let set = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<_>>();
+    assert_eq!(listed(store, Status::Running).await, set(&["running"]));
+    assert_eq!(listed(store, Status::Open).await, set(&["open", "lapsed before sent"]));
+    let in_doubt = set(&["in doubt", "lapsed after sent", "lapsed before sent, in older doubt"]);
+    assert_eq!(listed(store, Status::InDoubt).await, in_doubt);
+    assert_eq!(listed(store, Status::Done).await, set(&["done"]));
+    assert_eq!(listed(store, Status::Queued).await, set(&["queued"]));
+    assert_eq!(listed(store, Status::Dead).await, set(&["dead"]));
+    assert_eq!(listed(store, Status::Tombstone).await, set(&["-", "swept"]), "one swept, one not yet");
+}
+
+pub async fn counts_agree_with_the_list(store: &AnyStore, clock: &ManualClock) {
+    one_of_each(store, clock).await;
+    let counts = store.counts().await.unwrap();
+    for status in Status::ALL {
+        let filter = Filter { status: vec![status], ..Filter::default() };
+        let listed = every_page(store, &filter, 100).await.len() as u64;
+        assert_eq!(counts.of(status), listed, "{}", status.as_str());
+    }
+}
+
+pub async fn the_audit_trail_is_written_with_the_record_or_not_at_all(store: &AnyStore, clock: &ManualClock) {
+    let event = |what, note: &str| Event { what, by: Some("ana".into()), note: Some(note.into()) };
+    let record = created(store, draft("a", 1)).await;
+    let replace = |event| Replace { event: Some(event), ..Replace::of(&record, record.next()) };
+    store.replace(replace(event(What::ResolvedHappened, "first"))).await.unwrap();
+    let answer = store.replace(replace(event(What::ResolvedDidNotHappen, "conflict"))).await.unwrap();
+    assert!(matches!(answer, Replaced::Conflict(_)));
+    clock.advance(SECOND);
+    let bare = Event { what: What::Contradiction, by: None, note: None };
+    store.append(record.id, bare.clone()).await.unwrap();
+    store.append(digest(b"another"), event(What::StaleFinish, "another")).await.unwrap();
+    let trail = store.trail(record.id).await.unwrap();
+    let events: Vec<_> = trail.iter().map(|entry| entry.event.clone()).collect();
+    assert_eq!(events, [event(What::ResolvedHappened, "first"), bare]);
+    assert_eq!(trail[1].at, clock.now());
+    assert_eq!(trail[0].at.after(SECOND), clock.now());
+}

@@ -1,0 +1,150 @@
+//! The conditional writes, and what survives them.
+
+use super::*;
+
+pub async fn an_insert_creates_once_and_then_hands_back_the_record(store: &AnyStore, _: &ManualClock) {
+    let first = created(store, draft("a", 1)).await;
+    match store.insert(draft("a", 2)).await.unwrap() {
+        Inserted::Exists(seen) => assert_eq!(seen.record, first),
+        created => panic!("a second claim was handed out: {created:?}"),
+    }
+    assert_eq!(seen(store, &first).await.record, first);
+}
+
+pub async fn of_many_inserts_at_once_exactly_one_creates(store: &AnyStore, _: &ManualClock) {
+    let tasks = (0..100).map(|number| {
+        let store = Arc::clone(store);
+        tokio::spawn(async move { store.insert(draft("raced", number)).await.unwrap() })
+    });
+    let mut winners = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        winners += usize::from(matches!(task.await.unwrap(), Inserted::Created { .. }));
+    }
+    assert_eq!(winners, 1);
+}
+
+pub async fn a_replace_holds_only_with_the_same_version(store: &AnyStore, _: &ManualClock) {
+    let first = created(store, draft("a", 1)).await;
+    let second = written(store, &first, first.next()).await;
+    match store.replace(Replace::of(&first, first.next())).await.unwrap() {
+        Replaced::Conflict(Some(seen)) => assert_eq!(seen.record, second),
+        other => panic!("an old version was replaced: {other:?}"),
+    }
+    assert_eq!(seen(store, &first).await.record, second);
+}
+
+pub async fn a_replace_holds_only_with_the_same_fence(store: &AnyStore, _: &ManualClock) {
+    let record = created(store, draft("a", 1)).await;
+    for wrong in [Some(fence(2)), None] {
+        let replace = Replace { fence: wrong, ..Replace::of(&record, record.next()) };
+        match store.replace(replace).await.unwrap() {
+            Replaced::Conflict(Some(seen)) => assert_eq!(seen.record, record),
+            other => panic!("another owner's record was replaced: {other:?}"),
+        }
+    }
+    let mut open = record.next();
+    open.state = State::Open { not_before: When::NOW };
+    let open = written(store, &record, open).await;
+    let replace = Replace { fence: Some(fence(1)), ..Replace::of(&open, open.next()) };
+    assert!(matches!(store.replace(replace).await.unwrap(), Replaced::Conflict(Some(_))));
+}
+
+pub async fn a_replace_of_nothing_conflicts_with_nothing(store: &AnyStore, clock: &ManualClock) {
+    let record = draft("nowhere", 1).stamp(clock.now());
+    let answer = store.replace(Replace::of(&record, record.next())).await.unwrap();
+    assert_eq!(answer, Replaced::Conflict(None));
+    assert_eq!(store.get(record.id).await.unwrap(), None);
+}
+
+pub async fn of_many_replaces_at_once_exactly_one_holds(store: &AnyStore, _: &ManualClock) {
+    let record = created(store, draft("raced", 1)).await;
+    let tasks = (0..100).map(|_| {
+        let (store, record) = (Arc::clone(store), record.clone());
+        tokio::spawn(async move { store.replace(Replace::of(&record, record.next())).await.unwrap() })
+    });
+    let mut winners = 0;
+    for task in tasks.collect::<Vec<_>>() {
+        winners += usize::from(matches!(task.await.unwrap(), Replaced::Written { .. }));
+    }
+    assert_eq!(winners, 1);
+}
+
+pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClock) {
+    for (number, state) in states().into_iter().enumerate() {
+        let full = number % 2 == 0;
+        let key = format!("key {number} ünï\u{1f600}");
+        let mut draft = draft(&key, 1);
+        draft.state = state;
+        draft.version = 1 + number as u64;
+        draft.fingerprint = fingerprint::of_intent(&Value::parse(b"{\"a\":1}").unwrap());
+        draft.terms = Terms {
+            effect: if full { Effect::Transactional } else { Effect::External },
+            in_doubt: [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe][number % 3],
+            retention: full.then_some(Duration::from_millis(1)),
+            tombstone: Duration::from_secs(90 * 86400),
+            honours_key_for: Duration::from_millis(86_400_001),
+            max_attempts: full.then_some(8),
+        };
+        draft.attempts = u32::MAX;
+        draft.generation = 3;
+        draft.key_digest = full.then(|| digest(b"key"));
+        draft.payload = full.then(|| vec![0u8, 1, 255].into());
+        draft.first_sent_at = full.then_some(When::In(SECOND));
+        draft.doubt_since = full.then_some(When::In(2 * SECOND));
+        draft.last_error = full.then(|| "Fehler: \"größer\"\n".to_owned());
+        let inserted = created(store, draft).await;
+        assert_eq!(seen(store, &inserted).await.record, inserted, "after insert");
+        let replaced = written(store, &inserted, inserted.next()).await;
+        assert_eq!(seen(store, &inserted).await.record, replaced, "after replace");
+    }
+}
+
+pub async fn a_tombstone_keeps_digests_and_no_names(store: &AnyStore, clock: &ManualClock) {
+    let outcome = Outcome::success("1");
+    let done = finished(store, "a", outcome.clone()).await;
+    clock.advance(11 * SECOND);
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 1);
+    let record = seen(store, &done).await.record;
+    assert_eq!(record.identity, None);
+    assert_eq!((record.id, record.fingerprint), (done.id, done.fingerprint));
+    match record.state {
+        State::Tombstone { outcome: kept, forget_at } => {
+            assert_eq!(kept, outcome.digest());
+            assert!(forget_at > clock.now());
+        }
+        other => panic!("no tombstone: {other:?}"),
+    }
+}
+
+pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock: &ManualClock) {
+    let record = created(store, draft("a", 1)).await;
+    assert_eq!(record.created_at, clock.now());
+    match &seen(store, &record).await.record.state {
+        State::Leased(lease) => assert_eq!(lease.until, clock.now().after(3 * SECOND)),
+        other => panic!("not leased: {other:?}"),
+    }
+    clock.advance(SECOND);
+    let look = seen(store, &record).await;
+    assert_eq!(look.now, clock.now());
+    assert_eq!(look.record.created_at.after(SECOND), clock.now());
+    match store.insert(draft("a", 2)).await.unwrap() {
+        Inserted::Exists(seen) => assert_eq!(seen.now, clock.now()),
+        other => panic!("{other:?}"),
+    }
+    let next = written(store, &record, record.next()).await;
+    assert_eq!((next.created_at, next.updated_at), (record.created_at, clock.now()));
+}
+
+pub async fn the_largest_outcome_survives_byte_for_byte(store: &AnyStore, _: &ManualClock) {
+    let body: Vec<u8> = (0..onceward_core::policy::LARGEST_KEEP_LIMIT).map(|number| (number % 251) as u8).collect();
+    let done = finished(store, "large", Outcome::success(body)).await;
+    assert!(seen(store, &done).await.record == done, "an outcome of 8 MiB came back changed");
+}
+
+pub async fn intents_of_other_tenants_and_operations_never_meet(store: &AnyStore, _: &ManualClock) {
+    let names = [("acme", "charge", "k"), ("other", "charge", "k"), ("acme", "refund", "k"), ("acmecharge", "k", "k")];
+    for (number, (tenant, operation, key)) in names.into_iter().enumerate() {
+        let begin = begin_as(identity(tenant, operation, key), number as u128, false);
+        created(store, drafted(decide(None, &begin).write)).await;
+    }
+}

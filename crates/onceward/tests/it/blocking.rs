@@ -1,0 +1,68 @@
+//! The façade for code without async.
+
+use std::time::Duration;
+
+use onceward::blocking::Ledger;
+use onceward::{Error, Failure};
+
+use crate::Effects;
+
+fn ledger() -> (Ledger, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let ledger = Ledger::open(folder.path().join("ledger.db").to_str().unwrap()).unwrap();
+    (ledger, folder)
+}
+
+#[test]
+fn threads_that_race_run_it_once() {
+    let (ledger, _folder) = ledger();
+    let effects = Effects::default();
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                let call = ledger.operation("charge").key("k").wait(Duration::from_secs(30));
+                assert_eq!(call.run(|_| Ok(effects.happen())).unwrap().value, 1);
+            });
+        }
+    });
+    assert_eq!(effects.count(), 1);
+}
+
+#[test]
+fn the_lease_is_renewed_while_the_thread_is_busy() {
+    let (ledger, _folder) = ledger();
+    let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(50));
+    let repeat = call.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            call.run(|_| {
+                std::thread::sleep(Duration::from_millis(500));
+                Ok(())
+            })
+            .unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(350));
+        assert!(matches!(repeat.run(|_| Ok(())), Err(Error::InFlight { .. })));
+    });
+}
+
+#[test]
+fn a_panic_is_a_doubt() {
+    let (ledger, _folder) = ledger();
+    let call = ledger.operation("charge").key("k");
+    let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call.run::<()>(|_| panic!("no ink"))));
+    assert!(panicking.is_err());
+    assert!(matches!(call.run(|_| Ok(())), Err(Error::InDoubt { .. })));
+}
+
+#[test]
+fn sent_can_be_marked_and_failures_classified() {
+    let (ledger, _folder) = ledger();
+    let call = ledger.operation("charge").key("k").marks_sent();
+    let failed = call.run::<u32>(|claim| {
+        claim.sent()?;
+        Err(Failure::last("declined"))
+    });
+    assert!(failed.is_err());
+    assert!(matches!(call.run(|_| Ok(1)), Err(Error::Failed { replayed: true, .. })));
+}

@@ -1,0 +1,250 @@
+//! However a claim ends, the record says so: failures of every class, drops, panics, lost leases.
+
+use std::time::Duration;
+
+use onceward::core::class::Class;
+use onceward::{Error, Failure, InDoubt, Ledger, OnError, Operation, Tier};
+
+use crate::{Effects, eventually, every_ledger, status};
+
+async fn fail(call: &Operation, failure: Failure) -> Error {
+    call.run(|_| async { Err::<u32, _>(failure) }).await.unwrap_err()
+}
+
+async fn runs_again(call: &Operation) -> bool {
+    match call.run(|_| async { Ok(1) }).await {
+        Ok(done) => !done.replayed,
+        Err(_) => false,
+    }
+}
+
+#[tokio::test]
+async fn what_never_left_may_be_tried_again() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k").tier(Tier::Payment);
+        let error = fail(&call, Failure::not_sent("connection refused")).await;
+        assert!(matches!(error, Error::Failed { replayed: false, .. }));
+        assert_eq!(status(&call).await, "open");
+        assert!(runs_again(&call).await);
+    }
+}
+
+#[tokio::test]
+async fn what_was_refused_for_now_waits_as_long_as_the_other_side_asked() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k");
+        fail(&call, Failure::refused("429", Some(Duration::from_millis(80)))).await;
+        match call.run(|_| async { Ok(1) }).await {
+            Err(Error::InFlight { retry_after, .. }) => assert!(retry_after <= Duration::from_millis(80)),
+            other => panic!("{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(90)).await;
+        assert!(runs_again(&call).await);
+    }
+}
+
+#[tokio::test]
+async fn a_final_failure_is_kept_and_replayed() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k");
+        fail(&call, Failure::last("card declined")).await;
+        match call.run(|_| async { Ok(1) }).await {
+            Err(Error::Failed { failure, replayed: true, .. }) => {
+                assert_eq!((failure.message(), failure.class()), ("card declined", Class::Final));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_answer_is_held() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k");
+        fail(&call, Failure::unknown("time-out")).await;
+        assert_eq!(status(&call).await, "in_doubt");
+        let error = call.run(|_| async { Ok(1) }).await.unwrap_err();
+        assert!(matches!(error, Error::InDoubt { .. }));
+        assert!(error.to_string().contains("Do not try again under another key"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn under_retry_a_missing_answer_is_tried_again_with_the_same_downstream_key() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Retry);
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        for attempt in 1..=2 {
+            let tell = tell.clone();
+            let run = call.run(|claim| async move {
+                tell.send((claim.attempt(), claim.downstream_key().to_owned())).unwrap();
+                if attempt == 1 { Err(Failure::unknown("time-out")) } else { Ok(1) }
+            });
+            assert_eq!(run.await.is_ok(), attempt == 2);
+        }
+        let (first, second) = (told.recv().await.unwrap(), told.recv().await.unwrap());
+        assert_eq!((first.0, second.0), (1, 2));
+        assert_eq!(first.1, second.1);
+        assert_eq!(status(&call).await, "done");
+    }
+}
+
+#[tokio::test]
+async fn an_error_that_nobody_classified_follows_the_policy() {
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let cases = [
+        (ledger.operation("a").key("k"), "open"),
+        (ledger.operation("b").key("k").tier(Tier::Payment), "in_doubt"),
+        (ledger.operation("c").key("k").on_error(OnError::Doubt), "in_doubt"),
+        (ledger.operation("d").key("k").on_error(OnError::Keep), "done"),
+    ];
+    for (call, expected) in cases {
+        let parsed = call.run(|_| async { Ok("x".parse::<u32>()?) }).await;
+        match parsed {
+            Err(Error::Failed { failure, .. }) => {
+                assert_eq!(failure.class(), Class::Unclassified);
+                assert!(failure.source().unwrap().is::<std::num::ParseIntError>(), "the error itself is kept");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(status(&call).await, expected);
+    }
+}
+
+#[tokio::test]
+async fn after_an_explicit_sent_an_unclassified_error_is_always_a_doubt() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k").marks_sent().on_error(OnError::Retry);
+        let run = call.run(|claim| async move {
+            claim.sent().await?;
+            Ok("x".parse::<u32>()?)
+        });
+        assert!(run.await.is_err());
+        assert_eq!(status(&call).await, "in_doubt");
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_call_is_a_doubt_at_once_unless_nothing_was_sent() {
+    for (ledger, _folder) in every_ledger().await {
+        for (key, marks, sends, expected) in
+            [("a", false, false, "in_doubt"), ("b", true, false, "open"), ("c", true, true, "in_doubt")]
+        {
+            let call = ledger.operation("charge").key(key);
+            let call = if marks { call.marks_sent() } else { call };
+            let (started, start) = tokio::sync::oneshot::channel();
+            let running = {
+                let call = call.clone();
+                tokio::spawn(async move {
+                    call.run(|claim| async move {
+                        if sends {
+                            claim.sent().await?;
+                        }
+                        started.send(()).unwrap();
+                        std::future::pending::<()>().await;
+                        Ok(())
+                    })
+                    .await
+                })
+            };
+            start.await.unwrap();
+            assert_eq!(status(&call).await, "running");
+            running.abort();
+            eventually("the claim ends", async || status(&call).await == expected).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_a_doubt_and_goes_on() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k");
+        let running = {
+            let call = call.clone();
+            tokio::spawn(async move {
+                call.run(|_| async { panic!("out of paper") }).await.map(|done: onceward::Done<()>| done)
+            })
+        };
+        let panic = running.await.unwrap_err();
+        assert!(panic.is_panic());
+        assert_eq!(status(&call).await, "in_doubt", "by the time that the panic is seen, the doubt is written");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_renewed_while_the_work_runs() {
+    for (ledger, _folder) in every_ledger().await {
+        // A lease of 150 ms, and work of half a second.
+        let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(50)).in_doubt(InDoubt::Retry);
+        let effects = Effects::default();
+        let owner = {
+            let (call, effects) = (call.clone(), effects.clone());
+            tokio::spawn(async move {
+                call.run(|_| async move {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    Ok(effects.happen())
+                })
+                .await
+            })
+        };
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(!runs_again(&call).await);
+        }
+        owner.await.unwrap().unwrap();
+        assert_eq!(effects.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_large_is_done_and_never_run_again() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("report").key("k");
+        let effects = Effects::default();
+        for attempt in 1..=2 {
+            let effects = effects.clone();
+            let run = call.run(|_| async move {
+                effects.happen();
+                Ok("x".repeat(300 * 1024))
+            });
+            match run.await {
+                Ok(done) if attempt == 1 => assert_eq!(done.value.len(), 300 * 1024, "the first caller gets it whole"),
+                Err(Error::OutcomeNotKept { status: Some(0), .. }) if attempt == 2 => {}
+                other => panic!("attempt {attempt}: {:?}", other.map(|done| done.replayed)),
+            }
+        }
+        assert_eq!(effects.count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_is_no_json_is_in_doubt_and_says_so() {
+    use std::collections::BTreeMap;
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let call = ledger.operation("odd").key("k");
+    // JSON has no objects with lists as names.
+    let run = call.run(|_| async { Ok(BTreeMap::from([(vec![1], 2)])) });
+    assert!(matches!(run.await, Err(Error::NotJson { .. })));
+    assert_eq!(status(&call).await, "in_doubt");
+}
+
+#[tokio::test]
+async fn under_probe_the_next_caller_asks_first() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Probe);
+        fail(&call, Failure::unknown("time-out")).await;
+        let found_nothing = call.run(|claim| async move {
+            assert!(claim.probe_first());
+            Err::<u32, _>(Failure::not_sent("the probe itself failed"))
+        });
+        assert!(found_nothing.await.is_err());
+        assert_eq!(status(&call).await, "in_doubt", "an unanswered probe settles nothing");
+        let settled = call.run(|claim| async move {
+            assert!(claim.probe_first());
+            claim.not_found().await?;
+            claim.sent().await?;
+            Ok(claim.attempt())
+        });
+        assert_eq!(settled.await.unwrap().value, 3);
+    }
+}

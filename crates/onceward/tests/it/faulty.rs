@@ -1,0 +1,99 @@
+//! A store that fails or dawdles when a test says so, around a real one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward::clock::SystemClock;
+use onceward::core::hash::Digest;
+use onceward::core::record::{Draft, Seen};
+use onceward::core::time::Timestamp;
+use onceward::store::memory::Memory;
+use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+
+#[derive(Debug)]
+pub(crate) struct Faulty {
+    real: Memory,
+    /// Nothing works.
+    pub(crate) down: AtomicBool,
+    /// The next write holds, and its answer is lost.
+    pub(crate) lose_next_answer: AtomicBool,
+    /// Every insert takes this long.
+    pub(crate) insert_millis: AtomicU64,
+    pub(crate) calls: AtomicUsize,
+}
+
+impl Faulty {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            real: Memory::new(Arc::new(SystemClock)),
+            down: AtomicBool::new(false),
+            lose_next_answer: AtomicBool::new(false),
+            insert_millis: AtomicU64::new(0),
+            calls: AtomicUsize::new(0),
+        })
+    }
+
+    pub(crate) fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn works(&self) -> Result<(), Error> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        if self.down.load(Ordering::SeqCst) { Err(Error::Other("unplugged".into())) } else { Ok(()) }
+    }
+
+    fn answered<A>(&self, answer: Result<A, Error>) -> Result<A, Error> {
+        if self.lose_next_answer.swap(false, Ordering::SeqCst) {
+            return Err(Error::Other("the answer was lost".into()));
+        }
+        answer
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+        self.works()?;
+        let answer = self.real.insert(draft).await;
+        tokio::time::sleep(Duration::from_millis(self.insert_millis.load(Ordering::SeqCst))).await;
+        self.answered(answer)
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
+        self.works()?;
+        let answer = self.real.replace(replace).await;
+        self.answered(answer)
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        self.works()?;
+        self.real.get(id).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, Error> {
+        self.real.purge(limit).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        self.real.list(filter, after, limit).await
+    }
+
+    async fn counts(&self) -> Result<Counts, Error> {
+        self.real.counts().await
+    }
+
+    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+        self.works()?;
+        self.real.append(id, event).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+        self.real.trail(id).await
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.real.now()
+    }
+}

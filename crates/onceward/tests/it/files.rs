@@ -1,0 +1,237 @@
+//! The embedded store's file: what is refused on opening, and what happens when the disk gives out.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use onceward::clock::SystemClock;
+use onceward::store::sqlite::Sqlite;
+use onceward::store::{Error, Store};
+use onceward::{Begun, Ledger};
+use rusqlite::Connection;
+
+use crate::{Effects, status};
+
+fn url(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn refusal(path: &Path) -> Error {
+    Sqlite::open_blocking(path, Arc::new(SystemClock)).expect_err("this is no ledger")
+}
+
+async fn ledger_with_one_charge(path: &Path) {
+    let ledger = Ledger::open(url(path)).await.unwrap();
+    ledger.operation("charge").key("k").run(|_| async { Ok(1) }).await.unwrap();
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn what_is_done_survives_closing_and_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    let ledger = Ledger::open(&format!("file:{}", url(&path))).await.unwrap();
+    let done = ledger.operation("charge").key("k").run(|_| async { Ok(2) }).await.unwrap();
+    assert_eq!((done.value, done.replayed), (1, true));
+}
+
+#[test]
+fn a_file_that_is_no_ledger_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = folder.path().join("notes.txt");
+    std::fs::write(&text, "Dear diary, today I did not use SQLite. ".repeat(100)).unwrap();
+    let before = std::fs::read(&text).unwrap();
+    let error = refusal(&text);
+    assert!(matches!(error, Error::NotALedger { .. }), "{error}");
+    assert!(error.to_string().contains("notes.txt is not an Onceward ledger"), "{error}");
+    assert_eq!(std::fs::read(&text).unwrap(), before);
+
+    let other = folder.path().join("other.db");
+    Connection::open(&other).unwrap().execute_batch("CREATE TABLE account (id INTEGER)").unwrap();
+    let before = std::fs::read(&other).unwrap();
+    let error = refusal(&other);
+    assert!(error.to_string().contains("another application"), "{error}");
+    assert_eq!(std::fs::read(&other).unwrap(), before);
+    assert!(!folder.path().join("other.db-wal").exists());
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = refusal(&path);
+    assert!(matches!(error, Error::NewerSchema { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("upgrade onceward"), "{error}");
+}
+
+#[tokio::test]
+async fn a_ledger_without_its_unique_index_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    Connection::open(&path).unwrap().execute_batch("DROP INDEX intent_id").unwrap();
+    assert!(matches!(refusal(&path), Error::NotALedger { .. }));
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_and_nothing_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The header stays; everything after the first page is noise.
+    bytes.iter_mut().skip(4096).for_each(|byte| *byte = 0xA5);
+    std::fs::write(&path, &bytes).unwrap();
+    let effects = Effects::default();
+    let error = match Ledger::open(url(&path)).await {
+        Err(error) => error.to_string(),
+        Ok(ledger) => {
+            let run = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await;
+            run.unwrap_err().to_string()
+        }
+    };
+    assert!(error.contains("damaged"), "{error}");
+    assert_eq!(effects.count(), 0);
+}
+
+#[tokio::test]
+async fn one_unreadable_record_does_not_take_the_others_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    Connection::open(&path).unwrap().execute("UPDATE intent SET state = 'confused'", []).unwrap();
+    let ledger = Ledger::open(url(&path)).await.unwrap();
+    let effects = Effects::default();
+    let broken = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await;
+    assert!(broken.unwrap_err().to_string().contains("cannot be read"));
+    assert_eq!(effects.count(), 0);
+    ledger.operation("charge").key("other").run(|_| async { Ok(effects.happen()) }).await.unwrap();
+}
+
+#[test]
+fn a_folder_and_a_missing_folder_are_clear_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [folder.path().to_owned(), folder.path().join("missing/ledger.db")] {
+        let error = refusal(&path);
+        assert!(matches!(error, Error::CannotOpen { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_url_is_refused_without_showing_its_password() {
+    let error = Ledger::open("mongodb://user:secret@host/db").await.unwrap_err().to_string();
+    assert!(error.contains("mongodb://…") && !error.contains("secret"), "{error}");
+}
+
+#[test]
+fn many_handles_may_make_one_new_file_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| Sqlite::open_blocking(&path, Arc::new(SystemClock)).unwrap());
+        }
+    });
+}
+
+#[tokio::test]
+async fn an_owner_that_is_gone_counts_as_lapsed_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let open = async || Arc::new(Sqlite::open(&path, Arc::new(SystemClock)).await.unwrap());
+    let (one, other) = (open().await, open().await);
+    assert_ne!(one.owner(), other.owner());
+    let owning = Ledger::builder().on(one.clone());
+    let call = Ledger::builder().on(other).operation("charge").key("k");
+    match owning.operation("charge").key("k").begin().await.unwrap() {
+        // As when a process is killed: the claim ends without a word.
+        Begun::Acquired(guard) => std::mem::forget(guard),
+        Begun::Answered(decision) => panic!("{decision:?}"),
+    }
+    assert_eq!(status(&call).await, "running", "a claim lives as long as its process, even if it is forgotten");
+    let looked = call.get().await.unwrap().unwrap().seen;
+    assert!(!looked.owner_gone);
+
+    // The same from the outside: a process of its own that is killed.
+    let gone = onceward::core::record::Owner(12_345);
+    let mut draft = looked.record.next();
+    if let onceward::core::record::State::Leased(lease) = &mut draft.state {
+        lease.owner = Some(gone);
+    }
+    one.replace(onceward::store::Replace::of(&looked.record, draft)).await.unwrap();
+    assert!(call.get().await.unwrap().unwrap().seen.owner_gone, "nobody holds that owner's lock");
+    assert_eq!(status(&call).await, "in_doubt");
+}
+
+/// A small file system of its own, where this machine lets a test mount one.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    fn mount(size: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = format!("size={size}");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(folder.path()).status();
+        if !mounted.is_ok_and(|status| status.success()) {
+            println!("skipped: no file system can be mounted here");
+            return None;
+        }
+        Some(Self(folder))
+    }
+
+    fn remount_read_only(&self) {
+        let status = Command::new("mount").args(["-o", "remount,ro"]).arg(self.0.path()).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_closed_and_recovers() {
+    let Some(disk) = SmallDisk::mount("1m") else { return };
+    let ledger = Ledger::open(url(&disk.0.path().join("ledger.db"))).await.unwrap();
+    let ballast = disk.0.path().join("ballast");
+    let effects = Effects::default();
+    let mut refused = None;
+    for number in 0..2000 {
+        if number == 20 {
+            // Whatever is left of the disk.
+            let _ = std::fs::write(&ballast, vec![0u8; 1024 * 1024]);
+        }
+        let before = effects.count();
+        let run = ledger.operation("charge").key(&number.to_string()).run(|_| async { Ok(effects.happen()) }).await;
+        if let Err(error) = run {
+            if matches!(error, onceward::Error::NotRecorded { .. }) {
+                // It ran while there was still room for its claim; the next one will be refused.
+                continue;
+            }
+            assert_eq!(effects.count(), before, "nothing ran");
+            refused = Some((number, error.to_string()));
+            break;
+        }
+    }
+    let (number, error) = refused.expect("a disk of 1 MiB is full at some time");
+    assert!(error.contains("no space is left"), "{error}");
+    std::fs::remove_file(&ballast).unwrap();
+    let call = ledger.operation("charge").key(&number.to_string());
+    call.run(|_| async { Ok(effects.happen()) }).await.unwrap();
+    let first = ledger.operation("charge").key("0").run(|_| async { Ok(usize::MAX) }).await.unwrap();
+    assert_eq!(first.value, 1, "nothing that was acknowledged is lost");
+}
+
+#[tokio::test]
+async fn a_read_only_file_is_refused() {
+    let Some(disk) = SmallDisk::mount("4m") else { return };
+    let path = disk.0.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    disk.remount_read_only();
+    let error = refusal(&path);
+    assert!(error.to_string().contains("read-only"), "{error}");
+}

@@ -1,0 +1,173 @@
+//! When the store fails, nothing runs unguarded, nothing known is forgotten, and nobody waits for nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use onceward::core::policy::{Policy, StoreDown};
+use onceward::{Error, InDoubt, Ledger, Outcome};
+
+use crate::faulty::Faulty;
+use crate::{Effects, eventually, status};
+
+fn faulty_ledger() -> (Ledger, Arc<Faulty>) {
+    let store = Faulty::new();
+    (Ledger::builder().on(store.clone()), store)
+}
+
+#[tokio::test]
+async fn a_store_that_is_down_fails_closed() {
+    let (ledger, store) = faulty_ledger();
+    store.set_down(true);
+    let effects = Effects::default();
+    let run = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await;
+    let error = run.unwrap_err();
+    assert!(matches!(error, Error::Store(_)));
+    assert!(error.to_string().contains("nothing ran"), "{error}");
+    assert_eq!(effects.count(), 0);
+}
+
+#[tokio::test]
+async fn a_policy_may_say_open_and_that_is_counted() {
+    let (ledger, store) = faulty_ledger();
+    store.set_down(true);
+    let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    let call = ledger.operation("greet").key("k").policy(policy);
+    let work = |claim: onceward::Claim| async move {
+        claim.sent().await?;
+        Ok(claim.downstream_key().to_owned())
+    };
+    assert!(call.run(work).await.unwrap().value.starts_with("once_v1_"));
+    assert_eq!(ledger.stats().unguarded, 1);
+}
+
+#[tokio::test]
+async fn a_repeat_of_finished_work_needs_no_store() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    call.run(|_| async { Ok(1) }).await.unwrap();
+    store.set_down(true);
+    assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 1);
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_given_back() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    store.lose_next_answer.store(true, Ordering::SeqCst);
+    assert!(matches!(call.run(|_| async { Ok(1) }).await, Err(Error::Store(_))));
+    assert_eq!(status(&call).await, "running", "the write held, and nobody owns it");
+    eventually("it is given back", async || status(&call).await == "open").await;
+    assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 2);
+}
+
+#[tokio::test]
+async fn an_outcome_is_recorded_when_the_store_comes_back() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    let running = {
+        let (call, store) = (call.clone(), store.clone());
+        tokio::spawn(async move {
+            call.run(|_| async move {
+                store.set_down(true);
+                Ok(1)
+            })
+            .await
+        })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    store.set_down(false);
+    assert_eq!(running.await.unwrap().unwrap().value, 1);
+    assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 1);
+}
+
+#[tokio::test]
+async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    let losing = store.clone();
+    let run = call.run(|_| async move {
+        losing.lose_next_answer.store(true, Ordering::SeqCst);
+        Ok(1)
+    });
+    assert_eq!(run.await.unwrap().value, 1);
+    assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 1);
+    assert!(call.get().await.unwrap().unwrap().trail.is_empty(), "the owner's own second try is no late owner");
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_while_its_claim_is_written_leaves_a_released_claim() {
+    let (ledger, store) = faulty_ledger();
+    store.insert_millis.store(100, Ordering::SeqCst);
+    let call = ledger.operation("charge").key("k");
+    let going = {
+        let call = call.clone();
+        tokio::spawn(async move { call.run(|_| async { Ok(1) }).await.map(|done| done.value) })
+    };
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    going.abort();
+    eventually("the claim is released", async || status(&call).await == "open").await;
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_while_its_outcome_is_written_loses_nothing() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    let effects = Effects::default();
+    let going = {
+        let (call, store, effects) = (call.clone(), store.clone(), effects.clone());
+        tokio::spawn(async move {
+            call.run(|_| async move {
+                store.set_down(true);
+                Ok(effects.happen())
+            })
+            .await
+            .map(|done| done.value)
+        })
+    };
+    eventually("the work is over", async || effects.count() == 1).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    going.abort();
+    store.set_down(false);
+    eventually("the outcome is recorded", async || status(&call).await == "done").await;
+}
+
+/// Runs work of a second on a lease of 90 ms, with the store down from the start of the work.
+async fn work_through_an_outage(in_doubt: InDoubt) -> (Result<usize, Error>, usize) {
+    let (ledger, store) = faulty_ledger();
+    let effects = Effects::default();
+    let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(30)).in_doubt(in_doubt);
+    let during = (store.clone(), effects.clone());
+    let run = call.run(|_| async move {
+        during.0.set_down(true);
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        during.0.set_down(false);
+        Ok(during.1.happen())
+    });
+    let result = run.await.map(|done| done.value);
+    (result, effects.count())
+}
+
+#[tokio::test]
+async fn an_owner_that_cannot_renew_stops_where_somebody_else_may_take_over() {
+    let (result, effects) = work_through_an_outage(InDoubt::Retry).await;
+    assert!(matches!(result, Err(Error::ClaimLost { .. })), "{result:?}");
+    assert_eq!(effects, 0);
+}
+
+#[tokio::test]
+async fn an_owner_that_cannot_renew_goes_on_where_nobody_else_may() {
+    let (result, effects) = work_through_an_outage(InDoubt::Hold).await;
+    assert_eq!((result.unwrap(), effects), (1, 1));
+}
+
+#[tokio::test]
+async fn a_guard_can_be_finished_by_hand() {
+    let (ledger, _store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    match call.begin().await.unwrap() {
+        onceward::Begun::Acquired(guard) => guard.finish(Outcome::success("5")).await.unwrap(),
+        onceward::Begun::Answered(decision) => panic!("{decision:?}"),
+    };
+    assert_eq!(call.run(|_| async { Ok(6) }).await.unwrap().value, 5);
+}
