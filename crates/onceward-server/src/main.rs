@@ -4,11 +4,20 @@ mod demo;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 
 /// Makes side effects happen once
 #[derive(Debug, Parser)]
 #[command(name = "onceward", version)]
+struct Cli {
+    /// Where the ledger is
+    #[arg(long, global = true, value_name = "URL")]
+    store: Option<String>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
 enum Command {
     /// See it in 15 seconds: an agent, a flaky payment provider, with and without Onceward
     Demo(demo::Args),
@@ -20,9 +29,10 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match Command::parse() {
-        Command::Demo(args) => demo::run(args).await,
+    let Cli { store, command } = Cli::parse();
+    ExitCode::from(match command {
+        Command::Demo(args) => demo::run(args, store).await,
         Command::DemoProvider(args) => demo::provider::run(args).await,
         Command::DemoAgent(args) => demo::agent::run(args).await,
-    }
+    })
 }

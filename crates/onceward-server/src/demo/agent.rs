@@ -3,7 +3,6 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use onceward::{Error, Failure, Ledger};
@@ -33,21 +32,21 @@ pub(crate) struct Args {
     payments: u32,
     #[arg(long)]
     provider: SocketAddr,
-    /// The ledger.
+    /// The store of the ledger.
     #[arg(long)]
-    store: String,
+    ledger: String,
     /// How long it waits before it tries again, in milliseconds.
     #[arg(long, default_value_t = 0)]
     pause: u64,
 }
 
 /// Plays the agent until standard input is closed, so that it never outlives the demo.
-pub(crate) async fn run(args: Args) -> ExitCode {
+pub(crate) async fn run(args: Args) -> u8 {
     match work(args).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(reason) => {
             let _ = writeln!(io::stderr().lock(), "{reason}");
-            ExitCode::from(super::SOFTWARE)
+            super::SOFTWARE
         }
     }
 }
@@ -55,7 +54,7 @@ pub(crate) async fn run(args: Args) -> ExitCode {
 async fn work(args: Args) -> Result<(), String> {
     let plan = Plan::new(args.seed, args.payments);
     let ledger = match args.world.tenant() {
-        Some(_) => Some(Ledger::open(&args.store).await.map_err(|error| error.to_string())?),
+        Some(_) => Some(Ledger::open(&args.ledger).await.map_err(|error| error.to_string())?),
         None => None,
     };
     let agent = Agent { provider: args.provider, world: args.world, pause: Duration::from_millis(args.pause) };

@@ -29,7 +29,6 @@ mod world;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use onceward::Ledger;
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,6 +43,9 @@ use world::World;
 /// The exit code for a demo that could not be shown: EX_SOFTWARE of sysexits.h.
 const SOFTWARE: u8 = 70;
 
+/// Where the ledger is left unless the user names another file.
+const STORE: &str = "demo.db";
+
 /// Arguments of `onceward demo`.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
@@ -53,9 +55,6 @@ pub(crate) struct Args {
     /// How many invoices the agent pays
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(6..=60))]
     payments: u32,
-    /// The file for the ledger; one that an earlier demo left is replaced
-    #[arg(long, value_name = "FILE", default_value = "demo.db")]
-    store: PathBuf,
     /// A folder in which each provider logs what it does, for tests
     #[arg(long, value_name = "FOLDER", hide = true)]
     provider_logs: Option<PathBuf>,
@@ -78,26 +77,30 @@ enum Trouble {
     Stopped(u8),
 }
 
-/// Shows the demo. 0: every promise held; 1: one did not; 70: it could not be shown.
-pub(crate) async fn run(args: Args) -> ExitCode {
+/// Shows the demo; its ledger goes into the file `store`, or into `demo.db`. The answer is the exit code. 0: every
+/// promise held; 1: one did not; 70: it could not be shown.
+pub(crate) async fn run(args: Args, store: Option<String>) -> u8 {
+    // What the environment names is for real work.
+    let store = store.filter(|store| std::env::var("ONCEWARD_STORE").as_ref() != Ok(store));
+    let store = store.as_deref().unwrap_or(STORE);
     let shown = tokio::select! {
-        shown = perform(args) => shown,
+        shown = perform(args, store) => shown,
         trouble = stopped() => Err(trouble),
     };
     let trouble = match shown {
-        Ok(()) => return ExitCode::SUCCESS,
+        Ok(()) => return 0,
         Err(trouble) => trouble,
     };
     let code = match &trouble {
         Trouble::Broken(_) => 1,
         Trouble::Failed(_) => SOFTWARE,
         // As a reader that closes its end expects.
-        Trouble::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
+        Trouble::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => return 0,
         Trouble::Output(_) => SOFTWARE,
         Trouble::Stopped(code) => *code,
     };
     let _ = writeln!(io::stderr().lock(), "onceward demo: {trouble}");
-    ExitCode::from(code)
+    code
 }
 
 /// Ctrl-C or a request to end: everything else is dropped then, and the children die with it.
@@ -112,8 +115,8 @@ async fn stopped() -> Trouble {
     }
 }
 
-async fn perform(args: Args) -> Result<(), Trouble> {
-    let place = Place::take(&args.store).await?;
+async fn perform(args: Args, store: &str) -> Result<(), Trouble> {
+    let place = Place::take(store).await?;
     let ledger = Ledger::open(&place.url()).await.map_err(|error| Trouble::Failed(error.to_string()))?;
     let plan = Plan::new(args.seed, args.payments);
     let mut scene = Scene::new(args.seed, &plan);

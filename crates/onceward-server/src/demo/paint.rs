@@ -223,16 +223,16 @@ pub(super) fn table(scene: &Scene, glyphs: Glyphs) -> Vec<Line> {
         counted("held for you", Tone::Held, Cell::Held),
         Line::across(Tone::Strong, "charged too much, EUR", |lane| {
             let cents = scene.lanes[lane].overcharged_cents;
-            (if cents == 0 { Tone::Plain } else { Tone::Bad }, format!("{:>3}", money(cents)))
+            (if cents == 0 { Tone::Plain } else { Tone::Bad }, money(cents))
         }),
     ]
 }
 
-/// Euros with cents; a plain 0 when there is nothing.
+/// Euros with cents, in line with the counts above; a plain 0 when there is nothing.
 fn money(cents: u64) -> String {
     match cents {
-        0 => "0".to_owned(),
-        cents => format!("{}.{:02}", cents / 100, cents % 100),
+        0 => format!("{:>3}", 0),
+        cents => format!("{:>3}.{:02}", cents / 100, cents % 100),
     }
 }
 

@@ -24,7 +24,11 @@ pub(super) struct Place {
 
 impl Place {
     /// Takes the place, and makes room where an earlier demo was.
-    pub(super) async fn take(path: &Path) -> Result<Self, Trouble> {
+    pub(super) async fn take(store: &str) -> Result<Self, Trouble> {
+        let path = Path::new(store.strip_prefix("file:").unwrap_or(store));
+        if store == "memory:" || store.contains("://") {
+            return Err(Trouble::Failed(format!("the demo leaves its ledger in a file, and `{store}` is none")));
+        }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let alone = File::open(folder)
             .map_err(|error| Trouble::Failed(format!("the folder {} cannot be used: {error}", folder.display())))?;

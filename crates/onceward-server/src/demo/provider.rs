@@ -7,7 +7,6 @@ use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
@@ -44,12 +43,12 @@ pub(crate) struct Args {
 }
 
 /// Plays the provider until standard input is closed, so that it never outlives the demo.
-pub(crate) async fn run(args: Args) -> ExitCode {
+pub(crate) async fn run(args: Args) -> u8 {
     match serve(args).await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             let _ = writeln!(io::stderr().lock(), "{error}");
-            ExitCode::from(super::SOFTWARE)
+            super::SOFTWARE
         }
     }
 }

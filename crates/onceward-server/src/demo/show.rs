@@ -167,7 +167,8 @@ impl Show {
 impl Drop for Show {
     fn drop(&mut self) {
         if self.live.is_some() {
-            let _ = self.write("\x1b[?25h");
+            // Interrupted: the cursor comes back, and what is said next starts on a line of its own.
+            let _ = self.write("\x1b[?25h\n");
         }
     }
 }

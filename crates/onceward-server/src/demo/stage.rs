@@ -101,7 +101,7 @@ impl Stage {
         let mut arguments = vec!["demo-agent".to_owned()];
         arguments.extend(self.shared_arguments(world));
         arguments.extend(["--provider".to_owned(), at.to_string()]);
-        arguments.extend(["--store".to_owned(), self.cast.store.clone()]);
+        arguments.extend(["--ledger".to_owned(), self.cast.store.clone()]);
         arguments.extend(["--pause".to_owned(), self.cast.pace.again.as_millis().to_string()]);
         let note = move |heard| Note::Agent(index, generation, heard);
         Child::start(format!("agent of the world `{}`", world.name()), &arguments, self.tell.clone(), note)

@@ -51,3 +51,39 @@ async fn check_ledger(lane: &Lane, tenant: &str, ledger: &Ledger) -> Result<(), 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::plan::Plan;
+
+    /// The verdict on a world in which all payments but the first went well.
+    fn verdict(world: World, first: Cell) -> Result<(), String> {
+        let scene = Scene::new(1, &Plan::new(1, 6));
+        let mut lane = scene.lanes.into_iter().find(|lane| lane.world == world).unwrap();
+        lane.cells.fill(Cell::Once);
+        lane.cells[0] = first;
+        check_lane(&lane)
+    }
+
+    #[test]
+    fn nothing_may_be_charged_twice_with_a_ledger() {
+        assert!(verdict(World::Bare, Cell::Twice).is_ok());
+        assert!(verdict(World::Keys, Cell::Twice).is_err());
+        assert!(verdict(World::NoKeys, Cell::Twice).is_err());
+    }
+
+    #[test]
+    fn payments_are_held_only_where_the_provider_ignores_keys() {
+        assert!(verdict(World::Keys, Cell::Held).is_err());
+        assert!(verdict(World::Keys, Cell::Once).is_ok());
+        assert!(verdict(World::NoKeys, Cell::Held).is_ok());
+    }
+
+    #[test]
+    fn a_demo_in_which_nothing_went_wrong_proves_nothing() {
+        assert!(verdict(World::Bare, Cell::Once).is_err());
+        assert!(verdict(World::NoKeys, Cell::Once).is_err());
+        assert!(verdict(World::Keys, Cell::Waiting).is_err());
+    }
+}

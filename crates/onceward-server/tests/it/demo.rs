@@ -155,6 +155,28 @@ async fn a_ledger_with_real_intents_is_refused_and_keeps_them() {
 }
 
 #[test]
+fn another_file_can_be_chosen_and_the_environment_does_not_choose_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = demo(folder.path(), &["--payments", "6", "--store", "other file.db"]);
+    let output = command.env("ONCEWARD_STORE", "real.db").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("list --store 'other file.db' --state in_doubt"), "{text}");
+    let exists = |name: &str| folder.path().join(name).exists();
+    assert_eq!([exists("other file.db"), exists("demo.db"), exists("real.db")], [true, false, false]);
+}
+
+#[test]
+fn a_store_that_is_no_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for store in ["memory:", "postgres://localhost/ledger"] {
+        let output = demo(folder.path(), &["--store", store]).output().unwrap();
+        assert_eq!(output.status.code(), Some(70));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("file"), "{store}");
+    }
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_trouble() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo(folder.path(), &[]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
