@@ -27,7 +27,8 @@ impl Place {
     pub(super) async fn take(store: &str) -> Result<Self, Trouble> {
         let path = Path::new(store.strip_prefix("file:").unwrap_or(store));
         if store == "memory:" || store.contains("://") {
-            return Err(Trouble::Failed(format!("the demo leaves its ledger in a file, and `{store}` is none")));
+            // Not repeated here: it may hold a password.
+            return Err(Trouble::Failed("the demo leaves its ledger in a file: name one with --store".to_owned()));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let alone = File::open(folder)
