@@ -1,1 +1,40 @@
-fn main() {}
+//! Harnesses that try to break Onceward.
+//!
+//! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
+//! - `arguments`: the command line.
+//! - `dice`: numbers from a seed.
+
+// A harness that cannot go on says why and stops: there is nobody above it to hand an error to. Its output is its
+// product.
+#![allow(clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
+// The crate is one program.
+#![allow(unreachable_pub)]
+
+mod arguments;
+mod crash;
+mod dice;
+
+use std::process::ExitCode;
+
+use arguments::{Casting, Wanted};
+
+fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    match arguments::parse(&given) {
+        Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
+        Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
+        Ok(Wanted::Worker(orders, casting)) => {
+            let part = match casting {
+                Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),
+                Casting::Birth => crash::Part::birth(),
+                Casting::Last => crash::Part::calm(orders.seed, &crash::rest(&orders.folder)),
+            };
+            crash::work(orders, part);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}\n{}", arguments::USAGE);
+            ExitCode::from(64)
+        }
+    }
+}

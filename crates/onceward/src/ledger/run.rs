@@ -152,7 +152,11 @@ impl Guard {
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {
                 let body = serde_json::Value::String(message.to_owned()).to_string();
-                return self.finish(Outcome::failure(body)).await.map(|_| ());
+                // Whoever took over has the say: telling this caller that it failed for good could be untrue.
+                return match self.finish(Outcome::failure(body)).await? {
+                    Reach::Written => Ok(()),
+                    Reach::Stale => Err(Error::ClaimLost { intent }),
+                };
             }
         };
         if let Err(error) = ended {

@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::fault::named;
 use crate::store::Error;
@@ -20,6 +20,9 @@ const VERSION: i64 = MIGRATIONS.len() as i64;
 /// Another process commits in milliseconds; one that holds the file this long is stuck, and failing closed with
 /// a clear error is better than hanging.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Between two tries where SQLite does not wait by itself; the other process needs about as long.
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
@@ -62,9 +65,12 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Before anything is changed: is this ours?
-    let version = check_header(connection, path)?;
-    connection.pragma_update(None, "journal_mode", "wal").map_err(fault)?;
+    // Before anything is changed: is this ours? In one transaction, because another process may be making this
+    // very ledger: its number and its tables must be from the same moment.
+    let moment = connection.transaction().map_err(fault)?;
+    let version = check_header(&moment, path)?;
+    moment.finish().map_err(fault)?;
+    keep_a_log(connection).map_err(fault)?;
     // Every commit is on the disk before anybody is told.
     connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
@@ -73,6 +79,20 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
         migrate(connection, path)?;
     }
     check_schema(connection, path)
+}
+
+/// Sets the file to write-ahead logging. Two processes that do this to a new file at the same moment block each
+/// other, and SQLite then says `busy` at once instead of waiting: so the waiting is done here.
+fn keep_a_log(connection: &Connection) -> rusqlite::Result<()> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline => {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 /// Reads the header. The answer is the schema version; 0 for an empty file.

@@ -1,0 +1,327 @@
+//! The rules that the journal alone can break. Each is a promise of the ledger; none trusts the ledger's own word
+//! about what happened.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::crash::history::{Attempt, History, Known, millis};
+use crate::crash::journal::{Answer, Ending, Line, What};
+use crate::crash::plan::Sort;
+
+/// All intents, and what was broken.
+#[derive(Debug)]
+pub struct Judge {
+    seed: u64,
+    /// The intents by number.
+    pub histories: HashMap<u64, History>,
+    /// What was broken, in the order in which it was found.
+    pub violations: Vec<String>,
+    /// What was seen.
+    pub tally: Tally,
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Kills at each step.
+    pub steps: BTreeMap<String, u64>,
+    /// Claims that were granted.
+    pub claims: u64,
+    /// Effects.
+    pub effects: u64,
+    /// Outcomes that the ledger acknowledged.
+    pub acknowledged: u64,
+    /// Outcomes that it replayed.
+    pub replays: u64,
+    /// Claims on an intent of which an earlier attempt had not ended.
+    pub takeovers: u64,
+    /// Keys that were used anew after they were forgotten.
+    pub renewals_of_keys: u64,
+    /// Doubts that the parent settled.
+    pub resolved: u64,
+    /// Other answers.
+    pub answers: BTreeMap<Answer, u64>,
+}
+
+impl Judge {
+    /// A judge that has seen nothing.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, histories: HashMap::new(), violations: Vec::new(), tally: Tally::default() }
+    }
+
+    /// The history of an intent.
+    pub fn history(&mut self, intent: u64) -> &mut History {
+        let seed = self.seed;
+        self.histories.entry(intent).or_insert_with(|| History::new(Sort::of(seed, intent)))
+    }
+
+    /// Takes note of what was broken.
+    pub fn blame(&mut self, intent: u64, what: impl std::fmt::Display) {
+        let history = self.history(intent);
+        let sort = history.sort;
+        self.violations.push(format!("intent {intent} ({}): {what}", describe(sort)));
+    }
+
+    /// Judges one line.
+    pub fn hear(&mut self, line: &Line) {
+        let found = match &line.what {
+            What::Try { attempt, created, until } => self.tried(line, *attempt, *created, *until),
+            What::Sending | What::Sent | What::End(_) => self.marked(line),
+            What::NotFound => {
+                self.not_found(line);
+                Ok(())
+            }
+            What::Left => {
+                self.history(line.intent).left += 1;
+                Ok(())
+            }
+            What::Effect { key } => self.happened(line, key),
+            What::Ack { value } => self.acknowledged(line, value),
+            What::Replay { value, asked } => self.replayed(line, value, *asked),
+            What::Told { answer, asked, detail } => self.told(line, *answer, *asked, detail),
+            What::NoMismatch { got } => Err(format!("another request under the same key was not refused: {got}")),
+            What::Dies { step } => {
+                *self.tally.steps.entry(step.clone()).or_default() += 1;
+                Ok(())
+            }
+            What::Settled { value, attempts, created, from } => {
+                self.settled(line, value.as_deref(), *attempts, (*created, *from))
+            }
+        };
+        if let Err(what) = found {
+            let nonce = &line.nonce;
+            self.blame(line.intent, format_args!("{what} (line of {nonce} at {})", line.at));
+        }
+    }
+
+    fn tried(&mut self, line: &Line, number: u32, created: i64, until: i64) -> Result<(), String> {
+        self.tally.claims += 1;
+        let history = self.history(line.intent);
+        let sort = history.sort;
+        let is_old = history.generations.last().is_some_and(|last| created < last.created);
+        if created == 0 || (is_old && history.generations.iter().all(|generation| generation.created != created)) {
+            history.lost.push(line.nonce.clone());
+            return Ok(());
+        }
+        let index = history.generation(created)?;
+        let is_first = history.generations.len() == 1;
+        let left = history.left;
+        let generation = &mut history.generations[index];
+        let is_new = !is_first && generation.attempts.is_empty();
+        let attempt = Attempt {
+            nonce: line.nonce.clone(),
+            tried: line.at,
+            until,
+            sending: false,
+            sent: false,
+            effect: false,
+            ended: None,
+            told: false,
+        };
+        let unproven = generation.unproven(number, sort, left);
+        let unended = (1..number).any(|earlier| generation.attempts.get(&earlier).is_none_or(|a| a.ended.is_none()));
+        let twin = generation.attempts.insert(number, attempt);
+        let outcome = generation.outcome.clone();
+        self.tally.takeovers += u64::from(unended);
+        self.tally.renewals_of_keys += u64::from(is_new);
+        if let Some(twin) = twin {
+            return Err(format!("attempt {number} was granted twice, before to {}", twin.nonce));
+        }
+        if let Some(known) = outcome
+            && known.attempt.is_none_or(|finished| number > finished)
+        {
+            return Err(format!("attempt {number} was granted although the outcome is {}", known.value));
+        }
+        if sort.holds() && !unproven.is_empty() {
+            return Err(format!("attempt {number} was granted although attempts {unproven:?} may have happened"));
+        }
+        Ok(())
+    }
+
+    fn marked(&mut self, line: &Line) -> Result<(), String> {
+        let history = self.history(line.intent);
+        let sort = history.sort;
+        let Some((index, number)) = history.attempt(&line.nonce) else {
+            let is_sent = line.what == What::Sent && sort.holds();
+            return if is_sent { Err("`sent` held although the claim was lost".to_owned()) } else { Ok(()) };
+        };
+        let generation = &mut history.generations[index];
+        let superseded = generation.attempts.range(number + 1..).next().map(|(other, by)| (*other, by.tried));
+        let Some(attempt) = generation.attempts.get_mut(&number) else { return Ok(()) };
+        let until = attempt.until;
+        match line.what {
+            What::Sending => attempt.sending = true,
+            What::Sent => attempt.sent = true,
+            What::End(ending) => attempt.ended = Some((ending, line.at)),
+            _ => {}
+        }
+        match superseded {
+            Some((other, _)) if line.what == What::Sent && sort.holds() => {
+                Err(format!("`sent` of attempt {number} held although attempt {other} was granted"))
+            }
+            Some((other, tried)) if tried < until => Err(format!(
+                "attempt {number} is alive and its lease lasts until {until}, yet attempt {other} began at {tried}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn happened(&mut self, line: &Line, key: &str) -> Result<(), String> {
+        self.tally.effects += 1;
+        let history = self.history(line.intent);
+        let sort = history.sort;
+        let first = history.key.get_or_insert_with(|| key.to_owned()).clone();
+        let found = history.attempt(&line.nonce);
+        let Some((index, number)) = found else {
+            return match history.lost.contains(&line.nonce) {
+                true if sort.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
+                true => Ok(()),
+                false => Err("an effect took place without a claim".to_owned()),
+            };
+        };
+        if first != key {
+            return Err(format!("the other side got the key {key}, and before it {first}"));
+        }
+        let generation = &mut history.generations[index];
+        if let Some(attempt) = generation.attempts.get_mut(&number) {
+            attempt.effect = true;
+        }
+        let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
+        if sort.at_most_once() && effects.len() > 1 {
+            return Err(format!("it happened {} times, by {effects:?}", effects.len()));
+        }
+        Ok(())
+    }
+
+    fn acknowledged(&mut self, line: &Line, value: &str) -> Result<(), String> {
+        self.tally.acknowledged += 1;
+        let history = self.history(line.intent);
+        let Some((index, number)) = history.attempt(&line.nonce) else {
+            return Err(format!("{value} was acknowledged to an owner whose claim was lost"));
+        };
+        let generation = &mut history.generations[index];
+        let nonce = value.strip_prefix("failed:").unwrap_or(value);
+        if nonce != line.nonce && generation.effects().all(|attempt| attempt.nonce != nonce) {
+            return Err(format!("{value} was acknowledged to an attempt that did not produce it"));
+        }
+        let earliest = match generation.attempts.get(&number).and_then(|attempt| attempt.ended) {
+            Some((Ending::Finish, at)) => at,
+            other => return Err(format!("{value} was acknowledged, but its attempt ended with {other:?}")),
+        };
+        if let Some((later, _)) = generation.attempts.range(number + 1..).next() {
+            return Err(format!("{value} of attempt {number} was acknowledged after attempt {later} was granted"));
+        }
+        let known = Known { value: value.to_owned(), earliest, latest: line.at, attempt: Some(number) };
+        learn(&mut generation.outcome, known)
+    }
+
+    fn replayed(&mut self, line: &Line, value: &str, asked: i64) -> Result<(), String> {
+        self.tally.replays += 1;
+        let history = self.history(line.intent);
+        let retention = millis(history.sort.retention());
+        let Some((index, attempt, earliest)) = history.producer(value) else {
+            return Err(format!("{value} was replayed, which nobody produced"));
+        };
+        let known = Known { value: value.to_owned(), earliest, latest: line.at, attempt };
+        let generation = &mut history.generations[index];
+        learn(&mut generation.outcome, known)?;
+        match &generation.outcome {
+            Some(known) if asked > known.latest + retention => {
+                Err(format!("{value} was replayed to a call that came {} ms after it", asked - known.latest))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn told(&mut self, line: &Line, answer: Answer, asked: i64, detail: &str) -> Result<(), String> {
+        *self.tally.answers.entry(answer).or_default() += 1;
+        let history = self.history(line.intent);
+        let sort = history.sort;
+        let retention = millis(sort.retention());
+        let finished = history.generations.iter().filter_map(|generation| generation.finished()).min();
+        let outcome = history.latest().and_then(|generation| generation.outcome.clone());
+        match answer {
+            Answer::Wrong => return Err(format!("a right call was told: {detail}")),
+            Answer::ClaimLost if sort.holds() && !sort.marks => {
+                return Err("a claim was lost that nobody may take over".to_owned());
+            }
+            Answer::NotKept if finished.is_none_or(|finished| line.at < finished + retention) => {
+                return Err("the outcome was dropped before its time".to_owned());
+            }
+            Answer::Store => return Err(format!("the store failed, and nothing was done to it but kills: {detail}")),
+            Answer::Failed => {
+                if let Some((index, number)) = history.attempt(&line.nonce)
+                    && let Some(attempt) = history.generations[index].attempts.get_mut(&number)
+                {
+                    attempt.told = true;
+                }
+            }
+            _ => {}
+        }
+        match outcome {
+            Some(known) if known.latest < asked && line.at < known.earliest + retention && !is_own(answer) => {
+                Err(format!("the outcome {} was known, but the answer is {answer:?}: {detail}", known.value))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A probe asked the other side, which knows of nothing.
+    fn not_found(&mut self, line: &Line) {
+        let history = self.history(line.intent);
+        if let Some((index, number)) = history.attempt(&line.nonce) {
+            let generation = &mut history.generations[index];
+            generation.settled = generation.settled.max(number - 1);
+        }
+    }
+
+    fn settled(
+        &mut self,
+        line: &Line,
+        value: Option<&str>,
+        attempts: u32,
+        (created, from): (i64, i64),
+    ) -> Result<(), String> {
+        self.tally.resolved += 1;
+        let history = self.history(line.intent);
+        let index = history.generation(created)?;
+        let generation = &mut history.generations[index];
+        match value {
+            None => generation.settled = attempts,
+            Some(value) => {
+                let value = value.to_owned();
+                generation.outcome = Some(Known { value, earliest: from, latest: line.at, attempt: None });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Answers about the attempt of the caller itself; it has lines of its own.
+fn is_own(answer: Answer) -> bool {
+    matches!(answer, Answer::Gone | Answer::Failed | Answer::ClaimLost | Answer::Contended)
+}
+
+fn learn(outcome: &mut Option<Known>, known: Known) -> Result<(), String> {
+    match outcome {
+        None => {
+            *outcome = Some(known);
+            Ok(())
+        }
+        Some(first) if first.value == known.value => Ok(()),
+        Some(first) => Err(format!("two outcomes: {} and {}", first.value, known.value)),
+    }
+}
+
+fn describe(sort: Sort) -> String {
+    let mut text = format!("{:?}, on error {:?}", sort.in_doubt, sort.on_error).to_lowercase();
+    for (is, word) in [(sort.marks, "marks sent"), (sort.slow, "short lease"), (sort.brief, "brief")] {
+        if is {
+            text += ", ";
+            text += word;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

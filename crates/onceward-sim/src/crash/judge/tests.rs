@@ -1,0 +1,227 @@
+//! Each rule with a story that keeps it and one that breaks it.
+
+use super::*;
+use onceward::InDoubt;
+
+const SEED: u64 = 1;
+const KEY: &str = "once";
+
+/// A story about one intent, told line by line.
+struct Story {
+    judge: Judge,
+    intent: u64,
+    at: i64,
+}
+
+impl Story {
+    fn of(is: impl Fn(Sort) -> bool) -> Self {
+        let intent = (0..100_000).find(|intent| is(Sort::of(SEED, *intent))).unwrap();
+        Self { judge: Judge::new(SEED), intent, at: 10_000 }
+    }
+
+    fn hold() -> Self {
+        Self::of(|sort| sort.holds() && !sort.marks && !sort.brief)
+    }
+
+    fn marks() -> Self {
+        Self::of(|sort| sort.holds() && sort.marks && !sort.brief)
+    }
+
+    fn retry() -> Self {
+        Self::of(|sort| sort.in_doubt == InDoubt::Retry && !sort.marks && !sort.brief)
+    }
+
+    fn brief() -> Self {
+        Self::of(|sort| sort.holds() && !sort.marks && sort.brief)
+    }
+
+    fn say(mut self, nonce: &str, what: What) -> Self {
+        self.at += 1;
+        let line = Line { at: self.at, intent: self.intent, nonce: nonce.to_owned(), what };
+        self.judge.hear(&line);
+        self
+    }
+
+    fn later(mut self, millis: i64) -> Self {
+        self.at += millis;
+        self
+    }
+
+    fn tries(self, nonce: &str, attempt: u32) -> Self {
+        self.tries_since(nonce, attempt, 1)
+    }
+
+    /// An attempt on a record that was made at `created`, with a lease that has lapsed already.
+    fn tries_since(self, nonce: &str, attempt: u32, created: i64) -> Self {
+        let until = self.at;
+        self.say(nonce, What::Try { attempt, created, until })
+    }
+
+    fn happens(self, nonce: &str) -> Self {
+        self.say(nonce, What::Effect { key: KEY.to_owned() })
+    }
+
+    fn ends(self, nonce: &str, ending: Ending) -> Self {
+        self.say(nonce, What::End(ending))
+    }
+
+    fn acks(self, nonce: &str) -> Self {
+        self.say(nonce, What::Ack { value: nonce.to_owned() })
+    }
+
+    /// An attempt that goes well.
+    fn done(self, nonce: &str, attempt: u32) -> Self {
+        self.tries(nonce, attempt).happens(nonce).ends(nonce, Ending::Finish).acks(nonce)
+    }
+
+    fn replays(self, value: &str) -> Self {
+        let asked = self.at;
+        self.say("r", What::Replay { value: value.to_owned(), asked })
+    }
+
+    fn told(self, answer: Answer) -> Self {
+        let asked = self.at;
+        self.say("t", What::Told { answer, asked, detail: String::new() })
+    }
+
+    fn settled(self, value: Option<&str>, attempts: u32) -> Self {
+        let from = self.at;
+        self.say("", What::Settled { value: value.map(str::to_owned), attempts, created: 1, from })
+    }
+
+    #[track_caller]
+    fn fine(self) {
+        assert!(self.judge.violations.is_empty(), "{:#?}", self.judge.violations);
+    }
+
+    #[track_caller]
+    fn wrong(self, words: &str) {
+        assert_eq!(self.judge.violations.len(), 1, "{:#?}", self.judge.violations);
+        assert!(self.judge.violations[0].contains(words), "{}", self.judge.violations[0]);
+    }
+}
+
+#[test]
+fn a_call_and_its_repeats_are_fine() {
+    Story::hold().done("a", 1).replays("a").replays("a").fine();
+    Story::retry().done("a", 1).replays("a").fine();
+}
+
+#[test]
+fn under_hold_an_attempt_that_may_have_happened_is_the_last() {
+    Story::hold().tries("a", 1).tries("b", 2).wrong("attempt 2 was granted although attempts [1]");
+    Story::hold().tries("a", 1).ends("a", Ending::Doubt).tries("b", 2).wrong("may have happened");
+    Story::hold().tries("a", 1).ends("a", Ending::Release).tries("b", 2).fine();
+    Story::hold().tries("a", 1).settled(None, 1).tries("b", 2).fine();
+}
+
+#[test]
+fn a_claim_whose_work_never_began_counts_as_one_that_may_have_happened() {
+    Story::hold().tries("b", 2).wrong("attempts [1] may have happened");
+    Story::hold().say("a", What::Left).tries("b", 2).fine();
+    Story::marks().tries("b", 2).fine();
+}
+
+#[test]
+fn what_marks_sent_may_be_taken_over_until_it_has_done_so() {
+    Story::marks().tries("a", 1).say("a", What::Sending).tries("b", 2).fine();
+    Story::marks().tries("a", 1).say("a", What::Sending).say("a", What::Sent).tries("b", 2).wrong("attempts [1]");
+    Story::marks().tries("a", 1).tries("b", 2).later(9).say("a", What::Sent).wrong("`sent` of attempt 1 held");
+}
+
+#[test]
+fn under_hold_it_happens_once_even_if_somebody_settled_it_wrongly() {
+    Story::hold().tries("a", 1).settled(None, 1).tries("b", 2).happens("b").happens("a").wrong("2 times");
+}
+
+#[test]
+fn under_retry_it_may_happen_again_with_the_same_key() {
+    Story::retry().tries("a", 1).happens("a").tries("b", 2).happens("b").ends("b", Ending::Finish).acks("b").fine();
+    let other = What::Effect { key: "other".to_owned() };
+    Story::retry().tries("a", 1).happens("a").tries("b", 2).say("b", other).wrong("got the key other");
+}
+
+#[test]
+fn nothing_begins_after_the_outcome_is_known() {
+    Story::retry().done("a", 1).tries("b", 2).wrong("attempt 2 was granted although the outcome is a");
+    let story = Story::hold().tries("a", 1).happens("a").settled(Some("a"), 1).tries("b", 2);
+    story.wrong("the outcome is a");
+    // An owner that was stopped before its first line begins late, but it was granted before.
+    Story::retry().done("b", 2).tries("a", 1).happens("a").fine();
+}
+
+#[test]
+fn a_lease_that_lasts_is_nobody_elses() {
+    let until = 99_999;
+    let a = What::Try { attempt: 1, created: 1, until };
+    Story::retry().say("a", a.clone()).tries("b", 2).happens("a").ends("a", Ending::Doubt).wrong("is alive");
+    Story::retry().say("a", a).tries("b", 2).fine();
+    Story::retry().tries("a", 1).tries("b", 2).ends("a", Ending::Doubt).fine();
+}
+
+#[test]
+fn an_attempt_is_granted_to_one() {
+    Story::retry().tries("a", 1).tries("b", 1).wrong("granted twice");
+}
+
+#[test]
+fn an_effect_needs_a_claim() {
+    Story::retry().happens("a").wrong("without a claim");
+    let lost = || What::Try { attempt: 1, created: 0, until: 0 };
+    Story::hold().say("a", lost()).happens("a").wrong("claim that was lost");
+    Story::retry().say("a", lost()).happens("a").fine();
+}
+
+#[test]
+fn a_superseded_owner_is_not_told_that_its_outcome_is_kept() {
+    let story = Story::retry().tries("a", 1).tries("b", 2).ends("a", Ending::Finish).acks("a");
+    story.wrong("acknowledged after attempt 2 was granted");
+}
+
+#[test]
+fn all_repeats_agree() {
+    let story = Story::retry().tries("a", 1).ends("a", Ending::Finish).tries("b", 2).ends("b", Ending::Finish);
+    story.replays("a").replays("b").wrong("two outcomes: a and b");
+    Story::hold().done("a", 1).replays("z").wrong("which nobody produced");
+    Story::hold().tries("a", 1).ends("a", Ending::Doubt).replays("a").wrong("which nobody produced");
+}
+
+#[test]
+fn a_known_outcome_is_the_only_answer() {
+    for answer in [Answer::InDoubt, Answer::InFlight, Answer::OwnerFailed] {
+        Story::hold().done("a", 1).later(1).told(answer).wrong("was known, but the answer is");
+    }
+    Story::hold().tries("a", 1).told(Answer::InFlight).fine();
+    Story::hold().told(Answer::Wrong).wrong("a right call was told");
+    Story::hold().tries("a", 1).told(Answer::ClaimLost).wrong("nobody may take over");
+    Story::retry().tries("a", 1).told(Answer::ClaimLost).fine();
+}
+
+#[test]
+fn a_brief_outcome_is_kept_for_its_time_and_not_longer() {
+    let sort = Story::brief().judge.history(0).sort;
+    assert!(sort.brief);
+    let (retention, horizon) = (millis(sort.retention()), millis(sort.horizon()));
+    Story::brief().done("a", 1).told(Answer::NotKept).wrong("dropped before its time");
+    Story::brief().done("a", 1).later(retention).told(Answer::NotKept).fine();
+    Story::brief().done("a", 1).later(retention + 1).replays("a").wrong("was replayed to a call that came");
+    Story::brief().done("a", 1).tries_since("b", 1, 10_005).wrong("the key was used anew");
+    Story::brief().done("a", 1).later(horizon).tries_since("b", 1, 10_003 + horizon).happens("b").fine();
+    Story::brief().tries("a", 1).later(horizon).tries_since("b", 1, 20_000).wrong("the record was lost");
+}
+
+#[test]
+fn a_probe_may_find_the_receipt_of_another_attempt() {
+    let probe = || Story::of(|sort| sort.in_doubt == InDoubt::Probe && !sort.marks);
+    let found = What::Ack { value: "a".to_owned() };
+    let story = probe().tries("a", 1).happens("a").tries("b", 2).ends("b", Ending::Finish);
+    story.say("b", found.clone()).replays("a").fine();
+    probe().tries("a", 1).happens("a").tries("b", 2).say("b", What::NotFound).happens("b").wrong("2 times");
+    probe().tries("a", 1).tries("b", 2).ends("b", Ending::Finish).say("b", found).wrong("did not produce it");
+}
+
+#[test]
+fn a_store_that_fails_is_a_fault() {
+    Story::hold().told(Answer::Store).wrong("the store failed");
+    Story::hold().say("a", What::NoMismatch { got: "Ok".to_owned() }).wrong("was not refused");
+}

@@ -1,0 +1,319 @@
+//! Real processes on one ledger file, killed at every named step and at any moment, and a judge who knows only what
+//! happened outside.
+//!
+//! - `plan`: what each worker does and where it dies, from the seed.
+//! - `worker`: the process that makes guarded calls.
+//! - `journal`: the outside world: effects, and what the ledger told whom.
+//! - `history`: the journal, intent by intent.
+//! - `judge`: the rules that the journal alone can break.
+//! - `audit`: the rules about what the ledger holds after a cycle.
+//! - `cast`: starting, stopping and killing the workers of a cycle.
+//! - `plant`: faults that are built in to see that they are caught.
+//! - `report`: what is printed.
+
+mod audit;
+mod cast;
+mod history;
+mod journal;
+mod judge;
+mod plan;
+mod plant;
+mod report;
+mod worker;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use onceward::Ledger;
+use onceward::core::record::Status;
+use rusqlite::Connection;
+
+use crate::dice::Dice;
+use cast::Cast;
+use journal::{Eye, Pen, What};
+use judge::Judge;
+pub use plan::Part;
+pub use plant::Plant;
+pub use worker::{Orders, run as work};
+
+/// The whole file is checked once in this many cycles, because it takes longer and longer.
+const INTEGRITY_EVERY: u64 = 50;
+
+/// A new ledger is made once in this many cycles.
+const BIRTH_EVERY: u64 = 5;
+
+/// Intents of earlier cycles that are looked at after each cycle.
+const SAMPLE: u64 = 6;
+
+/// How often what is left at the end is tried again until everything is settled.
+const LAST_ROUNDS: u64 = 4;
+
+/// How often a progress line is printed.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// More violations than this say nothing new.
+const ENOUGH: usize = 20;
+
+/// What is wanted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many cycles.
+    pub cycles: u64,
+    /// The seed of the plan.
+    pub seed: u64,
+    /// Processes in each cycle.
+    pub workers: u64,
+    /// Keep the folder.
+    pub keep: bool,
+    /// A fault to build in.
+    pub plant: Option<Plant>,
+}
+
+/// The ledger of a run.
+pub fn ledger_path(folder: &Path) -> PathBuf {
+    folder.join("ledger.db")
+}
+
+/// The journal of a run.
+pub fn journal_path(folder: &Path) -> PathBuf {
+    folder.join("journal.jsonl")
+}
+
+/// The intents for a last round.
+pub fn rest(folder: &Path) -> Vec<u64> {
+    let list = std::fs::read(rest_path(folder)).expect("the parent wrote the list");
+    serde_json::from_slice(&list).expect("the list is numbers")
+}
+
+/// Their list is too long for an argument.
+fn rest_path(folder: &Path) -> PathBuf {
+    folder.join("rest.json")
+}
+
+/// The key of an intent.
+fn key(intent: u64) -> String {
+    format!("k{intent}")
+}
+
+/// Runs all cycles. True if nothing was broken and every step was hit.
+pub fn run(options: &Options) -> bool {
+    let folder = tempfile::Builder::new().prefix("onceward-crash-").tempdir().expect("a temporary folder can be made");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime starts");
+    let mut run = Run::new(options, folder.path());
+    let started = Instant::now();
+    runtime.block_on(run.cycles());
+    let ended = report::print(options, &run.judge, &run.cast, started.elapsed());
+    if options.keep || !ended {
+        report::kept(&folder.keep());
+    }
+    ended
+}
+
+/// Judges the journal of a run that was kept once more. True if it breaks no rule; what the ledger held at the time
+/// is not known any more.
+pub fn judge_again(folder: &Path, seed: u64) -> bool {
+    let mut judge = Judge::new(seed);
+    let mut eye = Eye::open(&journal_path(folder)).expect("the folder of a run has a journal");
+    for line in eye.look().expect("the journal can be read") {
+        judge.hear(&line);
+    }
+    judge.violations.iter().for_each(|violation| report::found(violation));
+    judge.violations.is_empty()
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    folder: &'a Path,
+    cast: Cast,
+    pen: Pen,
+    eye: Eye,
+    judge: Judge,
+    /// How far the journal was read at the end of each of the last cycles.
+    positions: VecDeque<u64>,
+    /// Violations that were reported already.
+    reported: usize,
+    /// Intents that are not known to be done.
+    unfinished: BTreeSet<u64>,
+}
+
+impl<'a> Run<'a> {
+    fn new(options: &'a Options, folder: &'a Path) -> Self {
+        let pen = Pen::open(&journal_path(folder)).expect("the journal can be made");
+        let eye = Eye::open(&journal_path(folder)).expect("the journal can be read");
+        let cast = Cast::new(options, folder);
+        Self {
+            options,
+            folder,
+            cast,
+            pen,
+            eye,
+            judge: Judge::new(options.seed),
+            positions: VecDeque::new(),
+            reported: 0,
+            unfinished: BTreeSet::new(),
+        }
+    }
+
+    async fn cycles(&mut self) {
+        let started = Instant::now();
+        let mut told = Instant::now();
+        for cycle in 0..self.options.cycles {
+            self.cycle(cycle).await;
+            if told.elapsed() > PROGRESS {
+                told = Instant::now();
+                report::progress(cycle + 1, self.options.cycles, started.elapsed(), &self.judge, &self.cast);
+            }
+            if self.judge.violations.len() >= ENOUGH {
+                return;
+            }
+        }
+        self.finish().await;
+    }
+
+    async fn cycle(&mut self, cycle: u64) {
+        let since = self.since();
+        let faults = self.cast.play(cycle, since);
+        self.positions.push_back(self.eye.position());
+        self.judge.violations.extend(faults);
+        self.listen();
+        self.spoil();
+        let mut dice = Dice::of(&[self.options.seed, 4, cycle]);
+        let earlier = (0..SAMPLE).map(|_| plan::window(dice.below(cycle + 1)).next().unwrap_or(0)).collect::<Vec<_>>();
+        let touched = plan::window(cycle).chain(plan::brief()).chain(earlier).collect::<BTreeSet<_>>();
+        self.audit(touched, Some(&mut dice)).await;
+        if cycle % INTEGRITY_EVERY == INTEGRITY_EVERY - 1 {
+            self.check_file(&ledger_path(self.folder));
+        }
+        if cycle.is_multiple_of(BIRTH_EVERY) {
+            self.birth(cycle).await;
+        }
+        for violation in self.judge.violations.iter_mut().skip(self.reported) {
+            *violation = format!("cycle {cycle}: {violation}");
+            report::found(violation);
+        }
+        self.reported = self.judge.violations.len();
+    }
+
+    /// Where the journal was before the first cycle that had any of this cycle's intents.
+    fn since(&mut self) -> u64 {
+        while self.positions.len() > plan::LIFE as usize {
+            self.positions.pop_front();
+        }
+        if self.positions.len() < plan::LIFE as usize { 0 } else { self.positions[0] }
+    }
+
+    fn listen(&mut self) {
+        for line in self.eye.look().expect("the journal can be read") {
+            self.judge.hear(&line);
+        }
+    }
+
+    /// Looks at intents in a ledger that is opened anew, and settles some doubts; all of them without dice.
+    async fn audit(&mut self, intents: BTreeSet<u64>, mut dice: Option<&mut Dice>) {
+        let ledger = match Ledger::open(&ledger_path(self.folder).to_string_lossy()).await {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                self.judge.violations.push(format!("the ledger cannot be opened: {error}"));
+                return;
+            }
+        };
+        for intent in intents {
+            let seen = match ledger.get(&audit::identity(intent)).await {
+                Ok(found) => found.map(|found| found.seen),
+                Err(error) => {
+                    self.judge.blame(intent, format_args!("it cannot be read: {error}"));
+                    continue;
+                }
+            };
+            let status = self.judge.compare(intent, seen.as_ref());
+            match (status, seen) {
+                (Some(Status::Done | Status::Tombstone), _) => {
+                    self.unfinished.remove(&intent);
+                    continue;
+                }
+                (Some(Status::InDoubt), Some(seen)) => {
+                    let now = match dice.as_deref_mut() {
+                        Some(dice) => self.judge.wants_to_settle(intent, dice),
+                        None => true,
+                    };
+                    if now {
+                        self.judge.settle(&ledger, &self.pen, intent, &seen).await;
+                    }
+                }
+                _ => {}
+            }
+            self.unfinished.insert(intent);
+        }
+        ledger.close().await;
+        self.listen();
+    }
+
+    /// Everything that is left must come to an end: what is open runs, what is in doubt can be settled.
+    async fn finish(&mut self) {
+        for round in 0..LAST_ROUNDS {
+            let left = std::mem::take(&mut self.unfinished);
+            let left: BTreeSet<u64> = left.into_iter().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
+            // The last look shows what settling and running have come to.
+            if round == LAST_ROUNDS - 1 {
+                for intent in left {
+                    self.judge.blame(intent, "it never came to an end, although nothing kept it from doing so");
+                }
+                break;
+            }
+            self.audit(left, None).await;
+            let left: Vec<u64> = self.unfinished.iter().copied().collect();
+            if left.is_empty() {
+                break;
+            }
+            let list = serde_json::to_vec(&left).expect("numbers are plain data");
+            std::fs::write(rest_path(self.folder), list).expect("the folder can be written");
+            let faults = self.cast.finish(self.options.cycles + round);
+            self.judge.violations.extend(faults);
+            self.listen();
+            self.audit(left.into_iter().collect(), None).await;
+        }
+        let all = self.judge.histories.keys().copied().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
+        self.audit(all, None).await;
+        self.check_file(&ledger_path(self.folder));
+    }
+
+    /// A new ledger, made by several processes at once of which some are killed, is a whole one.
+    async fn birth(&mut self, cycle: u64) {
+        let folder = self.folder.join(format!("birth-{cycle}"));
+        std::fs::create_dir(&folder).expect("the folder can be written");
+        let faults = self.cast.bear(cycle, &folder);
+        self.judge.violations.extend(faults);
+        let lines = Eye::open(&journal_path(&folder)).and_then(|mut eye| eye.look()).unwrap_or_default();
+        for line in lines {
+            if let What::Told { detail, .. } = line.what {
+                self.judge.violations.push(format!("a new ledger could not be made: {detail}"));
+            }
+        }
+        match Ledger::open(&ledger_path(&folder).to_string_lossy()).await {
+            Ok(ledger) => ledger.close().await,
+            Err(error) => self.judge.violations.push(format!("a new ledger cannot be opened: {error}")),
+        }
+        self.check_file(&ledger_path(&folder));
+        std::fs::remove_dir_all(&folder).expect("the folder can be written");
+    }
+
+    fn check_file(&mut self, path: &Path) {
+        let check = |path: &Path| -> rusqlite::Result<String> {
+            let connection = Connection::open(path)?;
+            connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        };
+        match check(path) {
+            Ok(verdict) if verdict == "ok" => {}
+            Ok(verdict) => self.judge.violations.push(format!("the file is damaged: {verdict}")),
+            Err(error) => self.judge.violations.push(format!("the file cannot be checked: {error}")),
+        }
+    }
+
+    fn spoil(&self) {
+        if let Some(plant) = self.options.plant {
+            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| plant.spoil(&connection));
+            spoiled.expect("the ledger can be spoiled");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What a run prints.
+
+use std::path::Path;
+use std::time::Duration;
+
+use onceward::step::Step;
+
+use super::Options;
+use super::cast::Cast;
+use super::judge::Judge;
+
+/// A line while it runs, on the error stream.
+pub fn progress(done: u64, all: u64, age: Duration, judge: &Judge, cast: &Cast) {
+    eprintln!(
+        "cycle {done} of {all}, {} s: {} kills, {} effects, {} replays, {} violations",
+        age.as_secs(),
+        cast.killed,
+        judge.tally.effects,
+        judge.tally.replays,
+        judge.violations.len()
+    );
+}
+
+/// What was broken, as soon as it is known.
+pub fn found(violation: &str) {
+    eprintln!("VIOLATION {violation}");
+}
+
+/// The summary. True if nothing was broken and every step was hit.
+pub fn print(options: &Options, judge: &Judge, cast: &Cast, age: Duration) -> bool {
+    let tally = &judge.tally;
+    let told = |answer| tally.answers.get(&answer).copied().unwrap_or_default();
+    let rows = [
+        ("cycles", options.cycles),
+        ("seed", options.seed),
+        ("milliseconds per cycle", u64::try_from(age.as_millis()).unwrap_or(u64::MAX) / options.cycles.max(1)),
+        ("worker processes", cast.started),
+        ("killed (kill -9)", cast.killed),
+        ("stopped and continued", cast.stopped),
+        ("intents", judge.histories.len() as u64),
+        ("claims granted", tally.claims),
+        ("taken over from the dead or lapsed", tally.takeovers),
+        ("effects", tally.effects),
+        ("outcomes acknowledged", tally.acknowledged),
+        ("outcomes replayed", tally.replays),
+        ("told: in doubt", told(super::journal::Answer::InDoubt)),
+        ("told: in flight", told(super::journal::Answer::InFlight)),
+        ("told: no longer kept", told(super::journal::Answer::NotKept)),
+        ("told: claim lost", told(super::journal::Answer::ClaimLost)),
+        ("told: the awaited owner failed", told(super::journal::Answer::OwnerFailed)),
+        ("doubts resolved by the parent", tally.resolved),
+        ("keys used anew after they were forgotten", tally.renewals_of_keys),
+    ];
+    for (name, number) in rows {
+        println!("{name:<44}{number:>10}");
+    }
+    let mut missed = Vec::new();
+    for step in Step::ALL {
+        let kills = tally.steps.get(&step.name()).copied().unwrap_or_default();
+        println!("killed at {:<34}{kills:>10}", step.name());
+        if kills == 0 {
+            missed.push(step.name());
+        }
+    }
+    println!("{:<44}{:>10}", "violations", judge.violations.len());
+    for violation in &judge.violations {
+        println!("VIOLATION {violation}");
+    }
+    if !judge.violations.is_empty() {
+        println!("again: onceward-sim crash --cycles {} --seed {}", options.cycles, options.seed);
+    }
+    if !missed.is_empty() {
+        println!("never killed at: {}; run more cycles", missed.join(", "));
+    }
+    judge.violations.is_empty() && missed.is_empty()
+}
+
+/// Where the files are.
+pub fn kept(folder: &Path) {
+    println!("ledger and journal are in {}", folder.display());
+}
