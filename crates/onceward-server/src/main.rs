@@ -5,11 +5,13 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
+//! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
 //! - `exit`: exit codes. `output`: the only way to the terminal.
 
 mod cli;
 mod config;
+mod demo;
 mod exit;
 mod output;
 mod run;

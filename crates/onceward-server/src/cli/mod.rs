@@ -19,7 +19,7 @@ use onceward::core::name::Tenant;
 
 use crate::config::{Chosen, Settings};
 use crate::exit::Fault;
-use crate::{exit, output};
+use crate::{demo, exit, output};
 
 /// Makes side effects happen once: records the intent, lets one caller do the work, gives every repeat its outcome.
 #[derive(Debug, Parser)]
@@ -79,6 +79,11 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Demo(demo::Args),
+    #[command(hide = true)]
+    DemoProvider(demo::provider::Args),
+    #[command(hide = true)]
+    DemoAgent(demo::agent::Args),
     /// Print completions for a shell
     #[command(
         after_help = "Example:\n  onceward completions bash > ~/.local/share/bash-completion/completions/onceward"
@@ -106,6 +111,9 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
+            Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),
+            Command::DemoAgent(agent) => block_on(async { Ok(demo::agent::run(agent).await) }),
             Command::Completions { shell } => {
                 let mut script = Vec::new();
                 clap_complete::generate(shell, &mut Self::command(), "onceward", &mut script);

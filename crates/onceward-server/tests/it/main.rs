@@ -1,8 +1,10 @@
 //! The real binary, started in temporary folders, as a person or a cron job starts it.
 
-#![allow(clippy::unwrap_used)] // helpers of tests, which may panic like the tests themselves
+// Clippy lets only test functions panic; their helpers fail a test in the same way.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
 
 mod config;
+mod demo;
 mod key;
 mod list_get_resolve;
 mod place;
