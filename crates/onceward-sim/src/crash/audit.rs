@@ -5,10 +5,11 @@ use onceward::core::decide::Resolution;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::{Body, Outcome};
 use onceward::core::record::{Seen, State, Status};
+use onceward::store::{Entry, What};
 use onceward::{InDoubt, Ledger, Resolved};
 
 use super::history::{Known, millis};
-use super::journal::{Ending, Pen, What, now};
+use super::journal::{self, Ending, Pen, now};
 use super::judge::Judge;
 use super::worker::OPERATION;
 use crate::dice::Dice;
@@ -99,6 +100,16 @@ impl Judge {
         standing
     }
 
+    /// An outcome that came too late changes nothing, but it is in the audit trail before its owner is told.
+    pub fn compare_trail(&mut self, intent: u64, trail: &[Entry]) {
+        let late = self.history(intent).late;
+        let is_late = |entry: &&Entry| matches!(entry.event.what, What::StaleFinish | What::Contradiction);
+        let found = trail.iter().filter(is_late).count();
+        if found < late {
+            self.blame(intent, format_args!("{late} outcomes came too late, but the audit trail has {found} of them"));
+        }
+    }
+
     /// The outcome in the ledger is the one that was acknowledged, or at least one that somebody produced.
     fn kept(&mut self, intent: u64, seen: &Seen) -> Result<(), String> {
         let State::Done { outcome, finished_at, .. } = &seen.record.state else { return Ok(()) };
@@ -133,7 +144,7 @@ impl Judge {
         match ledger.resolve(&identity(intent), version, resolution, Some("harness"), None).await {
             Ok(Resolved::Settled) => {
                 let (attempts, created) = (seen.record.attempts, seen.record.created_at.as_millis());
-                pen.write(intent, "", What::Settled { value: receipt, attempts, created, from });
+                pen.write(intent, "", journal::What::Settled { value: receipt, attempts, created, from });
             }
             other => self.blame(intent, format_args!("it is in doubt and cannot be settled: {other:?}")),
         }

@@ -19,6 +19,8 @@ pub struct History {
     pub generations: Vec<Generation>,
     /// Attempts whose claim was lost before their work began, by nonce.
     pub lost: Vec<String>,
+    /// Outcomes that came too late: their owners were told that the claim was lost.
+    pub late: usize,
     /// Callers that went away before their work began: the ledger may have given their claims back.
     pub left: usize,
 }
@@ -73,7 +75,7 @@ pub struct Known {
 impl History {
     /// An intent of which nothing is known.
     pub fn new(sort: Sort) -> Self {
-        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), left: 0 }
+        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), late: 0, left: 0 }
     }
 
     /// The life that the key is in.

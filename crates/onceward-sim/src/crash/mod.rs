@@ -220,7 +220,10 @@ impl<'a> Run<'a> {
         };
         for intent in intents {
             let seen = match ledger.get(&audit::identity(intent)).await {
-                Ok(found) => found.map(|found| found.seen),
+                Ok(found) => found.map(|found| {
+                    self.judge.compare_trail(intent, &found.trail);
+                    found.seen
+                }),
                 Err(error) => {
                     self.judge.blame(intent, format_args!("it cannot be read: {error}"));
                     continue;

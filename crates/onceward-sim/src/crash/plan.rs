@@ -273,7 +273,7 @@ fn fate(cycle: u64, worker: u64, workers: u64, dice: &mut Dice) -> Fate {
     let moment = Duration::from_micros(dice.below(60_000));
     match dice.below(10) {
         0..4 => Fate::After(moment),
-        4..6 => Fate::Stop(moment, Duration::from_millis(20 + dice.below(40))),
+        4..7 => Fate::Stop(moment, Duration::from_millis(20 + dice.below(40))),
         _ => Fate::Live,
     }
 }

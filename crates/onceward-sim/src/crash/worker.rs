@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use onceward::core::policy::OnError;
 use onceward::core::record::State;
 use onceward::step::{Step, on_step};
-use onceward::{Claim, Done, Error, Failure, Ledger, Operation};
+use onceward::{Claim, Done, Error, Failure, InDoubt, Ledger, Operation};
 
 use super::journal::{Answer, Ending, Eye, Pen, What, now};
 use super::plan::{Part, Sort, Turn, Visit};
@@ -200,6 +200,11 @@ impl Call {
         let (created, until) = lease(&looking, claim.attempt()).await;
         self.began.store(true, Ordering::SeqCst);
         self.write(What::Try { attempt: claim.attempt(), created, until });
+        if self.world.orders.plant == Some(Plant::Steal) && self.sort().in_doubt == InDoubt::Retry {
+            Plant::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
+            // Time enough for somebody else to fall for it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         if claim.probe_first() {
             if let Some(receipt) = self.probe(created) {
                 self.ending(Ending::Finish);

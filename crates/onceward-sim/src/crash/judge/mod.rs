@@ -248,6 +248,11 @@ impl Judge {
                 return Err("the outcome was dropped before its time".to_owned());
             }
             Answer::Store => return Err(format!("the store failed, and nothing was done to it but kills: {detail}")),
+            Answer::ClaimLost => {
+                let ended = history.attempt(&line.nonce);
+                let ended = ended.and_then(|(index, number)| history.generations[index].attempts[&number].ended);
+                history.late += usize::from(matches!(ended, Some((Ending::Finish, _))));
+            }
             Answer::Failed => {
                 if let Some((index, number)) = history.attempt(&line.nonce)
                     && let Some(attempt) = history.generations[index].attempts.get_mut(&number)
