@@ -74,7 +74,9 @@ impl Judge {
                             proven || (sort.marks && !attempt.sending)
                         })
                 };
-                if sort.in_doubt != InDoubt::Probe && (1..all).all(harmless) {
+                // Where a living owner can be superseded its proof may come too late, and the doubt rightly stays.
+                let in_time = sort.in_doubt != InDoubt::Probe && (sort.holds() || !sort.slow);
+                if in_time && (1..all).all(harmless) {
                     faults.push("in doubt, but every attempt is proven harmless".to_owned());
                 }
             }
