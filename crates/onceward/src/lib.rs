@@ -4,21 +4,25 @@
 //! work, lets exactly one caller do it, keeps the outcome, and gives every repeat that outcome.
 //!
 //! ```
-//! # #[derive(serde::Serialize, serde::Deserialize, PartialEq, Debug)] struct Receipt { id: String }
-//! # #[derive(serde::Serialize)] struct Charge { customer: &'static str, invoice: u32, cents: u64 }
-//! # async fn charge_card(_: &Charge, _key: &str) -> Result<Receipt, std::io::Error> { Ok(Receipt { id: "ch_1".into() }) }
-//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
-//! let ledger = onceward::Ledger::open("memory:").await?;
-//! let charge = Charge { customer: "cus_7", invoice: 42, cents: 1999 };
+//! use onceward::{Claim, Failure, Ledger};
+//! # use serde::{Deserialize, Serialize};
+//! # #[derive(Serialize, Deserialize, PartialEq, Debug)] struct Receipt { id: String }
+//! # #[derive(Serialize)] struct Charge { customer: &'static str, invoice: u32, cents: u64 }
+//! # struct Provider;
+//! # impl Provider { async fn charge(&self, _: &Charge, _key: &str) -> Result<Receipt, std::io::Error> { Ok(Receipt { id: "ch_1".into() }) } }
+//! # static PROVIDER: Provider = Provider;
 //!
+//! async fn charge_card(charge: &Charge, claim: Claim) -> Result<Receipt, Failure> {
+//!     Ok(PROVIDER.charge(charge, claim.downstream_key()).await?)
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+//! let ledger = Ledger::open("memory:").await?; // or a file, which survives a crash
+//! let charge = Charge { customer: "cus_7", invoice: 42, cents: 1999 };
 //! for attempt in 1..=3 {
-//!     let done = ledger
-//!         .operation("charge_payment")
-//!         .tenant("acme")
-//!         .intent(&charge)
-//!         .run(|claim| async move { Ok(charge_card(&Charge { customer: "cus_7", invoice: 42, cents: 1999 }, claim.downstream_key()).await?) })
-//!         .await?;
-//!     assert_eq!(done.value, Receipt { id: "ch_1".into() });
+//!     let call = ledger.operation("charge_payment").tenant("acme").intent(&charge);
+//!     let done = call.run(|claim| charge_card(&charge, claim)).await?;
+//!     assert_eq!(done.value.id, "ch_1");
 //!     assert_eq!(done.replayed, attempt > 1); // the card was charged once
 //! }
 //! # Ok(()) }

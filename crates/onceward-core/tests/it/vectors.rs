@@ -7,6 +7,7 @@ use onceward_core::json;
 use onceward_core::key;
 use onceward_core::name::{Identity, Key, Operation, Session, Tenant};
 use onceward_core::recipe::{self, Recipe};
+use onceward_core::record::downstream_key;
 use onceward_core::time::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -89,6 +90,19 @@ fn canonical_json_agrees_with_its_vectors() {
 struct Keys {
     derived: Vec<DerivedKey>,
     identities: Vec<StoredIdentity>,
+    downstream: Vec<DownstreamKey>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DownstreamKey {
+    name: String,
+    tenant: Tenant,
+    operation: Operation,
+    key: Key,
+    sink: String,
+    generation: u32,
+    downstream_key: String,
 }
 
 #[derive(Deserialize)]
@@ -126,6 +140,11 @@ fn keys_agree_with_their_vectors() {
     for case in vectors.identities {
         let identity = Identity { tenant: case.tenant, operation: case.operation, key: case.key };
         assert_eq!(identity.digest().to_hex(), case.digest, "{}", case.name);
+    }
+    for case in vectors.downstream {
+        let identity = Identity { tenant: case.tenant, operation: case.operation, key: case.key };
+        let derived = downstream_key(&identity, &case.sink, case.generation);
+        assert_eq!(derived, case.downstream_key, "{}", case.name);
     }
 }
 

@@ -1,6 +1,6 @@
 //! The suite that every store passes, with time injected. A store's tests are one line:
 //!
-//! ```ignore
+//! ```text
 //! onceward::conformance!(open); // async fn open(clock: ManualClock) -> Fixture
 //! ```
 //!

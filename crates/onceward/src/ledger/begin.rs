@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, decide};
+use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::record::{Fence, Seen};
 
 use super::drive::Stuck;
@@ -72,11 +72,9 @@ impl Ledger {
         let id = call.identity.digest();
         let record = self.inner.cache.get(&id)?;
         let seen = Seen { record: (*record).clone(), now, owner_gone: false };
-        match decide(Some(&seen), command).answer {
-            Answer::Decision(decision @ (Decision::Replay { .. } | Decision::Mismatch | Decision::Collision)) => {
-                Some(decision)
-            }
-            // Expired, by now: whatever is to be done, the store has the say.
+        match decide(Some(&seen), command) {
+            Transition { write: Write::None, answer: Answer::Decision(decision) } => Some(decision),
+            // Expired by now: whatever is to be done, the store has the say.
             _ => {
                 self.inner.cache.forget(&id);
                 None

@@ -76,6 +76,9 @@ impl Ledger {
     pub async fn begin_within(&self, call: &Call, wait: Duration) -> Result<Begun, Error> {
         let deadline = Instant::now() + wait;
         let mut begun = self.begin(call).await?;
+        if wait.is_zero() {
+            return Ok(begun);
+        }
         let id = call.identity.digest();
         let place = self.inner.waiters.enter(id);
         let mut pause = FIRST_LOOK;
