@@ -214,6 +214,7 @@ mod tests {
             until: 1,
             sending: false,
             sent: false,
+            sent_by: None,
             effect: false,
             ended: None,
             told: false,

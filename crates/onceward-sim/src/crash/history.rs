@@ -51,6 +51,8 @@ pub struct Attempt {
     pub sending: bool,
     /// The ledger confirmed `sent`.
     pub sent: bool,
+    /// It was sent by this time, if it was.
+    pub sent_by: Option<i64>,
     /// Its effect took place.
     pub effect: bool,
     /// What it was about to tell the ledger, and when.
@@ -165,6 +167,12 @@ impl Generation {
                 }
             })
             .collect()
+    }
+
+    /// By when the first of the unsettled attempts was sent, at the latest.
+    pub fn first_sent(&self) -> Option<i64> {
+        let unsettled = self.attempts.range(self.settled + 1..);
+        unsettled.filter_map(|(_, attempt)| attempt.sent_by).min()
     }
 
     /// The attempts whose effect took place.
