@@ -19,6 +19,8 @@ pub struct History {
     pub generations: Vec<Generation>,
     /// Attempts whose claim was lost before their work began, by nonce.
     pub lost: Vec<String>,
+    /// Outcomes that came too late: their owners were told that the claim was lost.
+    pub late: usize,
     /// Callers that went away before their work began: the ledger may have given their claims back.
     pub left: usize,
 }
@@ -49,6 +51,8 @@ pub struct Attempt {
     pub sending: bool,
     /// The ledger confirmed `sent`.
     pub sent: bool,
+    /// It was sent by this time, if it was.
+    pub sent_by: Option<i64>,
     /// Its effect took place.
     pub effect: bool,
     /// What it was about to tell the ledger, and when.
@@ -73,7 +77,7 @@ pub struct Known {
 impl History {
     /// An intent of which nothing is known.
     pub fn new(sort: Sort) -> Self {
-        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), left: 0 }
+        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), late: 0, left: 0 }
     }
 
     /// The life that the key is in.
@@ -163,6 +167,12 @@ impl Generation {
                 }
             })
             .collect()
+    }
+
+    /// By when the first of the unsettled attempts was sent, at the latest.
+    pub fn first_sent(&self) -> Option<i64> {
+        let unsettled = self.attempts.range(self.settled + 1..);
+        unsettled.filter_map(|(_, attempt)| attempt.sent_by).min()
     }
 
     /// The attempts whose effect took place.

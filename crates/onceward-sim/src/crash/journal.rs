@@ -34,6 +34,8 @@ pub enum What {
         created: i64,
         /// Until when the lease lasts without renewal.
         until: i64,
+        /// When the caller asked.
+        asked: i64,
     },
     /// The work is about to mark `sent`.
     Sending,

@@ -43,6 +43,10 @@ const INTEGRITY_EVERY: u64 = 50;
 /// A new ledger is made once in this many cycles.
 const BIRTH_EVERY: u64 = 5;
 
+/// For so many cycles the parent has the ledger open all the time, and then for as many it has not: with a resident
+/// the log of writes outlives the cycle, and without one it is carried over and made anew.
+const RESIDENCE: u64 = 16;
+
 /// Intents of earlier cycles that are looked at after each cycle.
 const SAMPLE: u64 = 6;
 
@@ -103,7 +107,7 @@ pub fn run(options: &Options) -> bool {
     let mut run = Run::new(options, folder.path());
     let started = Instant::now();
     runtime.block_on(run.cycles());
-    let ended = report::print(options, &run.judge, &run.cast, started.elapsed());
+    let ended = report::print(options, &run.judge, &run.cast, run.longest_log, started.elapsed());
     if options.keep || !ended {
         report::kept(&folder.keep());
     }
@@ -131,6 +135,10 @@ struct Run<'a> {
     judge: Judge,
     /// How far the journal was read at the end of each of the last cycles.
     positions: VecDeque<u64>,
+    /// An idle process that shares the file, as a server would.
+    resident: Option<Ledger>,
+    /// The most bytes that the log of writes has had.
+    longest_log: u64,
     /// Violations that were reported already.
     reported: usize,
     /// Intents that are not known to be done.
@@ -150,6 +158,8 @@ impl<'a> Run<'a> {
             eye,
             judge: Judge::new(options.seed),
             positions: VecDeque::new(),
+            resident: None,
+            longest_log: 0,
             reported: 0,
             unfinished: BTreeSet::new(),
         }
@@ -172,9 +182,12 @@ impl<'a> Run<'a> {
     }
 
     async fn cycle(&mut self, cycle: u64) {
+        self.reside(cycle / RESIDENCE % 2 == 1).await;
         let since = self.since();
         let faults = self.cast.play(cycle, since);
         self.positions.push_back(self.eye.position());
+        let log = std::fs::metadata(self.folder.join("ledger.db-wal")).map_or(0, |log| log.len());
+        self.longest_log = self.longest_log.max(log);
         self.judge.violations.extend(faults);
         self.listen();
         self.spoil();
@@ -193,6 +206,18 @@ impl<'a> Run<'a> {
             report::found(violation);
         }
         self.reported = self.judge.violations.len();
+    }
+
+    async fn reside(&mut self, wanted: bool) {
+        match (wanted, self.resident.take()) {
+            (true, None) => match Ledger::open(&ledger_path(self.folder).to_string_lossy()).await {
+                Ok(ledger) => self.resident = Some(ledger),
+                Err(error) => self.judge.violations.push(format!("the ledger cannot be opened: {error}")),
+            },
+            (true, resident) => self.resident = resident,
+            (false, Some(ledger)) => ledger.close().await,
+            (false, None) => {}
+        }
     }
 
     /// Where the journal was before the first cycle that had any of this cycle's intents.
@@ -220,7 +245,10 @@ impl<'a> Run<'a> {
         };
         for intent in intents {
             let seen = match ledger.get(&audit::identity(intent)).await {
-                Ok(found) => found.map(|found| found.seen),
+                Ok(found) => found.map(|found| {
+                    self.judge.compare_trail(intent, &found.trail);
+                    found.seen
+                }),
                 Err(error) => {
                     self.judge.blame(intent, format_args!("it cannot be read: {error}"));
                     continue;
@@ -251,6 +279,7 @@ impl<'a> Run<'a> {
 
     /// Everything that is left must come to an end: what is open runs, what is in doubt can be settled.
     async fn finish(&mut self) {
+        self.reside(false).await;
         for round in 0..LAST_ROUNDS {
             let left = std::mem::take(&mut self.unfinished);
             let left: BTreeSet<u64> = left.into_iter().filter(|intent| plan::brief().all(|b| b != *intent)).collect();

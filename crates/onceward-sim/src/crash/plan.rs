@@ -31,6 +31,9 @@ const LONG_RUNTIME: Duration = Duration::from_secs(100);
 const BRIEF_RETENTION: Duration = Duration::from_millis(25);
 const BRIEF_TOMBSTONE: Duration = Duration::from_millis(25);
 
+/// How long a forgetful other side knows a key: longer than a call, shorter than a cycle.
+pub const FORGETFUL: Duration = Duration::from_millis(50);
+
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What an intent is like; always the same for the same intent.
@@ -46,6 +49,8 @@ pub struct Sort {
     pub slow: bool,
     /// The outcome is kept for moments only.
     pub brief: bool,
+    /// The other side knows the downstream key for moments only, and then a retry becomes a hold.
+    pub forgetful: bool,
 }
 
 impl Sort {
@@ -62,7 +67,8 @@ impl Sort {
         let probes = u64::from(!slow && !brief);
         let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (probes, InDoubt::Probe)]);
         let on_error = dice.weighted(&[(2, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
-        Self { in_doubt, marks, on_error, slow, brief }
+        let forgetful = in_doubt == InDoubt::Retry && !slow && !brief && dice.one_in(2);
+        Self { in_doubt, marks, on_error, slow, brief, forgetful }
     }
 
     /// The policy that says so.
@@ -72,6 +78,7 @@ impl Sort {
             on_error: self.on_error,
             marks_sent: self.marks,
             max_runtime: if self.slow { SHORT_RUNTIME } else { LONG_RUNTIME },
+            honours_key_for: if self.forgetful { FORGETFUL } else { DAY },
             retention: Some(self.retention()),
             tombstone: Some(if self.brief { BRIEF_TOMBSTONE } else { DAY }),
             ..Policy::default()
@@ -273,7 +280,7 @@ fn fate(cycle: u64, worker: u64, workers: u64, dice: &mut Dice) -> Fate {
     let moment = Duration::from_micros(dice.below(60_000));
     match dice.below(10) {
         0..4 => Fate::After(moment),
-        4..6 => Fate::Stop(moment, Duration::from_millis(20 + dice.below(40))),
+        4..7 => Fate::Stop(moment, Duration::from_millis(20 + dice.below(40))),
         _ => Fate::Live,
     }
 }

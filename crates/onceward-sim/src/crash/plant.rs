@@ -1,5 +1,8 @@
 //! Planted faults. A harness that cannot fail proves nothing: each of these must be caught.
 
+use std::path::Path;
+use std::time::Duration;
+
 use rusqlite::{Connection, params};
 
 /// A fault that is built in on purpose.
@@ -19,11 +22,13 @@ pub enum Plant {
     Forget,
     /// The ledger is in doubt about an attempt that had sent nothing.
     Doubt,
+    /// The ledger takes a living owner for dead.
+    Steal,
 }
 
 impl Plant {
     /// Every fault, with its name on the command line.
-    pub const ALL: [(&str, Self); 7] = [
+    pub const ALL: [(&str, Self); 8] = [
         ("rogue", Self::Rogue),
         ("release", Self::Release),
         ("lose", Self::Lose),
@@ -31,7 +36,17 @@ impl Plant {
         ("hasten", Self::Hasten),
         ("forget", Self::Forget),
         ("doubt", Self::Doubt),
+        ("steal", Self::Steal),
     ];
+
+    /// Ends the lease of a living owner behind its back.
+    pub fn steal(path: &Path, key: &str) {
+        let stolen = Connection::open(path).and_then(|connection| {
+            connection.busy_timeout(Duration::from_secs(10))?;
+            connection.execute("UPDATE intent SET until = 1, owner = NULL WHERE key = ?1", [key])
+        });
+        stolen.expect("the ledger can be spoiled");
+    }
 
     /// Damages the ledger behind its back, for the faults that are the ledger's.
     pub fn spoil(self, connection: &Connection) -> rusqlite::Result<()> {
@@ -44,7 +59,7 @@ impl Plant {
         };
         let done = newest("'done'");
         let sql = match self {
-            Self::Rogue | Self::Release => return Ok(()),
+            Self::Rogue | Self::Release | Self::Steal => return Ok(()),
             Self::Lose => format!("DELETE FROM intent WHERE row = {done}"),
             Self::Forge => format!("UPDATE intent SET body = CAST('\"forged\"' AS BLOB) WHERE row = {done}"),
             Self::Hasten => format!("UPDATE intent SET until = 1 WHERE row = {done}"),

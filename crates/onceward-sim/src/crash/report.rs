@@ -27,13 +27,14 @@ pub fn found(violation: &str) {
 }
 
 /// The summary. True if nothing was broken and every step was hit.
-pub fn print(options: &Options, judge: &Judge, cast: &Cast, age: Duration) -> bool {
+pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Duration) -> bool {
     let tally = &judge.tally;
     let told = |answer| tally.answers.get(&answer).copied().unwrap_or_default();
     let rows = [
         ("cycles", options.cycles),
         ("seed", options.seed),
         ("milliseconds per cycle", u64::try_from(age.as_millis()).unwrap_or(u64::MAX) / options.cycles.max(1)),
+        ("longest log of writes, KiB", log / 1024),
         ("worker processes", cast.started),
         ("killed (kill -9)", cast.killed),
         ("stopped and continued", cast.stopped),

@@ -2,7 +2,7 @@
 //! the ledger tells it, and judges nothing.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use onceward::core::policy::OnError;
 use onceward::core::record::State;
 use onceward::step::{Step, on_step};
-use onceward::{Claim, Done, Error, Failure, Ledger, Operation};
+use onceward::{Claim, Done, Error, Failure, InDoubt, Ledger, Operation};
 
 use super::journal::{Answer, Ending, Eye, Pen, What, now};
 use super::plan::{Part, Sort, Turn, Visit};
@@ -113,6 +113,7 @@ async fn lane(world: Arc<World>) {
             visit,
             nonce: nonce.into(),
             ending: Arc::default(),
+            asked: Arc::default(),
             began: Arc::default(),
         };
         call.make().await;
@@ -127,6 +128,8 @@ struct Call {
     nonce: Arc<str>,
     /// How the work ended, if it ran.
     ending: Arc<Mutex<Option<Ending>>>,
+    /// When the caller asked.
+    asked: Arc<AtomicI64>,
     /// The work has begun.
     began: Arc<AtomicBool>,
 }
@@ -135,6 +138,7 @@ impl Call {
     async fn make(&self) {
         let operation = self.operation(json!({ "intent": self.visit.intent }));
         let asked = now();
+        self.asked.store(asked, Ordering::SeqCst);
         let (leave, left) = oneshot::channel();
         let work = self.clone();
         let leave_after = self.visit.leaves;
@@ -199,7 +203,13 @@ impl Call {
     async fn work(self, claim: Claim, looking: Operation, leave: oneshot::Sender<()>) -> Result<String, Failure> {
         let (created, until) = lease(&looking, claim.attempt()).await;
         self.began.store(true, Ordering::SeqCst);
-        self.write(What::Try { attempt: claim.attempt(), created, until });
+        let asked = self.asked.load(Ordering::SeqCst);
+        self.write(What::Try { attempt: claim.attempt(), created, until, asked });
+        if self.world.orders.plant == Some(Plant::Steal) && self.sort().in_doubt == InDoubt::Retry {
+            Plant::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
+            // Time enough for somebody else to fall for it.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         if claim.probe_first() {
             if let Some(receipt) = self.probe(created) {
                 self.ending(Ending::Finish);

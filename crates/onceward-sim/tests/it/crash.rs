@@ -80,6 +80,11 @@ fn a_doubt_about_nothing_is_caught() {
 }
 
 #[test]
+fn a_claim_that_is_taken_from_a_living_owner_is_caught() {
+    caught("steal", "is alive and its lease lasts");
+}
+
+#[test]
 fn a_step_that_is_never_hit_fails_the_run() {
     let output = crash(&["--cycles", "1", "--seed", "1"]);
     let text = stdout(&output);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::crash::history::{Attempt, History, Known, millis};
 use crate::crash::journal::{Answer, Ending, Line, What};
-use crate::crash::plan::Sort;
+use crate::crash::plan::{FORGETFUL, Sort};
 
 /// All intents, and what was broken.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Judge {
     /// Judges one line.
     pub fn hear(&mut self, line: &Line) {
         let found = match &line.what {
-            What::Try { attempt, created, until } => self.tried(line, *attempt, *created, *until),
+            What::Try { attempt, created, until, asked } => self.tried(line, *attempt, *created, (*until, *asked)),
             What::Sending | What::Sent | What::End(_) => self.marked(line),
             What::NotFound => {
                 self.not_found(line);
@@ -93,7 +93,7 @@ impl Judge {
         }
     }
 
-    fn tried(&mut self, line: &Line, number: u32, created: i64, until: i64) -> Result<(), String> {
+    fn tried(&mut self, line: &Line, number: u32, created: i64, (until, asked): (i64, i64)) -> Result<(), String> {
         self.tally.claims += 1;
         let history = self.history(line.intent);
         let sort = history.sort;
@@ -113,12 +113,14 @@ impl Judge {
             until,
             sending: false,
             sent: false,
+            sent_by: (!sort.marks).then_some(line.at),
             effect: false,
             ended: None,
             told: false,
         };
         let unproven = generation.unproven(number, sort, left);
         let unended = (1..number).any(|earlier| generation.attempts.get(&earlier).is_none_or(|a| a.ended.is_none()));
+        let first_sent = generation.first_sent();
         let twin = generation.attempts.insert(number, attempt);
         let outcome = generation.outcome.clone();
         self.tally.takeovers += u64::from(unended);
@@ -134,7 +136,14 @@ impl Judge {
         if sort.holds() && !unproven.is_empty() {
             return Err(format!("attempt {number} was granted although attempts {unproven:?} may have happened"));
         }
-        Ok(())
+        let known_for = millis(FORGETFUL);
+        match first_sent {
+            Some(first) if sort.forgetful && !unproven.is_empty() && asked >= first + known_for => Err(format!(
+                "attempt {number} was granted {} ms after the first, and the other side knows the key for {known_for} ms",
+                asked - first
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn marked(&mut self, line: &Line) -> Result<(), String> {
@@ -150,7 +159,7 @@ impl Judge {
         let until = attempt.until;
         match line.what {
             What::Sending => attempt.sending = true,
-            What::Sent => attempt.sent = true,
+            What::Sent => (attempt.sent, attempt.sent_by) = (true, Some(line.at)),
             What::End(ending) => attempt.ended = Some((ending, line.at)),
             _ => {}
         }
@@ -248,6 +257,11 @@ impl Judge {
                 return Err("the outcome was dropped before its time".to_owned());
             }
             Answer::Store => return Err(format!("the store failed, and nothing was done to it but kills: {detail}")),
+            Answer::ClaimLost => {
+                let ended = history.attempt(&line.nonce);
+                let ended = ended.and_then(|(index, number)| history.generations[index].attempts[&number].ended);
+                history.late += usize::from(matches!(ended, Some((Ending::Finish, _))));
+            }
             Answer::Failed => {
                 if let Some((index, number)) = history.attempt(&line.nonce)
                     && let Some(attempt) = history.generations[index].attempts.get_mut(&number)
@@ -314,7 +328,12 @@ fn learn(outcome: &mut Option<Known>, known: Known) -> Result<(), String> {
 
 fn describe(sort: Sort) -> String {
     let mut text = format!("{:?}, on error {:?}", sort.in_doubt, sort.on_error).to_lowercase();
-    for (is, word) in [(sort.marks, "marks sent"), (sort.slow, "short lease"), (sort.brief, "brief")] {
+    for (is, word) in [
+        (sort.marks, "marks sent"),
+        (sort.slow, "short lease"),
+        (sort.brief, "brief"),
+        (sort.forgetful, "key soon forgotten"),
+    ] {
         if is {
             text += ", ";
             text += word;

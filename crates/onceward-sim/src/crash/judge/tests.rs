@@ -28,7 +28,7 @@ impl Story {
     }
 
     fn retry() -> Self {
-        Self::of(|sort| sort.in_doubt == InDoubt::Retry && !sort.marks && !sort.brief)
+        Self::of(|sort| sort.in_doubt == InDoubt::Retry && !sort.marks && !sort.brief && !sort.forgetful)
     }
 
     fn brief() -> Self {
@@ -53,8 +53,8 @@ impl Story {
 
     /// An attempt on a record that was made at `created`, with a lease that has lapsed already.
     fn tries_since(self, nonce: &str, attempt: u32, created: i64) -> Self {
-        let until = self.at;
-        self.say(nonce, What::Try { attempt, created, until })
+        let (until, asked) = (self.at, self.at);
+        self.say(nonce, What::Try { attempt, created, until, asked })
     }
 
     fn happens(self, nonce: &str) -> Self {
@@ -153,7 +153,7 @@ fn nothing_begins_after_the_outcome_is_known() {
 #[test]
 fn a_lease_that_lasts_is_nobody_elses() {
     let until = 99_999;
-    let a = What::Try { attempt: 1, created: 1, until };
+    let a = What::Try { attempt: 1, created: 1, until, asked: 1 };
     Story::retry().say("a", a.clone()).tries("b", 2).happens("a").ends("a", Ending::Doubt).wrong("is alive");
     Story::retry().say("a", a).tries("b", 2).fine();
     Story::retry().tries("a", 1).tries("b", 2).ends("a", Ending::Doubt).fine();
@@ -167,7 +167,7 @@ fn an_attempt_is_granted_to_one() {
 #[test]
 fn an_effect_needs_a_claim() {
     Story::retry().happens("a").wrong("without a claim");
-    let lost = || What::Try { attempt: 1, created: 0, until: 0 };
+    let lost = || What::Try { attempt: 1, created: 0, until: 0, asked: 0 };
     Story::hold().say("a", lost()).happens("a").wrong("claim that was lost");
     Story::retry().say("a", lost()).happens("a").fine();
 }
@@ -224,4 +224,14 @@ fn a_probe_may_find_the_receipt_of_another_attempt() {
 fn a_store_that_fails_is_a_fault() {
     Story::hold().told(Answer::Store).wrong("the store failed");
     Story::hold().say("a", What::NoMismatch { got: "Ok".to_owned() }).wrong("was not refused");
+}
+
+#[test]
+fn a_retry_becomes_a_hold_when_the_other_side_has_forgotten_the_key() {
+    let forgetful = || Story::of(|sort| sort.forgetful && !sort.marks);
+    let known_for = millis(FORGETFUL);
+    forgetful().tries("a", 1).later(known_for / 2).tries("b", 2).fine();
+    forgetful().tries("a", 1).later(known_for + 1).tries("b", 2).wrong("the other side knows the key for");
+    forgetful().tries("a", 1).later(known_for + 1).settled(None, 1).tries("b", 2).fine();
+    forgetful().tries("a", 1).ends("a", Ending::Release).later(known_for + 1).tries("b", 2).fine();
 }
