@@ -41,7 +41,7 @@ impl fmt::Display for Mistakes {
         let separator = match self.lines.len() {
             1 => "",
             count => {
-                write!(f, "{file} has {count} mistakes; nothing was run.")?;
+                write!(f, "{file} has {count} mistakes; nothing was done.")?;
                 "\n  "
             }
         };

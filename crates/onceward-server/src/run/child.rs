@@ -74,8 +74,8 @@ pub(super) async fn run(
     }
     match status {
         Some(status) => {
-            let limit_only = Capture::new(limit);
-            let capture = std::mem::replace(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner), limit_only);
+            let empty = Capture::new(0);
+            let capture = std::mem::replace(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner), empty);
             Ended::Exited { code: code(status), capture }
         }
         None => Ended::Stopped,

@@ -36,7 +36,7 @@ fn an_unknown_field_is_an_error_with_a_suggestion() {
 #[test]
 fn all_unknown_fields_are_told_at_once_in_order() {
     let toml = "stoer = \"a\"\n[operation.a]\nteir = \"email\"\nwait = 5\n[operation.b]\nkee = []\n";
-    let said = "onceward: onceward.toml has 4 mistakes; nothing was run.\n  \
+    let said = "onceward: onceward.toml has 4 mistakes; nothing was done.\n  \
                 onceward.toml:1: stoer: there is no such field; did you mean `store`?\n  \
                 onceward.toml:3: operation.a.teir: there is no such field; did you mean `tier`?\n  \
                 onceward.toml:4: operation.a.wait: invalid type: integer `5`, expected a string\n  \

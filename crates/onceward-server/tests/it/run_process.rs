@@ -152,10 +152,13 @@ fn a_value_that_the_library_wrote_is_printed_as_it_is() {
 #[test]
 fn who_lost_its_claim_stops_its_command() {
     let place = Place::new();
-    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "200ms", "--wait", "50s"];
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
     let script = "echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
     let stalled = place.start(&flags, script);
     let pid = place.wait_for_file("pids");
+    // Not in the middle of a write, which would hold the file up for everybody: the sweep after the claim is over by
+    // now, and the first renewal comes after a second.
+    std::thread::sleep(Duration::from_millis(400));
     // It stops renewing, its lease lapses, and the policy lets somebody else go on.
     send(&stalled, Signal::SIGSTOP);
     let heir = place.start(&flags, script);
