@@ -10,13 +10,20 @@ use crate::duration;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A lease outlives the longest run three times over, so that a slow run is not mistaken for a dead one.
-const LEASE_FACTOR: u32 = 3;
+pub(crate) const LEASE_FACTOR: u32 = 3;
 
 /// Sizes the lease of an operation that says nothing about its runtime.
 pub const DEFAULT_MAX_RUNTIME: Duration = Duration::from_secs(60);
 
 /// A lease of a week is no lease: its owner has been gone for days before anybody may look.
 pub const LONGEST_MAX_RUNTIME: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// No claim is ever granted for longer. A deadline further off was written by a clock that ran ahead, and must not
+/// hold the key until the calendar has caught up.
+pub const LONGEST_LEASE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// However long the other side asks to wait, an intent is not out of reach for longer than this.
+pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// How long most payment providers remember an idempotency key.
 pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
@@ -110,6 +117,15 @@ pub enum Effect {
     Transactional,
 }
 
+/// How long an outcome is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retention {
+    /// This long.
+    For(Duration),
+    /// It never expires.
+    Forever,
+}
+
 /// What a guarded call does when the store cannot be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -150,10 +166,10 @@ pub struct Policy {
     pub effect: Effect,
     /// What happens in doubt.
     pub in_doubt: InDoubt,
-    /// What an error means that nobody classified.
-    pub on_error: OnError,
+    /// What an error means that nobody classified, instead of the tier's.
+    pub on_error: Option<OnError>,
     /// How long the outcome is kept, instead of the tier's.
-    pub retention: Option<Duration>,
+    pub retention: Option<Retention>,
     /// How long the tombstone stays, instead of the tier's.
     pub tombstone: Option<Duration>,
     /// The longest that a run should take: sizes the lease and kills nothing.
@@ -166,6 +182,8 @@ pub struct Policy {
     pub wait: Duration,
     /// The caller writes `sent` before the first byte leaves.
     pub marks_sent: bool,
+    /// The caller asks the other side first when it is told to.
+    pub probes: bool,
     /// Answers over this size are remembered as done but not kept.
     pub keep_limit: usize,
     /// The least retention that the operation's recipe needs.
@@ -185,7 +203,7 @@ impl Policy {
             tier,
             effect: Effect::default(),
             in_doubt: InDoubt::default(),
-            on_error: tier.on_error(),
+            on_error: None,
             retention: None,
             tombstone: None,
             max_runtime: DEFAULT_MAX_RUNTIME,
@@ -193,9 +211,15 @@ impl Policy {
             store_down: StoreDown::default(),
             wait: Duration::ZERO,
             marks_sent: false,
+            probes: false,
             keep_limit: DEFAULT_KEEP_LIMIT,
             minimum_retention: Duration::ZERO,
         }
+    }
+
+    /// What an error means that nobody classified.
+    pub fn on_error(&self) -> OnError {
+        self.on_error.unwrap_or_else(|| self.tier.on_error())
     }
 
     /// How long a claim lasts unless it is renewed.
@@ -205,9 +229,10 @@ impl Policy {
 
     /// How long the outcome is kept: never less than what the recipe's window needs.
     pub fn kept_for(&self) -> Option<Duration> {
-        let kept = match (self.retention, self.tier) {
-            (Some(retention), _) => Some(retention),
-            (None, tier) => tier.retention(),
+        let kept = match self.retention {
+            Some(Retention::For(retention)) => Some(retention),
+            Some(Retention::Forever) => None,
+            None => self.tier.retention(),
         };
         kept.map(|kept| kept.max(self.minimum_retention))
     }
@@ -245,22 +270,23 @@ mod tests {
 
     #[test]
     fn a_shorter_retention_than_the_window_needs_is_raised() {
-        let policy = Policy { retention: Some(DAY / 24), minimum_retention: 8 * DAY, ..Policy::default() };
+        let policy =
+            Policy { retention: Some(Retention::For(DAY / 24)), minimum_retention: 8 * DAY, ..Policy::default() };
         assert_eq!(policy.terms().retention, Some(8 * DAY));
         assert_eq!(policy.terms().tombstone, 16 * DAY);
     }
 
     #[test]
     fn only_a_payment_doubts_an_unclassified_error() {
-        assert_eq!(Policy::of(Tier::Payment).on_error, OnError::Doubt);
-        assert_eq!(Policy::of(Tier::Standard).on_error, OnError::Retry);
+        assert_eq!(Policy::of(Tier::Payment).on_error(), OnError::Doubt);
+        assert_eq!(Policy::of(Tier::Standard).on_error(), OnError::Retry);
     }
 
     #[test]
     fn the_lease_is_three_times_the_longest_run_and_bounded() {
         assert_eq!(Policy::default().lease(), Duration::from_secs(180));
         let endless = Policy { max_runtime: Duration::MAX, ..Policy::default() };
-        assert_eq!(endless.lease(), 3 * DAY);
+        assert_eq!(endless.lease(), LONGEST_LEASE);
         let none = Policy { max_runtime: Duration::ZERO, ..Policy::default() };
         assert!(none.lease() > Duration::ZERO);
     }

@@ -9,7 +9,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
 use crate::outcome::Outcome;
-use crate::policy::Terms;
+use crate::policy::{LONGEST_LEASE, LONGEST_NOT_BEFORE, Terms};
 use crate::time::{Timestamp, When};
 
 /// Names one claim: 128 random bits, never reused. Whoever holds it owns the work.
@@ -285,17 +285,24 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Whether a lease is in force.
+    fn is_alive(&self, lease: &Lease) -> bool {
+        self.now < lease.until && lease.until <= self.now.after(LONGEST_LEASE) && !self.owner_gone
+    }
+
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
     pub fn standing(&self) -> Option<Standing> {
         let record = &self.record;
         let standing = match &record.state {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
+            // Further off than anybody can ask for: a clock that ran ahead wrote it.
+            State::Open { not_before } if *not_before > self.now.after(LONGEST_NOT_BEFORE) => {
+                Standing::Open { not_before: self.now }
+            }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
             State::InDoubt { .. } => Standing::InDoubt { since: record.doubt_since.unwrap_or(record.updated_at) },
-            State::Leased(lease) if self.now < lease.until && !self.owner_gone => {
-                Standing::Running { until: lease.until }
-            }
+            State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
                 (Phase::Sent, None) => Standing::InDoubt { since: lease.until.min(self.now) },

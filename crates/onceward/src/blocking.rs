@@ -21,11 +21,12 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Failure};
-use crate::ledger::{self, Begun, Done, answered};
+use crate::ledger::{self, Done, Started, answered, unguarded};
 use crate::store;
 use crate::{InDoubt, OnError, Policy, Tier};
 
-/// A ledger whose calls block. Cheap to clone. Not to be used from inside an async runtime.
+/// A ledger whose calls block. Cheap to clone. Not to be used from inside an async runtime. Keep it until the end of
+/// the program: what is still being written behind your back ends with the last clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: ledger::Ledger,
@@ -95,7 +96,7 @@ same! {
     intent_json(text: &[u8]);
     /// Uses this policy instead of the configured one.
     policy(policy: Policy);
-    /// Uses the policy of a tier.
+    /// How much is at stake.
     tier(tier: Tier);
     /// What happens in doubt.
     in_doubt(in_doubt: InDoubt);
@@ -109,6 +110,8 @@ same! {
     wait(wait: Duration);
     /// The work calls [`Claim::sent`] before the first byte leaves.
     marks_sent();
+    /// The work asks the other side first when [`Claim::probe_first`] says so.
+    probes();
 }
 
 impl Operation {
@@ -125,13 +128,14 @@ impl Operation {
     {
         let runtime = &self.ledger.runtime;
         let call = self.inner.call()?;
-        let begun = runtime.block_on(self.ledger.inner.begin_within(&call, call.policy.wait))?;
-        let guard = match begun {
-            Begun::Acquired(guard) => guard,
-            Begun::Answered(decision) => return answered(&call.identity, decision),
+        let handed = |claim| Claim { inner: claim, runtime: Arc::clone(runtime) };
+        let guard = match runtime.block_on(self.ledger.inner.start(&call))? {
+            Started::Guarded(guard) => guard,
+            Started::Answered(decision) => return answered(&call.identity, decision),
+            Started::Unguarded(claim) => return unguarded(&call, work(handed(claim))),
         };
         let claim = guard.claim();
-        let handed = Claim { inner: claim.clone(), runtime: Arc::clone(runtime) };
+        let handed = handed(claim.clone());
         match catch_unwind(AssertUnwindSafe(|| work(handed))) {
             Ok(result) => runtime.block_on(guard.settle(result, claim.marked_sent())),
             Err(panic) => {
@@ -156,6 +160,16 @@ impl Claim {
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
         self.inner.attempt()
+    }
+
+    /// An earlier attempt may have happened: ask the other side before anything is sent.
+    pub fn probe_first(&self) -> bool {
+        self.inner.probe_first()
+    }
+
+    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
+    pub fn not_found(&self) -> Result<(), Error> {
+        self.runtime.block_on(self.inner.not_found())
     }
 
     /// The first byte is about to leave. From here on a missing answer is a doubt.

@@ -93,11 +93,13 @@ pub enum Error {
         /// What the owner said.
         reason: String,
     },
-    /// The claim was lost to somebody else while the work ran, and the work was stopped.
+    /// The claim was lost to somebody else while the work ran: somebody took over, or settled it.
     #[error("the claim on {intent} was lost while the work ran; somebody else may go on with it")]
     ClaimLost {
         /// Which intent, masked.
         intent: String,
+        /// What the work had come to by then, if it was not stopped before its end.
+        outcome: Option<Box<Outcome>>,
     },
     /// The effect took place, but its outcome could not be written. It stays in doubt until a later write holds
     /// or somebody settles it.
@@ -150,6 +152,9 @@ pub enum Invalid {
     /// Neither key nor intent was given.
     #[error("a guarded call needs a key or an intent")]
     NoKey,
+    /// The effect cannot commit together with the record: no store of this version can take part in a transaction.
+    #[error("effect = \"transactional\" needs a store that shares the effect's transaction; this version has none")]
+    Transactional,
     /// This system has no random numbers.
     #[error("no random numbers could be had: {0}")]
     Randomness(String),

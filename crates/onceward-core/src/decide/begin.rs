@@ -7,7 +7,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
 use crate::outcome::Body;
-use crate::policy::{Effect, InDoubt, Terms};
+use crate::policy::{Effect, InDoubt, LEASE_FACTOR, Terms};
 use crate::record::{Draft, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::{Timestamp, When};
 
@@ -25,7 +25,9 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     }
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => acquire(&seen.record, &call.take, call.terms.effect),
-        Standing::InDoubt { since } if may_take_over(seen) => take_over(seen, &call.take, call.terms.effect, since),
+        Standing::InDoubt { since } if may_take_over(seen, &call.take) => {
+            take_over(seen, &call.take, call.terms.effect, since)
+        }
         _ => Transition::decision(tell(seen, standing)),
     }
 }
@@ -76,18 +78,19 @@ fn replay(seen: &Seen) -> Decision {
     }
 }
 
-/// Whether the record's own policy lets somebody else go on although an attempt may have happened.
-pub(super) fn may_take_over(seen: &Seen) -> bool {
+/// Whether the record's own policy lets this caller go on although an attempt may have happened.
+pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
     match seen.record.terms.in_doubt {
         InDoubt::Hold => false,
-        InDoubt::Probe => true,
-        InDoubt::Retry => downstream_knows_key(&seen.record, seen.now),
+        InDoubt::Probe => take.probes,
+        InDoubt::Retry => downstream_knows_key(&seen.record, seen.now.after(take.lease / LEASE_FACTOR)),
     }
 }
 
-/// The other side remembers our key from the first time it may have seen it, and not for ever.
-fn downstream_knows_key(record: &Record, now: Timestamp) -> bool {
-    record.first_sent_at.is_some_and(|first| now < first.after(record.terms.honours_key_for))
+/// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
+/// time by which this attempt should be over, so that none arrives just after the key was forgotten.
+fn downstream_knows_key(record: &Record, over: Timestamp) -> bool {
+    record.first_sent_at.is_some_and(|first| over < first.after(record.terms.honours_key_for))
 }
 
 fn create(call: &Begin, version: u64, write: fn(Draft) -> Write) -> Transition {

@@ -13,6 +13,7 @@ mod own;
 mod queue;
 mod settle;
 
+use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -127,6 +128,8 @@ pub struct Take {
     pub lease: Duration,
     /// The caller writes `sent` before the first byte leaves.
     pub marks_sent: bool,
+    /// The caller asks the other side first when it is told to. Who cannot ask is not let in under `probe`.
+    pub probes: bool,
     /// The process, where the store can watch it.
     pub owner: Option<Owner>,
 }
@@ -278,6 +281,17 @@ pub enum Refusal {
     Changed,
     /// There is nothing to settle: the intent stands otherwise.
     NothingToDo(Status),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("there is no such intent"),
+            Self::Running => f.write_str("somebody is doing the work at this moment"),
+            Self::Changed => f.write_str("the record has changed since it was looked at"),
+            Self::NothingToDo(status) => write!(f, "there is nothing to settle: the intent is {}", status.as_str()),
+        }
+    }
 }
 
 /// Decides. `current` is what the store showed, or `None` where it has no such record.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Answer, Command, Refusal, Transition, Write};
 use crate::outcome::{Outcome, Verdict};
+use crate::policy::LONGEST_NOT_BEFORE;
 use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State, Status};
 use crate::time::When;
 
@@ -77,6 +78,7 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
 /// A proof speaks for its own attempt only: an older doubt stays.
 fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
     let mut draft = record.next();
+    let not_before = not_before.min(LONGEST_NOT_BEFORE);
     draft.last_error.clone_from(error);
     let exhausted = record.terms.max_attempts.is_some_and(|max| record.attempts >= max);
     draft.state = match (record.doubt_since, record.fence(), &record.payload) {

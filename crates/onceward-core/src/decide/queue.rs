@@ -40,7 +40,7 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     match standing {
         Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, effect),
         Standing::Open { not_before } if delivers && not_before <= seen.now => acquire(&seen.record, take, effect),
-        Standing::InDoubt { since } if delivers && may_take_over(seen) => take_over(seen, take, effect, since),
+        Standing::InDoubt { since } if delivers && may_take_over(seen, take) => take_over(seen, take, effect, since),
         _ => Transition::refused(Refusal::NothingToDo(standing.status())),
     }
 }

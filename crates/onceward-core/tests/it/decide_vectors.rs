@@ -59,6 +59,9 @@ struct Step {
     who: Option<char>,
     #[serde(default)]
     marks_sent: bool,
+    /// A vector's callers ask first when told to, unless it says otherwise.
+    #[serde(default = "yes")]
+    probes: bool,
     #[serde(default)]
     owner_gone: bool,
     effect: Option<Effect>,
@@ -83,6 +86,10 @@ struct Step {
     since: Option<i64>,
     retry_after: Option<u64>,
     created: Option<bool>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn success() -> Verdict {
@@ -128,7 +135,7 @@ impl Step {
     }
 
     fn take(&self) -> Take {
-        Take { fence: self.fence(), lease: LEASE, marks_sent: self.marks_sent, owner: None }
+        Take { fence: self.fence(), lease: LEASE, marks_sent: self.marks_sent, probes: self.probes, owner: None }
     }
 
     fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {

@@ -143,16 +143,11 @@ impl Operation {
         set(&mut policy.honours_key_for, self.honours_key_for);
         policy.tombstone = self.tombstone.map(|length| length.0);
         policy.in_doubt = self.in_doubt.map_or(policy.in_doubt, Into::into);
-        policy.on_error = self.on_error.map_or(policy.on_error, Into::into);
+        policy.on_error = self.on_error.map(Into::into);
         policy.effect = self.effect.map_or(policy.effect, Into::into);
         policy.store_down = self.store_down.map_or(policy.store_down, Into::into);
         policy.keep_limit = self.keep_limit.map_or(policy.keep_limit, |size| size.0);
-        match self.retention {
-            Some(Retention::For(retention)) => policy.retention = Some(retention),
-            // The tier's other choices are taken above already.
-            Some(Retention::Forever) => policy.tier = policy::Tier::Forever,
-            None => {}
-        }
+        policy.retention = self.retention.map(Into::into);
         policy
     }
 }
@@ -168,7 +163,7 @@ mod tests {
             Operation { tier: Some(Tier::Payment), retention: Some(Retention::Forever), ..Operation::default() };
         let policy = operation.policy();
         assert_eq!(policy.terms().retention, None);
-        assert_eq!(policy.on_error, policy::OnError::Doubt);
+        assert_eq!(policy.on_error(), policy::OnError::Doubt);
     }
 
     #[test]
@@ -183,7 +178,7 @@ mod tests {
         let flags = Operation { wait: second(2), ..Operation::default() };
         let policy = file.overlaid(flags).policy();
         assert_eq!(policy.wait, Duration::from_secs(2));
-        assert_eq!(policy.on_error, policy::OnError::Keep);
+        assert_eq!(policy.on_error(), policy::OnError::Keep);
         assert_eq!(policy.tier, policy::Tier::Payment);
     }
 

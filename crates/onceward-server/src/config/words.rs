@@ -106,6 +106,15 @@ pub(crate) enum Retention {
     Forever,
 }
 
+impl From<Retention> for policy::Retention {
+    fn from(retention: Retention) -> Self {
+        match retention {
+            Retention::For(length) => Self::For(length),
+            Retention::Forever => Self::Forever,
+        }
+    }
+}
+
 impl FromStr for Retention {
     type Err = String;
 

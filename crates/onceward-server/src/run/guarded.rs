@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward::core::decide::Decision;
 use onceward::core::duration;
 use onceward::core::outcome::{Body, Outcome, Verdict};
-use onceward::core::policy::{InDoubt, OnError, StoreDown};
+use onceward::core::policy::{InDoubt, OnError};
 use onceward::core::record::downstream_key;
 use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
@@ -55,10 +55,15 @@ impl Job {
             let error = std::io::Error::from_raw_os_error(nix::libc::ENOENT);
             return Ok(self.cannot_start(&error));
         }
-        match ledger.begin_within(&self.call, self.call.policy.wait).await {
+        let begun = match ledger.begin(&self.call).await {
+            Err(Error::Store(error)) => return Ok(self.without_store(&error).await),
+            begun => begun?,
+        };
+        match ledger.wait_for(&self.call, begun, self.call.policy.wait).await {
             Ok(Begun::Acquired(guard)) => self.run(ledger, guard).await,
             Ok(Begun::Answered(decision)) => Ok(self.answer(decision)),
-            Err(Error::Store(error)) => Ok(self.without_store(&error).await),
+            // Somebody else may be at it, so a store that fails now is no licence to run.
+            Err(Error::Store(error)) => Ok(self.store_failed(&error)),
             Err(Error::OwnerFailed { reason, .. }) => Ok(self.owner_failed(&reason)),
             Err(error) => Err(error.into()),
         }
@@ -66,16 +71,11 @@ impl Job {
 
     async fn run(&self, ledger: &Ledger, guard: Guard) -> Result<Report, Fault> {
         let claim = guard.claim();
-        if claim.probe_first() {
-            // The earlier doubt outlives this release.
-            guard.release(Duration::ZERO, Some("a command cannot ask the other side first")).await?;
-            return Ok(self.in_doubt(None));
-        }
         let ended = child::run(&self.command, claim.downstream_key(), self.call.policy.keep_limit, guard.lost()).await;
         let mut report = match ended {
             Ended::NotStarted(error) => self.not_started(guard, &error).await,
             Ended::Stopped => self.stopped(guard).await,
-            Ended::Exited { code, capture } => match settle(code, &self.doubt_exit, self.call.policy.on_error) {
+            Ended::Exited { code, capture } => match settle(code, &self.doubt_exit, self.call.policy.on_error()) {
                 Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
                 Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
                 Settle::Release => self.release(guard, code).await,
@@ -122,7 +122,7 @@ impl Job {
             InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
         };
         let mut why = format!("{reason}, so its effect may have taken place");
-        if self.call.policy.on_error == OnError::Doubt && !self.doubt_exit.contains(&code) {
+        if self.call.policy.on_error() == OnError::Doubt && !self.doubt_exit.contains(&code) {
             why += " (on_error = \"doubt\")";
         }
         report.message = Some(format!("{why}: {} is now in doubt.\n  {next}", self.intent()));
@@ -297,14 +297,18 @@ impl Job {
         Report { decision: "not_kept", exit_code: NOT_KEPT, message: Some(message), ..Report::default() }
     }
 
+    fn store_failed(&self, error: &store::Error) -> Report {
+        let message = format!(
+            "the store cannot be used, so nothing was run: {error}\n  (store_down = \"open\" in onceward.toml runs {} \
+             unguarded while the store is out of reach.)",
+            self.intent()
+        );
+        Report { decision: "store_down", exit_code: STORE, message: Some(message), ..Report::default() }
+    }
+
     async fn without_store(&self, error: &store::Error) -> Report {
-        if self.call.policy.store_down == StoreDown::Closed {
-            let message = format!(
-                "the store cannot be used, so nothing was run: {error}\n  (store_down = \"open\" in onceward.toml would \
-                 run {} unguarded.)",
-                self.intent()
-            );
-            return Report { decision: "store_down", exit_code: STORE, message: Some(message), ..Report::default() };
+        if !self.call.runs_without(error) {
+            return self.store_failed(error);
         }
         say(&format!(
             "UNGUARDED: the store cannot be used ({error}), and store_down = \"open\": running {} without a record. \

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use onceward::core::policy::Policy;
+use onceward::core::policy::{Policy, Retention};
 use onceward::step::Step;
 use onceward::{InDoubt, OnError};
 
@@ -75,11 +75,11 @@ impl Sort {
     pub fn policy(self) -> Policy {
         Policy {
             in_doubt: self.in_doubt,
-            on_error: self.on_error,
+            on_error: Some(self.on_error),
             marks_sent: self.marks,
             max_runtime: if self.slow { SHORT_RUNTIME } else { LONG_RUNTIME },
             honours_key_for: if self.forgetful { FORGETFUL } else { DAY },
-            retention: Some(self.retention()),
+            retention: Some(Retention::For(self.retention())),
             tombstone: Some(if self.brief { BRIEF_TOMBSTONE } else { DAY }),
             ..Policy::default()
         }

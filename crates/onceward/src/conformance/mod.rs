@@ -31,7 +31,7 @@ use onceward_core::hash::digest;
 use onceward_core::json::Value;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::{Body, Outcome, Verdict};
-use onceward_core::policy::{Effect, InDoubt, Policy, Terms};
+use onceward_core::policy::{Effect, InDoubt, Policy, Retention, Terms};
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Record, Seen, State, Status};
 use onceward_core::time::When;
 
@@ -102,7 +102,7 @@ fn fence(number: u128) -> Fence {
 }
 
 fn terms() -> Terms {
-    Policy { retention: Some(10 * SECOND), tombstone: Some(20 * SECOND), ..Policy::default() }.terms()
+    Policy { retention: Some(Retention::For(10 * SECOND)), tombstone: Some(20 * SECOND), ..Policy::default() }.terms()
 }
 
 fn begin_as(identity: Identity, number: u128, marks_sent: bool) -> Command {
@@ -111,7 +111,7 @@ fn begin_as(identity: Identity, number: u128, marks_sent: bool) -> Command {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(),
-        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, owner: None },
+        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None },
     })
 }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::record::{Fence, Seen};
 
 use super::drive::Stuck;
@@ -14,6 +15,7 @@ use super::guard::Guard;
 use super::{Call, Ledger, Operation, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
+use crate::store;
 
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
@@ -48,6 +50,7 @@ impl Ledger {
                 fence,
                 lease: call.policy.lease(),
                 marks_sent: call.policy.marks_sent,
+                probes: call.policy.probes,
                 owner: self.inner.store.owner(),
             },
         });
@@ -56,14 +59,13 @@ impl Ledger {
         }
         let (ledger, call) = (self.clone(), call.clone());
         let (reply, begun) = oneshot::channel();
-        tokio::spawn(async move {
-            let begun = ledger.begin_detached(&call, &command, fence).await;
-            // Nobody is there any more: nothing has started, so the claim is given back.
-            if let Err(Ok(Begun::Acquired(guard))) = reply.send(begun) {
-                let _ = guard.release(Duration::ZERO, Some("the caller went away before the work began")).await;
-            }
-        });
-        begun.await.unwrap_or(Err(Error::Store(crate::store::Error::Closed)))
+        // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
+        tokio::spawn(async move { drop(reply.send(ledger.begin_detached(&call, &command, fence).await)) });
+        let mut begun = begun.await.unwrap_or(Err(Error::Store(store::Error::Closed)));
+        if let Ok(Begun::Acquired(guard)) = &mut begun {
+            guard.start();
+        }
+        begun
     }
 
     /// Answers from the cache, if that needs no write.
@@ -84,11 +86,16 @@ impl Ledger {
 
     async fn begin_detached(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
         reached(Step::BeginDecided);
+        let from = Instant::now();
         let driven = match self.inner.drive(None, command, None).await {
             Ok(driven) => driven,
             Err(Stuck::Contended) => return Err(Error::Contended { intent: call.identity.to_string() }),
             Err(Stuck::Store(error)) => {
-                self.give_back(call, fence);
+                // Where the work will run all the same, a claim that may have been written must not be given back
+                // as if it had not: it lapses into doubt.
+                if !call.runs_without(&error) {
+                    self.give_back(call, fence);
+                }
                 return Err(error.into());
             }
         };
@@ -96,17 +103,13 @@ impl Ledger {
             (Answer::Decision(Decision::Acquired(acquired)), Some(seen)) => {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
-                Ok(Begun::Acquired(self.guard(call, acquired, seen)))
+                Ok(Begun::Acquired(Guard::new(self.clone(), call, acquired, seen, from)))
             }
             (Answer::Decision(decision), _) => Ok(Begun::Answered(self.noted(decision))),
             (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_), _) => {
                 Err(Error::Contended { intent: call.identity.to_string() })
             }
         }
-    }
-
-    fn guard(&self, call: &Call, acquired: Acquired, seen: Seen) -> Guard {
-        Guard::new(self.clone(), call, acquired, seen)
     }
 
     fn noted(&self, decision: Decision) -> Decision {

@@ -10,7 +10,7 @@ use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::Digest;
 use onceward_core::json::Value;
 use onceward_core::name::{self, Identity, Key, Session, Tenant};
-use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
+use onceward_core::policy::{Effect, InDoubt, OnError, Policy, Retention, StoreDown, Tier};
 use onceward_core::recipe::Recipe;
 use onceward_core::time::Timestamp;
 use onceward_core::{json, key};
@@ -18,6 +18,7 @@ use onceward_core::{json, key};
 use super::{Ledger, Settings};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Invalid;
+use crate::store;
 
 /// A guarded call, ready for the ledger.
 #[derive(Clone, Debug)]
@@ -30,6 +31,23 @@ pub struct Call {
     pub fingerprint: Fingerprint,
     /// What the operation wants.
     pub policy: Arc<Policy>,
+}
+
+impl Call {
+    /// Whether the policy lets the work run unguarded after this error: only when the store is really out of reach,
+    /// and not when it has something to say about this record.
+    pub fn runs_without(&self, error: &store::Error) -> bool {
+        let is_down = matches!(
+            error,
+            store::Error::Busy { .. }
+                | store::Error::Full { .. }
+                | store::Error::ReadOnly { .. }
+                | store::Error::CannotOpen { .. }
+                | store::Error::Poisoned { .. }
+                | store::Error::Unreachable(_)
+        );
+        is_down && self.policy.store_down == StoreDown::Open
+    }
 }
 
 /// A guarded call that is being put together. Mistakes are reported when it is used.
@@ -127,9 +145,9 @@ impl Operation {
         self
     }
 
-    /// Uses the policy of a tier instead of the configured one.
+    /// How much is at stake. What was set or configured besides the tier stays.
     pub fn tier(self, tier: Tier) -> Self {
-        self.policy(Policy::of(tier))
+        self.change(|policy| policy.tier = tier)
     }
 
     fn change(mut self, change: impl FnOnce(&mut Policy)) -> Self {
@@ -144,7 +162,7 @@ impl Operation {
 
     /// What an error means that nobody classified.
     pub fn on_error(self, on_error: OnError) -> Self {
-        self.change(|policy| policy.on_error = on_error)
+        self.change(|policy| policy.on_error = Some(on_error))
     }
 
     /// The longest that the work should take: sizes the lease and kills nothing.
@@ -154,7 +172,7 @@ impl Operation {
 
     /// How long the outcome is kept.
     pub fn retention(self, retention: Duration) -> Self {
-        self.change(|policy| policy.retention = Some(retention))
+        self.change(|policy| policy.retention = Some(Retention::For(retention)))
     }
 
     /// How long a repeat waits for a running one.
@@ -166,6 +184,12 @@ impl Operation {
     /// is no doubt.
     pub fn marks_sent(self) -> Self {
         self.change(|policy| policy.marks_sent = true)
+    }
+
+    /// The closure asks the other side first when [`Claim::probe_first`](crate::Claim::probe_first) says so. Under
+    /// `in_doubt = "probe"`, only such a call is let in while there is a doubt.
+    pub fn probes(self) -> Self {
+        self.change(|policy| policy.probes = true)
     }
 
     /// The call itself: names checked, key derived, fingerprint taken.
@@ -183,6 +207,9 @@ impl Operation {
         let key = self.key.as_deref().map(Key::new).transpose()?;
         let intent = self.intent.as_ref().map(|intent| intent.as_ref().map_err(|error| error.clone())).transpose()?;
         let mut policy = Arc::clone(&self.settings.policy);
+        if policy.effect == Effect::Transactional {
+            return Err(Invalid::Transactional);
+        }
         let (key, key_digest, fingerprint) = match (key, intent, &self.settings.recipe) {
             (None, None, _) => return Err(Invalid::NoKey),
             (Some(key), None, _) => (key, None, Fingerprint::none()),
@@ -195,7 +222,11 @@ impl Operation {
                 let applied = recipe.apply(&session, &operation, intent, now)?;
                 Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
                 match key {
-                    Some(key) => (key, None, applied.fingerprint),
+                    // The caller's key names the intent, and then everything that the recipe looks at must agree.
+                    Some(key) => {
+                        let identity = Fingerprint::from_digest(applied.derived.digest);
+                        (key, None, Fingerprint::combine(&[identity, applied.fingerprint]))
+                    }
                     None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
                 }
             }

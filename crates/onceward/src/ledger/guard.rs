@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use onceward_core::decide::{Acquired, Answer, Command};
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
-use onceward_core::policy::{InDoubt, Policy};
+use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
 use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
 
 use super::drive::{Driven, Stuck};
@@ -28,6 +28,9 @@ const RENEW_AFTER: u32 = 3;
 /// A finished outcome is too good to lose: this is how long its owner insists before it tells the caller that it
 /// could not be recorded. The tries go on behind the caller's back.
 const INSIST: Duration = Duration::from_secs(10);
+
+/// How much of a late outcome the audit trail keeps: enough for a receipt.
+const LARGEST_NOTE: usize = 4 * 1024;
 
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -57,6 +60,8 @@ pub struct Guard {
     held: Arc<Held>,
     renewal: AbortHandle,
     runtime: Handle,
+    /// The caller has it in its hands: from now on nobody else knows what it does.
+    started: bool,
     ended: bool,
 }
 
@@ -72,7 +77,8 @@ struct Held {
 }
 
 impl Guard {
-    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen) -> Self {
+    /// A claim whose lease is counted from before it was asked for.
+    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> Self {
         let held = Arc::new(Held {
             ledger,
             identity: call.identity.clone(),
@@ -82,8 +88,13 @@ impl Guard {
             marked_sent: AtomicBool::new(false),
             lost: watch::Sender::new(false),
         });
-        let renewal = tokio::spawn(renew(Arc::clone(&held))).abort_handle();
-        Self { held, renewal, runtime: Handle::current(), ended: false }
+        let renewal = tokio::spawn(renew(Arc::clone(&held), from)).abort_handle();
+        Self { held, renewal, runtime: Handle::current(), started: false, ended: false }
+    }
+
+    /// The caller has it: what happens from here on is the caller's.
+    pub(super) fn start(&mut self) {
+        self.started = true;
     }
 
     /// The claim, for the work.
@@ -101,7 +112,7 @@ impl Guard {
     /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit
     /// is remembered as done, and not kept.
     pub async fn finish(self, outcome: Outcome) -> Result<Reach, Error> {
-        let outcome = outcome.within(self.held.policy.keep_limit);
+        let outcome = outcome.within(self.held.policy.keep_limit.min(LARGEST_KEEP_LIMIT));
         let intent = self.held.identity.to_string();
         let command = Command::Finish { fence: self.held.acquired.fence, outcome: outcome.clone() };
         reached(Step::FinishDecided);
@@ -135,7 +146,7 @@ impl Guard {
         let writing = self.runtime.spawn(async move { held.insist(&command).await });
         match tokio::time::timeout(INSIST, writing).await {
             Ok(written) => written.unwrap_or(Err(store::Error::Closed)),
-            Err(_) => Err(store::Error::Other(format!("no answer within {} s", INSIST.as_secs()))),
+            Err(_) => Err(no_answer()),
         }
     }
 
@@ -163,10 +174,15 @@ impl Drop for Guard {
         }
         self.renewal.abort();
         let held = Arc::clone(&self.held);
+        let fence = held.acquired.fence;
+        let command = if self.started {
+            Command::Doubt { fence, error: Some("the work was dropped before it ended".to_owned()) }
+        } else {
+            let error = Some("the caller went away before the work began".to_owned());
+            Command::Release { fence, not_before: Duration::ZERO, error }
+        };
         self.runtime.spawn(async move {
-            let error = Some("the work was dropped before it ended".to_owned());
-            let command = Command::Doubt { fence: held.acquired.fence, error };
-            if let Err(error) = held.write(&command).await {
+            if let Err(error) = held.insist(&command).await {
                 tracing::warn!(intent = %held.identity, %error, "a dropped claim is left to lapse");
             }
         });
@@ -238,7 +254,7 @@ impl Claim {
     fn still_ours(&self, reach: Reach) -> Result<(), Error> {
         match reach {
             Reach::Written => Ok(()),
-            Reach::Stale => Err(Error::ClaimLost { intent: self.identity.to_string() }),
+            Reach::Stale => Err(Error::ClaimLost { intent: self.identity.to_string(), outcome: None }),
         }
     }
 }
@@ -261,7 +277,11 @@ impl Held {
             if !is_leased(&seen.record) {
                 self.ledger.inner.waiters.wake(&id);
             }
-            *self.last() = seen;
+            let mut last = self.last();
+            // A renewal that was overtaken must not bring an older record back.
+            if seen.record.version > last.record.version {
+                *last = seen;
+            }
         }
         match answer {
             Answer::Stale { contradicts } => {
@@ -299,7 +319,9 @@ impl Held {
             count(&self.ledger.inner.stats.contradictions);
             tracing::error!(intent = %self.identity, "a late owner contradicts the record: look at it");
         }
-        let note = Some(format!("outcome {} from attempt {}", outcome.digest(), self.acquired.attempt));
+        // The only place where this outcome is kept: a charge id may be in it.
+        let reported = serde_json::to_string(&outcome.clone().within(LARGEST_NOTE)).unwrap_or_default();
+        let note = Some(format!("attempt {} reported {reported}", self.acquired.attempt));
         let event = Event { what, by: None, note };
         if let Err(error) = self.ledger.inner.store.append(self.identity.digest(), event).await {
             tracing::error!(intent = %self.identity, %error, "a late outcome could not be put into the audit trail");
@@ -318,15 +340,16 @@ impl Held {
 }
 
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
-async fn renew(held: Arc<Held>) {
+async fn renew(held: Arc<Held>, mut from: Instant) {
     let lease = held.policy.lease();
-    let mut from = Instant::now();
     loop {
         sleep_until(from + lease / RENEW_AFTER).await;
         let command = Command::Renew { fence: held.acquired.fence, lease };
         let started = Instant::now();
         loop {
-            match held.try_write(&command).await {
+            let limit = (from + lease).max(started + LONGEST_PAUSE);
+            let written = timeout_at(limit, held.try_write(&command)).await;
+            match written.unwrap_or_else(|_| Err(Stuck::Store(no_answer()))) {
                 Ok(Reach::Written) => {
                     reached(Step::Renewed);
                     from = started;
@@ -348,6 +371,10 @@ async fn renew(held: Arc<Held>) {
             }
         }
     }
+}
+
+fn no_answer() -> store::Error {
+    store::Error::Unreachable("it does not answer".to_owned())
 }
 
 fn is_leased(record: &Record) -> bool {

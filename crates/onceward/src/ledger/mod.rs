@@ -30,7 +30,7 @@ pub use begin::Begun;
 pub use call::{Call, Operation};
 pub use guard::{Claim, Guard, Reach};
 pub use run::Done;
-pub(crate) use run::answered;
+pub(crate) use run::{Started, answered, unguarded};
 pub use settle::{Intent, Resolved};
 
 /// The ledger: record an intent, let one caller do the work, give every repeat the outcome. Cheap to clone.

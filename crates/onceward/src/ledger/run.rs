@@ -11,11 +11,10 @@ use onceward_core::class::{Class, Disposition, disposition};
 use onceward_core::decide::Decision;
 use onceward_core::name::Identity;
 use onceward_core::outcome::{Body, Outcome, Verdict};
-use onceward_core::policy::StoreDown;
 use onceward_core::time::Timestamp;
 
 use super::guard::{Claim, Guard, Reach};
-use super::{Begun, Call, Operation, count};
+use super::{Begun, Call, Ledger, Operation, count};
 use crate::error::{Error, Failure};
 
 /// A value, fresh or from the ledger.
@@ -63,26 +62,45 @@ impl Operation {
         W: Future<Output = Result<T, Failure>>,
     {
         let call = self.call()?;
-        match self.ledger.begin_within(&call, call.policy.wait).await {
-            Ok(Begun::Acquired(guard)) => guard.run(work).await,
-            Ok(Begun::Answered(decision)) => answered(&call.identity, decision),
-            Err(Error::Store(error)) if call.policy.store_down == StoreDown::Open => {
-                let intent = &call.identity;
-                tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
-                count(&self.ledger.inner.stats.unguarded);
-                run_unguarded(&call, work).await
-            }
-            Err(error) => Err(error),
+        match self.ledger.start(&call).await? {
+            Started::Guarded(guard) => guard.run(work).await,
+            Started::Answered(decision) => answered(&call.identity, decision),
+            Started::Unguarded(claim) => unguarded(&call, work(claim).await),
         }
     }
 }
 
-async fn run_unguarded<T, F, W>(call: &Call, work: F) -> Result<Done<T>, Error>
-where
-    F: FnOnce(Claim) -> W,
-    W: Future<Output = Result<T, Failure>>,
-{
-    match work(Claim::unguarded(&call.identity)).await {
+/// What a call that wants to run is given.
+pub(crate) enum Started {
+    Guarded(Guard),
+    Answered(Decision),
+    /// The store is down, and the policy lets the work run all the same.
+    Unguarded(Claim),
+}
+
+impl Ledger {
+    /// Begins, waits as long as the policy says, and asks the policy what to do when the store is down. Once a begin
+    /// was answered, a store that fails is no licence to run: somebody else may be at it.
+    pub(crate) async fn start(&self, call: &Call) -> Result<Started, Error> {
+        let begun = match self.begin(call).await {
+            Err(Error::Store(error)) if call.runs_without(&error) => {
+                let intent = &call.identity;
+                tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
+                count(&self.inner.stats.unguarded);
+                return Ok(Started::Unguarded(Claim::unguarded(&call.identity)));
+            }
+            begun => self.wait_for(call, begun?, call.policy.wait).await?,
+        };
+        Ok(match begun {
+            Begun::Acquired(guard) => Started::Guarded(guard),
+            Begun::Answered(decision) => Started::Answered(decision),
+        })
+    }
+}
+
+/// The result of work that nothing guarded.
+pub(crate) fn unguarded<T>(call: &Call, result: Result<T, Failure>) -> Result<Done<T>, Error> {
+    match result {
         Ok(value) => Ok(Done { value, replayed: false, expires_at: None }),
         Err(failure) => Err(Error::Failed { intent: call.identity.to_string(), failure, replayed: false }),
     }
@@ -106,7 +124,7 @@ impl Guard {
             () = self.lost() => {
                 let intent = self.identity().to_string();
                 let _ = self.doubt(Some("the claim was lost while the work ran")).await;
-                return Err(Error::ClaimLost { intent });
+                return Err(Error::ClaimLost { intent, outcome: None });
             }
         };
         match ended {
@@ -127,10 +145,10 @@ impl Guard {
         let intent = self.identity().to_string();
         match result {
             Ok(value) => match serde_json::to_vec(&value) {
-                Ok(body) => match self.finish(Outcome::success(body)).await? {
-                    Reach::Written => Ok(Done { value, replayed: false, expires_at: None }),
-                    Reach::Stale => Err(Error::ClaimLost { intent }),
-                },
+                Ok(body) => {
+                    self.finish_as(Outcome::success(body)).await?;
+                    Ok(Done { value, replayed: false, expires_at: None })
+                }
                 Err(error) => {
                     let reason = error.to_string();
                     let _ = self.doubt(Some(&reason)).await;
@@ -144,19 +162,24 @@ impl Guard {
         }
     }
 
+    /// Finishes, unless somebody else has the say by now: what this caller would be told could be untrue.
+    async fn finish_as(self, outcome: Outcome) -> Result<(), Error> {
+        let intent = self.identity().to_string();
+        match self.finish(outcome.clone()).await? {
+            Reach::Written => Ok(()),
+            Reach::Stale => Err(Error::ClaimLost { intent, outcome: Some(Box::new(outcome)) }),
+        }
+    }
+
     async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<(), Error> {
         let intent = self.identity().to_string();
         let message = failure.message();
-        let ended = match disposition(failure.class(), self.policy().on_error, marked_sent) {
+        let ended = match disposition(failure.class(), self.policy().on_error(), marked_sent) {
             Disposition::Release(not_before) => self.release(not_before, Some(message)).await,
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {
                 let body = serde_json::Value::String(message.to_owned()).to_string();
-                // Whoever took over has the say: telling this caller that it failed for good could be untrue.
-                return match self.finish(Outcome::failure(body)).await? {
-                    Reach::Written => Ok(()),
-                    Reach::Stale => Err(Error::ClaimLost { intent }),
-                };
+                return self.finish_as(Outcome::failure(body)).await;
             }
         };
         if let Err(error) = ended {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use onceward_core::decide::{Answer, Command, Refusal, Resolution};
 use onceward_core::name::Identity;
+use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::{Seen, Status};
 
 use super::begin::fence;
@@ -88,9 +89,11 @@ impl Ledger {
         note: Option<&str>,
     ) -> Result<Resolved, Error> {
         let id = identity.digest();
-        let what = match resolution {
-            Resolution::Happened(_) => What::ResolvedHappened,
-            Resolution::DidNotHappen => What::ResolvedDidNotHappen,
+        let (what, resolution) = match resolution {
+            Resolution::Happened(outcome) => {
+                (What::ResolvedHappened, Resolution::Happened(outcome.within(LARGEST_KEEP_LIMIT)))
+            }
+            Resolution::DidNotHappen => (What::ResolvedDidNotHappen, Resolution::DidNotHappen),
         };
         let event = Event { what, by: by.map(str::to_owned), note: note.map(str::to_owned) };
         let command = Command::Resolve { version, resolution, fence: fence()? };
@@ -121,15 +124,23 @@ impl Inner {
         if !before.is_multiple_of(SWEEP_EVERY) || self.sweeping.swap(true, Ordering::AcqRel) {
             return;
         }
-        let inner = Arc::clone(self);
+        let sweep = Sweep(Arc::clone(self));
         tokio::spawn(async move {
             for _ in 0..SWEEP_STEPS {
-                let freed = inner.store.purge(SWEEP_STEP).await;
+                let freed = sweep.0.store.purge(SWEEP_STEP).await;
                 if !freed.is_ok_and(|purged| purged.total() == SWEEP_STEP) {
                     break;
                 }
             }
-            inner.sweeping.store(false, Ordering::Release);
         });
+    }
+}
+
+/// One sweep at a time; however it ends, the next one may begin.
+struct Sweep(Arc<Inner>);
+
+impl Drop for Sweep {
+    fn drop(&mut self) {
+        self.0.sweeping.store(false, Ordering::Release);
     }
 }

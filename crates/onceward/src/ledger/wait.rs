@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use onceward_core::decide::Decision;
 use onceward_core::hash::Digest;
-use onceward_core::record::{Seen, State};
+use onceward_core::record::{Seen, Standing, State};
 use onceward_core::time::Timestamp;
 
 use super::{Begun, Call, Ledger};
@@ -20,25 +20,37 @@ use crate::error::Error;
 const FIRST_LOOK: Duration = Duration::from_millis(10);
 const SLOWEST_LOOK: Duration = Duration::from_millis(250);
 
+/// Nobody waits longer than this, whatever was said: work that takes days is not waited for.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// Who in this process waits for what, so that an owner in this process can wake them at once.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    waiting: Mutex<HashMap<Digest, Arc<Notify>>>,
+    waiting: Mutex<HashMap<Digest, Bell>>,
+}
+
+/// What wakes the callers that wait for one intent, and how many there are.
+#[derive(Debug, Default)]
+struct Bell {
+    notify: Arc<Notify>,
+    waiting: usize,
 }
 
 impl Waiters {
     fn enter(&self, id: Digest) -> Place<'_> {
-        let notify = Arc::clone(self.waiting().entry(id).or_default());
-        Place { waiters: self, id, notify }
+        let mut waiting = self.waiting();
+        let bell = waiting.entry(id).or_default();
+        bell.waiting += 1;
+        Place { waiters: self, id, notify: Arc::clone(&bell.notify) }
     }
 
     pub(super) fn wake(&self, id: &Digest) {
-        if let Some(notify) = self.waiting().get(id) {
-            notify.notify_waiters();
+        if let Some(bell) = self.waiting().get(id) {
+            bell.notify.notify_waiters();
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<Digest, Arc<Notify>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<Digest, Bell>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -53,9 +65,11 @@ struct Place<'a> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut waiting = self.waiters.waiting();
-        // The table's own and ours: nobody else waits any more.
-        if Arc::strong_count(&self.notify) <= 2 {
-            waiting.remove(&self.id);
+        if let Some(bell) = waiting.get_mut(&self.id) {
+            bell.waiting -= 1;
+            if bell.waiting == 0 {
+                waiting.remove(&self.id);
+            }
         }
     }
 }
@@ -74,15 +88,20 @@ enum Look {
 impl Ledger {
     /// Asks for the claim and, while somebody else has it, waits up to `wait` for the owner's answer.
     pub async fn begin_within(&self, call: &Call, wait: Duration) -> Result<Begun, Error> {
-        let deadline = Instant::now() + wait;
-        let mut begun = self.begin(call).await?;
-        if wait.is_zero() {
+        let begun = self.begin(call).await?;
+        self.wait_for(call, begun, wait).await
+    }
+
+    /// Waits for the owner's answer, if the first answer was that somebody else is at it.
+    pub async fn wait_for(&self, call: &Call, mut begun: Begun, wait: Duration) -> Result<Begun, Error> {
+        if wait.is_zero() || !is_running(&begun) {
             return Ok(begun);
         }
+        let deadline = Instant::now() + wait.min(LONGEST_WAIT);
         let id = call.identity.digest();
         let place = self.inner.waiters.enter(id);
         let mut pause = FIRST_LOOK;
-        while matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. })) {
+        while is_running(&begun) {
             let woken = place.notify.notified();
             tokio::pin!(woken);
             woken.as_mut().enable();
@@ -106,10 +125,14 @@ impl Ledger {
     }
 }
 
+fn is_running(begun: &Begun) -> bool {
+    matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. }))
+}
+
 fn look(seen: Option<Seen>) -> Look {
     let Some(seen) = seen else { return Look::Ask };
     match &seen.record.state {
-        State::Leased(lease) if seen.now < lease.until && !seen.owner_gone => Look::Wait,
+        State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => Look::Wait,
         State::Open { .. } => {
             let reason = seen.record.last_error.unwrap_or_else(|| "it was given back".to_owned());
             Look::Released(reason)

@@ -308,6 +308,9 @@ pub enum Error {
         /// What failed.
         reason: String,
     },
+    /// The store cannot be reached.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,

@@ -66,3 +66,17 @@ fn sent_can_be_marked_and_failures_classified() {
     assert!(failed.is_err());
     assert!(matches!(call.run(|_| Ok(1)), Err(Error::Failed { replayed: true, .. })));
 }
+
+#[test]
+fn a_doubt_under_probe_can_be_asked_about() {
+    let (ledger, _folder) = ledger();
+    let call = ledger.operation("charge").key("k").in_doubt(onceward::InDoubt::Probe);
+    assert!(call.run::<u32>(|_| Err(Failure::unknown("time-out"))).is_err());
+    assert!(matches!(call.run(|_| Ok(1)), Err(Error::InDoubt { .. })), "who cannot ask is not let in");
+    let asking = call.probes().run(|claim| {
+        assert!(claim.probe_first());
+        claim.not_found()?;
+        Ok(2)
+    });
+    assert_eq!(asking.unwrap().value, 2);
+}

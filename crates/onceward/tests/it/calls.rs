@@ -156,3 +156,44 @@ async fn the_downstream_key_is_the_same_on_every_attempt_and_of_nothing_else() {
     assert_ne!(first, key("b", "1").await);
     assert!(first.len() <= 255 && first.bytes().all(|byte| byte.is_ascii_graphic()));
 }
+
+#[tokio::test]
+async fn with_a_key_of_ones_own_everything_that_the_recipe_looks_at_must_agree() {
+    let definition: Definition =
+        serde_json::from_value(json!({ "key": ["/customer", "/cents"], "match": ["/currency"] })).unwrap();
+    let ledger = Ledger::builder().recipe("charge", Recipe::new(definition).unwrap()).open("memory:").await.unwrap();
+    let call = |customer: &str, currency: &str, memo: &str| {
+        let intent = json!({ "customer": customer, "cents": 10, "currency": currency, "memo": memo });
+        ledger.operation("charge").key("client-key").intent(&intent)
+    };
+    call("a", "EUR", "x").run(|_| async { Ok(1) }).await.unwrap();
+    assert!(call("a", "EUR", "reworded").run(|_| async { Ok(2) }).await.unwrap().replayed);
+    for other in [call("b", "EUR", "x"), call("a", "USD", "x")] {
+        let refused = other.run(|_| async { Ok(3) }).await;
+        assert!(matches!(refused, Err(Error::Mismatch { .. })), "{refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_order_in_which_a_call_is_put_together_does_not_matter() {
+    use onceward::{InDoubt, OnError, Tier};
+    let ledger = Ledger::builder()
+        .policy("charge", onceward::Policy { in_doubt: InDoubt::Retry, ..onceward::Policy::default() })
+        .open("memory:")
+        .await
+        .unwrap();
+    let call = || ledger.operation("charge").key("k");
+    let one = call().on_error(OnError::Doubt).tier(Tier::Notification).call().unwrap().policy;
+    let other = call().tier(Tier::Notification).on_error(OnError::Doubt).call().unwrap().policy;
+    assert_eq!(one, other);
+    assert_eq!((one.on_error(), one.tier, one.in_doubt), (OnError::Doubt, Tier::Notification, InDoubt::Retry));
+}
+
+#[tokio::test]
+async fn an_effect_that_cannot_share_a_transaction_is_not_called_transactional() {
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let policy =
+        onceward::Policy { effect: onceward::core::policy::Effect::Transactional, ..onceward::Policy::default() };
+    let refused = ledger.operation("o").key("k").policy(policy).run(|_| async { Ok(()) }).await;
+    assert!(refused.unwrap_err().to_string().contains("transactional"));
+}

@@ -231,8 +231,11 @@ async fn a_value_that_is_no_json_is_in_doubt_and_says_so() {
 #[tokio::test]
 async fn under_probe_the_next_caller_asks_first() {
     for (ledger, _folder) in every_ledger().await {
-        let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Probe);
-        fail(&call, Failure::unknown("time-out")).await;
+        let cannot_ask = ledger.operation("charge").key("k").in_doubt(InDoubt::Probe);
+        fail(&cannot_ask, Failure::unknown("time-out")).await;
+        let refused = cannot_ask.run(|_| async { Ok(1) }).await;
+        assert!(matches!(refused, Err(Error::InDoubt { .. })), "who cannot ask is not let in: {refused:?}");
+        let call = cannot_ask.probes();
         let found_nothing = call.run(|claim| async move {
             assert!(claim.probe_first());
             Err::<u32, _>(Failure::not_sent("the probe itself failed"))
@@ -246,5 +249,52 @@ async fn under_probe_the_next_caller_asks_first() {
             Ok(claim.attempt())
         });
         assert_eq!(settled.await.unwrap().value, 3);
+    }
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_before_it_looks_leaves_a_released_claim() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k");
+        {
+            let mut begin = Box::pin(call.begin());
+            let polled = futures_util::poll!(begin.as_mut());
+            assert!(polled.is_pending());
+            // The claim is written and handed over while nobody looks; then the caller is gone.
+            eventually("the claim is written", async || status(&call).await == "running").await;
+            tokio::time::sleep(Duration::from_millis(30)).await;
+        }
+        eventually("it is given back", async || status(&call).await == "open").await;
+    }
+}
+
+#[tokio::test]
+async fn a_superseded_owner_gets_its_outcome_back_and_the_trail_keeps_it() {
+    for (ledger, clock, _folder) in crate::every_timed_ledger().await {
+        let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Retry);
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let late = {
+            let call = call.clone();
+            tokio::spawn(async move {
+                call.run(|_| async move {
+                    wait.await?;
+                    Ok("ch_17".to_owned())
+                })
+                .await
+                .map(|done| done.replayed)
+            })
+        };
+        eventually("it runs", async || status(&call).await == "running").await;
+        clock.advance(Duration::from_secs(3600));
+        call.run(|_| async { Ok("ch_18".to_owned()) }).await.unwrap();
+        go.send(()).unwrap();
+        match late.await.unwrap() {
+            Err(Error::ClaimLost { outcome: Some(outcome), .. }) => {
+                assert_eq!(*outcome, onceward::Outcome::success("\"ch_17\""));
+            }
+            other => panic!("{other:?}"),
+        }
+        let trail = call.get().await.unwrap().unwrap().trail;
+        assert!(trail[0].event.note.as_ref().unwrap().contains("ch_17"), "{trail:?}");
     }
 }

@@ -41,12 +41,12 @@ impl Faulty {
 
     fn works(&self) -> Result<(), Error> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        if self.down.load(Ordering::SeqCst) { Err(Error::Other("unplugged".into())) } else { Ok(()) }
+        if self.down.load(Ordering::SeqCst) { Err(Error::Unreachable("unplugged".into())) } else { Ok(()) }
     }
 
     fn answered<A>(&self, answer: Result<A, Error>) -> Result<A, Error> {
         if self.lose_next_answer.swap(false, Ordering::SeqCst) {
-            return Err(Error::Other("the answer was lost".into()));
+            return Err(Error::Unreachable("the answer was lost".into()));
         }
         answer
     }

@@ -118,6 +118,9 @@ async fn a_caller_waits_no_longer_than_it_said() {
         let call = ledger.operation("charge").key("k").wait(Duration::from_millis(120));
         assert!(matches!(call.run(|_| async { Ok(()) }).await, Err(Error::InFlight { .. })));
         assert!(started.elapsed() >= Duration::from_millis(120));
+        let endless = ledger.operation("charge").key("k").wait(Duration::MAX);
+        let waiting = tokio::time::timeout(Duration::from_millis(50), endless.run(|_| async { Ok(()) })).await;
+        assert!(waiting.is_err(), "it waits, and does not overflow");
         drop(held);
     }
 }

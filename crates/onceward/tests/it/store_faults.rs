@@ -42,6 +42,35 @@ async fn a_policy_may_say_open_and_that_is_counted() {
 }
 
 #[tokio::test]
+async fn open_means_a_store_that_is_down_and_not_one_that_fails_while_somebody_works() {
+    let (ledger, store) = faulty_ledger();
+    let policy = Policy { store_down: StoreDown::Open, wait: Duration::from_secs(5), ..Policy::default() };
+    let call = ledger.operation("greet").key("k").policy(policy);
+    let held = call.begin().await.unwrap();
+    let waiting = {
+        let call = call.clone();
+        tokio::spawn(async move { call.run(|_| async { Ok(1) }).await.map(|done| done.value) })
+    };
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    store.set_down(true);
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Store(_))));
+    assert_eq!(ledger.stats().unguarded, 0);
+    store.set_down(false);
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_claim_whose_answer_was_lost_is_not_given_back_when_the_work_ran_all_the_same() {
+    let (ledger, store) = faulty_ledger();
+    let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    let call = ledger.operation("greet").key("k").policy(policy);
+    store.lose_next_answer.store(true, Ordering::SeqCst);
+    assert_eq!(call.run(|_| async { Ok(1) }).await.unwrap().value, 1);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    assert_eq!(status(&call).await, "running", "it lapses into doubt, because it did run");
+}
+
+#[tokio::test]
 async fn a_repeat_of_finished_work_needs_no_store() {
     let (ledger, store) = faulty_ledger();
     let call = ledger.operation("charge").key("k");
