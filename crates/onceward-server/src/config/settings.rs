@@ -11,7 +11,6 @@ use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
 use super::check;
 use super::error::Mistakes;
 use super::file::Operation;
-use super::words::Retention;
 use crate::exit::Fault;
 
 /// Looked for in the working directory.
@@ -154,7 +153,7 @@ impl Operation {
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::{Length, OnError, Tier};
+    use super::super::words::{Length, OnError, Retention, Tier};
     use super::*;
 
     #[test]
