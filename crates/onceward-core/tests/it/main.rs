@@ -4,4 +4,5 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
 mod decide_vectors;
+mod properties;
 mod vectors;
