@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::hash::{Digest, Fields, digest};
 
 /// Whether the effect took place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The effect took place.
@@ -16,7 +16,7 @@ pub enum Verdict {
 }
 
 /// The outcome of an intent: success or final failure, with what a repeat is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Outcome {
     /// Whether the effect took place.
     pub verdict: Verdict,
@@ -33,7 +33,7 @@ pub struct Outcome {
 }
 
 /// The body of an outcome, or what is known of one that was too large to keep.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "BodyText", try_from = "BodyText")]
 pub enum Body {
     /// The bytes, never re-serialised.

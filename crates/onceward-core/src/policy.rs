@@ -81,7 +81,7 @@ impl Tier {
 }
 
 /// What happens to an intent whose attempt may or may not have happened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InDoubt {
     /// Nothing runs until somebody settles it: at most once.
@@ -107,7 +107,7 @@ pub enum OnError {
 }
 
 /// Where the effect takes place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
     /// Somewhere else: it may have happened although nobody heard of it.
@@ -138,7 +138,7 @@ pub enum StoreDown {
 }
 
 /// The parts of a policy that are written into a record at begin and govern it from then on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// Where the effect takes place.
     pub effect: Effect,

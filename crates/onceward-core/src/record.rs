@@ -63,7 +63,7 @@ impl fmt::Debug for Fence {
 pub struct Owner(pub u64);
 
 /// How far an attempt has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     /// Nothing has left yet.
@@ -73,7 +73,7 @@ pub enum Phase {
 }
 
 /// The right to do the work now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease<T = Timestamp> {
     /// How far the attempt has come.
     pub phase: Phase,
@@ -86,7 +86,7 @@ pub struct Lease<T = Timestamp> {
 }
 
 /// Where an intent stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State<T = Timestamp> {
     /// Waits for the courier.
@@ -170,7 +170,7 @@ impl Status {
 }
 
 /// The record of one intent. `Record<Timestamp>` is one that a store gave; a [`Draft`] is one to write.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record<T = Timestamp> {
     /// The digest of the identity: where stores look.
     pub id: Digest,
@@ -273,7 +273,7 @@ impl Record {
 }
 
 /// A record as a store showed it, with the store's own time.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Seen {
     /// The record.
     pub record: Record,

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use onceward::step::Step;
 
 use crate::crash::{Options, Orders, Plant};
+use crate::model::Bounds;
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
-       onceward-sim judge --folder KEPT --seed S";
+       onceward-sim judge --folder KEPT --seed S
+       onceward-sim model [--begins 4] [--ticks 8]";
 
 /// What is wanted.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub enum Wanted {
     Crash(Options),
     /// The judge's opinion on the journal of a run that was kept.
     Judge(PathBuf, u64),
+    /// Model checking within these bounds.
+    Model(Bounds),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -49,6 +53,10 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             plant: given.plant()?,
         }),
         "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
+        "model" => Wanted::Model(Bounds {
+            begins: given.small("--begins", Bounds::LARGE.begins)?,
+            ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
+        }),
         "worker" => Wanted::Worker(
             Orders {
                 folder: given.folder()?,
@@ -107,6 +115,11 @@ impl Given {
             None => Ok(default),
             Some(text) => text.parse().map_err(|_| format!("`{name} {text}`: a whole number is needed")),
         }
+    }
+
+    fn small(&mut self, name: &str, default: u8) -> Result<u8, String> {
+        let number = self.number(name, u64::from(default))?;
+        u8::try_from(number).ok().filter(|number| *number <= 12).ok_or(format!("`{name}` goes up to 12"))
     }
 
     fn plant(&mut self) -> Result<Option<Plant>, String> {

@@ -1,6 +1,7 @@
 //! Harnesses that try to break Onceward.
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
+//! - `model`: every order of events within bounds, through the real `decide`.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -13,6 +14,7 @@
 mod arguments;
 mod crash;
 mod dice;
+mod model;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     match arguments::parse(&given) {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
+        Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

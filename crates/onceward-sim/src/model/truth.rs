@@ -1,0 +1,122 @@
+//! What really happened, kept apart from the record, and which rules a step broke.
+
+use onceward::InDoubt;
+
+/// Bits, one for each claim: which attempts.
+pub(super) type Attempts = u16;
+
+/// What really happened in the present life of the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Truth {
+    /// Attempts that were sent, and of which nothing is known.
+    pub(super) unsettled: Attempts,
+    /// An attempt has acted on the outside world since the last doubt was settled.
+    pub(super) acted: bool,
+    /// When an attempt was first sent.
+    pub(super) first_sent: Option<u8>,
+    /// Who alone may write: the last claim that was granted; 0 after a person has decided.
+    pub(super) owner: u8,
+    /// The outcome, by the claim that committed it, and when.
+    pub(super) committed: Option<(u8, u8)>,
+    /// How often the key was used anew; more than once is as good as once.
+    pub(super) eras: u8,
+    /// A superseded owner was turned away.
+    pub(super) superseded: bool,
+    /// The first rule that a step broke.
+    pub(super) broken: Option<&'static str>,
+}
+
+/// How long things last, in ticks.
+pub(super) const RETENTION: u8 = 2;
+pub(super) const TOMBSTONE: u8 = 1;
+pub(super) const HONOURS_KEY: u8 = 4;
+
+fn bit(claim: u8) -> Attempts {
+    1 << claim
+}
+
+impl Truth {
+    fn demand(&mut self, holds: bool, rule: &'static str) {
+        if !holds && self.broken.is_none() {
+            self.broken = Some(rule);
+        }
+    }
+
+    /// A claim was granted.
+    pub(super) fn granted(&mut self, claim: u8, now: u8, beside_a_lease: bool, probe_first: bool, in_doubt: InDoubt) {
+        self.demand(!beside_a_lease, "a claim was granted beside a lease that lives");
+        if let Some((_, at)) = self.committed {
+            self.demand(now >= at + RETENTION + TOMBSTONE, "finished work ran again");
+            *self = Self { eras: 1, superseded: self.superseded, broken: self.broken, ..Self::default() };
+        }
+        if self.unsettled != 0 {
+            match in_doubt {
+                InDoubt::Hold => self.demand(false, "a held intent ran again"),
+                InDoubt::Probe => self.demand(probe_first, "a doubt was not asked about"),
+                InDoubt::Retry => {
+                    let known = self.first_sent.is_some_and(|first| now < first + HONOURS_KEY);
+                    self.demand(known, "a retry came after the other side had forgotten the key");
+                }
+            }
+        }
+        self.owner = claim;
+    }
+
+    /// An attempt was sent, as far as the record knows.
+    pub(super) fn sent(&mut self, claim: u8, now: u8) {
+        self.unsettled |= bit(claim);
+        self.first_sent.get_or_insert(now);
+    }
+
+    /// A write of an owner held.
+    pub(super) fn wrote(&mut self, claim: u8) {
+        self.demand(self.owner == claim, "a superseded owner's write held");
+    }
+
+    pub(super) fn finished(&mut self, claim: u8, now: u8) {
+        self.wrote(claim);
+        self.commit(claim, now);
+    }
+
+    /// An attempt was proven to have done nothing.
+    pub(super) fn released(&mut self, claim: u8) {
+        self.wrote(claim);
+        self.unsettled &= !bit(claim);
+    }
+
+    /// The other side was asked, and knows of nothing.
+    pub(super) fn not_found(&mut self, claim: u8, now: u8, is_sent: bool) {
+        self.wrote(claim);
+        self.unsettled = 0;
+        self.first_sent = None;
+        if is_sent {
+            self.sent(claim, now);
+        }
+    }
+
+    /// A person decided.
+    pub(super) fn resolved(&mut self, happened: Option<u8>, now: u8, beside_a_lease: bool) {
+        self.demand(!beside_a_lease, "a person decided while somebody worked");
+        self.owner = 0;
+        match happened {
+            Some(claim) => self.commit(claim, now),
+            None => {
+                self.unsettled = 0;
+                self.first_sent = None;
+            }
+        }
+    }
+
+    fn commit(&mut self, claim: u8, now: u8) {
+        self.demand(self.committed.is_none(), "a second outcome was committed");
+        self.committed = Some((claim, now));
+        self.unsettled = 0;
+    }
+
+    /// The sweeper dropped the outcome, or the whole record.
+    pub(super) fn swept(&mut self, now: u8, removed: bool) {
+        let after = RETENTION + if removed { TOMBSTONE } else { 0 };
+        let over = self.committed.is_some_and(|(_, at)| now >= at + after);
+        self.demand(over, "something was swept before its time");
+    }
+}

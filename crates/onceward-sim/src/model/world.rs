@@ -1,0 +1,297 @@
+//! What there is, and what can happen next.
+
+use std::time::Duration;
+
+use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write};
+use onceward::core::fingerprint::Fingerprint;
+use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::outcome::Outcome;
+use onceward::core::policy::{Policy, Retention};
+use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
+use onceward::core::time::Timestamp;
+
+use super::Intent;
+use super::fault::decide_with;
+use super::truth::{HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
+
+/// A tick is longer than the margin that `retry` leaves for an attempt, so that ticks are all that matters.
+const TICK: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(60);
+
+/// One intent, its record, those who work on it, and what really happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct World {
+    now: u8,
+    record: Option<Record>,
+    /// Sorted: workers have no names, only what they hold.
+    workers: [Option<Hold>; 3],
+    drawn: u8,
+    pub(super) truth: Truth,
+}
+
+/// What a worker believes to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Hold {
+    claim: u8,
+    is_sent: bool,
+    must_ask: bool,
+    acted: bool,
+}
+
+/// Something that can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    Begin { marks_sent: bool },
+    Sent(usize),
+    Act(usize),
+    Renew(usize),
+    Finish(usize),
+    Release(usize),
+    Doubt(usize),
+    Ask(usize),
+    Crash(usize),
+    ItHappened,
+    ItDidNot,
+    Sweep,
+    Tick,
+}
+
+impl World {
+    pub(super) fn actions(&self, model: &Intent, actions: &mut Vec<Action>) {
+        if self.drawn < model.bounds.begins && self.workers.contains(&None) {
+            actions.extend([Action::Begin { marks_sent: false }, Action::Begin { marks_sent: true }]);
+        }
+        for (worker, hold) in self.workers.iter().enumerate() {
+            let Some(hold) = hold else { continue };
+            actions.extend([Action::Renew(worker), Action::Doubt(worker), Action::Crash(worker)]);
+            if hold.must_ask {
+                actions.push(Action::Ask(worker));
+                continue;
+            }
+            actions.push(match (hold.is_sent, hold.acted) {
+                (false, _) => Action::Sent(worker),
+                (true, false) => Action::Act(worker),
+                (true, true) => Action::Finish(worker),
+            });
+            // Only who has done nothing can prove it.
+            if !hold.acted {
+                actions.push(Action::Release(worker));
+            }
+        }
+        if self.record.is_some() {
+            actions.extend([Action::ItHappened, Action::ItDidNot, Action::Sweep]);
+        }
+        if self.now < model.bounds.ticks {
+            actions.push(Action::Tick);
+        }
+    }
+
+    /// The world after something has happened.
+    pub(super) fn after(&self, model: &Intent, action: Action) -> Self {
+        let mut world = self.clone();
+        match action {
+            Action::Tick => world.now += 1,
+            Action::Begin { marks_sent } => world.begin(model, marks_sent),
+            Action::Sweep => world.sweep(model),
+            Action::ItHappened => world.resolve(model, true),
+            Action::ItDidNot => world.resolve(model, false),
+            Action::Crash(worker) => world.workers[worker] = None,
+            Action::Act(worker) => {
+                world.truth.acted = true;
+                if let Some(hold) = &mut world.workers[worker] {
+                    hold.acted = true;
+                }
+            }
+            Action::Sent(worker)
+            | Action::Renew(worker)
+            | Action::Finish(worker)
+            | Action::Release(worker)
+            | Action::Doubt(worker)
+            | Action::Ask(worker) => world.own(model, worker, action),
+        }
+        world.workers.sort_unstable();
+        world
+    }
+
+    fn begin(&mut self, model: &Intent, marks_sent: bool) {
+        self.drawn += 1;
+        let claim = self.drawn;
+        let take = Take { fence: fence(claim), lease: LEASE, marks_sent, probes: true, owner: None };
+        let begin = Begin {
+            identity: identity(),
+            key_digest: None,
+            fingerprint: Fingerprint::none(),
+            terms: policy(model).terms(),
+            take,
+        };
+        let beside_a_lease = self.is_running();
+        if let Answer::Decision(Decision::Acquired(acquired)) = self.write(model, &Command::Begin(begin)) {
+            let is_sent = acquired.phase == Phase::Sent;
+            self.truth.granted(claim, self.now, beside_a_lease, acquired.probe_first, model.in_doubt);
+            if is_sent {
+                self.truth.sent(claim, self.now);
+            }
+            let free = self.workers.iter().position(Option::is_none).expect("a worker is idle");
+            let must_ask = acquired.probe_first;
+            self.workers[free] = Some(Hold { claim, is_sent, must_ask, acted: false });
+        }
+    }
+
+    /// A worker writes with the fence that it believes to hold.
+    fn own(&mut self, model: &Intent, worker: usize, action: Action) {
+        let Some(mut hold) = self.workers[worker] else { return };
+        let fence = fence(hold.claim);
+        let found = self.truth.acted;
+        let command = match action {
+            Action::Sent(_) => Command::Sent { fence, lease: LEASE },
+            Action::Renew(_) => Command::Renew { fence, lease: LEASE },
+            Action::Release(_) => Command::Release { fence, not_before: Duration::ZERO, error: None },
+            Action::Doubt(_) => Command::Doubt { fence, error: None },
+            Action::Ask(_) if !found => Command::NotFound { fence },
+            _ => Command::Finish { fence, outcome: outcome(hold.claim) },
+        };
+        let held = match self.write(model, &command) {
+            Answer::Accepted => true,
+            Answer::Stale { .. } => {
+                self.truth.superseded = true;
+                false
+            }
+            _ => false,
+        };
+        self.workers[worker] = None;
+        if !held {
+            return;
+        }
+        match command {
+            Command::Sent { .. } => {
+                self.truth.wrote(hold.claim);
+                self.truth.sent(hold.claim, self.now);
+                hold.is_sent = true;
+                self.workers[worker] = Some(hold);
+            }
+            Command::Renew { .. } => {
+                self.truth.wrote(hold.claim);
+                self.workers[worker] = Some(hold);
+            }
+            Command::NotFound { .. } => {
+                self.truth.not_found(hold.claim, self.now, hold.is_sent);
+                hold.must_ask = false;
+                self.workers[worker] = Some(hold);
+            }
+            Command::Release { .. } => self.truth.released(hold.claim),
+            Command::Doubt { .. } => self.truth.wrote(hold.claim),
+            _ => self.truth.finished(hold.claim, self.now),
+        }
+    }
+
+    /// A person who has looked says what is true at this moment, or that it was done by hand.
+    fn resolve(&mut self, model: &Intent, happened: bool) {
+        if !happened && self.truth.acted {
+            return;
+        }
+        // The person's decision is named like a claim that nobody can draw.
+        let claim = u8::MAX;
+        let resolution = if happened { Resolution::Happened(outcome(claim)) } else { Resolution::DidNotHappen };
+        let version = self.record.as_ref().map_or(0, |record| record.version);
+        let beside_a_lease = self.is_running();
+        if self.write(model, &Command::Resolve { version, resolution, fence: fence(claim) }) == Answer::Accepted {
+            self.truth.resolved(happened.then_some(claim), self.now, beside_a_lease);
+        }
+    }
+
+    fn sweep(&mut self, model: &Intent) {
+        if self.write(model, &Command::Expire) == Answer::Accepted {
+            self.truth.swept(self.now, self.record.is_none());
+        }
+    }
+
+    /// Decide and write, as one step: that is what a store's conditional write is for.
+    fn write(&mut self, model: &Intent, command: &Command) -> Answer {
+        let transition = decide_with(model.fault, self.seen().as_ref(), command);
+        let now = self.time();
+        match transition.write {
+            Write::None => {}
+            Write::Insert(draft) | Write::Replace(draft) => self.record = Some(plain(draft.stamp(now))),
+            Write::Remove => self.record = None,
+        }
+        transition.answer
+    }
+
+    fn time(&self) -> Timestamp {
+        Timestamp::from_millis(0).after(TICK * u32::from(self.now))
+    }
+
+    fn seen(&self) -> Option<Seen> {
+        self.record.clone().map(|record| Seen { record, now: self.time(), owner_gone: false })
+    }
+
+    fn standing(&self) -> Option<Standing> {
+        self.seen().and_then(|seen| seen.standing())
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.standing(), Some(Standing::Running { .. }))
+    }
+
+    pub(super) fn keeps_its_outcome(&self) -> bool {
+        let Some((claim, at)) = self.truth.committed else { return true };
+        let is_kept = || match self.record.as_ref().map(|record| &record.state) {
+            Some(State::Done { outcome: kept, .. }) => *kept == outcome(claim),
+            _ => false,
+        };
+        self.now >= at + RETENTION || is_kept()
+    }
+
+    pub(super) fn shows_its_doubt(&self) -> bool {
+        let is_unknown = self.truth.unsettled != 0 && self.truth.committed.is_none();
+        !is_unknown || matches!(self.standing(), Some(Standing::Running { .. } | Standing::InDoubt { .. }))
+    }
+
+    pub(super) fn can_be_settled(&self, model: &Intent) -> bool {
+        if !matches!(self.standing(), Some(Standing::InDoubt { .. })) {
+            return true;
+        }
+        let version = self.record.as_ref().map_or(0, |record| record.version);
+        let settled = |resolution| {
+            let command = Command::Resolve { version, resolution, fence: fence(u8::MAX) };
+            decide_with(model.fault, self.seen().as_ref(), &command).answer == Answer::Accepted
+        };
+        settled(Resolution::DidNotHappen) && settled(Resolution::Happened(outcome(0)))
+    }
+}
+
+/// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
+/// one step with the write, so they decide nothing either.
+fn plain(mut record: Record) -> Record {
+    record.version = 1;
+    record.attempts = 0;
+    record.created_at = Timestamp::from_millis(0);
+    record.updated_at = Timestamp::from_millis(0);
+    record
+}
+
+fn fence(claim: u8) -> Fence {
+    Fence::from_bits(u128::from(claim))
+}
+
+fn outcome(claim: u8) -> Outcome {
+    Outcome::success(claim.to_string())
+}
+
+fn identity() -> Identity {
+    Identity {
+        tenant: Tenant::default(),
+        operation: Operation::new("charge").expect("a name"),
+        key: Key::new("k").expect("a key"),
+    }
+}
+
+fn policy(model: &Intent) -> Policy {
+    Policy {
+        in_doubt: model.in_doubt,
+        retention: Some(Retention::For(TICK * u32::from(RETENTION))),
+        tombstone: Some(TICK * u32::from(TOMBSTONE)),
+        honours_key_for: TICK * u32::from(HONOURS_KEY),
+        ..Policy::default()
+    }
+}
