@@ -156,7 +156,7 @@ async fn an_owner_that_is_gone_counts_as_lapsed_at_once() {
     assert!(!looked.owner_gone);
 
     // The same from the outside: a process of its own that is killed.
-    let gone = onceward::core::record::Owner(12_345);
+    let gone = onceward::core::record::Owner(one.owner().unwrap().0 ^ 2);
     let mut draft = looked.record.next();
     if let onceward::core::record::State::Leased(lease) = &mut draft.state {
         lease.owner = Some(gone);

@@ -38,7 +38,10 @@ use writer::{Job, Writer};
 /// What every thread of one open ledger shares.
 #[derive(Debug)]
 struct Shared {
+    /// As the user gave it, for errors.
     path: PathBuf,
+    /// The file itself, without links.
+    file: PathBuf,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
 }
@@ -63,8 +66,9 @@ impl Sqlite {
 
     /// The same without a runtime.
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let connection = schema::open(path)?;
-        let shared = Arc::new(Shared { path: path.to_owned(), clock, owners: owner::Owners::enter(path) });
+        let (connection, file) = schema::open(path)?;
+        let owners = owner::Owners::enter(&file);
+        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners });
         let readers = Readers::start(&shared)?;
         let writer = Writer::start(&shared, connection)?;
         Ok(Self { shared, writer, readers })

@@ -33,7 +33,7 @@ impl Readers {
         let mut threads = Vec::with_capacity(READERS);
         for _ in 0..READERS {
             let (queue, mut jobs) = mpsc::channel::<Job>(QUEUE);
-            let connection = schema::open_reader(&shared.path)?;
+            let connection = schema::open_reader(shared)?;
             let shared = Arc::clone(shared);
             let read = move || {
                 while let Some(job) = jobs.blocking_recv() {

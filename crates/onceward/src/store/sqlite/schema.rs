@@ -1,11 +1,12 @@
 //! Opening, checking and migrating the file.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::Shared;
 use super::fault::named;
 use crate::store::Error;
 
@@ -27,30 +28,38 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
 
-/// Opens the file for writing, checks that it is a ledger, and brings its schema up to date.
-pub(super) fn open(path: &Path) -> Result<Connection, Error> {
+/// Opens the file for writing, checks that it is a ledger, and brings its schema up to date. The answer has the
+/// file's real path too, without links: everything beside the ledger must be beside the same file for everybody.
+pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     let is_new = !path.exists();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
+    // of every other ledger in this process that has the file open.
+    let file = path.canonicalize().map_err(|error| cannot_open(path, &error))?;
     check_writable(path, &connection)?;
     prepare(&mut connection, path)?;
     if is_new {
-        sync_folder(path);
+        sync_folder(&file);
     }
-    Ok(connection)
+    Ok((connection, file))
 }
 
-/// Opens a connection that can only look.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
+/// Opens a connection to that file that can only look. Errors name the path as the user gave it.
+pub(super) fn open_reader(shared: &Shared) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
-        let connection = Connection::open_with_flags(path, flags)?;
+        let connection = Connection::open_with_flags(&shared.file, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         connection.pragma_update(None, "query_only", true)?;
         Ok(connection)
     };
-    open().map_err(|error| named(path, &error))
+    open().map_err(|error| named(&shared.path, &error))
+}
+
+fn cannot_open(path: &Path, error: &std::io::Error) -> Error {
+    Error::CannotOpen { path: path.to_owned(), reason: error.to_string() }
 }
 
 fn check_writable(path: &Path, connection: &Connection) -> Result<(), Error> {

@@ -54,7 +54,7 @@ impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, connection: Connection) -> Result<Self, Error> {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
-        let checkpoints = schema::open_reader(&shared.path)?;
+        let checkpoints = schema::open_reader(shared)?;
         let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, written: 0, tick };
         let start_over = queue.downgrade();
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
