@@ -2,10 +2,13 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use onceward::clock::SystemClock;
 use onceward::store::sqlite::Sqlite;
 use onceward::{Begun, InDoubt, Ledger, Operation};
+use rusqlite::Connection;
 
 fn url(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -58,4 +61,42 @@ async fn owners_of_another_file_are_told_apart_and_their_numbers_fit() {
         assert!(ids.iter().all(|id| (1..1 << 62).contains(id)), "{ids:?}");
         assert_eq!(ids[0] >> 42, ids[1] >> 42, "one file, one tag");
     }
+}
+
+/// Records outcomes of 200 kB, ten at a time. The answer is how long the slowest call took.
+async fn fill(ledger: &Ledger, operation: &str, megabytes: usize) -> Duration {
+    let mut slowest = Duration::ZERO;
+    for round in 0..megabytes / 2 {
+        let calls = (0..10).map(async |number| {
+            let since = Instant::now();
+            let call = ledger.operation(operation).key(&format!("{round}-{number}"));
+            call.run(|_| async { Ok("x".repeat(200_000)) }).await.unwrap();
+            since.elapsed()
+        });
+        slowest = slowest.max(join_all(calls).await.into_iter().max().unwrap());
+    }
+    slowest
+}
+
+fn length_of_log(path: &Path) -> u64 {
+    std::fs::metadata(format!("{}-wal", url(path))).unwrap().len()
+}
+
+#[tokio::test]
+async fn an_open_reader_holds_up_no_claim_however_long_the_log_grows() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let ledger = Ledger::open(url(&path)).await.unwrap();
+    ledger.operation("charge").key("first").run(|_| async { Ok(1) }).await.unwrap();
+    let reader = Connection::open(&path).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM intent").unwrap();
+    // Twice the length past which the log is to start over.
+    let slowest = fill(&ledger, "charge", 140).await;
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    let length = length_of_log(&path);
+    assert!(length > 128 << 20, "the reader keeps the log from starting over: {length}");
+    drop(reader);
+    fill(&ledger, "refund", 100).await;
+    let grown = length_of_log(&path) - length;
+    assert!(grown < 80 << 20, "without the reader it starts over: {grown}");
 }

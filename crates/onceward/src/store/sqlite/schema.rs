@@ -20,7 +20,7 @@ const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Another process commits in milliseconds; one that holds the file this long is stuck, and failing closed with
 /// a clear error is better than hanging.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Between two tries where SQLite does not wait by itself; the other process needs about as long.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);

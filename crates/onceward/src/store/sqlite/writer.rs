@@ -4,6 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
@@ -28,7 +29,8 @@ const QUEUE: usize = 4096;
 const CHECKPOINT_EVERY: usize = 1000;
 
 /// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
-/// its path altogether.
+/// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
+/// after as many pages more, and not at every checkpoint.
 const LONGEST_LOG: i64 = 16 * 1024;
 
 pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
@@ -95,10 +97,16 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
 /// Moves pages from the log into the file while the writer goes on. When the log has grown too long because
 /// the writer never rested, asks it to start over.
 fn carry_over(connection: &Connection, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
+    let mut too_long = LONGEST_LOG;
     while ticks.recv().is_ok() {
         let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-        let too_long = pages.is_ok_and(|pages| pages > LONGEST_LOG);
-        if too_long && let Some(queue) = start_over.upgrade() {
+        let Ok(pages) = pages else { continue };
+        if pages <= LONGEST_LOG {
+            too_long = LONGEST_LOG;
+        } else if pages > too_long
+            && let Some(queue) = start_over.upgrade()
+        {
+            too_long = pages + LONGEST_LOG;
             let _ = queue.blocking_send(Job::StartLogOver);
         }
     }
@@ -144,8 +152,22 @@ impl Thread {
             answer(ended.clone());
         }
         if start_over {
-            // Nearly all of the log has been carried over, so this is short.
-            let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+            self.start_log_over();
+        }
+    }
+
+    /// Nearly all of the log has been carried over, so this is short. It must not wait for anybody who reads: no
+    /// claim is worth less than a short log.
+    fn start_log_over(&self) {
+        let connection = &self.connection;
+        let tried = connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0)));
+        if !matches!(tried, Ok(false)) {
+            tracing::warn!("the log of the ledger grows: something has been reading the file for long");
+        }
+        if let Err(error) = connection.busy_timeout(schema::BUSY_TIMEOUT) {
+            tracing::error!(%error, "the writer no longer waits for other processes");
         }
     }
 
