@@ -8,7 +8,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::Shared;
 use super::fault::named;
-use crate::store::Error;
+use crate::store::{Error, names_a_file};
 
 /// `ONCW`, in the header of every ledger.
 const APPLICATION_ID: i64 = 0x4f4e_4357;
@@ -31,12 +31,17 @@ const STATEMENTS: usize = 32;
 /// Opens the file for writing, checks that it is a ledger, and brings its schema up to date. The answer has the
 /// file's real path too, without links: everything beside the ledger must be beside the same file for everybody.
 pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
-    let is_new = !path.exists();
+    if !names_a_file(path) {
+        return Err(Error::UnknownUrl(path.display().to_string()));
+    }
+    // An absolute path is never taken for one of SQLite's own URLs.
+    let absolute = std::path::absolute(path).map_err(|error| cannot_open(path, &error))?;
+    let is_new = !absolute.exists();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    let mut connection = Connection::open_with_flags(&absolute, flags).map_err(|error| named(path, &error))?;
     // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
     // of every other ledger in this process that has the file open.
-    let file = path.canonicalize().map_err(|error| cannot_open(path, &error))?;
+    let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
     check_writable(path, &connection)?;
     prepare(&mut connection, path)?;
     if is_new {
@@ -79,7 +84,7 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let moment = connection.transaction().map_err(fault)?;
     let version = check_header(&moment, path)?;
     moment.finish().map_err(fault)?;
-    keep_a_log(connection).map_err(fault)?;
+    keep_a_log(connection, path)?;
     // Every commit is on the disk before anybody is told.
     connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
@@ -92,14 +97,19 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
 
 /// Sets the file to write-ahead logging. Two processes that do this to a new file at the same moment block each
 /// other, and SQLite then says `busy` at once instead of waiting: so the waiting is done here.
-fn keep_a_log(connection: &Connection) -> rusqlite::Result<()> {
+fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match connection.pragma_update(None, "journal_mode", "wal") {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let reason = format!("its file system cannot share a write-ahead log, SQLite offers `{mode}` instead");
+                return Err(Error::CannotOpen { path: path.to_owned(), reason });
+            }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline => {
                 std::thread::sleep(BUSY_PAUSE);
             }
-            ended => return ended,
+            Err(error) => return Err(named(path, &error)),
         }
     }
 }
@@ -162,5 +172,18 @@ fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_log_is_refused() {
+        // A database in memory can have no log either.
+        let connection = Connection::open_in_memory().expect("there is memory");
+        let error = keep_a_log(&connection, Path::new("ledger.db")).expect_err("there is no log");
+        assert!(error.to_string().contains("write-ahead log"), "{error}");
     }
 }
