@@ -137,3 +137,30 @@ fn opens_paths_that_look_like_queries() {
     let error = Sqlite::open_blocking(Path::new("missing/ledger.db"), Arc::new(SystemClock)).unwrap_err();
     assert!(error.to_string().contains("the ledger missing/ledger.db"), "as the user gave it: {error}");
 }
+
+#[tokio::test]
+async fn the_log_of_writers_that_live_shortly_stays_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let _idle = Ledger::open(url(&path)).await.unwrap();
+    for round in 0..150 {
+        let ledger = Ledger::open(url(&path)).await.unwrap();
+        let call = ledger.operation("report").key(&round.to_string());
+        call.run(|_| async { Ok("x".repeat(50_000)) }).await.unwrap();
+        ledger.close().await;
+    }
+    assert!(length_of_log(&path) < 2 << 20, "{} bytes", length_of_log(&path));
+}
+
+#[tokio::test]
+async fn large_outcomes_are_carried_over_as_soon_as_many_small_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let ledger = Ledger::open(url(&path)).await.unwrap();
+    for number in 0..20 {
+        fill(&ledger, &format!("report-{number}"), 2).await;
+        // A rest in which the log can be carried over.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(length_of_log(&path) < 24 << 20, "{} bytes", length_of_log(&path));
+}

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::record::{Draft, Seen};
+use onceward_core::outcome::{Body, Outcome};
+use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, poisons};
@@ -25,8 +27,11 @@ const BATCH: usize = 512;
 /// How many writes may wait before callers are held back.
 const QUEUE: usize = 4096;
 
-/// Writes between two checkpoints: about 4 MiB of log.
+/// Pages written between two checkpoints: about 4 MiB of log.
 const CHECKPOINT_EVERY: usize = 1000;
+
+/// SQLite's default; it only serves to guess how much log a body takes.
+const PAGE: usize = 4096;
 
 /// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
 /// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
@@ -43,6 +48,28 @@ pub(super) enum Job {
     StartLogOver,
 }
 
+impl Job {
+    /// About how many pages of log it takes: one for each row, and those that its bytes fill.
+    fn pages(&self) -> usize {
+        match self {
+            Self::Insert(draft, _) => 1 + bytes(draft) / PAGE,
+            Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
+            Self::Purge(limit, _) => *limit,
+            Self::Append(..) => 1,
+            Self::StartLogOver => 0,
+        }
+    }
+}
+
+/// What may be large in a record.
+fn bytes(draft: &Draft) -> usize {
+    let payload = draft.payload.as_ref().map_or(0, Bytes::len);
+    match &draft.state {
+        State::Done { outcome: Outcome { body: Body::Kept(body), .. }, .. } => payload + body.len(),
+        _ => payload,
+    }
+}
+
 /// An answer that is given only when the transaction is on the disk.
 type Answer = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
@@ -57,7 +84,7 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
-        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, written: 0, tick };
+        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, pages: 0, tick };
         let start_over = queue.downgrade();
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
@@ -95,21 +122,31 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 /// Moves pages from the log into the file while the writer goes on. When the log has grown too long because
-/// the writer never rested, asks it to start over.
+/// the writer never rested, asks it to start over. It begins and ends with a checkpoint: a process that lives too
+/// shortly to write much would otherwise leave its part of the log, and that of one that was killed, to nobody.
 fn carry_over(connection: &Connection, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
     let mut too_long = LONGEST_LOG;
-    while ticks.recv().is_ok() {
-        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-        let Ok(pages) = pages else { continue };
-        if pages <= LONGEST_LOG {
-            too_long = LONGEST_LOG;
-        } else if pages > too_long
-            && let Some(queue) = start_over.upgrade()
-        {
-            too_long = pages + LONGEST_LOG;
-            let _ = queue.blocking_send(Job::StartLogOver);
+    loop {
+        match checkpoint(connection) {
+            Ok(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
+            Ok(pages) if pages > too_long => {
+                too_long = pages + LONGEST_LOG;
+                if let Some(queue) = start_over.upgrade() {
+                    let _ = queue.blocking_send(Job::StartLogOver);
+                }
+            }
+            _ => {}
+        }
+        if ticks.recv().is_err() {
+            break;
         }
     }
+    let _ = checkpoint(connection);
+}
+
+/// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
+fn checkpoint(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
 }
 
 struct Thread {
@@ -117,7 +154,8 @@ struct Thread {
     shared: Arc<Shared>,
     /// Set by a failure after which the state of the disk is unknown. Only reopening clears it.
     poison: Option<Error>,
-    written: usize,
+    /// How much was written since the last checkpoint.
+    pages: usize,
     tick: std::sync::mpsc::SyncSender<()>,
 }
 
@@ -130,8 +168,8 @@ impl Thread {
                 continue;
             }
             self.commit(&mut batch);
-            if self.written >= CHECKPOINT_EVERY {
-                self.written = 0;
+            if self.pages >= CHECKPOINT_EVERY {
+                self.pages = 0;
                 let _ = self.tick.try_send(());
             }
         }
@@ -184,7 +222,7 @@ impl Thread {
         let mut jobs = std::mem::take(batch).into_iter();
         while let Some(job) = jobs.next() {
             purged |= matches!(job, Job::Purge(..));
-            self.written += 1;
+            self.pages += job.pages();
             if let ControlFlow::Break(error) = at.apply(job, &mut answers) {
                 // The engine itself failed, so nothing of this batch may be acknowledged.
                 batch.extend(jobs);
