@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use onceward::clock::SystemClock;
+use onceward::clock::{ManualClock, SystemClock};
+use onceward::core::record::Status;
 use onceward::store::sqlite::Sqlite;
+use onceward::store::{Filter, Store};
 use onceward::{Begun, InDoubt, Ledger, Operation};
 use rusqlite::Connection;
 
@@ -52,7 +54,6 @@ async fn a_live_owner_stays_alive_when_the_file_of_owners_is_deleted() {
 
 #[tokio::test]
 async fn owners_of_another_file_are_told_apart_and_their_numbers_fit() {
-    use onceward::store::Store;
     let folder = tempfile::tempdir().unwrap();
     for number in 0..20 {
         let path = folder.path().join(format!("{number}.db"));
@@ -163,4 +164,42 @@ async fn large_outcomes_are_carried_over_as_soon_as_many_small_ones() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert!(length_of_log(&path) < 24 << 20, "{} bytes", length_of_log(&path));
+}
+
+#[tokio::test]
+async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let clock = ManualClock::default();
+    let store = Arc::new(Sqlite::open(&path, Arc::new(clock.clone())).await.unwrap());
+    let ledger = Ledger::builder().on(store.clone());
+    for number in 0..6 {
+        let call = ledger.operation("charge").key(&number.to_string()).retention(Duration::from_secs(60));
+        call.run(|_| async { Ok(number) }).await.unwrap();
+        clock.advance(Duration::from_secs(1));
+    }
+    for key in ["claimed", "damaged claim"] {
+        let Begun::Acquired(guard) = ledger.operation("charge").key(key).begin().await.unwrap() else { panic!() };
+        std::mem::forget(guard);
+    }
+    let damage = "UPDATE intent SET verdict = 'partial' WHERE key = '0';
+         UPDATE intent SET id = x'00' WHERE key = '1';
+         UPDATE intent SET state = 'confused' WHERE key = '2';
+         UPDATE intent SET fence = x'00' WHERE key = 'damaged claim'";
+    Connection::open(&path).unwrap().execute_batch(damage).unwrap();
+
+    let listed = store.list(&Filter::default(), None, 10).await.unwrap().seen;
+    let keys: Vec<&str> = listed.iter().map(|seen| seen.record.identity.as_ref().unwrap().key.as_str()).collect();
+    assert_eq!(keys, ["claimed", "5", "4", "3"]);
+    assert_eq!(store.counts().await.unwrap().of(Status::Running), 1);
+
+    clock.advance(Duration::from_secs(120));
+    let mut purged = 0;
+    for _ in 0..6 {
+        purged += ledger.purge(1).await.unwrap().tombstones;
+    }
+    assert_eq!(purged, 3, "the unreadable ones expired first, and stay");
+    let call = Ledger::builder().on(store).operation("charge").key("0");
+    let broken = call.run(|_| async { Ok(0) }).await.unwrap_err().to_string();
+    assert!(broken.contains("cannot be read"), "{broken}");
 }

@@ -10,12 +10,7 @@ use crate::store::Error;
 pub(super) fn named(path: &Path, error: &rusqlite::Error) -> Error {
     let path = path.to_owned();
     let reason = error.to_string();
-    if matches!(
-        error,
-        rusqlite::Error::FromSqlConversionFailure(..)
-            | rusqlite::Error::InvalidColumnType(..)
-            | rusqlite::Error::IntegralValueOutOfRange(..)
-    ) {
+    if is_unreadable(error) {
         return Error::Unreadable { path, reason };
     }
     match error.sqlite_error_code() {
@@ -28,6 +23,16 @@ pub(super) fn named(path: &Path, error: &rusqlite::Error) -> Error {
         Some(ErrorCode::SystemIoFailure) => Error::Poisoned { path, reason },
         _ => Error::Other(reason),
     }
+}
+
+/// A row that holds what no record can hold; the others are whole.
+pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
+    matches!(
+        error,
+        rusqlite::Error::FromSqlConversionFailure(..)
+            | rusqlite::Error::InvalidColumnType(..)
+            | rusqlite::Error::IntegralValueOutOfRange(..)
+    )
 }
 
 /// After these, what is on the disk is unknown: the handle must not be used as if nothing had happened.

@@ -38,6 +38,9 @@ const PAGE: usize = 4096;
 /// after as many pages more, and not at every checkpoint.
 const LONGEST_LOG: i64 = 16 * 1024;
 
+/// How many expired records that cannot be read a purge goes past. They stay, because nobody knows what they are.
+const UNREADABLE: usize = 1000;
+
 pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
 
 pub(super) enum Job {
@@ -306,8 +309,11 @@ impl At<'_> {
 
     fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
         let mut purged = Purged::default();
-        for id in query::expired(self.connection, self.now, limit)? {
-            let Some(seen) = self.seen(id)? else { continue };
+        for id in query::expired(self.connection, self.now, limit + UNREADABLE)? {
+            if purged.total() == limit {
+                break;
+            }
+            let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { continue };
             match decide(Some(&seen), &Command::Expire).write {
                 Write::Replace(draft) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
