@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use onceward::clock::{ManualClock, SystemClock};
 use onceward::core::record::Status;
 use onceward::store::sqlite::Sqlite;
-use onceward::store::{Filter, Store};
+use onceward::store::{Event, Filter, Replace, Replaced, Store, What};
 use onceward::{Begun, InDoubt, Ledger, Operation};
 use rusqlite::Connection;
 
@@ -202,4 +202,29 @@ async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
     let call = Ledger::builder().on(store).operation("charge").key("0");
     let broken = call.run(|_| async { Ok(0) }).await.unwrap_err().to_string();
     assert!(broken.contains("cannot be read"), "{broken}");
+}
+
+#[tokio::test]
+async fn a_write_whose_audit_entry_fails_is_not_written_either() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let store = Arc::new(Sqlite::open(&path, Arc::new(SystemClock)).await.unwrap());
+    let call = Ledger::builder().on(store.clone()).operation("charge").key("k");
+    call.run(|_| async { Ok(1) }).await.unwrap();
+    let before = call.get().await.unwrap().unwrap().seen.record;
+    let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
+
+    let event = Event { what: What::ResolvedHappened, by: None, note: None };
+    let with_event = Replace { event: Some(event), ..Replace::of(&before, before.next()) };
+    // In the same transaction as others, which are not to be lost with it.
+    let other = Ledger::builder().on(store.clone()).operation("charge").key("other");
+    let (refused, ran) = tokio::join!(store.replace(with_event), other.run(|_| async { Ok(1) }));
+    assert!(refused.unwrap_err().to_string().contains("refused"));
+    ran.unwrap();
+    assert_eq!(call.get().await.unwrap().unwrap().seen.record, before);
+
+    Connection::open(&path).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
+    let replaced = store.replace(Replace::of(&before, before.next())).await.unwrap();
+    assert!(matches!(replaced, Replaced::Written { .. }));
 }

@@ -252,6 +252,9 @@ impl At<'_> {
     fn apply(&self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
         match job {
             Job::Insert(draft, reply) => self.answer(self.insert(*draft), reply, answers),
+            Job::Replace(replace, reply) if replace.event.is_some() => {
+                self.answer(self.together(|| self.replace(*replace)), reply, answers)
+            }
             Job::Replace(replace, reply) => self.answer(self.replace(*replace), reply, answers),
             Job::Purge(limit, reply) => self.answer(self.purge(limit), reply, answers),
             Job::Append(id, event, reply) => {
@@ -305,6 +308,18 @@ impl At<'_> {
             query::append(self.connection, record.id, self.now, event)?;
         }
         Ok(Replaced::Written { now: self.now })
+    }
+
+    /// Several statements as one: if the last fails alone, the first are undone, and the rest of the batch stays.
+    fn together<A>(&self, write: impl FnOnce() -> rusqlite::Result<A>) -> rusqlite::Result<A> {
+        self.connection.execute_batch("SAVEPOINT together")?;
+        let written = write();
+        if written.is_ok() {
+            self.connection.execute_batch("RELEASE together")?;
+        } else if !self.connection.is_autocommit() {
+            self.connection.execute_batch("ROLLBACK TO together; RELEASE together")?;
+        }
+        written
     }
 
     fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
