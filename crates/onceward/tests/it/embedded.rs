@@ -1,12 +1,14 @@
 //! The embedded store among others: other processes, other tools, other files.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use onceward::clock::{ManualClock, SystemClock};
+use onceward::clock::{Clock, ManualClock, SystemClock};
 use onceward::core::record::Status;
+use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::{Event, Filter, Replace, Replaced, Store, What};
 use onceward::{Begun, InDoubt, Ledger, Operation};
@@ -227,4 +229,41 @@ async fn a_write_whose_audit_entry_fails_is_not_written_either() {
     Connection::open(&path).unwrap().execute_batch("DROP TRIGGER refuse").unwrap();
     let replaced = store.replace(Replace::of(&before, before.next())).await.unwrap();
     assert!(matches!(replaced, Replaced::Written { .. }));
+}
+
+/// A clock on which whoever asks next hangs until it is let go: a very slow query.
+#[derive(Debug, Default)]
+struct Hanging(Mutex<Option<Receiver<()>>>);
+
+impl Clock for Hanging {
+    fn now(&self) -> Timestamp {
+        let hangs = self.0.lock().unwrap().take();
+        if let Some(let_go) = hangs {
+            let _ = let_go.recv();
+        }
+        SystemClock.now()
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_one_record_never_waits_for_a_slow_list() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(Hanging::default());
+    let store = Arc::new(Sqlite::open(&folder.path().join("ledger.db"), clock.clone()).await.unwrap());
+    let id = onceward::core::hash::digest(b"any");
+    let (let_go, hangs) = std::sync::mpsc::channel();
+    *clock.0.lock().unwrap() = Some(hangs);
+    let slow = tokio::spawn({
+        let store = store.clone();
+        async move { store.list(&Filter::default(), None, 10).await }
+    });
+    crate::eventually("the list hangs", async || clock.0.lock().unwrap().is_none()).await;
+    for _ in 0..4 {
+        let looks = async { (store.get(id).await, store.trail(id).await) };
+        let (got, trail) = tokio::time::timeout(Duration::from_secs(5), looks).await.expect("no look waits");
+        assert!(got.unwrap().is_none() && trail.unwrap().is_empty());
+    }
+    assert!(!slow.is_finished());
+    drop(let_go);
+    slow.await.unwrap().unwrap();
 }
