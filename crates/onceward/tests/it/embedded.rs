@@ -10,7 +10,7 @@ use onceward::clock::{Clock, ManualClock, SystemClock};
 use onceward::core::record::Status;
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
-use onceward::store::{Event, Filter, Replace, Replaced, Store, What};
+use onceward::store::{Error, Event, Filter, Replace, Replaced, Store, What};
 use onceward::{Begun, InDoubt, Ledger, Operation};
 use rusqlite::Connection;
 
@@ -266,4 +266,39 @@ async fn a_look_at_one_record_never_waits_for_a_slow_list() {
     assert!(!slow.is_finished());
     drop(let_go);
     slow.await.unwrap().unwrap();
+}
+
+/// A ledger to which something was done with another tool.
+fn opened_after(change: &str) -> Result<Sqlite, Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    drop(Sqlite::open_blocking(&path, Arc::new(SystemClock)).unwrap());
+    Connection::open(&path).unwrap().execute_batch(change).unwrap();
+    Sqlite::open_blocking(&path, Arc::new(SystemClock))
+}
+
+#[test]
+fn tables_of_other_tools_in_a_ledger_are_let_be() {
+    for change in [
+        "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
+        "CREATE TABLE lost_and_found (rootpgno INTEGER, pgno INTEGER); CREATE INDEX found ON lost_and_found (pgno)",
+        "CREATE VIEW done AS SELECT key FROM intent WHERE state = 'done'",
+        "ANALYZE",
+    ] {
+        opened_after(change).expect(change);
+    }
+}
+
+#[test]
+fn a_ledger_whose_own_tables_were_changed_is_refused() {
+    for change in [
+        "DROP INDEX intent_id; CREATE INDEX intent_id ON intent (id)",
+        "ALTER TABLE audit RENAME TO elsewhere",
+        "ALTER TABLE intent ADD COLUMN extra TEXT",
+        "CREATE TRIGGER spoil AFTER INSERT ON intent BEGIN DELETE FROM intent; END",
+        "CREATE TRIGGER spoil BEFORE DELETE ON Audit BEGIN SELECT RAISE(IGNORE); END",
+    ] {
+        let error = opened_after(change).expect_err(change);
+        assert!(matches!(error, Error::NotALedger { .. }), "{change}: {error}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Opening, checking and migrating the file.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -153,24 +154,39 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     transaction.commit().map_err(fault)
 }
 
-/// A ledger without its unique index would hand out two claims: the tables must be exactly the known ones.
+/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables
+/// and indexes must be exactly the known ones. Tables of other tools beside them do no harm.
 fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let expected = Connection::open_in_memory().map_err(fault)?;
     for migration in MIGRATIONS {
         expected.execute_batch(migration).map_err(fault)?;
     }
-    if objects(connection).map_err(fault)? != objects(&expected).map_err(fault)? {
-        let reason = "its tables are not those of a ledger".to_owned();
-        return Err(Error::NotALedger { path: path.to_owned(), reason });
-    }
-    Ok(())
+    let (found, expected) = (objects(connection).map_err(fault)?, objects(&expected).map_err(fault)?);
+    let tables: HashSet<&str> = expected.iter().map(|object| object.table.as_str()).collect();
+    let is_harmful = |object: &Object| object.kind == "trigger" && tables.contains(object.table.as_str());
+    let reason = if !expected.is_subset(&found) {
+        "its tables are not those of a ledger"
+    } else if found.iter().any(is_harmful) {
+        "its tables have triggers"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotALedger { path: path.to_owned(), reason: reason.to_owned() })
 }
 
-fn objects(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+#[derive(PartialEq, Eq, Hash)]
+struct Object {
+    kind: String,
+    name: String,
+    table: String,
+    sql: Option<String>,
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<HashSet<Object>> {
     connection
-        .prepare("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .prepare("SELECT type, name, lower(tbl_name), sql FROM sqlite_schema")?
+        .query_map([], |row| Ok(Object { kind: row.get(0)?, name: row.get(1)?, table: row.get(2)?, sql: row.get(3)? }))?
         .collect()
 }
 
