@@ -227,6 +227,19 @@ async fn a_full_disk_fails_closed_and_recovers() {
 }
 
 #[tokio::test]
+async fn a_disk_that_is_full_on_opening_is_named_and_recovers() {
+    let Some(disk) = SmallDisk::mount("1m") else { return };
+    let path = disk.0.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    let ballast = disk.0.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![0u8; 1024 * 1024]);
+    let error = refusal(&path);
+    assert!(error.to_string().contains("no space is left"), "{error}");
+    std::fs::remove_file(&ballast).unwrap();
+    ledger_with_one_charge(&path).await;
+}
+
+#[tokio::test]
 async fn a_read_only_file_is_refused() {
     let Some(disk) = SmallDisk::mount("4m") else { return };
     let path = disk.0.path().join("ledger.db");

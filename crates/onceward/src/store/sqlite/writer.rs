@@ -16,7 +16,7 @@ use onceward_core::outcome::{Body, Outcome};
 use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
-use super::fault::{is_single, named, poisons};
+use super::fault::{is_single, named, named_at_commit, poisons};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
@@ -233,7 +233,7 @@ impl Thread {
             }
         }
         reached(Step::StoreUncommitted);
-        let ended = transaction.commit().map_err(fault);
+        let ended = transaction.commit().map_err(|error| named_at_commit(&shared.path, &error));
         if ended.is_ok() {
             reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
         }
