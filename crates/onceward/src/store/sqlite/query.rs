@@ -24,7 +24,9 @@ struct Statements {
 static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(|| {
     let names = COLUMNS.join(", ");
     let marks: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
-    let sets: Vec<String> = COLUMNS.iter().zip(&marks).map(|(name, mark)| format!("{name} = {mark}")).collect();
+    // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
+    let others = COLUMNS.iter().zip(&marks).skip(1);
+    let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
     let (fence, version) = (COLUMNS.len() + 1, COLUMNS.len() + 2);
     Statements {
         insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
