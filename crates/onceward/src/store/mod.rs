@@ -329,7 +329,15 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
         None if url.contains("://") || url.is_empty() => return Err(Error::UnknownUrl(masked(url))),
         None => url,
     };
+    if !names_a_file(Path::new(path)) {
+        return Err(Error::UnknownUrl(masked(url)));
+    }
     open_file(Path::new(path), Arc::new(SystemClock)).await
+}
+
+/// Under these names SQLite would make a ledger that nobody else sees and that is gone when it is closed.
+fn names_a_file(path: &Path) -> bool {
+    !path.as_os_str().is_empty() && path != Path::new(":memory:")
 }
 
 /// A URL may hold a password, and an error may end up in a log.

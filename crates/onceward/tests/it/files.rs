@@ -156,7 +156,7 @@ async fn an_owner_that_is_gone_counts_as_lapsed_at_once() {
     assert!(!looked.owner_gone);
 
     // The same from the outside: a process of its own that is killed.
-    let gone = onceward::core::record::Owner(12_345);
+    let gone = onceward::core::record::Owner(one.owner().unwrap().0 ^ 2);
     let mut draft = looked.record.next();
     if let onceward::core::record::State::Leased(lease) = &mut draft.state {
         lease.owner = Some(gone);
@@ -224,6 +224,19 @@ async fn a_full_disk_fails_closed_and_recovers() {
     call.run(|_| async { Ok(effects.happen()) }).await.unwrap();
     let first = ledger.operation("charge").key("0").run(|_| async { Ok(usize::MAX) }).await.unwrap();
     assert_eq!(first.value, 1, "nothing that was acknowledged is lost");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_on_opening_is_named_and_recovers() {
+    let Some(disk) = SmallDisk::mount("1m") else { return };
+    let path = disk.0.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    let ballast = disk.0.path().join("ballast");
+    let _ = std::fs::write(&ballast, vec![0u8; 1024 * 1024]);
+    let error = refusal(&path);
+    assert!(error.to_string().contains("no space is left"), "{error}");
+    std::fs::remove_file(&ballast).unwrap();
+    ledger_with_one_charge(&path).await;
 }
 
 #[tokio::test]

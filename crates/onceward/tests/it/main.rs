@@ -5,6 +5,7 @@
 
 mod blocking;
 mod calls;
+mod embedded;
 mod ends;
 mod faulty;
 mod files;

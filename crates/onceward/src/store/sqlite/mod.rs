@@ -5,7 +5,7 @@
 //! - `row`: records as rows.
 //! - `query`: the statements over them.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
-//! - `reader`: threads with connections of their own, so that looking never waits for writing.
+//! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `owner`: which processes are alive.
 //! - `fault`: what SQLite's errors mean for a user.
 
@@ -32,13 +32,16 @@ use super::{
     Replaced, Store,
 };
 use crate::clock::Clock;
-use reader::Readers;
+use reader::Reader;
 use writer::{Job, Writer};
 
 /// What every thread of one open ledger shares.
 #[derive(Debug)]
 struct Shared {
+    /// As the user gave it, for errors.
     path: PathBuf,
+    /// The file itself, without links.
+    file: PathBuf,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
 }
@@ -48,7 +51,10 @@ struct Shared {
 pub struct Sqlite {
     shared: Arc<Shared>,
     writer: Writer,
-    readers: Readers,
+    /// Looks at one record: short, and callers wait for them.
+    looks: Reader,
+    /// Lists and counts: long, so they have a thread to themselves.
+    scans: Reader,
 }
 
 impl Sqlite {
@@ -63,11 +69,13 @@ impl Sqlite {
 
     /// The same without a runtime.
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let connection = schema::open(path)?;
-        let shared = Arc::new(Shared { path: path.to_owned(), clock, owners: owner::Owners::enter(path) });
-        let readers = Readers::start(&shared)?;
+        let (connection, file) = schema::open(path)?;
+        let owners = owner::Owners::enter(&file);
+        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners });
+        let looks = Reader::start("onceward-look", &shared)?;
+        let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection)?;
-        Ok(Self { shared, writer, readers })
+        Ok(Self { shared, writer, looks, scans })
     }
 
     async fn write<A>(&self, job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job) -> Result<A, Error> {
@@ -88,7 +96,7 @@ impl Store for Sqlite {
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
-        self.readers.read(move |connection, shared| query::get(connection, shared, id)).await
+        self.looks.read(move |connection, shared| query::get(connection, shared, id)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
@@ -98,11 +106,11 @@ impl Store for Sqlite {
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         let filter = filter.clone();
         let limit = limit.clamp(1, LARGEST_PAGE);
-        self.readers.read(move |connection, shared| query::list(connection, shared, &filter, after, limit)).await
+        self.scans.read(move |connection, shared| query::list(connection, shared, &filter, after, limit)).await
     }
 
     async fn counts(&self) -> Result<Counts, Error> {
-        self.readers.read(query::counts).await
+        self.scans.read(query::counts).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
@@ -110,7 +118,7 @@ impl Store for Sqlite {
     }
 
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
-        self.readers.read(move |connection, _| query::trail(connection, id)).await
+        self.looks.read(move |connection, _| query::trail(connection, id)).await
     }
 
     fn owner(&self) -> Option<Owner> {
@@ -122,7 +130,8 @@ impl Store for Sqlite {
     }
 
     async fn close(&self) {
-        self.readers.close().await;
+        self.looks.close().await;
+        self.scans.close().await;
         self.writer.close().await;
     }
 }

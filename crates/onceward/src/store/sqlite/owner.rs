@@ -1,10 +1,25 @@
 //! Which processes are alive. Each open ledger locks one byte of an empty side file, at an offset that is its
 //! random id; the kernel frees the lock when the process is gone, however it went. So a crashed owner is known
 //! at once, and there is nothing to clean up.
+//!
+//! A free byte proves something only about those who would lock it in this very file. Should the side file be
+//! deleted while somebody holds it, the next process makes another; so an id carries a tag of the file it was
+//! locked in, and of ids with another tag nothing is known: there the lease decides.
 
 use std::path::Path;
 
+#[cfg(target_os = "linux")]
+use onceward_core::hash::Fields;
 use onceward_core::record::Owner;
+
+/// The lower bits of an id are random, and the upper ones are the tag. Two live owners of one file draw the same
+/// number about never, and if they do, the second one's lock fails and it has no id.
+#[cfg(target_os = "linux")]
+const RANDOM_BITS: u32 = 42;
+
+/// Two files share a tag once in a million; ids stay below 2^62, because offsets are signed 64-bit numbers.
+#[cfg(target_os = "linux")]
+const TAG_BITS: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Owners {
@@ -14,16 +29,17 @@ pub(super) struct Owners {
 
 #[cfg(target_os = "linux")]
 impl Owners {
-    /// Locks a byte for this handle. Where the file system has no such locks, owners stay unknown and only
-    /// leases tell: slower, and just as safe.
-    pub(super) fn enter(path: &Path) -> Self {
-        let mut name = path.as_os_str().to_owned();
+    /// Locks a byte for this handle, in the side file of a ledger whose path has no links in it. Where the file
+    /// system has no such locks, owners stay unknown and only leases tell: slower, and just as safe.
+    pub(super) fn enter(file: &Path) -> Self {
+        let mut name = file.as_os_str().to_owned();
         name.push("-owners");
-        let file = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(name);
-        let entered = file.ok().and_then(|file| {
-            // Offsets are signed 64-bit numbers, and 0 is left out so that an id is never falsy elsewhere.
-            let id = (getrandom::u64().ok()? >> 2) | 1;
-            lock(&file, id).then_some((file, Owner(id)))
+        let side = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(name);
+        let entered = side.ok().and_then(|side| {
+            // 0 is left out so that an id is never falsy elsewhere.
+            let random = (getrandom::u64().ok()? >> (u64::BITS - RANDOM_BITS)) | 1;
+            let id = (tag(&side)? << RANDOM_BITS) | random;
+            lock(&side, id).then_some((side, Owner(id)))
         });
         Self { entered }
     }
@@ -36,10 +52,20 @@ impl Owners {
     pub(super) fn gone(&self, owner: Owner) -> bool {
         match &self.entered {
             Some((_, me)) if *me == owner => false,
-            Some((file, _)) => is_free(file, owner.0),
+            Some((side, me)) => me.0 >> RANDOM_BITS == owner.0 >> RANDOM_BITS && is_free(side, owner.0),
             None => false,
         }
     }
+}
+
+/// Which file this is. While anybody has it open, no other file on this machine is the same.
+#[cfg(target_os = "linux")]
+fn tag(side: &std::fs::File) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = side.metadata().ok()?;
+    let digest = Fields::new().field(metadata.dev().to_be_bytes()).field(metadata.ino().to_be_bytes()).digest();
+    let first = digest.as_bytes().first_chunk()?;
+    Some(u64::from_be_bytes(*first) >> (u64::BITS - TAG_BITS))
 }
 
 #[cfg(target_os = "linux")]
@@ -71,7 +97,7 @@ fn is_free(file: &std::fs::File, id: u64) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 impl Owners {
-    pub(super) fn enter(_path: &Path) -> Self {
+    pub(super) fn enter(_file: &Path) -> Self {
         Self {}
     }
 

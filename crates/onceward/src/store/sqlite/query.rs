@@ -8,6 +8,7 @@ use onceward_core::record::{Fence, Record, Seen, State, Status};
 use onceward_core::time::Timestamp;
 
 use super::Shared;
+use super::fault::is_unreadable;
 use super::row::{COLUMNS, Columns, digest, read, signed, unreadable};
 use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Page, What};
 
@@ -23,7 +24,9 @@ struct Statements {
 static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(|| {
     let names = COLUMNS.join(", ");
     let marks: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
-    let sets: Vec<String> = COLUMNS.iter().zip(&marks).map(|(name, mark)| format!("{name} = {mark}")).collect();
+    // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
+    let others = COLUMNS.iter().zip(&marks).skip(1);
+    let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
     let (fence, version) = (COLUMNS.len() + 1, COLUMNS.len() + 2);
     Statements {
         insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
@@ -93,15 +96,31 @@ fn seen(shared: &Shared, record: Record, now: Timestamp) -> Seen {
     Seen { record, now, owner_gone }
 }
 
+/// Leaves out what cannot be read, where one such record would hide all others. The log says which it is, by
+/// its digest: names may be secret.
+pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rusqlite::Result<Option<A>> {
+    match found {
+        Err(error) if is_unreadable(&error) => {
+            let id = id.map_or_else(|| "unknown".to_owned(), |id| id.short());
+            tracing::warn!(id, "left out a record that cannot be read");
+            Ok(None)
+        }
+        found => found.map(Some),
+    }
+}
+
 /// The ids of what has expired, the longest first, found by the index of expiry.
 pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<Digest>> {
-    connection
+    let ids: Vec<Option<Digest>> = connection
         .prepare_cached(
             "SELECT id FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
              ORDER BY until LIMIT ?2",
         )?
-        .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| digest(row, 0))?
-        .collect()
+        .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            readable(None, digest(row, 0))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(ids.into_iter().flatten().collect())
 }
 
 /// A page of records, the newest first. Standing depends on time and on living owners, so statuses that a
@@ -138,7 +157,8 @@ pub(super) fn list(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut page = Page::default();
     while let Some(row) = rows.next()? {
-        let seen = seen(shared, read(row)?, now);
+        let Some(record) = readable(digest(row, 0).ok(), read(row))? else { continue };
+        let seen = seen(shared, record, now);
         let Some(standing) = seen.standing() else { continue };
         if filter.status.is_empty() || filter.status.contains(&standing.status()) {
             page.seen.push(seen);
@@ -194,8 +214,11 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let name: String = row.get(0)?;
-        let status = Status::ALL.into_iter().find(|status| status.as_str() == name);
-        add(status.ok_or_else(|| unreadable(0, format!("no such state: {name}")))?, row.get(1)?);
+        let count = row.get(1)?;
+        match Status::ALL.into_iter().find(|status| status.as_str() == name) {
+            Some(status) => add(status, count),
+            None => tracing::warn!(count, "left out records in a state that this build does not know"),
+        }
     }
     let settled = "SELECT count(*) FILTER (WHERE state = 'done' AND (until IS NULL OR until > ?1)),
          count(*) FILTER (WHERE (state = 'tombstone' AND until > ?1)
@@ -206,8 +229,10 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
         .query_row([now.as_millis()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     add(Status::Done, done);
     add(Status::Tombstone, tombstones);
-    for record in connection.prepare_cached(&STATEMENTS.claims)?.query_map([], read)? {
-        if let Some(standing) = seen(shared, record?, now).standing() {
+    let mut statement = connection.prepare_cached(&STATEMENTS.claims)?;
+    for record in statement.query_map([], |row| readable(digest(row, 0).ok(), read(row)))? {
+        let Some(record) = record? else { continue };
+        if let Some(standing) = seen(shared, record, now).standing() {
             add(standing.status(), 1);
         }
     }

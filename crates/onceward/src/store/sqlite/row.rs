@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::Row;
-use rusqlite::types::{ToSql, Type};
-use serde::de::DeserializeOwned;
+use rusqlite::types::{ToSql, Type, ValueRef};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{self, StrDeserializer};
 
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::Digest;
@@ -261,13 +263,12 @@ impl<'a> OutcomeColumns<'a> {
 
 /// Reads a row whose columns are those of [`COLUMNS`].
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
-    let state: String = row.get(7)?;
+    let name = text(row, 7)?;
     let time = |index: usize| Ok::<_, rusqlite::Error>(Timestamp::from_millis(row.get(index)?));
     let maybe = |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
     let fingerprint = Fingerprint::from_digest(digest(row, 5)?);
     let version = row.get::<_, i64>(6)?.unsigned_abs();
-    let is_tombstone = state == "tombstone";
-    let state = match state.as_str() {
+    let state = match name {
         "queued" => State::Queued { due: time(10)? },
         "claimed" => State::Leased(lease(row, Phase::Claimed)?),
         "sent" => State::Leased(lease(row, Phase::Sent)?),
@@ -292,7 +293,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         fingerprint,
         version,
         state,
-        terms: if is_tombstone { gone() } else { terms(row)? },
+        terms: if name == "tombstone" { gone() } else { terms(row)? },
         attempts: row.get::<_, Option<u32>>(19)?.unwrap_or_default(),
         generation: row.get::<_, Option<u32>>(20)?.unwrap_or_default(),
         payload: payload.map(Bytes::from),
@@ -305,12 +306,13 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
 }
 
 fn identity(row: &Row<'_>) -> rusqlite::Result<Option<Identity>> {
-    let Some(tenant) = row.get::<_, Option<String>>(1)? else { return Ok(None) };
-    let (operation, key): (String, String) = (row.get(2)?, row.get(3)?);
+    if row.get_ref(1)? == ValueRef::Null {
+        return Ok(None);
+    }
     Ok(Some(Identity {
-        tenant: Tenant::new(tenant.as_str()).map_err(|error| unreadable(1, error.to_string()))?,
-        operation: Operation::new(operation.as_str()).map_err(|error| unreadable(2, error.to_string()))?,
-        key: Key::new(key.as_str()).map_err(|error| unreadable(3, error.to_string()))?,
+        tenant: Tenant::new(text(row, 1)?).map_err(|error| unreadable(1, error.to_string()))?,
+        operation: Operation::new(text(row, 2)?).map_err(|error| unreadable(2, error.to_string()))?,
+        key: Key::new(text(row, 3)?).map_err(|error| unreadable(3, error.to_string()))?,
     }))
 }
 
@@ -375,10 +377,14 @@ pub(super) fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
 }
 
 /// A value of an enum that is kept by its name.
-fn named<T: DeserializeOwned>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
-    let name: String = row.get(index)?;
-    let value = serde_json::Value::String(name);
-    serde_json::from_value(value).map_err(|error| unreadable(index, error.to_string()))
+fn named<'a, T: Deserialize<'a>>(row: &'a Row<'_>, index: usize) -> rusqlite::Result<T> {
+    let name: StrDeserializer<'a, value::Error> = text(row, index)?.into_deserializer();
+    T::deserialize(name).map_err(|error| unreadable(index, error.to_string()))
+}
+
+/// A text where it lies, without a copy.
+fn text<'a>(row: &'a Row<'_>, index: usize) -> rusqlite::Result<&'a str> {
+    row.get_ref(index)?.as_str().map_err(|error| unreadable(index, error.to_string()))
 }
 
 pub(super) fn unreadable(index: usize, reason: String) -> rusqlite::Error {

@@ -1,13 +1,15 @@
 //! Opening, checking and migrating the file.
 
+use std::collections::HashSet;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
+use super::Shared;
 use super::fault::named;
-use crate::store::Error;
+use crate::store::{Error, names_a_file};
 
 /// `ONCW`, in the header of every ledger.
 const APPLICATION_ID: i64 = 0x4f4e_4357;
@@ -19,7 +21,7 @@ const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Another process commits in milliseconds; one that holds the file this long is stuck, and failing closed with
 /// a clear error is better than hanging.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Between two tries where SQLite does not wait by itself; the other process needs about as long.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
@@ -27,30 +29,44 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
 
-/// Opens the file for writing, checks that it is a ledger, and brings its schema up to date.
-pub(super) fn open(path: &Path) -> Result<Connection, Error> {
-    let is_new = !path.exists();
+/// Opens the file for writing, checks that it is a ledger, and brings its schema up to date. The answer has the
+/// file's real path too, without links: everything beside the ledger must be beside the same file for everybody.
+pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
+    if !names_a_file(path) {
+        return Err(Error::UnknownUrl(path.display().to_string()));
+    }
+    // An absolute path is never taken for one of SQLite's own URLs.
+    let absolute = std::path::absolute(path).map_err(|error| cannot_open(path, &error))?;
+    let is_new = !absolute.exists();
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, &error))?;
+    let mut connection = Connection::open_with_flags(&absolute, flags).map_err(|error| named(path, &error))?;
+    // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
+    // of every other ledger in this process that has the file open.
+    let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
     check_writable(path, &connection)?;
     prepare(&mut connection, path)?;
     if is_new {
-        sync_folder(path);
+        sync_folder(&file);
     }
-    Ok(connection)
+    Ok((connection, file))
 }
 
-/// Opens a connection that can only look.
-pub(super) fn open_reader(path: &Path) -> Result<Connection, Error> {
+/// Opens a connection to that file that can only look. Errors name the path as the user gave it.
+pub(super) fn open_reader(shared: &Shared) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
-        let connection = Connection::open_with_flags(path, flags)?;
+        let connection = Connection::open_with_flags(&shared.file, flags)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        reach_the_disk(&connection)?;
         connection.pragma_update(None, "query_only", true)?;
         Ok(connection)
     };
-    open().map_err(|error| named(path, &error))
+    open().map_err(|error| named(&shared.path, &error))
+}
+
+fn cannot_open(path: &Path, error: &std::io::Error) -> Error {
+    Error::CannotOpen { path: path.to_owned(), reason: error.to_string() }
 }
 
 fn check_writable(path: &Path, connection: &Connection) -> Result<(), Error> {
@@ -70,9 +86,10 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let moment = connection.transaction().map_err(fault)?;
     let version = check_header(&moment, path)?;
     moment.finish().map_err(fault)?;
-    keep_a_log(connection).map_err(fault)?;
+    keep_a_log(connection, path)?;
     // Every commit is on the disk before anybody is told.
     connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
+    reach_the_disk(connection).map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {
@@ -81,16 +98,27 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     check_schema(connection, path)
 }
 
+/// On macOS a plain fsync stops at the drive's own cache, which a power cut empties; elsewhere this changes nothing.
+fn reach_the_disk(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "fullfsync", true)?;
+    connection.pragma_update(None, "checkpoint_fullfsync", true)
+}
+
 /// Sets the file to write-ahead logging. Two processes that do this to a new file at the same moment block each
 /// other, and SQLite then says `busy` at once instead of waiting: so the waiting is done here.
-fn keep_a_log(connection: &Connection) -> rusqlite::Result<()> {
+fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match connection.pragma_update(None, "journal_mode", "wal") {
+        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let reason = format!("its file system cannot share a write-ahead log, SQLite offers `{mode}` instead");
+                return Err(Error::CannotOpen { path: path.to_owned(), reason });
+            }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < deadline => {
                 std::thread::sleep(BUSY_PAUSE);
             }
-            ended => return ended,
+            Err(error) => return Err(named(path, &error)),
         }
     }
 }
@@ -126,24 +154,39 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     transaction.commit().map_err(fault)
 }
 
-/// A ledger without its unique index would hand out two claims: the tables must be exactly the known ones.
+/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables
+/// and indexes must be exactly the known ones. Tables of other tools beside them do no harm.
 fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let expected = Connection::open_in_memory().map_err(fault)?;
     for migration in MIGRATIONS {
         expected.execute_batch(migration).map_err(fault)?;
     }
-    if objects(connection).map_err(fault)? != objects(&expected).map_err(fault)? {
-        let reason = "its tables are not those of a ledger".to_owned();
-        return Err(Error::NotALedger { path: path.to_owned(), reason });
-    }
-    Ok(())
+    let (found, expected) = (objects(connection).map_err(fault)?, objects(&expected).map_err(fault)?);
+    let tables: HashSet<&str> = expected.iter().map(|object| object.table.as_str()).collect();
+    let is_harmful = |object: &Object| object.kind == "trigger" && tables.contains(object.table.as_str());
+    let reason = if !expected.is_subset(&found) {
+        "its tables are not those of a ledger"
+    } else if found.iter().any(is_harmful) {
+        "its tables have triggers"
+    } else {
+        return Ok(());
+    };
+    Err(Error::NotALedger { path: path.to_owned(), reason: reason.to_owned() })
 }
 
-fn objects(connection: &Connection) -> rusqlite::Result<Vec<(String, Option<String>)>> {
+#[derive(PartialEq, Eq, Hash)]
+struct Object {
+    kind: String,
+    name: String,
+    table: String,
+    sql: Option<String>,
+}
+
+fn objects(connection: &Connection) -> rusqlite::Result<HashSet<Object>> {
     connection
-        .prepare("SELECT name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_stat%' ORDER BY name")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .prepare("SELECT type, name, lower(tbl_name), sql FROM sqlite_schema")?
+        .query_map([], |row| Ok(Object { kind: row.get(0)?, name: row.get(1)?, table: row.get(2)?, sql: row.get(3)? }))?
         .collect()
 }
 
@@ -153,5 +196,18 @@ fn sync_folder(path: &Path) {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_a_log_is_refused() {
+        // A database in memory can have no log either.
+        let connection = Connection::open_in_memory().expect("there is memory");
+        let error = keep_a_log(&connection, Path::new("ledger.db")).expect_err("there is no log");
+        assert!(error.to_string().contains("write-ahead log"), "{error}");
     }
 }

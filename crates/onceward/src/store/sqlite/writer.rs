@@ -4,16 +4,19 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::record::{Draft, Seen};
+use onceward_core::outcome::{Body, Outcome};
+use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
-use super::fault::{is_single, named, poisons};
+use super::fault::{is_single, named, named_at_commit, poisons};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
@@ -24,12 +27,19 @@ const BATCH: usize = 512;
 /// How many writes may wait before callers are held back.
 const QUEUE: usize = 4096;
 
-/// Writes between two checkpoints: about 4 MiB of log.
+/// Pages written between two checkpoints: about 4 MiB of log.
 const CHECKPOINT_EVERY: usize = 1000;
 
+/// SQLite's default; it only serves to guess how much log a body takes.
+const PAGE: usize = 4096;
+
 /// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
-/// its path altogether.
+/// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
+/// after as many pages more, and not at every checkpoint.
 const LONGEST_LOG: i64 = 16 * 1024;
+
+/// How many expired records that cannot be read a purge goes past. They stay, because nobody knows what they are.
+const UNREADABLE: usize = 1000;
 
 pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
 
@@ -39,6 +49,28 @@ pub(super) enum Job {
     Purge(usize, Reply<Purged>),
     Append(Digest, Event, Reply<()>),
     StartLogOver,
+}
+
+impl Job {
+    /// About how many pages of log it takes: one for each row, and those that its bytes fill.
+    fn pages(&self) -> usize {
+        match self {
+            Self::Insert(draft, _) => 1 + bytes(draft) / PAGE,
+            Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
+            Self::Purge(limit, _) => *limit,
+            Self::Append(..) => 1,
+            Self::StartLogOver => 0,
+        }
+    }
+}
+
+/// What may be large in a record.
+fn bytes(draft: &Draft) -> usize {
+    let payload = draft.payload.as_ref().map_or(0, Bytes::len);
+    match &draft.state {
+        State::Done { outcome: Outcome { body: Body::Kept(body), .. }, .. } => payload + body.len(),
+        _ => payload,
+    }
 }
 
 /// An answer that is given only when the transaction is on the disk.
@@ -54,8 +86,8 @@ impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, connection: Connection) -> Result<Self, Error> {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
-        let checkpoints = schema::open_reader(&shared.path)?;
-        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, written: 0, tick };
+        let checkpoints = schema::open_reader(shared)?;
+        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, pages: 0, tick };
         let start_over = queue.downgrade();
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
@@ -93,15 +125,31 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
 }
 
 /// Moves pages from the log into the file while the writer goes on. When the log has grown too long because
-/// the writer never rested, asks it to start over.
+/// the writer never rested, asks it to start over. It begins and ends with a checkpoint: a process that lives too
+/// shortly to write much would otherwise leave its part of the log, and that of one that was killed, to nobody.
 fn carry_over(connection: &Connection, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
-    while ticks.recv().is_ok() {
-        let pages = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get::<_, i64>(1));
-        let too_long = pages.is_ok_and(|pages| pages > LONGEST_LOG);
-        if too_long && let Some(queue) = start_over.upgrade() {
-            let _ = queue.blocking_send(Job::StartLogOver);
+    let mut too_long = LONGEST_LOG;
+    loop {
+        match checkpoint(connection) {
+            Ok(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
+            Ok(pages) if pages > too_long => {
+                too_long = pages + LONGEST_LOG;
+                if let Some(queue) = start_over.upgrade() {
+                    let _ = queue.blocking_send(Job::StartLogOver);
+                }
+            }
+            _ => {}
+        }
+        if ticks.recv().is_err() {
+            break;
         }
     }
+    let _ = checkpoint(connection);
+}
+
+/// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
+fn checkpoint(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
 }
 
 struct Thread {
@@ -109,7 +157,8 @@ struct Thread {
     shared: Arc<Shared>,
     /// Set by a failure after which the state of the disk is unknown. Only reopening clears it.
     poison: Option<Error>,
-    written: usize,
+    /// How much was written since the last checkpoint.
+    pages: usize,
     tick: std::sync::mpsc::SyncSender<()>,
 }
 
@@ -122,8 +171,8 @@ impl Thread {
                 continue;
             }
             self.commit(&mut batch);
-            if self.written >= CHECKPOINT_EVERY {
-                self.written = 0;
+            if self.pages >= CHECKPOINT_EVERY {
+                self.pages = 0;
                 let _ = self.tick.try_send(());
             }
         }
@@ -144,8 +193,22 @@ impl Thread {
             answer(ended.clone());
         }
         if start_over {
-            // Nearly all of the log has been carried over, so this is short.
-            let _ = self.connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |_| Ok(()));
+            self.start_log_over();
+        }
+    }
+
+    /// Nearly all of the log has been carried over, so this is short. It must not wait for anybody who reads: no
+    /// claim is worth less than a short log.
+    fn start_log_over(&self) {
+        let connection = &self.connection;
+        let tried = connection
+            .busy_timeout(Duration::ZERO)
+            .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0)));
+        if !matches!(tried, Ok(false)) {
+            tracing::warn!("the log of the ledger grows: something has been reading the file for long");
+        }
+        if let Err(error) = connection.busy_timeout(schema::BUSY_TIMEOUT) {
+            tracing::error!(%error, "the writer no longer waits for other processes");
         }
     }
 
@@ -162,7 +225,7 @@ impl Thread {
         let mut jobs = std::mem::take(batch).into_iter();
         while let Some(job) = jobs.next() {
             purged |= matches!(job, Job::Purge(..));
-            self.written += 1;
+            self.pages += job.pages();
             if let ControlFlow::Break(error) = at.apply(job, &mut answers) {
                 // The engine itself failed, so nothing of this batch may be acknowledged.
                 batch.extend(jobs);
@@ -170,7 +233,7 @@ impl Thread {
             }
         }
         reached(Step::StoreUncommitted);
-        let ended = transaction.commit().map_err(fault);
+        let ended = transaction.commit().map_err(|error| named_at_commit(&shared.path, &error));
         if ended.is_ok() {
             reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
         }
@@ -189,6 +252,9 @@ impl At<'_> {
     fn apply(&self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
         match job {
             Job::Insert(draft, reply) => self.answer(self.insert(*draft), reply, answers),
+            Job::Replace(replace, reply) if replace.event.is_some() => {
+                self.answer(self.together(|| self.replace(*replace)), reply, answers)
+            }
             Job::Replace(replace, reply) => self.answer(self.replace(*replace), reply, answers),
             Job::Purge(limit, reply) => self.answer(self.purge(limit), reply, answers),
             Job::Append(id, event, reply) => {
@@ -244,10 +310,25 @@ impl At<'_> {
         Ok(Replaced::Written { now: self.now })
     }
 
+    /// Several statements as one: if the last fails alone, the first are undone, and the rest of the batch stays.
+    fn together<A>(&self, write: impl FnOnce() -> rusqlite::Result<A>) -> rusqlite::Result<A> {
+        self.connection.execute_batch("SAVEPOINT together")?;
+        let written = write();
+        if written.is_ok() {
+            self.connection.execute_batch("RELEASE together")?;
+        } else if !self.connection.is_autocommit() {
+            self.connection.execute_batch("ROLLBACK TO together; RELEASE together")?;
+        }
+        written
+    }
+
     fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
         let mut purged = Purged::default();
-        for id in query::expired(self.connection, self.now, limit)? {
-            let Some(seen) = self.seen(id)? else { continue };
+        for id in query::expired(self.connection, self.now, limit + UNREADABLE)? {
+            if purged.total() == limit {
+                break;
+            }
+            let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { continue };
             match decide(Some(&seen), &Command::Expire).write {
                 Write::Replace(draft) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
