@@ -197,6 +197,19 @@ fn a_store_that_cannot_be_used_is_69_and_nothing_runs() {
 }
 
 #[test]
+fn a_path_is_a_path_and_never_a_query() {
+    let place = Place::new();
+    for (store, file) in [("ledger.db?mode=memory", "ledger.db?mode=memory"), ("file:file:x.db?a=b", "file:x.db?a=b")] {
+        assert_eq!(place.run(&["--key", "k", "--store", store], "true").code, 0);
+        assert!(place.path(file).exists(), "{file}");
+    }
+    assert!(!place.path("ledger.db").exists());
+    let missing = place.run(&["--key", "k", "--store", "missing/ledger.db"], "true");
+    assert_eq!(missing.code, 69);
+    assert!(missing.stderr.contains("the ledger missing/ledger.db"), "as the user gave it: {}", missing.stderr);
+}
+
+#[test]
 fn wrong_usage_is_64_and_help_is_0() {
     let place = Place::new();
     let run = |arguments: &[&str]| place.onceward(&[&["run"], arguments].concat());

@@ -116,31 +116,6 @@ async fn a_ledger_that_would_be_thrown_away_is_refused() {
     }
 }
 
-#[test]
-fn a_path_is_a_path_and_never_a_query() {
-    let folder = tempfile::tempdir().unwrap();
-    // A process of its own, because the working folder belongs to all threads of one.
-    let ended = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["embedded::opens_paths_that_look_like_queries", "--exact", "--ignored"])
-        .current_dir(folder.path())
-        .status();
-    assert!(ended.unwrap().success());
-    for name in ["file:ledger.db?mode=memory", "ledger.db?mode=memory"] {
-        assert!(folder.path().join(name).exists(), "{name}");
-    }
-    assert!(!folder.path().join("ledger.db").exists());
-}
-
-#[test]
-#[ignore = "run by `a_path_is_a_path_and_never_a_query` in a folder of its own"]
-fn opens_paths_that_look_like_queries() {
-    for name in ["file:ledger.db?mode=memory", "ledger.db?mode=memory"] {
-        Sqlite::open_blocking(Path::new(name), Arc::new(SystemClock)).unwrap();
-    }
-    let error = Sqlite::open_blocking(Path::new("missing/ledger.db"), Arc::new(SystemClock)).unwrap_err();
-    assert!(error.to_string().contains("the ledger missing/ledger.db"), "as the user gave it: {error}");
-}
-
 #[tokio::test]
 async fn the_log_of_writers_that_live_shortly_stays_short() {
     let folder = tempfile::tempdir().unwrap();
