@@ -160,6 +160,8 @@ pub enum Resolution {
     Happened(Outcome),
     /// It did not happen; it may be tried again.
     DidNotHappen,
+    /// It did not happen, and the key is free for another request.
+    Reset,
 }
 
 /// What `decide` says.

@@ -2,6 +2,7 @@
 
 use super::own::done;
 use super::{Answer, Refusal, Resolution, Transition, Write};
+use crate::hash::digest;
 use crate::record::{Fence, Record, Seen, Standing, State};
 use crate::time::When;
 
@@ -17,7 +18,10 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
         (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(&seen.record),
-        (_, Resolution::DidNotHappen) => Transition::refused(Refusal::NothingToDo(standing.status())),
+        (Standing::InDoubt { .. } | Standing::Open { .. } | Standing::Dead, Resolution::Reset) => reset(&seen.record),
+        (_, Resolution::DidNotHappen | Resolution::Reset) => {
+            Transition::refused(Refusal::NothingToDo(standing.status()))
+        }
     }
 }
 
@@ -30,6 +34,18 @@ fn did_not_happen(record: &Record) -> Transition {
         Some(_) => State::Queued { due: When::NOW },
         None => State::Open { not_before: When::NOW },
     };
+    Transition::replace(draft)
+}
+
+/// Known not to have happened, so nothing needs the record any more: it becomes a tombstone whose time is over. A
+/// first request under a wrong name or with a slip in it does not use up the key.
+fn reset(record: &Record) -> Transition {
+    let mut draft = record.next();
+    draft.state = State::Tombstone { outcome: digest(b"reset"), forget_at: When::NOW };
+    draft.identity = None;
+    draft.payload = None;
+    draft.doubt_since = None;
+    draft.first_sent_at = None;
     Transition::replace(draft)
 }
 

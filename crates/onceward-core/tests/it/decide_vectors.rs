@@ -180,6 +180,7 @@ impl Step {
                 resolution: match self.resolution.as_deref() {
                     Some("happened") => Resolution::Happened(self.outcome()),
                     Some("did_not_happen") => Resolution::DidNotHappen,
+                    Some("reset") => Resolution::Reset,
                     other => panic!("no such resolution: {other:?}"),
                 },
             },

@@ -14,7 +14,7 @@ use crate::output;
 use crate::run::{CONTENT_TYPE, Stream, encode};
 use crate::view::View;
 
-/// Settle an intent: it happened, with this outcome; or it did not
+/// Settle an intent: it happened, with this outcome; it did not; or it did not, and its key is free
 ///
 /// Repeats then get the outcome, or may run it again. Refused (exit code 1) while it is running, when it has changed since
 /// --if-version, and when there is nothing to settle.
@@ -28,13 +28,13 @@ pub(super) struct Resolve {
     #[command(flatten)]
     answer: Answer,
     /// What repeats print to stdout: text or @FILE
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "value"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "reset", "value"])]
     stdout: Option<String>,
     /// What repeats exit with; another code than 0 is a final failure [default: 0]
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "value"])]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "reset", "value"])]
     exit_code: Option<u8>,
     /// The value that repeats get from the library, as JSON or @FILE
-    #[arg(long, value_name = "JSON", conflicts_with = "did_not_happen")]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["did_not_happen", "reset"])]
     value: Option<String>,
     /// Who decides
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
@@ -60,6 +60,9 @@ struct Answer {
     /// It did not happen; it may be run again
     #[arg(long)]
     did_not_happen: bool,
+    /// It did not happen, and the key is free for another command or intent
+    #[arg(long)]
+    reset: bool,
 }
 
 impl Resolve {
@@ -78,6 +81,9 @@ impl Resolve {
     fn resolution(&self) -> Result<Resolution, Fault> {
         if self.answer.did_not_happen {
             return Ok(Resolution::DidNotHappen);
+        }
+        if self.answer.reset {
+            return Ok(Resolution::Reset);
         }
         if let Some(value) = &self.value {
             let value = text(value)?;
@@ -115,6 +121,7 @@ impl Resolve {
             let state = is.as_ref().map_or("gone", |is| is.state);
             let next = match state {
                 "done" => "repeats get the outcome",
+                "gone" => "the key is free",
                 _ => "the next run may try it again",
             };
             output::out(&format!("{identity} was {}, and is {state} now: {next}", was.state));
@@ -135,7 +142,10 @@ fn refused(identity: &Identity, refusal: Refusal) -> u8 {
             format!("{identity} has changed since you looked at it; look again with `onceward get`, then decide")
         }
         Refusal::NothingToDo(Status::Open) => {
-            format!("{identity} is open: nothing is in doubt, and the next run tries it again")
+            format!(
+                "{identity} is open: nothing is in doubt, and the next run tries it again; --reset frees its key for \
+                 another command or intent"
+            )
         }
         Refusal::NothingToDo(status) => format!("{identity} is {}: there is nothing to settle", status.as_str()),
     };

@@ -193,7 +193,8 @@ impl Job {
                 exit_code: MISMATCH,
                 message: Some(format!(
                     "{intent} was recorded with another command or intent; nothing was run.\n  One key must always \
-                     mean the same command line and the same matching fields: use another key for another effect."
+                     mean the same command line and the same matching fields: use another key for another effect.\n  If \
+                     the first command was a slip and did nothing, `onceward resolve --reset` frees the key."
                 )),
                 ..Report::default()
             },

@@ -151,3 +151,18 @@ fn completions_are_printed_for_every_shell() {
         assert!(place.onceward(&["completions", shell]).out().contains("onceward"));
     }
 }
+
+#[test]
+fn a_slip_does_not_use_up_a_key() {
+    let place = Place::new();
+    assert_eq!(place.run(&["--key", "k"], "exit 1").code, 1);
+    let other = place.run(&["--key", "k"], "echo as meant");
+    assert_eq!(other.code, 65);
+    assert!(other.stderr.contains("`onceward resolve --reset` frees the key"), "{}", other.stderr);
+    let reset = place.onceward(&["resolve", "--operation", "op", "--key", "k", "--reset"]);
+    assert_eq!((reset.code, reset.stderr.as_str()), (0, ""));
+    assert!(String::from_utf8_lossy(&reset.stdout).contains("was open, and is gone now: the key is free"));
+    assert_eq!(place.run(&["--key", "k"], "echo as meant").code, 0);
+    let done = place.onceward(&["resolve", "--operation", "op", "--key", "k", "--reset"]);
+    assert_eq!(done.code, 1, "what happened cannot be reset");
+}

@@ -78,7 +78,7 @@ impl Ledger {
         self.inner.store.counts().await
     }
 
-    /// Settles an intent: it happened, with this outcome; or it did not. `version` is that of the record on which
+    /// Settles an intent: it happened, with this outcome; it did not; or it did not and the key is free again. `version` is that of the record on which
     /// the decision is based: if the record has changed since, nothing is written.
     pub async fn resolve(
         &self,
@@ -94,6 +94,7 @@ impl Ledger {
                 (What::ResolvedHappened, Resolution::Happened(outcome.within(LARGEST_KEEP_LIMIT)))
             }
             Resolution::DidNotHappen => (What::ResolvedDidNotHappen, Resolution::DidNotHappen),
+            Resolution::Reset => (What::ResolvedReset, Resolution::Reset),
         };
         let event = Event { what, by: by.map(str::to_owned), note: note.map(str::to_owned) };
         let command = Command::Resolve { version, resolution, fence: fence()? };

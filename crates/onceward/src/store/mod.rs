@@ -195,6 +195,8 @@ pub enum What {
     ResolvedHappened,
     /// Somebody decided that it did not happen.
     ResolvedDidNotHappen,
+    /// Somebody decided that it did not happen, and freed the key.
+    ResolvedReset,
 }
 
 impl What {
@@ -205,14 +207,21 @@ impl What {
             Self::Contradiction => "contradiction",
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
+            Self::ResolvedReset => "resolved_reset",
         }
     }
 
     /// The entry of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::StaleFinish, Self::Contradiction, Self::ResolvedHappened, Self::ResolvedDidNotHappen]
-            .into_iter()
-            .find(|what| what.as_str() == name)
+        [
+            Self::StaleFinish,
+            Self::Contradiction,
+            Self::ResolvedHappened,
+            Self::ResolvedDidNotHappen,
+            Self::ResolvedReset,
+        ]
+        .into_iter()
+        .find(|what| what.as_str() == name)
     }
 }
 
