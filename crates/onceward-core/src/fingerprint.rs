@@ -32,6 +32,11 @@ impl Fingerprint {
         Builder::new("none").build()
     }
 
+    /// Of a record that was reset: the next request brings its own.
+    pub fn free() -> Self {
+        Builder::new("free").build()
+    }
+
     /// Several fingerprints as one, in this order: a command with a recipe has its match fields and its
     /// argument vector.
     pub fn combine(parts: &[Self]) -> Self {

@@ -18,9 +18,12 @@ pub const DEFAULT_MAX_RUNTIME: Duration = Duration::from_secs(60);
 /// A lease of a week is no lease: its owner has been gone for days before anybody may look.
 pub const LONGEST_MAX_RUNTIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// No claim is ever granted for longer. A deadline further off was written by a clock that ran ahead, and must not
-/// hold the key until the calendar has caught up.
+/// No claim is ever granted for longer.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// A deadline further off than this was written by a clock that ran ahead, and must not hold the key until the calendar
+/// has caught up. A day more than the longest lease, so that a clock that is set back a little ends no living claim.
+pub(crate) const LONGEST_CREDIBLE_LEASE: Duration = Duration::from_secs(4 * 24 * 60 * 60);
 
 /// However long the other side asks to wait, an intent is not out of reach for longer than this.
 pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);

@@ -9,7 +9,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
 use crate::outcome::Outcome;
-use crate::policy::{LONGEST_LEASE, LONGEST_NOT_BEFORE, Terms};
+use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms};
 use crate::time::{Timestamp, When};
 
 /// Names one claim: 128 random bits, never reused. Whoever holds it owns the work.
@@ -287,7 +287,7 @@ pub struct Seen {
 impl Seen {
     /// Whether a lease is in force.
     fn is_alive(&self, lease: &Lease) -> bool {
-        self.now < lease.until && lease.until <= self.now.after(LONGEST_LEASE) && !self.owner_gone
+        self.now < lease.until && lease.until <= self.now.after(LONGEST_CREDIBLE_LEASE) && !self.owner_gone
     }
 
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
@@ -297,7 +297,7 @@ impl Seen {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
             // Further off than anybody can ask for: a clock that ran ahead wrote it.
-            State::Open { not_before } if *not_before > self.now.after(LONGEST_NOT_BEFORE) => {
+            State::Open { not_before } if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) => {
                 Standing::Open { not_before: self.now }
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },

@@ -1,5 +1,6 @@
 //! Who may do the work, and what a repeat is told.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write};
@@ -24,7 +25,10 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
         return Transition::decision(misuse);
     }
     match standing {
-        Standing::Open { not_before } if not_before <= seen.now => acquire(&seen.record, &call.take, call.terms.effect),
+        Standing::Open { not_before } if not_before <= seen.now => {
+            let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
+            acquire(&record, &call.take, call.terms.effect)
+        }
         Standing::InDoubt { since } if may_take_over(seen, &call.take) => {
             take_over(seen, &call.take, call.terms.effect, since)
         }
@@ -38,7 +42,21 @@ pub(super) fn misuse(record: &Record, fingerprint: Fingerprint, key_digest: Opti
     if collides {
         return Some(Decision::Collision);
     }
-    (record.fingerprint != fingerprint).then_some(Decision::Mismatch)
+    let agrees = record.fingerprint == fingerprint || record.fingerprint == Fingerprint::free();
+    (!agrees).then_some(Decision::Mismatch)
+}
+
+/// A record that was reset becomes the next request's own; any other stays as it is.
+pub(super) fn owned_by<'a>(
+    record: &'a Record,
+    fingerprint: Fingerprint,
+    key_digest: Option<Digest>,
+    terms: Terms,
+) -> Cow<'a, Record> {
+    if record.fingerprint != Fingerprint::free() {
+        return Cow::Borrowed(record);
+    }
+    Cow::Owned(Record { fingerprint, key_digest, terms, ..record.clone() })
 }
 
 /// What is told to somebody who cannot have the claim.

@@ -1,6 +1,6 @@
 //! The outbox: the same record, in state `queued`, taken by the courier instead of a caller.
 
-use super::begin::{acquire, fresh, may_take_over, misuse, take_over, tell};
+use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
 use super::{Answer, Decision, Enqueue, Refusal, Take, Transition, Write};
 use crate::record::{Draft, Seen, Standing, State};
 use crate::time::When;
@@ -15,7 +15,10 @@ pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
         return Transition::decision(misuse);
     }
     match standing {
-        Standing::Open { .. } => queue(seen.record.next(), call, Write::Replace),
+        Standing::Open { .. } => {
+            let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
+            queue(record.next(), call, Write::Replace)
+        }
         _ => Transition::decision(tell(seen, standing)),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::own::done;
 use super::{Answer, Refusal, Resolution, Transition, Write};
-use crate::hash::digest;
+use crate::fingerprint::Fingerprint;
 use crate::record::{Fence, Record, Seen, Standing, State};
 use crate::time::When;
 
@@ -37,12 +37,14 @@ fn did_not_happen(record: &Record) -> Transition {
     Transition::replace(draft)
 }
 
-/// Known not to have happened, so nothing needs the record any more: it becomes a tombstone whose time is over. A
-/// first request under a wrong name or with a slip in it does not use up the key.
+/// Known not to have happened, so another request may have the key: a first one with a slip in it does not use it up.
+/// The other side may have seen the slip under our key, so the next request goes under a fresh one.
 fn reset(record: &Record) -> Transition {
     let mut draft = record.next();
-    draft.state = State::Tombstone { outcome: digest(b"reset"), forget_at: When::NOW };
-    draft.identity = None;
+    draft.state = State::Open { not_before: When::NOW };
+    draft.fingerprint = Fingerprint::free();
+    draft.key_digest = None;
+    draft.generation = draft.generation.saturating_add(1);
     draft.payload = None;
     draft.doubt_since = None;
     draft.first_sent_at = None;

@@ -121,7 +121,7 @@ impl Resolve {
             let state = is.as_ref().map_or("gone", |is| is.state);
             let next = match state {
                 "done" => "repeats get the outcome",
-                "gone" => "the key is free",
+                _ if self.answer.reset => "its key is free for another command or intent",
                 _ => "the next run may try it again",
             };
             output::out(&format!("{identity} was {}, and is {state} now: {next}", was.state));

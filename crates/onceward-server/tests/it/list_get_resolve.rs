@@ -161,8 +161,10 @@ fn a_slip_does_not_use_up_a_key() {
     assert!(other.stderr.contains("`onceward resolve --reset` frees the key"), "{}", other.stderr);
     let reset = place.onceward(&["resolve", "--operation", "op", "--key", "k", "--reset"]);
     assert_eq!((reset.code, reset.stderr.as_str()), (0, ""));
-    assert!(String::from_utf8_lossy(&reset.stdout).contains("was open, and is gone now: the key is free"));
+    assert!(String::from_utf8_lossy(&reset.stdout).contains("was open, and is open now: its key is free"));
     assert_eq!(place.run(&["--key", "k"], "echo as meant").code, 0);
     let done = place.onceward(&["resolve", "--operation", "op", "--key", "k", "--reset"]);
     assert_eq!(done.code, 1, "what happened cannot be reset");
+    let trail = place.json(&["get", "--operation", "op", "--key", "k", "--json"]);
+    assert_eq!(trail["trail"][0]["what"], "resolved_reset", "who freed the key is not forgotten");
 }

@@ -27,7 +27,8 @@ const RENEW_AFTER: u32 = 3;
 
 /// A finished outcome is too good to lose: this is how long its owner insists before it tells the caller that it
 /// could not be recorded. The tries go on behind the caller's back.
-const INSIST: Duration = Duration::from_secs(10);
+/// Longer than the embedded store waits for a lock.
+const INSIST: Duration = Duration::from_secs(30);
 
 /// How much of a late outcome the audit trail keeps: enough for a receipt.
 const LARGEST_NOTE: usize = 4 * 1024;
@@ -355,10 +356,9 @@ async fn renew(held: Arc<Held>, mut from: Instant) {
                     from = started;
                     break;
                 }
+                // Somebody took over, or a person has settled it: whatever this owner still does is too much.
                 Ok(Reach::Stale) => {
-                    if held.may_be_taken_over() {
-                        held.lost.send_replace(true);
-                    }
+                    held.lost.send_replace(true);
                     return;
                 }
                 Err(_) => {

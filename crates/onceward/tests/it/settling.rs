@@ -136,3 +136,31 @@ async fn the_ledger_sweeps_by_itself() {
         eventually("the expired ones are gone", async || left().await == 0).await;
     }
 }
+
+#[tokio::test]
+async fn an_owner_that_was_superseded_stops_even_where_nobody_could_take_over() {
+    for (ledger, clock, _folder) in every_timed_ledger().await {
+        // Held, and renewed after 300 ms: time enough for a person to decide in between.
+        let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(300));
+        let effects = Effects::default();
+        let owner = {
+            let (call, effects) = (call.clone(), effects.clone());
+            tokio::spawn(async move {
+                call.run(|_| async move {
+                    tokio::time::sleep(Duration::from_secs(20)).await;
+                    Ok(effects.happen())
+                })
+                .await
+            })
+        };
+        eventually("it runs", async || status(&call).await == "running").await;
+        clock.advance(Duration::from_secs(3600));
+        let identity = call.call().unwrap().identity;
+        let version = call.get().await.unwrap().unwrap().seen.record.version;
+        let settled = ledger.resolve(&identity, version, Resolution::DidNotHappen, None, None).await.unwrap();
+        assert_eq!(settled, Resolved::Settled);
+        let stopped = tokio::time::timeout(Duration::from_secs(5), owner).await.expect("it stops").unwrap();
+        assert!(matches!(stopped, Err(Error::ClaimLost { .. })), "{stopped:?}");
+        assert_eq!(effects.count(), 0);
+    }
+}
