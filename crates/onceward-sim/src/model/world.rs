@@ -18,6 +18,9 @@ use super::truth::{HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
 const TICK: Duration = Duration::from_secs(30);
 const LEASE: Duration = Duration::from_secs(60);
 
+/// A person's decision is named like a claim that nobody can draw.
+const PERSON: u8 = u8::MAX;
+
 /// One intent, its record, those who work on it, and what really happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct World {
@@ -52,6 +55,7 @@ pub enum Action {
     Crash(usize),
     ItHappened,
     ItDidNot,
+    Reset,
     Sweep,
     Tick,
 }
@@ -79,7 +83,7 @@ impl World {
             }
         }
         if self.record.is_some() {
-            actions.extend([Action::ItHappened, Action::ItDidNot, Action::Sweep]);
+            actions.extend([Action::ItHappened, Action::ItDidNot, Action::Reset, Action::Sweep]);
         }
         if self.now < model.bounds.ticks {
             actions.push(Action::Tick);
@@ -93,8 +97,9 @@ impl World {
             Action::Tick => world.now += 1,
             Action::Begin { marks_sent } => world.begin(model, marks_sent),
             Action::Sweep => world.sweep(model),
-            Action::ItHappened => world.resolve(model, true),
-            Action::ItDidNot => world.resolve(model, false),
+            Action::ItHappened => world.resolve(model, Resolution::Happened(outcome(PERSON))),
+            Action::ItDidNot => world.resolve(model, Resolution::DidNotHappen),
+            Action::Reset => world.resolve(model, Resolution::Reset),
             Action::Crash(worker) => world.workers[worker] = None,
             Action::Act(worker) => {
                 world.truth.acted = true;
@@ -185,17 +190,15 @@ impl World {
     }
 
     /// A person who has looked says what is true at this moment, or that it was done by hand.
-    fn resolve(&mut self, model: &Intent, happened: bool) {
+    fn resolve(&mut self, model: &Intent, resolution: Resolution) {
+        let happened = matches!(resolution, Resolution::Happened(_));
         if !happened && self.truth.acted {
             return;
         }
-        // The person's decision is named like a claim that nobody can draw.
-        let claim = u8::MAX;
-        let resolution = if happened { Resolution::Happened(outcome(claim)) } else { Resolution::DidNotHappen };
         let version = self.record.as_ref().map_or(0, |record| record.version);
         let beside_a_lease = self.is_running();
-        if self.write(model, &Command::Resolve { version, resolution, fence: fence(claim) }) == Answer::Accepted {
-            self.truth.resolved(happened.then_some(claim), self.now, beside_a_lease);
+        if self.write(model, &Command::Resolve { version, resolution, fence: fence(PERSON) }) == Answer::Accepted {
+            self.truth.resolved(happened.then_some(PERSON), self.now, beside_a_lease);
         }
     }
 
@@ -253,7 +256,7 @@ impl World {
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
         let settled = |resolution| {
-            let command = Command::Resolve { version, resolution, fence: fence(u8::MAX) };
+            let command = Command::Resolve { version, resolution, fence: fence(PERSON) };
             decide_with(model.fault, self.seen().as_ref(), &command).answer == Answer::Accepted
         };
         settled(Resolution::DidNotHappen) && settled(Resolution::Happened(outcome(0)))
@@ -265,6 +268,7 @@ impl World {
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
+    record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
     record.updated_at = Timestamp::from_millis(0);
     record
