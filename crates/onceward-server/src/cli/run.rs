@@ -58,8 +58,9 @@ pub(super) struct Run {
     /// answer (keep) [default: retry; doubt for tier payment]
     #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
-    /// Exit codes that always mean that it may have happened: time-outs and kills
-    #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "124,137,143")]
+    /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it. A command
+    /// that a signal ended itself is always in doubt
+    #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "124,129,130,131,134,137,139,141,143")]
     doubt_exit: Vec<u8>,
     /// How long to wait for one that is running elsewhere [default: 0s]
     #[arg(long, value_name = "DURATION")]

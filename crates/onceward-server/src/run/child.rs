@@ -36,8 +36,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) enum Ended {
     /// It could not be started: it did nothing.
     NotStarted(io::Error),
-    /// It ended by itself, with this code as a shell counts.
-    Exited { code: u8, capture: Capture },
+    /// It ended, with this code as a shell counts, which says the same of an exit and of a signal.
+    Exited { code: u8, by_signal: bool, capture: Capture },
     /// It was stopped because somebody else may go on with the work.
     Stopped,
 }
@@ -76,7 +76,7 @@ pub(super) async fn run(
         Some(status) => {
             let empty = Capture::new(0);
             let capture = std::mem::replace(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner), empty);
-            Ended::Exited { code: code(status), capture }
+            Ended::Exited { code: code(status), by_signal: status.signal().is_some(), capture }
         }
         None => Ended::Stopped,
     }

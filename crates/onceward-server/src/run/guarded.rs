@@ -75,12 +75,14 @@ impl Job {
         let mut report = match ended {
             Ended::NotStarted(error) => self.not_started(guard, &error).await,
             Ended::Stopped => self.stopped(guard).await,
-            Ended::Exited { code, capture } => match settle(code, &self.doubt_exit, self.call.policy.on_error()) {
-                Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
-                Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
-                Settle::Release => self.release(guard, code).await,
-                Settle::Doubt => self.doubt(ledger, guard, code).await,
-            },
+            Ended::Exited { code, by_signal, capture } => {
+                match settle(code, by_signal, &self.doubt_exit, self.call.policy.on_error()) {
+                    Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
+                    Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
+                    Settle::Release => self.release(guard, code).await,
+                    Settle::Doubt => self.doubt(ledger, guard, code, by_signal).await,
+                }
+            }
         };
         report.attempt = Some(claim.attempt());
         Ok(report)
@@ -110,8 +112,12 @@ impl Job {
         self.ran(code, released, "released")
     }
 
-    async fn doubt(&self, ledger: &Ledger, guard: Guard, code: u8) -> Report {
-        let reason = format!("the command ended with exit code {code}");
+    async fn doubt(&self, ledger: &Ledger, guard: Guard, code: u8, by_signal: bool) -> Report {
+        let reason = if by_signal {
+            format!("the command was ended by a signal (exit code {code})")
+        } else {
+            format!("the command ended with exit code {code}")
+        };
         let mut report = self.ran(code, guard.doubt(Some(&reason)).await, "in_doubt");
         if report.message.is_some() {
             return report;
@@ -122,7 +128,7 @@ impl Job {
             InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
         };
         let mut why = format!("{reason}, so its effect may have taken place");
-        if self.call.policy.on_error() == OnError::Doubt && !self.doubt_exit.contains(&code) {
+        if self.call.policy.on_error() == OnError::Doubt && !by_signal && !self.doubt_exit.contains(&code) {
             why += " (on_error = \"doubt\")";
         }
         report.message = Some(format!("{why}: {} is now in doubt.\n  {next}", self.intent()));

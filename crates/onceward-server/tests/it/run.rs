@@ -128,7 +128,7 @@ fn a_failure_is_tried_again_kept_or_doubted_as_the_policy_says() {
 #[test]
 fn codes_that_mean_a_cut_are_in_doubt_and_can_be_chosen() {
     let place = Place::new();
-    for code in ["124", "137", "143"] {
+    for code in ["124", "129", "130", "131", "134", "137", "139", "141", "143"] {
         let flags = ["--key", code, "--on-error", "keep"];
         place.run(&flags, &format!("exit {code}")).says(code.parse().unwrap(), &["is now in doubt"]);
         place.run(&flags, &format!("exit {code}")).says(76, &[]);

@@ -51,6 +51,22 @@ fn a_command_that_a_signal_ended_is_in_doubt() {
 }
 
 #[test]
+fn death_by_any_signal_is_in_doubt_whatever_the_flags_say() {
+    let place = Place::new();
+    for signal in ["HUP", "INT", "QUIT", "ABRT", "USR1", "SEGV", "PIPE", "ALRM", "TERM", "KILL"] {
+        let number = format!("SIG{signal}").parse::<Signal>().unwrap() as i32;
+        let script = format!("echo ran >> runs; ulimit -c 0; kill -{signal} $$");
+        for on_error in ["retry", "keep"] {
+            let key = format!("{signal} {on_error}");
+            let flags = ["--key", &key, "--on-error", on_error, "--doubt-exit", "7"];
+            place.run(&flags, &script).says(128 + number, &["ended by a signal", "is now in doubt"]);
+            place.run(&flags, &script).says(76, &[]);
+        }
+    }
+    assert_eq!(place.read("runs").lines().count(), 20);
+}
+
+#[test]
 fn a_signal_that_is_ignored_stays_ignored_in_the_command() {
     let place = Place::new();
     let script = "trap '' HUP; exec \"$0\" run --operation op --key k -- sh -c 'kill -HUP $$; echo alive'";
