@@ -38,6 +38,8 @@ pub(super) enum Ended {
     NotStarted(io::Error),
     /// It ended, with this code as a shell counts, which says the same of an exit and of a signal.
     Exited { code: u8, by_signal: bool, capture: Capture },
+    /// It is gone, and the system does not say how it ended.
+    Unknown(io::Error),
     /// It was stopped because somebody else may go on with the work.
     Stopped,
 }
@@ -73,11 +75,12 @@ pub(super) async fn run(
         let _ = pump.await;
     }
     match status {
-        Some(status) => {
+        Some(Ok(status)) => {
             let empty = Capture::new(0);
             let capture = std::mem::replace(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner), empty);
             Ended::Exited { code: code(status), by_signal: status.signal().is_some(), capture }
         }
+        Some(Err(error)) => Ended::Unknown(error),
         None => Ended::Stopped,
     }
 }
@@ -100,17 +103,17 @@ fn spawn(command: &[OsString], downstream_key: &str) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Waits for the child and passes signals on. `None` when it was stopped because the claim is lost.
+/// Waits for the child and passes signals on. `None` when it was stopped because the claim is lost; an error when there
+/// is no such child any more, and nobody can be asked how it ended.
 async fn attend(
     child: &mut Child,
     signals: &mut mpsc::Receiver<Signal>,
     lost: impl Future<Output = ()>,
-) -> Option<ExitStatus> {
+) -> Option<io::Result<ExitStatus>> {
     tokio::pin!(lost);
     loop {
         tokio::select! {
-            // An error means that there is no such child any more, and that it cannot be asked how it ended.
-            status = child.wait() => return Some(status.unwrap_or(ExitStatus::from_raw(Signal::SIGKILL as i32))),
+            status = child.wait() => return Some(status),
             Some(signal) = signals.recv() => pass_on(child, signal),
             () = &mut lost => break,
         }
@@ -130,6 +133,9 @@ fn pass_on(child: &Child, signal: Signal) {
 }
 
 fn listen() -> io::Result<mpsc::Receiver<Signal>> {
+    // Who ignores SIGCHLD hands that on, and then the system forgets how a child ended. A handler, even one that does
+    // nothing, takes it back.
+    let _ = signal(SignalKind::child())?;
     let (sender, receiver) = mpsc::channel(16);
     let ignored = ignored();
     for passed in PASSED_ON {

@@ -15,7 +15,7 @@ use super::child::{self, Ended};
 use super::frame::{CONTENT_TYPE, Stream, decode};
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
-use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE};
+use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE, UNKNOWN};
 use crate::output::{err_bytes, out_bytes, say};
 
 /// A command to be run once.
@@ -75,6 +75,7 @@ impl Job {
         let mut report = match ended {
             Ended::NotStarted(error) => self.not_started(guard, &error).await,
             Ended::Stopped => self.stopped(guard).await,
+            Ended::Unknown(error) => self.unknown(guard, &error).await,
             Ended::Exited { code, by_signal, capture } => {
                 match settle(code, by_signal, &self.doubt_exit, self.call.policy.on_error()) {
                     Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
@@ -186,6 +187,17 @@ impl Job {
             self.intent()
         );
         Report { decision: "claim_lost", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
+    }
+
+    async fn unknown(&self, guard: Guard, error: &std::io::Error) -> Report {
+        let written = guard.doubt(Some("the system does not say how the command ended")).await;
+        let mut report = self.ran(UNKNOWN, written, "in_doubt");
+        report.message = Some(format!(
+            "the command of {} ran, but the system does not say how it ended ({error}): it is in doubt.\n  {}",
+            self.intent(),
+            self.how_to_settle()
+        ));
+        report
     }
 
     fn answer(&self, decision: Decision) -> Report {
@@ -327,6 +339,10 @@ impl Job {
         let mut report = match child::run(&self.command, &key, 0, never).await {
             Ended::Exited { code, .. } => Report { decision: "ran", exit_code: code, ..Report::default() },
             Ended::NotStarted(error) => self.cannot_start(&error),
+            Ended::Unknown(error) => {
+                let message = Some(format!("the command ran, but the system does not say how it ended: {error}"));
+                Report { decision: "ran", exit_code: UNKNOWN, message, ..Report::default() }
+            }
             // Nothing can be lost that is not held.
             Ended::Stopped => Report { decision: "claim_lost", exit_code: IN_FLIGHT, ..Report::default() },
         };

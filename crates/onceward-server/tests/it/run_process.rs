@@ -78,6 +78,23 @@ fn a_signal_that_is_ignored_stays_ignored_in_the_command() {
 
 #[test]
 #[cfg(target_os = "linux")]
+fn who_starts_us_without_interest_in_its_children_changes_nothing() {
+    let place = Place::new();
+    let run = |key: &str, script: &str| {
+        // Not `trap '' CHLD`: some shells take that back before they start anything.
+        let mut env = std::process::Command::new("env");
+        env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_onceward"), "run", "--operation", "op", "--key", key]);
+        Answer::of(env.args(["--", "sh", "-c", script]).current_dir(place.path("")).output().unwrap())
+    };
+    let done = run("done", "echo hi");
+    assert_eq!((done.code, done.out(), done.stderr.as_str()), (0, "hi\n", ""));
+    run("done", "echo hi").says(0, &["repeat of a finished run"]);
+    let failed = run("failed", "exit 3");
+    assert_eq!((failed.code, failed.stderr.as_str()), (3, ""));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
 fn the_command_dies_with_us_and_the_repeat_is_in_doubt_at_once() {
     let place = Place::new();
     let script = "echo $$ > pid; echo started; exec sleep 1000";
