@@ -103,26 +103,40 @@ fn spawn(command: &[OsString], downstream_key: &str) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Waits for the child and passes signals on. `None` when it was stopped because the claim is lost; an error when there
-/// is no such child any more, and nobody can be asked how it ended.
+/// Waits for the child, also when the claim is lost: what a command says that ends by itself is worth knowing whoever
+/// goes on with the work. `None` when it had to be stopped; an error when there is no such child any more, and nobody
+/// can be asked how it ended.
 async fn attend(
     child: &mut Child,
     signals: &mut mpsc::Receiver<Signal>,
     lost: impl Future<Output = ()>,
 ) -> Option<io::Result<ExitStatus>> {
-    tokio::pin!(lost);
-    loop {
-        tokio::select! {
-            status = child.wait() => return Some(status),
-            Some(signal) = signals.recv() => pass_on(child, signal),
-            () = &mut lost => break,
-        }
+    tokio::select! {
+        biased;
+        status = until_it_ends(child, signals) => return Some(status),
+        () = lost => {}
     }
     pass_on(child, Signal::SIGTERM);
-    if tokio::time::timeout(PATIENCE, child.wait()).await.is_err() {
-        let _ = child.kill().await;
+    match tokio::time::timeout(PATIENCE, until_it_ends(child, signals)).await {
+        // Our own signal ended it, not the command itself.
+        Ok(Ok(status)) if status.signal().is_some() => None,
+        Ok(status) => Some(status),
+        Err(_) => {
+            let _ = child.kill().await;
+            None
+        }
     }
-    None
+}
+
+/// Waits for the child and passes signals on.
+async fn until_it_ends(child: &mut Child, signals: &mut mpsc::Receiver<Signal>) -> io::Result<ExitStatus> {
+    loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => return status,
+            Some(signal) = signals.recv() => pass_on(child, signal),
+        }
+    }
 }
 
 /// The id is gone once the child was waited for, so no other process can be hit.

@@ -144,8 +144,8 @@ impl Job {
             Ok(Reach::Stale) => {
                 report.recorded = Some("superseded");
                 report.message = Some(format!(
-                    "the command ended with exit code {code}, but {} was settled by somebody else in the meantime; \
-                     that decision stands.",
+                    "the command ended with exit code {code}, but somebody else has taken {} over or settled it in the \
+                     meantime; what they record stands.",
                     self.intent()
                 ));
             }

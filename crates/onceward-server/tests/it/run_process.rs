@@ -205,3 +205,26 @@ fn who_lost_its_claim_stops_its_command() {
     assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
     assert_eq!(place.run(&flags, script).out(), "done\n");
 }
+
+#[test]
+fn an_outcome_that_comes_after_the_claim_was_lost_is_told_and_kept_in_the_trail() {
+    let place = Place::new();
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
+    let script =
+        "trap 'echo receipt 17; exit 0' TERM; echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
+    let stalled = place.start(&flags, script);
+    place.wait_for_file("pids");
+    std::thread::sleep(Duration::from_millis(400));
+    send(&stalled, Signal::SIGSTOP);
+    let heir = place.start(&flags, script);
+    wait_until(|| place.read("pids").lines().count() == 2);
+    send(&stalled, Signal::SIGCONT);
+    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    stalled.says(0, &["ended with exit code 0, but somebody else has taken op#"]);
+    assert_eq!(stalled.out(), "receipt 17\n");
+    place.write("go", "");
+    let heir = Answer::of(heir.wait_with_output().unwrap());
+    assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
+    let trail = place.json(&["get", "--operation", "op", "--key", "k", "--json"]).to_string();
+    assert!(trail.contains("stale_finish"), "{trail}");
+}
