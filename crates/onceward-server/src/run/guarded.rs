@@ -13,6 +13,7 @@ use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
 
 use super::child::{self, Ended};
 use super::frame::{CONTENT_TYPE, Stream, decode};
+use super::late::{Late, late, may_pass};
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
 use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE, UNKNOWN};
@@ -78,8 +79,10 @@ impl Job {
             Ended::Unknown(error) => self.unknown(guard, &error).await,
             Ended::Exited { code, by_signal, capture } => {
                 match settle(code, by_signal, &self.doubt_exit, self.call.policy.on_error()) {
-                    Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
-                    Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
+                    Settle::Success => self.finish(ledger, guard, capture.outcome(Verdict::Success, code), code).await,
+                    Settle::KeepFailure => {
+                        self.finish(ledger, guard, capture.outcome(Verdict::Failure, code), code).await
+                    }
                     Settle::Release => self.release(guard, code).await,
                     Settle::Doubt => self.doubt(ledger, guard, code, by_signal).await,
                 }
@@ -89,13 +92,24 @@ impl Job {
         Ok(report)
     }
 
-    async fn finish(&self, guard: Guard, outcome: Outcome, code: u8) -> Report {
+    async fn finish(&self, ledger: &Ledger, guard: Guard, outcome: Outcome, code: u8) -> Report {
         let recorded = match outcome.verdict {
             Verdict::Success => "success",
             Verdict::Failure => "failure",
         };
         let too_large = matches!(outcome.body, Body::TooLarge { .. });
-        let mut report = self.ran(code, guard.finish(outcome).await, recorded);
+        let attempt = guard.claim().attempt();
+        let written = match guard.finish(outcome).await {
+            Err(Error::NotRecorded { intent, outcome, source }) if may_pass(&source) => {
+                match late(ledger, &self.call.identity, &outcome, attempt, self.call.policy.lease()).await {
+                    Late::Recorded => Ok(Reach::Written),
+                    Late::Superseded => Ok(Reach::Stale),
+                    Late::Missing => Err(Error::NotRecorded { intent, outcome, source }),
+                }
+            }
+            written => written,
+        };
+        let mut report = self.ran(code, written, recorded);
         if too_large && report.message.is_none() {
             let limit = self.call.policy.keep_limit;
             report.message = Some(format!(

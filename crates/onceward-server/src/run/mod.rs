@@ -2,7 +2,8 @@
 //!
 //! - `child`: the process: started, sent signals, waited for. `death`: it dies with us.
 //! - `capture`: its output, passed on live and kept. `frame`: both streams as one body.
-//! - `guarded`: the claim around it. `settle`: what its end means for the claim.
+//! - `guarded`: the claim around it. `settle`: what its end means for the claim. `late`: an outcome
+//!   that could not be recorded in time.
 //! - `report`: what is said about it, to people and on `--status-fd`.
 
 mod capture;
@@ -10,6 +11,7 @@ mod child;
 mod death;
 mod frame;
 mod guarded;
+mod late;
 mod report;
 mod settle;
 

@@ -228,3 +228,32 @@ fn an_outcome_that_comes_after_the_claim_was_lost_is_told_and_kept_in_the_trail(
     let trail = place.json(&["get", "--operation", "op", "--key", "k", "--json"]).to_string();
     assert!(trail.contains("stale_finish"), "{trail}");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_outcome_is_recorded_although_the_ledger_is_held_up_when_the_command_ends() {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+    let place = Place::new();
+    let script = "echo x >> runs; until [ -e go ]; do sleep 0.02; done; echo done";
+    let owner = place.start(&K, script);
+    place.wait_for_file("runs");
+    std::thread::sleep(Duration::from_millis(400));
+    // The byte with which SQLite lets one writer at a time at the file.
+    let index = std::fs::File::options().read(true).write(true).open(place.path("onceward.db-shm")).unwrap();
+    let lock = |kind: i32| {
+        let (l_type, l_whence) = (i16::try_from(kind).unwrap(), i16::try_from(libc::SEEK_SET).unwrap());
+        let lock = libc::flock { l_type, l_whence, l_start: 120, l_len: 1, l_pid: 0 };
+        fcntl(&index, FcntlArg::F_SETLK(&lock)).unwrap();
+    };
+    lock(libc::F_WRLCK);
+    place.write("go", "");
+    // Longer than the library insists before it says that the outcome could not be recorded.
+    std::thread::sleep(Duration::from_secs(12));
+    lock(libc::F_UNLCK);
+    let owner = Answer::of(owner.wait_with_output().unwrap());
+    assert_eq!((owner.code, owner.out()), (0, "done\n"));
+    assert!(!owner.stderr.contains("doubt"), "{}", owner.stderr);
+    place.run(&K, script).says(0, &["repeat of a finished run"]);
+    assert_eq!(place.read("runs"), "x\n");
+}
