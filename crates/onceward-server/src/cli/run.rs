@@ -69,13 +69,13 @@ pub(super) struct Run {
     /// How long the outcome is kept, or forever [default: 7d, or that of the tier]
     #[arg(long, value_name = "DURATION")]
     retention: Option<Retention>,
-    /// Exit with this code instead of 75 when it is running elsewhere
+    /// Exit with this code instead of 75 while it is running elsewhere; a run elsewhere that failed stays 75
     #[arg(long, value_name = "CODE")]
     conflict_exit_code: Option<u8>,
     /// Write one line of JSON about what happened to this file descriptor
     #[arg(long, value_name = "FD")]
     status_fd: Option<u32>,
-    /// Say nothing about repeats and about runs elsewhere
+    /// Say nothing about repeats and about runs elsewhere that go on
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments

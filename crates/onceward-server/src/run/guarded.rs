@@ -289,11 +289,13 @@ impl Job {
                 "{intent} failed before and may not be tried again yet; nothing was run.\n  Run it again in {after}."
             )
         };
+        // Only a run that goes on may pass for success and in silence; one that failed must be heard of.
+        let chosen = self.conflict_exit_code.filter(|_| running);
         Report {
             decision: "in_flight",
-            exit_code: self.conflict_exit_code.unwrap_or(IN_FLIGHT),
+            exit_code: chosen.unwrap_or(IN_FLIGHT),
             message: Some(message),
-            is_routine: true,
+            is_routine: running,
             attempt: Some(attempt),
             retry_after: Some(retry_after),
             ..Report::default()
@@ -306,8 +308,7 @@ impl Job {
              it again to try once more.",
             self.intent()
         );
-        let exit_code = self.conflict_exit_code.unwrap_or(IN_FLIGHT);
-        Report { decision: "owner_failed", exit_code, message: Some(message), is_routine: true, ..Report::default() }
+        Report { decision: "owner_failed", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
     }
 
     fn in_doubt(&self, since: Option<Timestamp>) -> Report {
