@@ -32,6 +32,7 @@ const DEFAULT_KEEP_LIMIT: Size = Size(1024 * 1024);
   65   the same key came with another command or intent
   69   the store cannot be used; nothing ran
   70   the command ran, and the system does not say how it ended: in doubt
+  74   a repeat whose output cannot be written
   75   running elsewhere, or not to be tried again yet
   76   in doubt: an attempt may have happened
   77   done, but the output is not kept

@@ -1,5 +1,6 @@
 //! The output of a command: passed on as it comes, and kept in order up to a limit.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,12 @@ use onceward::Outcome;
 use onceward::core::hash::Digest;
 use onceward::core::outcome::{Body, Verdict};
 use sha2::Digest as _;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use super::frame::{self, CONTENT_TYPE, Stream};
+use crate::output::{is_fault, say, write_err, write_out};
 
 /// One read: what a Linux pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -69,18 +72,17 @@ impl Capture {
 /// A capture that both streams write to.
 pub(super) type Shared = Arc<Mutex<Capture>>;
 
-/// Passes one stream on until it ends, or until the command has ended and the grace is over. When nobody reads
-/// our side any more, it is still kept.
+/// Passes one stream on until it ends, or until the command has ended and the grace is over. What cannot be passed on
+/// any more is still kept.
 pub(super) async fn pump(
     mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
     stream: Stream,
     capture: Shared,
     mut ended: watch::Receiver<bool>,
 ) {
     let mut chunk = vec![0; CHUNK];
     let (mut grace, mut rest) = (GRACE, REST);
-    let mut has_reader = true;
+    let mut is_passed_on = true;
     loop {
         let asked = Instant::now();
         let read = tokio::select! {
@@ -99,13 +101,35 @@ pub(super) async fn pump(
             grace = grace.saturating_sub(asked.elapsed());
             rest = rest.saturating_sub(length);
         }
-        if has_reader {
-            has_reader = to.write_all(bytes).await.is_ok() && to.flush().await.is_ok();
+        if is_passed_on {
+            is_passed_on = pass_on(stream, bytes).await;
         }
         if rest == 0 {
             return;
         }
     }
+}
+
+/// Writes to the stream of ours that the command meant.
+pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Stdout => write_out(bytes),
+        Stream::Stderr => write_err(bytes),
+    }
+}
+
+/// Whether more can be passed on.
+async fn pass_on(stream: Stream, bytes: &[u8]) -> bool {
+    let bytes = bytes.to_vec();
+    let written = spawn_blocking(move || write(stream, &bytes)).await.unwrap_or_else(|error| Err(error.into()));
+    match written {
+        Ok(()) => return true,
+        Err(error) if is_fault(&error) => {
+            say(&format!("the output cannot be passed on: {error}; the command goes on, and its output is kept."));
+        }
+        Err(_) => {}
+    }
+    false
 }
 
 async fn over(ended: &mut watch::Receiver<bool>, grace: Duration) {

@@ -61,14 +61,9 @@ pub(super) async fn run(
     };
     let capture = Arc::new(Mutex::new(Capture::new(limit)));
     let (end, ended) = watch::channel(false);
-    let stdout = child
-        .stdout
-        .take()
-        .map(|from| tokio::spawn(pump(from, tokio::io::stdout(), Stream::Stdout, Arc::clone(&capture), ended.clone())));
-    let stderr = child
-        .stderr
-        .take()
-        .map(|from| tokio::spawn(pump(from, tokio::io::stderr(), Stream::Stderr, Arc::clone(&capture), ended)));
+    let stdout =
+        child.stdout.take().map(|from| tokio::spawn(pump(from, Stream::Stdout, Arc::clone(&capture), ended.clone())));
+    let stderr = child.stderr.take().map(|from| tokio::spawn(pump(from, Stream::Stderr, Arc::clone(&capture), ended)));
     let status = attend(&mut child, &mut signals, lost).await;
     end.send_replace(true);
     for pump in [stdout, stderr].into_iter().flatten() {

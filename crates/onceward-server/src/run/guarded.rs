@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use bytes::Bytes;
 use onceward::core::decide::Decision;
 use onceward::core::duration;
 use onceward::core::outcome::{Body, Outcome, Verdict};
@@ -11,13 +12,16 @@ use onceward::core::record::downstream_key;
 use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
 
+use super::capture::write;
 use super::child::{self, Ended};
-use super::frame::{CONTENT_TYPE, Stream, decode};
+use super::frame::{CONTENT_TYPE, decode};
 use super::late::{Late, late, may_pass};
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
-use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE, UNKNOWN};
-use crate::output::{err_bytes, out_bytes, say};
+use crate::exit::{
+    CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
+};
+use crate::output::{is_fault, say, write_out};
 
 /// A command to be run once.
 #[derive(Debug)]
@@ -260,13 +264,16 @@ impl Job {
     }
 
     fn replay(&self, outcome: &Outcome, finished_at: Timestamp, expires: Option<Timestamp>) -> Report {
-        let exit_code = show(outcome);
-        let message = format!("repeat of a finished run from {finished_at}; not run again");
+        let shown = show(outcome);
+        let mut message = format!("repeat of a finished run from {finished_at}; not run again");
+        if let Err(error) = &shown {
+            message += &format!(", and its output cannot be written: {error}");
+        }
         Report {
             decision: "replayed",
-            exit_code,
+            is_routine: shown.is_ok(),
+            exit_code: shown.unwrap_or(NOT_WRITTEN),
             message: Some(message),
-            is_routine: true,
             since: Some(finished_at),
             expires,
             ..Report::default()
@@ -378,22 +385,27 @@ impl Job {
 }
 
 /// Shows a stored outcome as the command itself would have, and says which code it ended with.
-fn show(outcome: &Outcome) -> u8 {
-    let Body::Kept(body) = &outcome.body else { return NOT_KEPT };
-    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
-    match segments {
-        Some(segments) => {
-            for segment in segments {
-                match segment.stream {
-                    Stream::Stdout => out_bytes(&segment.bytes),
-                    Stream::Stderr => err_bytes(&segment.bytes),
-                }
-            }
-        }
-        None => out_bytes(body),
+fn show(outcome: &Outcome) -> std::io::Result<u8> {
+    let Body::Kept(body) = &outcome.body else { return Ok(NOT_KEPT) };
+    match print(outcome, body) {
+        Err(error) if is_fault(&error) => return Err(error),
+        _ => {}
     }
-    match (outcome.verdict, u8::try_from(outcome.status)) {
+    Ok(match (outcome.verdict, u8::try_from(outcome.status)) {
         (Verdict::Failure, Ok(0)) | (_, Err(_)) => u8::from(outcome.verdict == Verdict::Failure),
         (_, Ok(code)) => code,
+    })
+}
+
+/// A reader of one stream that has gone away takes nothing from the reader of the other.
+fn print(outcome: &Outcome, body: &Bytes) -> std::io::Result<()> {
+    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
+    let Some(segments) = segments else { return write_out(body) };
+    for segment in segments {
+        match write(segment.stream, &segment.bytes) {
+            Err(error) if is_fault(&error) => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }

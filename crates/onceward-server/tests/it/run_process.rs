@@ -257,3 +257,35 @@ fn an_outcome_is_recorded_although_the_ledger_is_held_up_when_the_command_ends()
     place.run(&K, script).says(0, &["repeat of a finished run"]);
     assert_eq!(place.read("runs"), "x\n");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_said_and_a_repeat_of_it_is_74() {
+    let place = Place::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let script = "head -c 300000 /dev/zero";
+    let first = Answer::of(place.run_command(&K, script).stdout(full()).output().unwrap());
+    first.says(0, &["the output cannot be passed on: No space left on device"]);
+    assert_eq!(first.stderr.matches("No space").count(), 1, "{}", first.stderr);
+    let repeat = Answer::of(place.run_command(&K, script).stdout(full()).output().unwrap());
+    repeat.says(74, &["No space left on device", "not run again"]);
+    let repeat = place.run(&K, script);
+    assert_eq!((repeat.code, repeat.stdout.len()), (0, 300_000));
+}
+
+#[test]
+fn a_pipe_that_does_not_wait_gets_all_of_it() {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let place = Place::new();
+    for _ in ["the first run", "a repeat"] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let mut command = place.run_command(&K, "head -c 300000 /dev/zero");
+        let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+        drop(command);
+        std::thread::sleep(Duration::from_millis(500));
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 300_000));
+    }
+}
