@@ -2,6 +2,7 @@
 //! written for another reason is said.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// How long a pipe is left alone that is full and says so instead of waiting.
@@ -57,8 +58,19 @@ pub(crate) fn out(text: &str) {
     out_bytes(format!("{text}\n").as_bytes());
 }
 
+/// Somebody holds stderr, and waits for a reader that does not read.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
+/// From now on nothing is said any more.
+pub(crate) fn be_silent() {
+    SILENT.store(true, Ordering::Relaxed);
+}
+
 /// Says something to the person on stderr. One write, so that lines of several processes do not mix.
 pub(crate) fn say(text: &str) {
+    if SILENT.load(Ordering::Relaxed) {
+        return;
+    }
     let _ = write_err(format!("onceward: {text}\n").as_bytes());
 }
 

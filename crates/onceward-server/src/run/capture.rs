@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use super::frame::{self, CONTENT_TYPE, Stream};
-use crate::output::{is_fault, say, write_err, write_out};
+use crate::output::{self, is_fault, say, write_err, write_out};
 
 /// One read: what a Linux pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -25,6 +25,23 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How much is still read after the command has ended: the most that a pipe can hold, so all that the command
 /// itself wrote, and not all that something in the background may go on to write.
 const REST: usize = 1024 * 1024;
+
+/// How long a reader may take for a piece once nobody wants to wait for it any more: one that reads at all is done by
+/// then, and a terminal shows the last words of a command that Ctrl-C ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// How long the pipes may stay open then: what the command wrote is in them already.
+const SHORT_GRACE: Duration = Duration::from_millis(50);
+
+/// How far the command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Running,
+    /// It has ended; what it wrote is still passed on.
+    Ended,
+    /// It has ended, and we are asked to end as well: what it wrote is kept, and a reader is no longer waited for.
+    Leaving,
+}
 
 /// What was written so far.
 #[derive(Debug)]
@@ -78,7 +95,7 @@ pub(super) async fn pump(
     mut from: impl AsyncRead + Unpin,
     stream: Stream,
     capture: Shared,
-    mut ended: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let mut chunk = vec![0; CHUNK];
     let (mut grace, mut rest) = (GRACE, REST);
@@ -88,7 +105,7 @@ pub(super) async fn pump(
         let read = tokio::select! {
             biased;
             read = from.read(&mut chunk) => read,
-            () = over(&mut ended, grace) => return,
+            () = over(&mut phase, grace) => return,
         };
         let length = match read {
             Ok(length) if length > 0 => length,
@@ -96,13 +113,20 @@ pub(super) async fn pump(
         };
         let bytes = &chunk[..length];
         capture.lock().unwrap_or_else(PoisonError::into_inner).add(stream, bytes);
-        if *ended.borrow() {
+        if *phase.borrow() >= Phase::Ended {
             // Only waiting for the command counts, not a slow reader of ours.
             grace = grace.saturating_sub(asked.elapsed());
             rest = rest.saturating_sub(length);
         }
         if is_passed_on {
-            is_passed_on = pass_on(stream, bytes).await;
+            is_passed_on = tokio::select! {
+                biased;
+                is_passed_on = pass_on(stream, bytes) => is_passed_on,
+                () = reaches(&mut phase, Phase::Leaving, LAST_WORDS) => {
+                    abandon(stream);
+                    false
+                }
+            };
         }
         if rest == 0 {
             return;
@@ -132,9 +156,24 @@ async fn pass_on(stream: Stream, bytes: &[u8]) -> bool {
     false
 }
 
-async fn over(ended: &mut watch::Receiver<bool>, grace: Duration) {
-    // The sender lives until the pumps have returned.
-    let _ = ended.wait_for(|ended| *ended).await;
+/// Nobody reads it. Whoever writes to stderr from here on would wait for ever, and we have things to say there.
+fn abandon(stream: Stream) {
+    if stream == Stream::Stderr {
+        output::be_silent();
+    }
+}
+
+async fn over(phase: &mut watch::Receiver<Phase>, grace: Duration) {
+    let mut leaving = phase.clone();
+    tokio::select! {
+        () = reaches(phase, Phase::Ended, grace) => {}
+        () = reaches(&mut leaving, Phase::Leaving, SHORT_GRACE.min(grace)) => {}
+    }
+}
+
+/// The sender lives until the pumps have returned.
+async fn reaches(phase: &mut watch::Receiver<Phase>, wanted: Phase, grace: Duration) {
+    let _ = phase.wait_for(|phase| *phase >= wanted).await;
     tokio::time::sleep(grace).await;
 }
 

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::capture::{Capture, pump};
+use super::capture::{Capture, Phase, pump};
 use super::death::dies_with_us;
 use super::frame::Stream;
 use crate::exit::SIGNAL_BASE;
@@ -60,15 +60,19 @@ pub(super) async fn run(
         Err(error) => return Ended::NotStarted(error),
     };
     let capture = Arc::new(Mutex::new(Capture::new(limit)));
-    let (end, ended) = watch::channel(false);
+    let (phase, watched) = watch::channel(Phase::Running);
     let stdout =
-        child.stdout.take().map(|from| tokio::spawn(pump(from, Stream::Stdout, Arc::clone(&capture), ended.clone())));
-    let stderr = child.stderr.take().map(|from| tokio::spawn(pump(from, Stream::Stderr, Arc::clone(&capture), ended)));
+        child.stdout.take().map(|from| tokio::spawn(pump(from, Stream::Stdout, Arc::clone(&capture), watched.clone())));
+    let stderr =
+        child.stderr.take().map(|from| tokio::spawn(pump(from, Stream::Stderr, Arc::clone(&capture), watched)));
     let status = attend(&mut child, &mut signals, lost).await;
-    end.send_replace(true);
-    for pump in [stdout, stderr].into_iter().flatten() {
-        let _ = pump.await;
-    }
+    phase.send_replace(Phase::Ended);
+    let pumps = async {
+        for pump in [stdout, stderr].into_iter().flatten() {
+            let _ = pump.await;
+        }
+    };
+    drain(pumps, &mut signals, &phase).await;
     match status {
         Some(Ok(status)) => {
             let empty = Capture::new(0);
@@ -129,7 +133,29 @@ async fn until_it_ends(child: &mut Child, signals: &mut mpsc::Receiver<Signal>) 
         tokio::select! {
             biased;
             status = child.wait() => return status,
-            Some(signal) = signals.recv() => pass_on(child, signal),
+            Some(signal) = signals.recv() => {
+                let is_there_already = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && in_foreground();
+                if !is_there_already {
+                    pass_on(child, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the last output. There is no command any more that a signal could be passed on to: who asks us to end
+/// means us, and a reader that does not read must not keep the outcome from being recorded.
+async fn drain(pumps: impl Future<Output = ()>, signals: &mut mpsc::Receiver<Signal>, phase: &watch::Sender<Phase>) {
+    tokio::pin!(pumps);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut pumps => return,
+            Some(signal) = signals.recv() => {
+                if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) {
+                    phase.send_replace(Phase::Leaving);
+                }
+            }
         }
     }
 }
@@ -156,8 +182,7 @@ fn listen() -> io::Result<mpsc::Receiver<Signal>> {
         let sender = sender.clone();
         tokio::spawn(async move {
             while arrivals.recv().await.is_some() {
-                let is_there_already = matches!(passed, Signal::SIGINT | Signal::SIGQUIT) && in_foreground();
-                if !is_there_already && sender.send(passed).await.is_err() {
+                if sender.send(passed).await.is_err() {
                     return;
                 }
             }

@@ -289,3 +289,27 @@ fn a_pipe_that_does_not_wait_gets_all_of_it() {
         assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 300_000));
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_after_the_command_has_ended_settles_at_once_although_nobody_reads() {
+    // More than one pipe holds, so that we wait for the reader; less than two, so that the command does not.
+    let script = "head -c 120000 /dev/zero >&$FD; echo x > finished; exit $CODE";
+    for (fd, code) in [("1", 0), ("2", 0), ("2", 137)] {
+        let place = Place::new();
+        let mut command = place.run_command(&K, script);
+        command.env("FD", fd).env("CODE", code.to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.process_group(0).spawn().unwrap();
+        place.wait_for_file("finished");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "it waits for its reader");
+        send(&child, Signal::SIGTERM);
+        wait_until(|| is_gone(&child.id().to_string()));
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let repeat = place.run(&["--key", "k", "--quiet"], script);
+        match code {
+            0 => assert_eq!((repeat.code, repeat.stdout.len() + repeat.stderr.len()), (0, 120_000)),
+            _ => repeat.says(76, &[]),
+        }
+    }
+}
