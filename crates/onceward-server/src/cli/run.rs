@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -60,10 +61,10 @@ pub(super) struct Run {
     /// answer (keep) [default: retry; doubt for tier payment]
     #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
-    /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it. A command
-    /// that a signal ended itself is always in doubt
-    #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "124,129,130,131,134,137,139,141,143")]
-    doubt_exit: Vec<u8>,
+    /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it; '' for
+    /// none. A command that a signal ended itself is always in doubt
+    #[arg(long, value_name = "CODES", default_value = "124,129,130,131,134,137,139,141,143")]
+    doubt_exit: Vec<Codes>,
     /// How long to wait for one that is running elsewhere [default: 0s]
     #[arg(long, value_name = "DURATION")]
     wait: Option<Length>,
@@ -99,7 +100,7 @@ impl Run {
             guarded(&Job {
                 call,
                 command: self.command,
-                doubt_exit: self.doubt_exit,
+                doubt_exit: self.doubt_exit.into_iter().flat_map(|codes| codes.0).collect(),
                 conflict_exit_code: self.conflict_exit_code,
                 quiet: self.quiet,
                 status,
@@ -120,6 +121,26 @@ impl Run {
             retention: self.retention,
             ..Operation::default()
         }
+    }
+}
+
+/// Exit codes with commas between them, or none.
+#[derive(Clone, Debug)]
+struct Codes(Vec<u8>);
+
+impl FromStr for Codes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim().is_empty() {
+            return Ok(Self(Vec::new()));
+        }
+        let code = |text: &str| {
+            text.trim()
+                .parse()
+                .map_err(|_| format!("{text:?} is no exit code; write codes from 0 to 255, as in 124,137"))
+        };
+        text.split(',').map(code).collect::<Result<_, _>>().map(Self)
     }
 }
 
