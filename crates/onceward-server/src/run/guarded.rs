@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use bytes::Bytes;
 use onceward::core::decide::Decision;
 use onceward::core::duration;
 use onceward::core::outcome::{Body, Outcome, Verdict};
@@ -12,16 +11,15 @@ use onceward::core::record::downstream_key;
 use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
 
-use super::capture::write;
 use super::child::{self, Ended};
-use super::frame::{CONTENT_TYPE, decode};
 use super::late::{Late, late, may_pass};
+use super::replay::show;
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
 use crate::exit::{
     CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
 };
-use crate::output::{is_fault, say, write_out};
+use crate::output::say;
 
 /// A command to be run once.
 #[derive(Debug)]
@@ -382,30 +380,4 @@ impl Job {
     fn intent(&self) -> String {
         self.call.identity.to_string()
     }
-}
-
-/// Shows a stored outcome as the command itself would have, and says which code it ended with.
-fn show(outcome: &Outcome) -> std::io::Result<u8> {
-    let Body::Kept(body) = &outcome.body else { return Ok(NOT_KEPT) };
-    match print(outcome, body) {
-        Err(error) if is_fault(&error) => return Err(error),
-        _ => {}
-    }
-    Ok(match (outcome.verdict, u8::try_from(outcome.status)) {
-        (Verdict::Failure, Ok(0)) | (_, Err(_)) => u8::from(outcome.verdict == Verdict::Failure),
-        (_, Ok(code)) => code,
-    })
-}
-
-/// A reader of one stream that has gone away takes nothing from the reader of the other.
-fn print(outcome: &Outcome, body: &Bytes) -> std::io::Result<()> {
-    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
-    let Some(segments) = segments else { return write_out(body) };
-    for segment in segments {
-        match write(segment.stream, &segment.bytes) {
-            Err(error) if is_fault(&error) => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
 }
