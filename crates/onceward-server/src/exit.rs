@@ -8,6 +8,10 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const MISMATCH: u8 = 65;
 /// The store cannot be used.
 pub(crate) const STORE: u8 = 69;
+/// The command ran, and the system does not say how it ended.
+pub(crate) const UNKNOWN: u8 = 70;
+/// The output of a repeat cannot be written.
+pub(crate) const NOT_WRITTEN: u8 = 74;
 /// It is running elsewhere, or may not be tried again yet.
 pub(crate) const IN_FLIGHT: u8 = 75;
 /// An attempt may have happened.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -31,6 +32,8 @@ const DEFAULT_KEEP_LIMIT: Size = Size(1024 * 1024);
   64   wrong usage
   65   the same key came with another command or intent
   69   the store cannot be used; nothing ran
+  70   the command ran, and the system does not say how it ended: in doubt
+  74   a repeat whose output cannot be written
   75   running elsewhere, or not to be tried again yet
   76   in doubt: an attempt may have happened
   77   done, but the output is not kept
@@ -58,22 +61,23 @@ pub(super) struct Run {
     /// answer (keep) [default: retry; doubt for tier payment]
     #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
-    /// Exit codes that always mean that it may have happened: time-outs and kills
-    #[arg(long, value_name = "CODES", value_delimiter = ',', default_value = "124,137,143")]
-    doubt_exit: Vec<u8>,
+    /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it; '' for
+    /// none. A command that a signal ended itself is always in doubt
+    #[arg(long, value_name = "CODES", default_value = "124,129,130,131,134,137,139,141,143")]
+    doubt_exit: Vec<Codes>,
     /// How long to wait for one that is running elsewhere [default: 0s]
     #[arg(long, value_name = "DURATION")]
     wait: Option<Length>,
     /// How long the outcome is kept, or forever [default: 7d, or that of the tier]
     #[arg(long, value_name = "DURATION")]
     retention: Option<Retention>,
-    /// Exit with this code instead of 75 when it is running elsewhere
+    /// Exit with this code instead of 75 while it is running elsewhere; a run elsewhere that failed stays 75
     #[arg(long, value_name = "CODE")]
     conflict_exit_code: Option<u8>,
     /// Write one line of JSON about what happened to this file descriptor
     #[arg(long, value_name = "FD")]
     status_fd: Option<u32>,
-    /// Say nothing about repeats and about runs elsewhere
+    /// Say nothing about repeats and about runs elsewhere that go on
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments
@@ -96,7 +100,7 @@ impl Run {
             guarded(&Job {
                 call,
                 command: self.command,
-                doubt_exit: self.doubt_exit,
+                doubt_exit: self.doubt_exit.into_iter().flat_map(|codes| codes.0).collect(),
                 conflict_exit_code: self.conflict_exit_code,
                 quiet: self.quiet,
                 status,
@@ -117,6 +121,26 @@ impl Run {
             retention: self.retention,
             ..Operation::default()
         }
+    }
+}
+
+/// Exit codes with commas between them, or none.
+#[derive(Clone, Debug)]
+struct Codes(Vec<u8>);
+
+impl FromStr for Codes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.trim().is_empty() {
+            return Ok(Self(Vec::new()));
+        }
+        let code = |text: &str| {
+            text.trim()
+                .parse()
+                .map_err(|_| format!("{text:?} is no exit code; write codes from 0 to 255, as in 124,137"))
+        };
+        text.split(',').map(code).collect::<Result<_, _>>().map(Self)
     }
 }
 

@@ -110,7 +110,11 @@ pub(super) fn text(argument: &str) -> Result<Vec<u8>, Fault> {
 /// `onceward VERB` with the arguments that name this intent again, ready to be pasted into a shell.
 pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> String {
     let mut line = format!("onceward {verb}");
-    let mut add = |flag: &str, value: &str| line += &format!(" {flag} {}", quoted(value));
+    let mut add = |flag: &str, value: &str| {
+        // What begins with a dash would be taken for the next flag.
+        let between = if value.starts_with('-') { '=' } else { ' ' };
+        line += &format!(" {flag}{between}{}", quoted(value));
+    };
     if let Some(store) = settings.store_to_name() {
         add("--store", store);
     }

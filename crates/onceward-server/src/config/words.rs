@@ -121,7 +121,12 @@ impl FromStr for Retention {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text {
             "forever" => Ok(Self::Forever),
-            text => duration::parse(text).map(Self::For).map_err(|error| format!("{error}; or write forever")),
+            text => match duration::parse(text) {
+                Ok(Duration::ZERO) => {
+                    Err(format!("{text} would forget the outcome at once, so that a repeat finds nothing to replay"))
+                }
+                parsed => parsed.map(Self::For).map_err(|error| format!("{error}; or write forever")),
+            },
         }
     }
 }

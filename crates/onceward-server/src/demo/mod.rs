@@ -46,7 +46,7 @@ const SOFTWARE: u8 = 70;
 /// Where the ledger is left unless the user names another file.
 const STORE: &str = "demo.db";
 
-/// Arguments of `onceward demo`.
+/// See it: an agent, a flaky payment provider, with and without Onceward; 15 seconds
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     /// The same seed shows the same faults and the same totals

@@ -1,5 +1,6 @@
 //! The output of a command: passed on as it comes, and kept in order up to a limit.
 
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,12 @@ use onceward::Outcome;
 use onceward::core::hash::Digest;
 use onceward::core::outcome::{Body, Verdict};
 use sha2::Digest as _;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 
 use super::frame::{self, CONTENT_TYPE, Stream};
+use crate::output::{self, is_fault, say, write_err, write_out};
 
 /// One read: what a Linux pipe holds by default.
 const CHUNK: usize = 64 * 1024;
@@ -22,6 +25,23 @@ const GRACE: Duration = Duration::from_secs(2);
 /// How much is still read after the command has ended: the most that a pipe can hold, so all that the command
 /// itself wrote, and not all that something in the background may go on to write.
 const REST: usize = 1024 * 1024;
+
+/// How long a reader may take for a piece once nobody wants to wait for it any more: one that reads at all is done by
+/// then, and a terminal shows the last words of a command that Ctrl-C ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+/// How long the pipes may stay open then: what the command wrote is in them already.
+const SHORT_GRACE: Duration = Duration::from_millis(50);
+
+/// How far the command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    Running,
+    /// It has ended; what it wrote is still passed on.
+    Ended,
+    /// It has ended, and we are asked to end as well: what it wrote is kept, and a reader is no longer waited for.
+    Leaving,
+}
 
 /// What was written so far.
 #[derive(Debug)]
@@ -69,24 +89,23 @@ impl Capture {
 /// A capture that both streams write to.
 pub(super) type Shared = Arc<Mutex<Capture>>;
 
-/// Passes one stream on until it ends, or until the command has ended and the grace is over. When nobody reads
-/// our side any more, it is still kept.
+/// Passes one stream on until it ends, or until the command has ended and the grace is over. What cannot be passed on
+/// any more is still kept.
 pub(super) async fn pump(
     mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
     stream: Stream,
     capture: Shared,
-    mut ended: watch::Receiver<bool>,
+    mut phase: watch::Receiver<Phase>,
 ) {
     let mut chunk = vec![0; CHUNK];
     let (mut grace, mut rest) = (GRACE, REST);
-    let mut has_reader = true;
+    let mut is_passed_on = true;
     loop {
         let asked = Instant::now();
         let read = tokio::select! {
             biased;
             read = from.read(&mut chunk) => read,
-            () = over(&mut ended, grace) => return,
+            () = over(&mut phase, grace) => return,
         };
         let length = match read {
             Ok(length) if length > 0 => length,
@@ -94,13 +113,20 @@ pub(super) async fn pump(
         };
         let bytes = &chunk[..length];
         capture.lock().unwrap_or_else(PoisonError::into_inner).add(stream, bytes);
-        if *ended.borrow() {
+        if *phase.borrow() >= Phase::Ended {
             // Only waiting for the command counts, not a slow reader of ours.
             grace = grace.saturating_sub(asked.elapsed());
             rest = rest.saturating_sub(length);
         }
-        if has_reader {
-            has_reader = to.write_all(bytes).await.is_ok() && to.flush().await.is_ok();
+        if is_passed_on {
+            is_passed_on = tokio::select! {
+                biased;
+                is_passed_on = pass_on(stream, bytes) => is_passed_on,
+                () = reaches(&mut phase, Phase::Leaving, LAST_WORDS) => {
+                    abandon(stream);
+                    false
+                }
+            };
         }
         if rest == 0 {
             return;
@@ -108,9 +134,46 @@ pub(super) async fn pump(
     }
 }
 
-async fn over(ended: &mut watch::Receiver<bool>, grace: Duration) {
-    // The sender lives until the pumps have returned.
-    let _ = ended.wait_for(|ended| *ended).await;
+/// Writes to the stream of ours that the command meant.
+pub(super) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
+    match stream {
+        Stream::Stdout => write_out(bytes),
+        Stream::Stderr => write_err(bytes),
+    }
+}
+
+/// Whether more can be passed on.
+async fn pass_on(stream: Stream, bytes: &[u8]) -> bool {
+    let bytes = bytes.to_vec();
+    let written = spawn_blocking(move || write(stream, &bytes)).await.unwrap_or_else(|error| Err(error.into()));
+    match written {
+        Ok(()) => return true,
+        Err(error) if is_fault(&error) => {
+            say(&format!("the output cannot be passed on: {error}; the command goes on, and its output is kept."));
+        }
+        Err(_) => {}
+    }
+    false
+}
+
+/// Nobody reads it. Whoever writes to stderr from here on would wait for ever, and we have things to say there.
+fn abandon(stream: Stream) {
+    if stream == Stream::Stderr {
+        output::be_silent();
+    }
+}
+
+async fn over(phase: &mut watch::Receiver<Phase>, grace: Duration) {
+    let mut leaving = phase.clone();
+    tokio::select! {
+        () = reaches(phase, Phase::Ended, grace) => {}
+        () = reaches(&mut leaving, Phase::Leaving, SHORT_GRACE.min(grace)) => {}
+    }
+}
+
+/// The sender lives until the pumps have returned.
+async fn reaches(phase: &mut watch::Receiver<Phase>, wanted: Phase, grace: Duration) {
+    let _ = phase.wait_for(|phase| *phase >= wanted).await;
     tokio::time::sleep(grace).await;
 }
 

@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 
-use super::capture::{Capture, pump};
+use super::capture::{Capture, Phase, pump};
 use super::death::dies_with_us;
 use super::frame::Stream;
 use crate::exit::SIGNAL_BASE;
@@ -36,8 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) enum Ended {
     /// It could not be started: it did nothing.
     NotStarted(io::Error),
-    /// It ended by itself, with this code as a shell counts.
-    Exited { code: u8, capture: Capture },
+    /// It ended, with this code as a shell counts, which says the same of an exit and of a signal.
+    Exited { code: u8, by_signal: bool, capture: Capture },
+    /// It is gone, and the system does not say how it ended.
+    Unknown(io::Error),
     /// It was stopped because somebody else may go on with the work.
     Stopped,
 }
@@ -58,26 +60,26 @@ pub(super) async fn run(
         Err(error) => return Ended::NotStarted(error),
     };
     let capture = Arc::new(Mutex::new(Capture::new(limit)));
-    let (end, ended) = watch::channel(false);
-    let stdout = child
-        .stdout
-        .take()
-        .map(|from| tokio::spawn(pump(from, tokio::io::stdout(), Stream::Stdout, Arc::clone(&capture), ended.clone())));
-    let stderr = child
-        .stderr
-        .take()
-        .map(|from| tokio::spawn(pump(from, tokio::io::stderr(), Stream::Stderr, Arc::clone(&capture), ended)));
+    let (phase, watched) = watch::channel(Phase::Running);
+    let stdout =
+        child.stdout.take().map(|from| tokio::spawn(pump(from, Stream::Stdout, Arc::clone(&capture), watched.clone())));
+    let stderr =
+        child.stderr.take().map(|from| tokio::spawn(pump(from, Stream::Stderr, Arc::clone(&capture), watched)));
     let status = attend(&mut child, &mut signals, lost).await;
-    end.send_replace(true);
-    for pump in [stdout, stderr].into_iter().flatten() {
-        let _ = pump.await;
-    }
+    phase.send_replace(Phase::Ended);
+    let pumps = async {
+        for pump in [stdout, stderr].into_iter().flatten() {
+            let _ = pump.await;
+        }
+    };
+    drain(pumps, &mut signals, &phase).await;
     match status {
-        Some(status) => {
+        Some(Ok(status)) => {
             let empty = Capture::new(0);
             let capture = std::mem::replace(&mut *capture.lock().unwrap_or_else(PoisonError::into_inner), empty);
-            Ended::Exited { code: code(status), capture }
+            Ended::Exited { code: code(status), by_signal: status.signal().is_some(), capture }
         }
+        Some(Err(error)) => Ended::Unknown(error),
         None => Ended::Stopped,
     }
 }
@@ -100,26 +102,62 @@ fn spawn(command: &[OsString], downstream_key: &str) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Waits for the child and passes signals on. `None` when it was stopped because the claim is lost.
+/// Waits for the child, also when the claim is lost: what a command says that ends by itself is worth knowing whoever
+/// goes on with the work. `None` when it had to be stopped; an error when there is no such child any more, and nobody
+/// can be asked how it ended.
 async fn attend(
     child: &mut Child,
     signals: &mut mpsc::Receiver<Signal>,
     lost: impl Future<Output = ()>,
-) -> Option<ExitStatus> {
-    tokio::pin!(lost);
-    loop {
-        tokio::select! {
-            // An error means that there is no such child any more, and that it cannot be asked how it ended.
-            status = child.wait() => return Some(status.unwrap_or(ExitStatus::from_raw(Signal::SIGKILL as i32))),
-            Some(signal) = signals.recv() => pass_on(child, signal),
-            () = &mut lost => break,
-        }
+) -> Option<io::Result<ExitStatus>> {
+    tokio::select! {
+        biased;
+        status = until_it_ends(child, signals) => return Some(status),
+        () = lost => {}
     }
     pass_on(child, Signal::SIGTERM);
-    if tokio::time::timeout(PATIENCE, child.wait()).await.is_err() {
-        let _ = child.kill().await;
+    match tokio::time::timeout(PATIENCE, until_it_ends(child, signals)).await {
+        // Our own signal ended it, not the command itself.
+        Ok(Ok(status)) if status.signal().is_some() => None,
+        Ok(status) => Some(status),
+        Err(_) => {
+            let _ = child.kill().await;
+            None
+        }
     }
-    None
+}
+
+/// Waits for the child and passes signals on.
+async fn until_it_ends(child: &mut Child, signals: &mut mpsc::Receiver<Signal>) -> io::Result<ExitStatus> {
+    loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => return status,
+            Some(signal) = signals.recv() => {
+                let is_there_already = matches!(signal, Signal::SIGINT | Signal::SIGQUIT) && in_foreground();
+                if !is_there_already {
+                    pass_on(child, signal);
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the last output. There is no command any more that a signal could be passed on to: who asks us to end
+/// means us, and a reader that does not read must not keep the outcome from being recorded.
+async fn drain(pumps: impl Future<Output = ()>, signals: &mut mpsc::Receiver<Signal>, phase: &watch::Sender<Phase>) {
+    tokio::pin!(pumps);
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut pumps => return,
+            Some(signal) = signals.recv() => {
+                if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) {
+                    phase.send_replace(Phase::Leaving);
+                }
+            }
+        }
+    }
 }
 
 /// The id is gone once the child was waited for, so no other process can be hit.
@@ -130,6 +168,9 @@ fn pass_on(child: &Child, signal: Signal) {
 }
 
 fn listen() -> io::Result<mpsc::Receiver<Signal>> {
+    // Who ignores SIGCHLD hands that on, and then the system forgets how a child ended. A handler, even one that does
+    // nothing, takes it back.
+    let _ = signal(SignalKind::child())?;
     let (sender, receiver) = mpsc::channel(16);
     let ignored = ignored();
     for passed in PASSED_ON {
@@ -141,8 +182,7 @@ fn listen() -> io::Result<mpsc::Receiver<Signal>> {
         let sender = sender.clone();
         tokio::spawn(async move {
             while arrivals.recv().await.is_some() {
-                let is_there_already = matches!(passed, Signal::SIGINT | Signal::SIGQUIT) && in_foreground();
-                if !is_there_already && sender.send(passed).await.is_err() {
+                if sender.send(passed).await.is_err() {
                     return;
                 }
             }

@@ -12,11 +12,14 @@ use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
 
 use super::child::{self, Ended};
-use super::frame::{CONTENT_TYPE, Stream, decode};
+use super::late::{Late, late, may_pass};
+use super::replay::show;
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
-use crate::exit::{CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, STORE};
-use crate::output::{err_bytes, out_bytes, say};
+use crate::exit::{
+    CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
+};
+use crate::output::say;
 
 /// A command to be run once.
 #[derive(Debug)]
@@ -75,24 +78,40 @@ impl Job {
         let mut report = match ended {
             Ended::NotStarted(error) => self.not_started(guard, &error).await,
             Ended::Stopped => self.stopped(guard).await,
-            Ended::Exited { code, capture } => match settle(code, &self.doubt_exit, self.call.policy.on_error()) {
-                Settle::Success => self.finish(guard, capture.outcome(Verdict::Success, code), code).await,
-                Settle::KeepFailure => self.finish(guard, capture.outcome(Verdict::Failure, code), code).await,
-                Settle::Release => self.release(guard, code).await,
-                Settle::Doubt => self.doubt(ledger, guard, code).await,
-            },
+            Ended::Unknown(error) => self.unknown(guard, &error).await,
+            Ended::Exited { code, by_signal, capture } => {
+                match settle(code, by_signal, &self.doubt_exit, self.call.policy.on_error()) {
+                    Settle::Success => self.finish(ledger, guard, capture.outcome(Verdict::Success, code), code).await,
+                    Settle::KeepFailure => {
+                        self.finish(ledger, guard, capture.outcome(Verdict::Failure, code), code).await
+                    }
+                    Settle::Release => self.release(guard, code).await,
+                    Settle::Doubt => self.doubt(ledger, guard, code, by_signal).await,
+                }
+            }
         };
         report.attempt = Some(claim.attempt());
         Ok(report)
     }
 
-    async fn finish(&self, guard: Guard, outcome: Outcome, code: u8) -> Report {
+    async fn finish(&self, ledger: &Ledger, guard: Guard, outcome: Outcome, code: u8) -> Report {
         let recorded = match outcome.verdict {
             Verdict::Success => "success",
             Verdict::Failure => "failure",
         };
         let too_large = matches!(outcome.body, Body::TooLarge { .. });
-        let mut report = self.ran(code, guard.finish(outcome).await, recorded);
+        let attempt = guard.claim().attempt();
+        let written = match guard.finish(outcome).await {
+            Err(Error::NotRecorded { intent, outcome, source }) if may_pass(&source) => {
+                match late(ledger, &self.call.identity, &outcome, attempt, self.call.policy.lease()).await {
+                    Late::Recorded => Ok(Reach::Written),
+                    Late::Superseded => Ok(Reach::Stale),
+                    Late::Missing => Err(Error::NotRecorded { intent, outcome, source }),
+                }
+            }
+            written => written,
+        };
+        let mut report = self.ran(code, written, recorded);
         if too_large && report.message.is_none() {
             let limit = self.call.policy.keep_limit;
             report.message = Some(format!(
@@ -110,8 +129,12 @@ impl Job {
         self.ran(code, released, "released")
     }
 
-    async fn doubt(&self, ledger: &Ledger, guard: Guard, code: u8) -> Report {
-        let reason = format!("the command ended with exit code {code}");
+    async fn doubt(&self, ledger: &Ledger, guard: Guard, code: u8, by_signal: bool) -> Report {
+        let reason = if by_signal {
+            format!("the command was ended by a signal (exit code {code})")
+        } else {
+            format!("the command ended with exit code {code}")
+        };
         let mut report = self.ran(code, guard.doubt(Some(&reason)).await, "in_doubt");
         if report.message.is_some() {
             return report;
@@ -122,7 +145,7 @@ impl Job {
             InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
         };
         let mut why = format!("{reason}, so its effect may have taken place");
-        if self.call.policy.on_error() == OnError::Doubt && !self.doubt_exit.contains(&code) {
+        if self.call.policy.on_error() == OnError::Doubt && !by_signal && !self.doubt_exit.contains(&code) {
             why += " (on_error = \"doubt\")";
         }
         report.message = Some(format!("{why}: {} is now in doubt.\n  {next}", self.intent()));
@@ -137,8 +160,8 @@ impl Job {
             Ok(Reach::Stale) => {
                 report.recorded = Some("superseded");
                 report.message = Some(format!(
-                    "the command ended with exit code {code}, but {} was settled by somebody else in the meantime; \
-                     that decision stands.",
+                    "the command ended with exit code {code}, but somebody else has taken {} over or settled it in the \
+                     meantime; what they record stands.",
                     self.intent()
                 ));
             }
@@ -180,6 +203,17 @@ impl Job {
             self.intent()
         );
         Report { decision: "claim_lost", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
+    }
+
+    async fn unknown(&self, guard: Guard, error: &std::io::Error) -> Report {
+        let written = guard.doubt(Some("the system does not say how the command ended")).await;
+        let mut report = self.ran(UNKNOWN, written, "in_doubt");
+        report.message = Some(format!(
+            "the command of {} ran, but the system does not say how it ended ({error}): it is in doubt.\n  {}",
+            self.intent(),
+            self.how_to_settle()
+        ));
+        report
     }
 
     fn answer(&self, decision: Decision) -> Report {
@@ -228,13 +262,16 @@ impl Job {
     }
 
     fn replay(&self, outcome: &Outcome, finished_at: Timestamp, expires: Option<Timestamp>) -> Report {
-        let exit_code = show(outcome);
-        let message = format!("repeat of a finished run from {finished_at}; not run again");
+        let shown = show(outcome);
+        let mut message = format!("repeat of a finished run from {finished_at}; not run again");
+        if let Err(error) = &shown {
+            message += &format!(", and its output cannot be written: {error}");
+        }
         Report {
             decision: "replayed",
-            exit_code,
+            is_routine: shown.is_ok(),
+            exit_code: shown.unwrap_or(NOT_WRITTEN),
             message: Some(message),
-            is_routine: true,
             since: Some(finished_at),
             expires,
             ..Report::default()
@@ -257,11 +294,13 @@ impl Job {
                 "{intent} failed before and may not be tried again yet; nothing was run.\n  Run it again in {after}."
             )
         };
+        // Only a run that goes on may pass for success and in silence; one that failed must be heard of.
+        let chosen = self.conflict_exit_code.filter(|_| running);
         Report {
             decision: "in_flight",
-            exit_code: self.conflict_exit_code.unwrap_or(IN_FLIGHT),
+            exit_code: chosen.unwrap_or(IN_FLIGHT),
             message: Some(message),
-            is_routine: true,
+            is_routine: running,
             attempt: Some(attempt),
             retry_after: Some(retry_after),
             ..Report::default()
@@ -274,8 +313,7 @@ impl Job {
              it again to try once more.",
             self.intent()
         );
-        let exit_code = self.conflict_exit_code.unwrap_or(IN_FLIGHT);
-        Report { decision: "owner_failed", exit_code, message: Some(message), is_routine: true, ..Report::default() }
+        Report { decision: "owner_failed", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
     }
 
     fn in_doubt(&self, since: Option<Timestamp>) -> Report {
@@ -321,6 +359,10 @@ impl Job {
         let mut report = match child::run(&self.command, &key, 0, never).await {
             Ended::Exited { code, .. } => Report { decision: "ran", exit_code: code, ..Report::default() },
             Ended::NotStarted(error) => self.cannot_start(&error),
+            Ended::Unknown(error) => {
+                let message = Some(format!("the command ran, but the system does not say how it ended: {error}"));
+                Report { decision: "ran", exit_code: UNKNOWN, message, ..Report::default() }
+            }
             // Nothing can be lost that is not held.
             Ended::Stopped => Report { decision: "claim_lost", exit_code: IN_FLIGHT, ..Report::default() },
         };
@@ -337,26 +379,5 @@ impl Job {
 
     fn intent(&self) -> String {
         self.call.identity.to_string()
-    }
-}
-
-/// Shows a stored outcome as the command itself would have, and says which code it ended with.
-fn show(outcome: &Outcome) -> u8 {
-    let Body::Kept(body) = &outcome.body else { return NOT_KEPT };
-    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
-    match segments {
-        Some(segments) => {
-            for segment in segments {
-                match segment.stream {
-                    Stream::Stdout => out_bytes(&segment.bytes),
-                    Stream::Stderr => err_bytes(&segment.bytes),
-                }
-            }
-        }
-        None => out_bytes(body),
-    }
-    match (outcome.verdict, u8::try_from(outcome.status)) {
-        (Verdict::Failure, Ok(0)) | (_, Err(_)) => u8::from(outcome.verdict == Verdict::Failure),
-        (_, Ok(code)) => code,
     }
 }

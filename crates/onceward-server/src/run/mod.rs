@@ -1,8 +1,9 @@
 //! A command as a guarded effect.
 //!
 //! - `child`: the process: started, sent signals, waited for. `death`: it dies with us.
-//! - `capture`: its output, passed on live and kept. `frame`: both streams as one body.
-//! - `guarded`: the claim around it. `settle`: what its end means for the claim.
+//! - `capture`: its output, passed on live and kept. `frame`: both streams as one body. `replay`: shown again.
+//! - `guarded`: the claim around it. `settle`: what its end means for the claim. `late`: an outcome
+//!   that could not be recorded in time.
 //! - `report`: what is said about it, to people and on `--status-fd`.
 
 mod capture;
@@ -10,6 +11,8 @@ mod child;
 mod death;
 mod frame;
 mod guarded;
+mod late;
+mod replay;
 mod report;
 mod settle;
 

@@ -16,10 +16,11 @@ pub(super) enum Settle {
     Doubt,
 }
 
-/// A code in `doubt_exit` says that somebody cut the command short, so it is no proof of anything; every other
-/// failure is what the policy says it is.
-pub(super) fn settle(code: u8, doubt_exit: &[u8], on_error: OnError) -> Settle {
+/// A command that a signal ended was cut short wherever it was just then, and a code in `doubt_exit` says the same of
+/// something that it ran itself: neither proves anything. Every other failure is what the policy says it is.
+pub(super) fn settle(code: u8, by_signal: bool, doubt_exit: &[u8], on_error: OnError) -> Settle {
     let class = match code {
+        _ if by_signal => Class::Unknown,
         0 => return Settle::Success,
         code if doubt_exit.contains(&code) => Class::Unknown,
         _ => Class::Unclassified,
@@ -38,16 +39,17 @@ mod tests {
     #[test]
     fn a_command_that_was_cut_short_is_in_doubt_whatever_the_policy_says() {
         for on_error in [OnError::Retry, OnError::Doubt, OnError::Keep] {
-            assert_eq!(settle(137, &[124, 137, 143], on_error), Settle::Doubt);
-            assert_eq!(settle(0, &[0], on_error), Settle::Success);
+            assert_eq!(settle(137, false, &[124, 137, 143], on_error), Settle::Doubt);
+            assert_eq!(settle(139, true, &[], on_error), Settle::Doubt);
+            assert_eq!(settle(0, false, &[0], on_error), Settle::Success);
         }
     }
 
     #[test]
     fn any_other_failure_is_what_the_policy_says() {
-        assert_eq!(settle(1, &[124], OnError::Retry), Settle::Release);
-        assert_eq!(settle(1, &[124], OnError::Doubt), Settle::Doubt);
-        assert_eq!(settle(1, &[124], OnError::Keep), Settle::KeepFailure);
-        assert_eq!(settle(137, &[], OnError::Retry), Settle::Release);
+        assert_eq!(settle(1, false, &[124], OnError::Retry), Settle::Release);
+        assert_eq!(settle(1, false, &[124], OnError::Doubt), Settle::Doubt);
+        assert_eq!(settle(1, false, &[124], OnError::Keep), Settle::KeepFailure);
+        assert_eq!(settle(137, false, &[], OnError::Retry), Settle::Release);
     }
 }

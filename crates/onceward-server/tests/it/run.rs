@@ -128,7 +128,7 @@ fn a_failure_is_tried_again_kept_or_doubted_as_the_policy_says() {
 #[test]
 fn codes_that_mean_a_cut_are_in_doubt_and_can_be_chosen() {
     let place = Place::new();
-    for code in ["124", "137", "143"] {
+    for code in ["124", "129", "130", "131", "134", "137", "139", "141", "143"] {
         let flags = ["--key", code, "--on-error", "keep"];
         place.run(&flags, &format!("exit {code}")).says(code.parse().unwrap(), &["is now in doubt"]);
         place.run(&flags, &format!("exit {code}")).says(76, &[]);
@@ -251,6 +251,45 @@ fn bad_keys_and_bad_json_are_64_and_never_reach_the_store() {
     place.run(&["--intent", "{}"], COUNTED).says(64, &["the intent has no \"/invoice\""]);
     assert!(!place.path("onceward.db").exists());
     assert_eq!(runs(&place), 0);
+}
+
+#[test]
+fn a_key_that_looks_like_a_flag_is_hinted_at_in_a_way_that_works() {
+    let place = Place::new();
+    let run = ["run", "--operation", "op", "--key=-x", "--", "sh", "-c", "exit 137"];
+    place.onceward(&run).says(137, &["onceward resolve --operation op --key=-x --happened\n"]);
+    place.onceward(&["resolve", "--operation", "op", "--key=-x", "--happened"]).says(0, &[]);
+}
+
+#[test]
+fn a_retention_of_nothing_is_refused() {
+    let place = Place::new();
+    let said = "0s would forget the outcome at once";
+    place.run(&["--key", "k", "--retention", "0s"], COUNTED).says(64, &[said]);
+    place.write("onceward.toml", "[operation.op]\nretention = \"0s\"\n");
+    place.run(&["--key", "k"], COUNTED).says(78, &[said]);
+    assert_eq!(runs(&place), 0);
+}
+
+#[test]
+fn no_codes_are_in_doubt_when_none_are_named() {
+    let place = Place::new();
+    for _ in 0..2 {
+        let released = place.run(&["--key", "k", "--doubt-exit", ""], "exit 137");
+        assert_eq!((released.code, released.stderr.as_str()), (137, ""));
+    }
+    place.run(&["--key", "l", "--doubt-exit", "1, 7"], "exit 7").says(7, &["is now in doubt"]);
+    let twice = ["--key", "n", "--doubt-exit", "1", "--doubt-exit", "7"];
+    place.run(&twice, "exit 7").says(7, &["is now in doubt"]);
+    let said = ["\"256\" is no exit code", "0 to 255"];
+    place.run(&["--key", "m", "--doubt-exit", "1,256"], "true").says(64, &said);
+}
+
+#[test]
+fn help_says_what_each_command_is_for() {
+    let help = Place::new().onceward(&["--help"]);
+    let line = help.out().lines().find(|line| line.trim_start().starts_with("demo")).unwrap();
+    assert!(line.contains("See it: an agent, a flaky payment provider"), "{line}");
 }
 
 #[test]

@@ -51,6 +51,22 @@ fn a_command_that_a_signal_ended_is_in_doubt() {
 }
 
 #[test]
+fn death_by_any_signal_is_in_doubt_whatever_the_flags_say() {
+    let place = Place::new();
+    for signal in ["HUP", "INT", "QUIT", "ABRT", "USR1", "SEGV", "PIPE", "ALRM", "TERM", "KILL"] {
+        let number = format!("SIG{signal}").parse::<Signal>().unwrap() as i32;
+        let script = format!("echo ran >> runs; ulimit -c 0; kill -{signal} $$");
+        for on_error in ["retry", "keep"] {
+            let key = format!("{signal} {on_error}");
+            let flags = ["--key", &key, "--on-error", on_error, "--doubt-exit", "7"];
+            place.run(&flags, &script).says(128 + number, &["ended by a signal", "is now in doubt"]);
+            place.run(&flags, &script).says(76, &[]);
+        }
+    }
+    assert_eq!(place.read("runs").lines().count(), 20);
+}
+
+#[test]
 fn a_signal_that_is_ignored_stays_ignored_in_the_command() {
     let place = Place::new();
     let script = "trap '' HUP; exec \"$0\" run --operation op --key k -- sh -c 'kill -HUP $$; echo alive'";
@@ -58,6 +74,23 @@ fn a_signal_that_is_ignored_stays_ignored_in_the_command() {
     let output =
         shell.args(["-c", script, env!("CARGO_BIN_EXE_onceward")]).current_dir(place.path("")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "alive\n");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn who_starts_us_without_interest_in_its_children_changes_nothing() {
+    let place = Place::new();
+    let run = |key: &str, script: &str| {
+        // Not `trap '' CHLD`: some shells take that back before they start anything.
+        let mut env = std::process::Command::new("env");
+        env.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_onceward"), "run", "--operation", "op", "--key", key]);
+        Answer::of(env.args(["--", "sh", "-c", script]).current_dir(place.path("")).output().unwrap())
+    };
+    let done = run("done", "echo hi");
+    assert_eq!((done.code, done.out(), done.stderr.as_str()), (0, "hi\n", ""));
+    run("done", "echo hi").says(0, &["repeat of a finished run"]);
+    let failed = run("failed", "exit 3");
+    assert_eq!((failed.code, failed.stderr.as_str()), (3, ""));
 }
 
 #[test]
@@ -171,4 +204,112 @@ fn who_lost_its_claim_stops_its_command() {
     let heir = Answer::of(heir.wait_with_output().unwrap());
     assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
     assert_eq!(place.run(&flags, script).out(), "done\n");
+}
+
+#[test]
+fn an_outcome_that_comes_after_the_claim_was_lost_is_told_and_kept_in_the_trail() {
+    let place = Place::new();
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
+    let script =
+        "trap 'echo receipt 17; exit 0' TERM; echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
+    let stalled = place.start(&flags, script);
+    place.wait_for_file("pids");
+    std::thread::sleep(Duration::from_millis(400));
+    send(&stalled, Signal::SIGSTOP);
+    let heir = place.start(&flags, script);
+    wait_until(|| place.read("pids").lines().count() == 2);
+    send(&stalled, Signal::SIGCONT);
+    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    stalled.says(0, &["ended with exit code 0, but somebody else has taken op#"]);
+    assert_eq!(stalled.out(), "receipt 17\n");
+    place.write("go", "");
+    let heir = Answer::of(heir.wait_with_output().unwrap());
+    assert_eq!((heir.code, heir.out()), (0, "done\n"), "{heir:?}");
+    let trail = place.json(&["get", "--operation", "op", "--key", "k", "--json"]).to_string();
+    assert!(trail.contains("stale_finish"), "{trail}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_outcome_is_recorded_although_the_ledger_is_held_up_when_the_command_ends() {
+    use nix::fcntl::{FcntlArg, fcntl};
+    use nix::libc;
+    let place = Place::new();
+    let script = "echo x >> runs; until [ -e go ]; do sleep 0.02; done; echo done";
+    let owner = place.start(&K, script);
+    place.wait_for_file("runs");
+    std::thread::sleep(Duration::from_millis(400));
+    // The byte with which SQLite lets one writer at a time at the file.
+    let index = std::fs::File::options().read(true).write(true).open(place.path("onceward.db-shm")).unwrap();
+    let lock = |kind: i32| {
+        let (l_type, l_whence) = (i16::try_from(kind).unwrap(), i16::try_from(libc::SEEK_SET).unwrap());
+        let lock = libc::flock { l_type, l_whence, l_start: 120, l_len: 1, l_pid: 0 };
+        fcntl(&index, FcntlArg::F_SETLK(&lock)).unwrap();
+    };
+    lock(libc::F_WRLCK);
+    place.write("go", "");
+    // Longer than the library insists before it says that the outcome could not be recorded.
+    std::thread::sleep(Duration::from_secs(12));
+    lock(libc::F_UNLCK);
+    let owner = Answer::of(owner.wait_with_output().unwrap());
+    assert_eq!((owner.code, owner.out()), (0, "done\n"));
+    assert!(!owner.stderr.contains("doubt"), "{}", owner.stderr);
+    place.run(&K, script).says(0, &["repeat of a finished run"]);
+    assert_eq!(place.read("runs"), "x\n");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn output_that_cannot_be_written_is_said_and_a_repeat_of_it_is_74() {
+    let place = Place::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let script = "head -c 300000 /dev/zero";
+    let first = Answer::of(place.run_command(&K, script).stdout(full()).output().unwrap());
+    first.says(0, &["the output cannot be passed on: No space left on device"]);
+    assert_eq!(first.stderr.matches("No space").count(), 1, "{}", first.stderr);
+    let repeat = Answer::of(place.run_command(&K, script).stdout(full()).output().unwrap());
+    repeat.says(74, &["No space left on device", "not run again"]);
+    let repeat = place.run(&K, script);
+    assert_eq!((repeat.code, repeat.stdout.len()), (0, 300_000));
+}
+
+#[test]
+fn a_pipe_that_does_not_wait_gets_all_of_it() {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let place = Place::new();
+    for _ in ["the first run", "a repeat"] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+        let mut command = place.run_command(&K, "head -c 300000 /dev/zero");
+        let mut child = command.stdout(writer).stderr(Stdio::null()).spawn().unwrap();
+        drop(command);
+        std::thread::sleep(Duration::from_millis(500));
+        let mut all = Vec::new();
+        reader.read_to_end(&mut all).unwrap();
+        assert_eq!((child.wait().unwrap().code(), all.len()), (Some(0), 300_000));
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_after_the_command_has_ended_settles_at_once_although_nobody_reads() {
+    // More than one pipe holds, so that we wait for the reader; less than two, so that the command does not.
+    let script = "head -c 120000 /dev/zero >&$FD; echo x > finished; exit $CODE";
+    for (fd, code) in [("1", 0), ("2", 0), ("2", 137)] {
+        let place = Place::new();
+        let mut command = place.run_command(&K, script);
+        command.env("FD", fd).env("CODE", code.to_string()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.process_group(0).spawn().unwrap();
+        place.wait_for_file("finished");
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(child.try_wait().unwrap().is_none(), "it waits for its reader");
+        send(&child, Signal::SIGTERM);
+        wait_until(|| is_gone(&child.id().to_string()));
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        let repeat = place.run(&["--key", "k", "--quiet"], script);
+        match code {
+            0 => assert_eq!((repeat.code, repeat.stdout.len() + repeat.stderr.len()), (0, 120_000)),
+            _ => repeat.says(76, &[]),
+        }
+    }
 }
