@@ -44,7 +44,7 @@ const DEFAULT_KEEP_LIMIT: Size = Size(1024 * 1024);
 Examples:
   onceward run --operation digest --key \"$(date +%F)\" -- ./send_digest.sh
   onceward run --operation charge --tier payment --intent '{\"invoice\":42}' -- ./charge.sh 42
-  onceward run --operation backup --key nightly --conflict-exit-code 0 --quiet -- ./backup.sh")]
+  onceward run --operation backup --key \"$(date +%F)\" --conflict-exit-code 0 --quiet -- ./backup.sh")]
 pub(super) struct Run {
     #[command(flatten)]
     which: Which,
