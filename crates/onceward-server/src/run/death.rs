@@ -1,5 +1,6 @@
 //! The child dies with us, so that a repeat which finds us gone does not meet a command that still runs. Linux
-//! only; elsewhere the lease covers it. What the child itself started is not reached.
+//! only; elsewhere the lease covers it. What the child itself started is not reached, but it has inherited our lock, so
+//! that we do not count as gone before it is.
 
 use tokio::process::Command;
 

@@ -40,6 +40,8 @@ pub(crate) struct Job {
 pub(crate) async fn guarded(job: &Job) -> Result<u8, Fault> {
     let report = match Ledger::open(&job.store).await {
         Ok(ledger) => {
+            // The command may have started others, which outlive us when we are killed: until they have ended, it runs.
+            ledger.lend_claims();
             let report = job.on(&ledger).await?;
             ledger.close().await;
             report

@@ -121,6 +121,26 @@ fn the_command_dies_with_us_and_the_repeat_is_in_doubt_at_once() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
+fn while_something_that_the_command_started_lives_on_it_is_running() {
+    let place = Place::new();
+    let script = "sh -c 'echo $$ > pid; until [ -e go ]; do sleep 0.02; done; echo charged >> charges'; true";
+    let flags = ["--key", "k", "--in-doubt", "retry"];
+    let mut child = place.start(&flags, script);
+    let pid = place.wait_for_file("pid");
+    send(&child, Signal::SIGKILL);
+    child.wait().unwrap();
+    assert!(!is_gone(&pid), "only the command itself is killed with us");
+    // Even where a repeat may try again, it does not run beside what is left of the first.
+    place.run(&flags, script).says(75, &["is running"]);
+    assert_eq!(place.read("charges"), "");
+    place.write("go", "");
+    wait_until(|| is_gone(&pid));
+    place.run(&flags, script).says(0, &[]);
+    assert_eq!(place.read("charges").lines().count(), 2, "tried again, one after the other, as the policy says");
+}
+
+#[test]
 fn what_did_not_happen_runs_again() {
     let place = Place::new();
     let script = "[ -e second ] || { touch second; exit 137; }; echo done";

@@ -113,6 +113,12 @@ impl Ledger {
         })
     }
 
+    /// Lets the processes that this one starts from now on keep its claims alive: should this one be killed, its claims
+    /// lapse at once only when they have ended too. For callers whose work is another process.
+    pub fn lend_claims(&self) {
+        self.inner.store.lend();
+    }
+
     /// Frees at most `limit` expired records. The ledger does this by itself now and then.
     pub async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
         self.inner.store.purge(limit).await

@@ -62,6 +62,10 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// Lets the processes that this one starts from now on keep its claims alive: its end is then known only when they
+    /// have ended too. For callers whose work is another process.
+    fn lend(&self) {}
+
     /// The store's time, if it is known without asking. Only then may finished outcomes be cached.
     fn now(&self) -> Option<Timestamp> {
         None

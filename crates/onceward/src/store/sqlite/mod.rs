@@ -125,6 +125,10 @@ impl Store for Sqlite {
         self.shared.owners.me()
     }
 
+    fn lend(&self) {
+        self.shared.owners.lend();
+    }
+
     fn now(&self) -> Option<Timestamp> {
         Some(self.shared.clock.now())
     }

@@ -48,6 +48,16 @@ impl Owners {
         self.entered.as_ref().map(|(_, owner)| *owner)
     }
 
+    /// Lets processes that are started from now on inherit the lock: it belongs to the open file, and is free when the
+    /// last of them has ended.
+    pub(super) fn lend(&self) {
+        use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+        if let Some((side, _)) = &self.entered {
+            // If this fails, the end of this process alone is taken for the end, as without it.
+            let _ = fcntl(side, FcntlArg::F_SETFD(FdFlag::empty()));
+        }
+    }
+
     /// Whether the process that entered with this id is known to be gone.
     pub(super) fn gone(&self, owner: Owner) -> bool {
         match &self.entered {
@@ -104,6 +114,8 @@ impl Owners {
     pub(super) fn me(&self) -> Option<Owner> {
         None
     }
+
+    pub(super) fn lend(&self) {}
 
     pub(super) fn gone(&self, _owner: Owner) -> bool {
         false
