@@ -31,10 +31,9 @@
 //! # What is promised
 //!
 //! Exactly once where the effect commits in the same transaction as the record, which no store of this version can do
-//! yet; effectively once where the other
-//! side honours the key that is passed on ([`Claim::downstream_key`]); otherwise at most once
-//! ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Every doubt is shown. Nobody
-//! can promise more.
+//! yet; effectively once where the other side honours the key that is passed on ([`Claim::downstream_key`]); otherwise
+//! at most once ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Every doubt is shown.
+//! Nobody can promise more.
 //!
 //! # Layout
 //!

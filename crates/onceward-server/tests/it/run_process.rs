@@ -202,22 +202,28 @@ fn a_value_that_the_library_wrote_is_printed_as_it_is() {
     assert_eq!((repeat.code, repeat.out()), (0, r#"{"receipt":17}"#));
 }
 
-#[test]
-fn who_lost_its_claim_stops_its_command() {
-    let place = Place::new();
-    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
-    let script = "echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
-    let stalled = place.start(&flags, script);
+/// Stops a run until somebody else has taken over, and lets it go on: how it ended, the process of its command, and the
+/// one that took over. The script adds its process to `pids`.
+fn taken_over(place: &Place, flags: &[&str], script: &str) -> (Answer, String, Child) {
+    let stalled = place.start(flags, script);
     let pid = place.wait_for_file("pids");
     // Not in the middle of a write, which would hold the file up for everybody: the sweep after the claim is over by
     // now, and the first renewal comes after a second.
     std::thread::sleep(Duration::from_millis(400));
     // It stops renewing, its lease lapses, and the policy lets somebody else go on.
     send(&stalled, Signal::SIGSTOP);
-    let heir = place.start(&flags, script);
+    let heir = place.start(flags, script);
     wait_until(|| place.read("pids").lines().count() == 2);
     send(&stalled, Signal::SIGCONT);
-    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    (Answer::of(stalled.wait_with_output().unwrap()), pid, heir)
+}
+
+#[test]
+fn who_lost_its_claim_stops_its_command() {
+    let place = Place::new();
+    let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
+    let script = "echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
+    let (stalled, pid, heir) = taken_over(&place, &flags, script);
     stalled.says(75, &["the claim on op#", "was lost while the command ran, and the command was stopped"]);
     assert!(is_gone(&pid));
     place.write("go", "");
@@ -232,14 +238,7 @@ fn an_outcome_that_comes_after_the_claim_was_lost_is_told_and_kept_in_the_trail(
     let flags = ["--key", "k", "--in-doubt", "retry", "--max-runtime", "1s", "--wait", "50s"];
     let script =
         "trap 'echo receipt 17; exit 0' TERM; echo $$ >> pids; until [ -e go ]; do sleep 0.02; done; echo done";
-    let stalled = place.start(&flags, script);
-    place.wait_for_file("pids");
-    std::thread::sleep(Duration::from_millis(400));
-    send(&stalled, Signal::SIGSTOP);
-    let heir = place.start(&flags, script);
-    wait_until(|| place.read("pids").lines().count() == 2);
-    send(&stalled, Signal::SIGCONT);
-    let stalled = Answer::of(stalled.wait_with_output().unwrap());
+    let (stalled, _, heir) = taken_over(&place, &flags, script);
     stalled.says(0, &["ended with exit code 0, but somebody else has taken op#"]);
     assert_eq!(stalled.out(), "receipt 17\n");
     place.write("go", "");

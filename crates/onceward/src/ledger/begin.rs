@@ -20,6 +20,9 @@ use crate::store;
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
 
+/// A look into the cache writes nothing, so it draws no random number either.
+const NO_FENCE: Fence = Fence::from_bits(0);
+
 /// What a begin leads to.
 #[derive(Debug)]
 pub enum Begun {
@@ -40,8 +43,7 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let fence = fence()?;
-        let command = Command::Begin(Begin {
+        let begin = |fence| Begin {
             identity: call.identity.clone(),
             key_digest: call.key_digest,
             fingerprint: call.fingerprint,
@@ -53,10 +55,12 @@ impl Ledger {
                 probes: call.policy.probes,
                 owner: self.inner.store.owner(),
             },
-        });
-        if let Some(decision) = self.at_hand(call, &command) {
+        };
+        if let Some(decision) = self.at_hand(call, &Command::Begin(begin(NO_FENCE))) {
             return Ok(Begun::Answered(self.noted(decision)));
         }
+        let fence = fence()?;
+        let command = Command::Begin(begin(fence));
         let (ledger, call) = (self.clone(), call.clone());
         let (reply, begun) = oneshot::channel();
         // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
@@ -113,14 +117,13 @@ impl Ledger {
     }
 
     fn noted(&self, decision: Decision) -> Decision {
-        let _before = match &decision {
-            Decision::Replay { .. } => count(&self.inner.stats.replayed),
-            Decision::Collision => {
-                tracing::error!("two different intents have the same derived key");
-                count(&self.inner.stats.collisions)
-            }
-            _ => 0,
-        };
+        if matches!(decision, Decision::Replay { .. }) {
+            count(&self.inner.stats.replayed);
+        }
+        if decision == Decision::Collision {
+            tracing::error!("two different intents have the same derived key");
+            count(&self.inner.stats.collisions);
+        }
         decision
     }
 

@@ -86,13 +86,7 @@ enum Look {
 }
 
 impl Ledger {
-    /// Asks for the claim and, while somebody else has it, waits up to `wait` for the owner's answer.
-    pub async fn begin_within(&self, call: &Call, wait: Duration) -> Result<Begun, Error> {
-        let begun = self.begin(call).await?;
-        self.wait_for(call, begun, wait).await
-    }
-
-    /// Waits for the owner's answer, if the first answer was that somebody else is at it.
+    /// Waits up to `wait` for the owner's answer, if [`Ledger::begin`] said that somebody else is at it.
     pub async fn wait_for(&self, call: &Call, mut begun: Begun, wait: Duration) -> Result<Begun, Error> {
         if wait.is_zero() || !is_running(&begun) {
             return Ok(begun);
