@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::outcome::{Body, Outcome};
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
@@ -300,6 +301,10 @@ impl At<'_> {
         answers: &mut Vec<Answer>,
     ) -> ControlFlow<Error> {
         match result {
+            Ok(answer) if planted(Plant::AnswersBeforeSync) => {
+                let _ = reply.send(Ok(answer));
+                ControlFlow::Continue(())
+            }
             Ok(answer) => {
                 answers.push(Box::new(move |ended| drop(reply.send(ended.map(|()| answer)))));
                 ControlFlow::Continue(())
@@ -317,6 +322,9 @@ impl At<'_> {
 
     fn insert(&self, draft: Draft) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
+        if planted(Plant::InsertOverwrites) {
+            query::remove(self.connection, record.id)?;
+        }
         if query::insert(self.connection, &record)? {
             return Ok(Inserted::Created { now: self.now });
         }
@@ -326,7 +334,13 @@ impl At<'_> {
         }
     }
 
-    fn replace(&self, replace: Replace) -> rusqlite::Result<Replaced> {
+    fn replace(&self, mut replace: Replace) -> rusqlite::Result<Replaced> {
+        if planted(Plant::VersionNotCompared) {
+            replace.version = self.seen(replace.draft.id)?.map_or(0, |seen| seen.record.version);
+        }
+        if planted(Plant::StoreFenceNotCompared) {
+            replace.fence = self.seen(replace.draft.id)?.and_then(|seen| seen.record.fence());
+        }
         let record = replace.draft.stamp(self.now);
         if !query::replace(self.connection, &record, replace.fence, replace.version)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
@@ -357,12 +371,12 @@ impl At<'_> {
             }
             let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { continue };
             match decide(Some(&seen), &Command::Expire).write {
-                Write::Replace(draft) => {
+                Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
                     query::replace(self.connection, &draft.stamp(self.now), fence, version)?;
                     purged.tombstones += 1;
                 }
-                Write::Remove => {
+                Write::Remove | Write::Replace(_) => {
                     query::remove(self.connection, id)?;
                     purged.removed += 1;
                 }
