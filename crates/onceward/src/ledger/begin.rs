@@ -1,16 +1,17 @@
-//! The claim. It is written by a task of its own, so that a caller that goes away in the middle leaves a released
-//! claim and not a doubt about work that never started.
+//! The claim. Its writing is carried on if the caller goes away in the middle: that leaves a released claim, and not a
+//! doubt about work that never started.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
+use super::carried_on::CarriedOn;
 use super::drive::Stuck;
 use super::guard::Guard;
 use super::{Call, Ledger, Operation, cache, count};
@@ -44,29 +45,30 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let begin = |fence| Begin {
+        let mut command = Command::Begin(Begin {
             identity: call.identity.clone(),
             key_digest: call.key_digest,
             fingerprint: call.fingerprint,
             terms: call.policy.terms(),
             take: Take {
-                fence,
+                fence: NO_FENCE,
                 lease: call.policy.lease(),
                 marks_sent: call.policy.marks_sent,
                 probes: call.policy.probes,
                 owner: self.inner.store.owner(),
             },
-        };
-        if let Some(decision) = self.at_hand(call, &Command::Begin(begin(NO_FENCE))) {
+        });
+        if let Some(decision) = self.at_hand(call, &command) {
             return Ok(Begun::Answered(self.noted(decision)));
         }
         let fence = fence()?;
-        let command = Command::Begin(begin(fence));
+        if let Command::Begin(begin) = &mut command {
+            begin.take.fence = fence;
+        }
         let (ledger, call) = (self.clone(), call.clone());
-        let (reply, begun) = oneshot::channel();
-        // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
-        tokio::spawn(async move { drop(reply.send(ledger.begin_detached(&call, &command, fence).await)) });
-        let mut begun = begun.await.unwrap_or(Err(Error::Store(store::Error::Closed)));
+        // If the caller goes away before looking, the guard is dropped unstarted.
+        let claiming = async move { ledger.claim(&call, &command, fence).await };
+        let mut begun = CarriedOn::new(&Handle::current(), claiming).await;
         if let Ok(Begun::Acquired(guard)) = &mut begun {
             guard.start();
         }
@@ -90,7 +92,7 @@ impl Ledger {
         }
     }
 
-    async fn begin_detached(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
+    async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
         reached(Step::BeginDecided);
         let from = Instant::now();
         let driven = match self.inner.drive(None, command, None).await {
@@ -111,7 +113,12 @@ impl Ledger {
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
                 Ok(Begun::Acquired(Guard::new(self.clone(), call, acquired, seen, from)))
             }
-            (Answer::Decision(decision), _) => Ok(Begun::Answered(self.noted(decision))),
+            (Answer::Decision(decision), _) => {
+                if let Some(found) = driven.found {
+                    self.inner.cache.keep(&found.record);
+                }
+                Ok(Begun::Answered(self.noted(decision)))
+            }
             (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_), _) => {
                 Err(Error::Contended { intent: call.identity.to_string() })
             }

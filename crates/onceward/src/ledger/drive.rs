@@ -16,6 +16,8 @@ pub(super) struct Driven {
     pub(super) answer: Answer,
     /// The record as it is after this command's write.
     pub(super) written: Option<Seen>,
+    /// The record as it was found, if nothing was to be written.
+    pub(super) found: Option<Seen>,
 }
 
 /// Why a command came to nothing.
@@ -57,8 +59,8 @@ impl Inner {
                         Replaced::Conflict(seen) => seen.map(|seen| *seen),
                     }
                 }
-                (Write::None | Write::Remove | Write::Replace(_), _) => {
-                    return Ok(Driven { answer: transition.answer, written: None });
+                (Write::None | Write::Remove | Write::Replace(_), found) => {
+                    return Ok(Driven { answer: transition.answer, written: None, found });
                 }
             };
         }
@@ -79,6 +81,6 @@ impl Inner {
 
 impl Driven {
     fn written(answer: Answer, record: Record, now: onceward_core::time::Timestamp) -> Self {
-        Self { answer, written: Some(Seen { record, now, owner_gone: false }) }
+        Self { answer, written: Some(Seen { record, now, owner_gone: false }), found: None }
     }
 }

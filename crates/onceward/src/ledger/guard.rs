@@ -17,6 +17,7 @@ use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
 use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
 
+use super::carried_on::CarriedOn;
 use super::drive::{Driven, Stuck};
 use super::{Call, Ledger, count};
 use crate::error::Error;
@@ -141,8 +142,7 @@ impl Guard {
         Ok(ended?)
     }
 
-    /// Writes how the claim ended, by a task of its own: a caller that goes away now must not turn a known end
-    /// into a doubt.
+    /// Writes how the claim ended. A caller that goes away now must not turn a known end into a doubt.
     async fn end(mut self, command: Command) -> Result<Reach, store::Error> {
         self.ended = true;
         self.renewal.abort();
@@ -150,11 +150,8 @@ impl Guard {
             return Ok(Reach::Written);
         }
         let held = Arc::clone(&self.held);
-        let writing = self.runtime.spawn(async move { held.insist(&command).await });
-        match tokio::time::timeout(INSIST, writing).await {
-            Ok(written) => written.unwrap_or(Err(store::Error::Closed)),
-            Err(_) => Err(no_answer()),
-        }
+        let writing = CarriedOn::new(&self.runtime, async move { held.insist(&command).await });
+        tokio::time::timeout(INSIST, writing).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Resolves when somebody else may go on with the work, so that this owner should stop.
@@ -278,7 +275,7 @@ impl Held {
     async fn try_write(&self, command: &Command) -> Result<Reach, Stuck> {
         let last = self.last().clone();
         let id = last.record.id;
-        let Driven { answer, written } = self.ledger.inner.drive(Some(last), command, None).await?;
+        let Driven { answer, written, .. } = self.ledger.inner.drive(Some(last), command, None).await?;
         if let Some(seen) = written {
             self.ledger.inner.cache.keep(&seen.record);
             if !is_leased(&seen.record) {

@@ -4,6 +4,7 @@
 //! - `schema`: opening, checking and migrating the file.
 //! - `row`: records as rows.
 //! - `query`: the statements over them.
+//! - `queue`: what waits to be written.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `owner`: which processes are alive.
@@ -12,6 +13,7 @@
 mod fault;
 mod owner;
 mod query;
+mod queue;
 mod reader;
 mod row;
 mod schema;
@@ -53,9 +55,13 @@ impl Shared {
     /// Remembers a failure, if it is one after which nothing may be written any more.
     fn note(&self, error: &Error) {
         if fault::poisons(error) {
-            // The first one says what happened.
-            let _ = self.poison.set(error.clone());
+            self.spoil(error.clone());
         }
+    }
+
+    /// Nothing may be written any more. The first failure says what happened.
+    fn spoil(&self, error: Error) {
+        let _ = self.poison.set(error);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The statements over rows: the conditional writes, and the looks.
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Statement, params, params_from_iter};
 
 use onceward_core::hash::Digest;
 use onceward_core::record::{Fence, Record, Seen, State, Status};
@@ -42,27 +42,62 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     }
 });
 
-/// Writes a new row; false when there is one already.
-pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let written = connection.prepare_cached(&STATEMENTS.insert)?.execute(params_from_iter(columns.values()))?;
-    Ok(written == 1)
+/// What the writer does all the time, prepared once.
+pub(super) struct Writes<'c> {
+    connection: &'c Connection,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    insert: Statement<'c>,
+    replace: Statement<'c>,
 }
 
-/// Writes the next version of a row; false when fence or version is another by now.
-pub(super) fn replace(
-    connection: &Connection,
-    record: &Record,
-    fence: Option<Fence>,
-    version: u64,
-) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let fence = fence.map(Fence::to_bytes);
-    let version = signed(version)?;
-    let guard: [&dyn ToSql; 2] = [&fence, &version];
-    let values = columns.values().into_iter().chain(guard);
-    let written = connection.prepare_cached(&STATEMENTS.replace)?.execute(params_from_iter(values))?;
-    Ok(written == 1)
+impl<'c> Writes<'c> {
+    pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            insert: connection.prepare(&STATEMENTS.insert)?,
+            replace: connection.prepare(&STATEMENTS.replace)?,
+        })
+    }
+
+    /// Begins a transaction that nobody else writes in.
+    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.begin.execute([]).map(drop)
+    }
+
+    /// Ends it; everything in it is on the disk when this returns.
+    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+        self.commit.execute([]).map(drop)
+    }
+
+    /// Takes back whatever the engine has not taken back by itself.
+    pub(super) fn undo(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
+        }
+    }
+
+    /// Writes a new row; false when there is one already.
+    pub(super) fn insert(&mut self, record: &Record) -> rusqlite::Result<bool> {
+        let columns = Columns::of(record)?;
+        let written = self.insert.execute(columns.values().as_slice())?;
+        Ok(written == 1)
+    }
+
+    /// Writes the next version of a row; false when fence or version is another by now.
+    pub(super) fn replace(&mut self, record: &Record, fence: Option<Fence>, version: u64) -> rusqlite::Result<bool> {
+        let columns = Columns::of(record)?;
+        let fence = fence.map(Fence::to_bytes);
+        let version = signed(version)?;
+        let guard: [&dyn ToSql; 2] = [&fence, &version];
+        let values = columns.values().into_iter().chain(guard);
+        let written = self.replace.execute(params_from_iter(values))?;
+        Ok(written == 1)
+    }
 }
 
 pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()> {

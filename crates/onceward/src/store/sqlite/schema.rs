@@ -29,6 +29,10 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two tries where SQLite does not wait by itself; the other process needs about as long.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Kilobytes of pages that the writer keeps at hand: the upper levels of the index of many million records, and the
+/// newest rows.
+const WRITER_CACHE: i64 = 64 * 1024;
+
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
 
@@ -97,6 +101,7 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let synchronous = if planted(Plant::SyncSkipped) { "off" } else { "full" };
     connection.pragma_update(None, "synchronous", synchronous).map_err(fault)?;
     reach_the_disk(connection).map_err(fault)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE).map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {

@@ -1,13 +1,15 @@
 //! The one thread of this process that writes. It takes whatever is waiting, writes it in one transaction,
 //! commits with one fsync, and only then answers. A second thread carries the log over into the file.
 
+use std::mem;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rusqlite::{Connection, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use rusqlite::Connection;
+use tokio::sync::oneshot;
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
@@ -17,6 +19,8 @@ use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, named_at_commit};
+use super::query::Writes;
+use super::queue::{Closed, Queue};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
@@ -27,8 +31,16 @@ const BATCH: usize = 512;
 /// How many writes may wait before callers are held back.
 const QUEUE: usize = 4096;
 
-/// Pages written between two checkpoints: about 4 MiB of log.
-const CHECKPOINT_EVERY: usize = 1000;
+/// Pages written between two checkpoints: about 16 MiB of log. A page that many writes touch is then carried over once
+/// for all of them.
+const CHECKPOINT_EVERY: usize = 4000;
+
+/// Callers that were just answered often come back at once. The next commit waits for them for this part of the time
+/// that the last one took: a sync that is slow is worth waiting for.
+const PATIENCE: u32 = 4;
+
+/// However slow the disk is, nobody waits longer than this for others.
+const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
 
 /// SQLite's default; it only serves to guess how much log a body takes.
 const PAGE: usize = 4096;
@@ -43,6 +55,7 @@ const UNREADABLE: usize = 1000;
 
 pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
 
+#[derive(Debug)]
 pub(super) enum Job {
     Insert(Box<Draft>, Reply<Inserted>),
     Replace(Box<Replace>, Reply<Replaced>),
@@ -74,22 +87,42 @@ fn bytes(draft: &Draft) -> usize {
 }
 
 /// An answer that is given only when the transaction is on the disk.
-type Answer = Box<dyn FnOnce(Result<(), Error>) + Send>;
+enum Answer {
+    Inserted(Inserted, Reply<Inserted>),
+    Replaced(Replaced, Reply<Replaced>),
+    Purged(Purged, Reply<Purged>),
+    Appended((), Reply<()>),
+}
+
+impl Answer {
+    fn give(self, ended: &Result<(), Error>) {
+        fn give<A>(answer: A, reply: Reply<A>, ended: &Result<(), Error>) {
+            // Whoever asked may have gone away.
+            let _ = reply.send(ended.clone().map(|()| answer));
+        }
+        match self {
+            Self::Inserted(answer, reply) => give(answer, reply, ended),
+            Self::Replaced(answer, reply) => give(answer, reply, ended),
+            Self::Purged(answer, reply) => give(answer, reply, ended),
+            Self::Appended(answer, reply) => give(answer, reply, ended),
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Arc<Queue<Job>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Writer {
     pub(super) fn start(shared: &Arc<Shared>, connection: Connection) -> Result<Self, Error> {
-        let (queue, jobs) = mpsc::channel(QUEUE);
+        let queue = Arc::new(Queue::new(QUEUE));
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
-        let mut thread = Thread { connection, shared: Arc::clone(shared), pages: 0, tick };
+        let thread = Thread { connection, shared: Arc::clone(shared), tick };
         let carrier = Carrier { connection: checkpoints, shared: Arc::clone(shared) };
-        let start_over = queue.downgrade();
+        let (jobs, start_over) = (Arc::clone(&queue), Arc::clone(&queue));
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map_err(|error| Error::Other(error.to_string()))
@@ -98,7 +131,8 @@ impl Writer {
             spawn(
                 "onceward-write",
                 Box::new(move || {
-                    thread.run(jobs);
+                    thread.run(&jobs);
+                    drop(thread.tick);
                     schema::close(thread.connection, &thread.shared);
                 }),
             )?,
@@ -110,18 +144,24 @@ impl Writer {
                 }),
             )?,
         ];
-        Ok(Self { queue: Mutex::new(Some(queue)), threads: Mutex::new(threads) })
+        Ok(Self { queue, threads: Mutex::new(threads) })
     }
 
     pub(super) async fn send(&self, job: Job) -> Result<(), Error> {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        queue.ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)
+        self.queue.put(job).await.map_err(|Closed| Error::Closed)
     }
 
     pub(super) async fn close(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         join(threads).await;
+    }
+}
+
+impl Drop for Writer {
+    /// A ledger that is dropped and not closed ends its threads too.
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
@@ -147,16 +187,14 @@ impl Carrier {
     /// When the log has grown too long because the writer never rested, asks it to start over. It begins and ends with
     /// a checkpoint: a process that lives too shortly to write much would otherwise leave its part of the log, and
     /// that of one that was killed, to nobody.
-    fn run(&self, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
+    fn run(&self, ticks: &std::sync::mpsc::Receiver<()>, start_over: &Queue<Job>) {
         let mut too_long = LONGEST_LOG;
         loop {
             match self.checkpoint() {
                 Some(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
                 Some(pages) if pages > too_long => {
                     too_long = pages + LONGEST_LOG;
-                    if let Some(queue) = start_over.upgrade() {
-                        let _ = queue.blocking_send(Job::StartLogOver);
-                    }
+                    start_over.push(Job::StartLogOver);
                 }
                 _ => {}
             }
@@ -188,38 +226,54 @@ impl Carrier {
 struct Thread {
     connection: Connection,
     shared: Arc<Shared>,
-    /// How much was written since the last checkpoint.
-    pages: usize,
     tick: std::sync::mpsc::SyncSender<()>,
 }
 
 impl Thread {
-    fn run(&mut self, mut jobs: mpsc::Receiver<Job>) {
-        let mut batch = Vec::with_capacity(BATCH);
-        while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
-            if let Some(poison) = self.shared.poison.get() {
-                batch.drain(..).for_each(|job| refuse(job, poison));
-                continue;
+    fn run(&self, jobs: &Queue<Job>) {
+        let mut writes = match Writes::prepare(&self.connection) {
+            Ok(writes) => Some(writes),
+            Err(error) => {
+                self.shared.spoil(named(&self.shared.path, &error));
+                None
             }
-            self.commit(&mut batch);
-            if self.pages >= CHECKPOINT_EVERY {
-                self.pages = 0;
+        };
+        let mut batch = Vec::new();
+        let mut answers = Vec::new();
+        // How much was written since the last checkpoint.
+        let mut pages = 0;
+        let (mut expected, mut patience) = (0, Instant::now());
+        while jobs.take(&mut batch, BATCH, expected, patience) {
+            let (Some(writes), None) = (&mut writes, self.shared.poison.get()) else {
+                let poison = self.shared.poison.get().cloned().unwrap_or(Error::Closed);
+                batch.drain(..).for_each(|job| refuse(job, &poison));
+                continue;
+            };
+            let started = Instant::now();
+            let size = batch.len();
+            pages += batch.iter().map(Job::pages).sum::<usize>();
+            self.commit(writes, &mut batch, &mut answers);
+            let ended = Instant::now();
+            expected = size + jobs.len();
+            patience = ended + (ended - started).min(LONGEST_PATIENCE * PATIENCE) / PATIENCE;
+            if pages >= CHECKPOINT_EVERY {
+                pages = 0;
                 let _ = self.tick.try_send(());
             }
         }
     }
 
     /// Writes a batch in one transaction, and answers when it is on the disk.
-    fn commit(&mut self, batch: &mut Vec<Job>) {
+    fn commit(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) {
         let start_over = batch.iter().any(|job| matches!(job, Job::StartLogOver));
-        let (answers, ended) = self.transact(batch);
+        let ended = self.transact(writes, batch, answers);
         if let Err(error) = &ended {
             tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
             self.shared.note(error);
             batch.drain(..).for_each(|job| refuse(job, error));
         }
-        for answer in answers {
-            answer(ended.clone());
+        for answer in answers.drain(..) {
+            answer.give(&ended);
         }
         if start_over && self.shared.poison.get().is_none() {
             self.start_log_over();
@@ -240,53 +294,63 @@ impl Thread {
         }
     }
 
-    fn transact(&mut self, batch: &mut Vec<Job>) -> (Vec<Answer>, Result<(), Error>) {
-        let mut answers: Vec<Answer> = Vec::with_capacity(batch.len());
+    fn transact(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), Error> {
         let shared = &self.shared;
         let fault = |error: rusqlite::Error| named(&shared.path, &error);
-        let transaction = match self.connection.transaction_with_behavior(TransactionBehavior::Immediate) {
-            Ok(transaction) => transaction,
-            Err(error) => return (answers, Err(fault(error))),
-        };
-        let at = At { connection: &transaction, shared, now: shared.clock.now() };
+        writes.begin().map_err(fault)?;
+        let now = shared.clock.now();
+        let mut at = At { connection: &self.connection, writes, shared, now };
         let mut purged = false;
-        let mut jobs = std::mem::take(batch).into_iter();
+        let mut jobs = mem::take(batch).into_iter();
         while let Some(job) = jobs.next() {
             purged |= matches!(job, Job::Purge(..));
-            self.pages += job.pages();
-            if let ControlFlow::Break(error) = at.apply(job, &mut answers) {
+            if let ControlFlow::Break(error) = at.apply(job, answers) {
                 // The engine itself failed, so nothing of this batch may be acknowledged.
                 batch.extend(jobs);
-                return (answers, Err(error));
+                at.writes.undo();
+                return Err(error);
             }
         }
         reached(Step::StoreUncommitted);
-        let ended = transaction.commit().map_err(|error| named_at_commit(&shared.path, &error));
+        let ended = at.writes.commit().map_err(|error| named_at_commit(&shared.path, &error));
         if ended.is_ok() {
             reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
+        } else {
+            at.writes.undo();
         }
-        (answers, ended)
+        ended
     }
 }
 
 /// One moment inside a transaction.
-struct At<'a> {
+struct At<'a, 'c> {
     connection: &'a Connection,
+    writes: &'a mut Writes<'c>,
     shared: &'a Shared,
     now: Timestamp,
 }
 
-impl At<'_> {
-    fn apply(&self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
+impl At<'_, '_> {
+    fn apply(&mut self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
         match job {
-            Job::Insert(draft, reply) => self.answer(self.insert(*draft), reply, answers),
-            Job::Replace(replace, reply) if replace.event.is_some() => {
-                self.answer(self.together(|| self.replace(*replace)), reply, answers)
+            Job::Insert(draft, reply) => {
+                let inserted = self.insert(*draft);
+                self.answer(inserted, reply, answers, Answer::Inserted)
             }
-            Job::Replace(replace, reply) => self.answer(self.replace(*replace), reply, answers),
-            Job::Purge(limit, reply) => self.answer(self.purge(limit), reply, answers),
+            Job::Replace(replace, reply) => {
+                let replaced = match replace.event {
+                    Some(_) => self.together(|at| at.replace(*replace)),
+                    None => self.replace(*replace),
+                };
+                self.answer(replaced, reply, answers, Answer::Replaced)
+            }
+            Job::Purge(limit, reply) => {
+                let purged = self.purge(limit);
+                self.answer(purged, reply, answers, Answer::Purged)
+            }
             Job::Append(id, event, reply) => {
-                self.answer(query::append(self.connection, id, self.now, &event), reply, answers)
+                let appended = query::append(self.connection, id, self.now, &event);
+                self.answer(appended, reply, answers, Answer::Appended)
             }
             Job::StartLogOver => ControlFlow::Continue(()),
         }
@@ -294,11 +358,12 @@ impl At<'_> {
 
     /// Holds an answer back until the commit. A statement that failed alone (too big, say) fails alone; if the
     /// engine rolled everything back, the batch is over.
-    fn answer<A: Send + 'static>(
+    fn answer<A>(
         &self,
         result: rusqlite::Result<A>,
         reply: Reply<A>,
         answers: &mut Vec<Answer>,
+        held: fn(A, Reply<A>) -> Answer,
     ) -> ControlFlow<Error> {
         match result {
             Ok(answer) if planted(Plant::AnswersBeforeSync) => {
@@ -306,7 +371,7 @@ impl At<'_> {
                 ControlFlow::Continue(())
             }
             Ok(answer) => {
-                answers.push(Box::new(move |ended| drop(reply.send(ended.map(|()| answer)))));
+                answers.push(held(answer, reply));
                 ControlFlow::Continue(())
             }
             Err(error) => {
@@ -320,12 +385,12 @@ impl At<'_> {
         }
     }
 
-    fn insert(&self, draft: Draft) -> rusqlite::Result<Inserted> {
+    fn insert(&mut self, draft: Draft) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
         if planted(Plant::InsertOverwrites) {
             query::remove(self.connection, record.id)?;
         }
-        if query::insert(self.connection, &record)? {
+        if self.writes.insert(&record)? {
             return Ok(Inserted::Created { now: self.now });
         }
         match self.seen(record.id)? {
@@ -334,7 +399,7 @@ impl At<'_> {
         }
     }
 
-    fn replace(&self, mut replace: Replace) -> rusqlite::Result<Replaced> {
+    fn replace(&mut self, mut replace: Replace) -> rusqlite::Result<Replaced> {
         if planted(Plant::VersionNotCompared) {
             replace.version = self.seen(replace.draft.id)?.map_or(0, |seen| seen.record.version);
         }
@@ -342,7 +407,7 @@ impl At<'_> {
             replace.fence = self.seen(replace.draft.id)?.and_then(|seen| seen.record.fence());
         }
         let record = replace.draft.stamp(self.now);
-        if !query::replace(self.connection, &record, replace.fence, replace.version)? {
+        if !self.writes.replace(&record, replace.fence, replace.version)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
         }
         if let Some(event) = &replace.event {
@@ -352,9 +417,9 @@ impl At<'_> {
     }
 
     /// Several statements as one: if the last fails alone, the first are undone, and the rest of the batch stays.
-    fn together<A>(&self, write: impl FnOnce() -> rusqlite::Result<A>) -> rusqlite::Result<A> {
+    fn together<A>(&mut self, write: impl FnOnce(&mut Self) -> rusqlite::Result<A>) -> rusqlite::Result<A> {
         self.connection.execute_batch("SAVEPOINT together")?;
-        let written = write();
+        let written = write(self);
         if written.is_ok() {
             self.connection.execute_batch("RELEASE together")?;
         } else if !self.connection.is_autocommit() {
@@ -363,7 +428,7 @@ impl At<'_> {
         written
     }
 
-    fn purge(&self, limit: usize) -> rusqlite::Result<Purged> {
+    fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let mut purged = Purged::default();
         for id in query::expired(self.connection, self.now, limit + UNREADABLE)? {
             if purged.total() == limit {
@@ -373,7 +438,7 @@ impl At<'_> {
             match decide(Some(&seen), &Command::Expire).write {
                 Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
-                    query::replace(self.connection, &draft.stamp(self.now), fence, version)?;
+                    self.writes.replace(&draft.stamp(self.now), fence, version)?;
                     purged.tombstones += 1;
                 }
                 Write::Remove | Write::Replace(_) => {
