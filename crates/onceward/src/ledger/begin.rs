@@ -17,7 +17,6 @@ use super::guard::Guard;
 use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
-use crate::store;
 
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;

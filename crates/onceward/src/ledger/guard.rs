@@ -91,7 +91,7 @@ impl Guard {
             marked_sent: AtomicBool::new(false),
             lost: watch::Sender::new(false),
         });
-        let renewal = tokio::spawn(renew(Arc::clone(&held), from)).abort_handle();
+        let renewal = tokio::spawn(renew_when_due(Arc::clone(&held), from)).abort_handle();
         Self { held, renewal, runtime: Handle::current(), started: false, ended: false }
     }
 
@@ -344,6 +344,12 @@ impl Held {
         let sent = matches!(&self.last().record.state, State::Leased(lease) if lease.phase == Phase::Sent);
         !(sent && self.acquired.in_doubt == InDoubt::Hold)
     }
+}
+
+/// Most work is over before its lease is to be renewed: until then only a timer is kept for it.
+async fn renew_when_due(held: Arc<Held>, from: Instant) {
+    sleep_until(from + held.policy.lease() / RENEW_AFTER).await;
+    Box::pin(renew(held, from)).await;
 }
 
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.

@@ -31,7 +31,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
 /// Kilobytes of pages that the writer keeps at hand: the upper levels of the index of many million records, and the
 /// newest rows.
-const WRITER_CACHE: i64 = 64 * 1024;
+const WRITER_CACHE: i64 = 8 * 1024;
 
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;

@@ -36,7 +36,7 @@ const QUEUE: usize = 4096;
 const CHECKPOINT_EVERY: usize = 4000;
 
 /// Callers that were just answered often come back at once. The next commit waits for them for this part of the time
-/// that the last one took: a sync that is slow is worth waiting for.
+/// that the last one waited for the disk: a sync that is slow is worth filling. Where none is, nobody waits.
 const PATIENCE: u32 = 4;
 
 /// However slow the disk is, nobody waits longer than this for others.
@@ -249,13 +249,13 @@ impl Thread {
                 batch.drain(..).for_each(|job| refuse(job, &poison));
                 continue;
             };
-            let started = Instant::now();
+            let started = Moment::now();
             let size = batch.len();
             pages += batch.iter().map(Job::pages).sum::<usize>();
             self.commit(writes, &mut batch, &mut answers);
-            let ended = Instant::now();
+            let ended = Moment::now();
             expected = size + jobs.len();
-            patience = ended + (ended - started).min(LONGEST_PATIENCE * PATIENCE) / PATIENCE;
+            patience = ended.time + (ended.idle_since(&started) / PATIENCE).min(LONGEST_PATIENCE);
             if pages >= CHECKPOINT_EVERY {
                 pages = 0;
                 let _ = self.tick.try_send(());
@@ -320,6 +320,35 @@ impl Thread {
         }
         ended
     }
+}
+
+/// What time it is, and how much of it this thread has worked.
+struct Moment {
+    time: Instant,
+    worked: Duration,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { time: Instant::now(), worked: worked() }
+    }
+
+    /// For how long the thread has waited for something.
+    fn idle_since(&self, before: &Self) -> Duration {
+        (self.time - before.time).saturating_sub(self.worked.saturating_sub(before.worked))
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn worked() -> Duration {
+    use nix::time::{ClockId, clock_gettime};
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Elsewhere a sync is taken to be most of a commit.
+#[cfg(not(target_os = "linux"))]
+fn worked() -> Duration {
+    Duration::ZERO
 }
 
 /// One moment inside a transaction.
