@@ -122,13 +122,13 @@ async fn measure(args: &Args, place: &Place) -> Result<Report, Fault> {
     report.pairs(pairs);
     report.raw(raw, syncs);
     output::progress("repeats, from memory");
-    let warm = pairs::repeat(&ledger, keys.newest(), callers, slice * ROUNDS).await?;
+    let warm = pairs::repeat(&ledger, keys.newest(), callers, slice * ROUNDS, false).await?;
     report.replays_per_second = warm.per_second();
     output::progress("repeats, from the store");
     ledger.close().await;
-    // A new ledger has nothing at hand yet, and the keys are many more than it could keep.
+    // A new ledger has nothing at hand yet.
     let ledger = pairs::open(&place.url()).await?;
-    let cold = pairs::repeat(&ledger, keys.all(), callers, slice * ROUNDS).await?;
+    let cold = pairs::repeat(&ledger, keys.all(), callers, slice * ROUNDS, true).await?;
     report.store_replays_per_second = cold.per_second();
     if args.expire > 0 {
         expire(&ledger, &keys, args, &mut report).await?;

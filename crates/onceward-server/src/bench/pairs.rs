@@ -23,6 +23,9 @@ const BRIEF_OPERATION: &str = "bench_brief";
 /// How long records are kept that are to expire.
 pub(super) const BRIEFLY: Duration = Duration::from_secs(1);
 
+/// Repeats between two looks at the clock.
+const DOZEN: u64 = 64;
+
 /// What a number of callers did in some time.
 #[derive(Debug, Default)]
 pub(super) struct Work {
@@ -141,31 +144,38 @@ async fn fill_to(
     Ok(())
 }
 
-/// Each caller asks for intents that are finished, and must be given their outcome.
+/// Each caller asks for intents that are finished, and must be given their outcome. With `once`, no intent is asked for
+/// twice, so that none can be at hand; it is over when there are no more.
 pub(super) async fn repeat(
     ledger: &Ledger,
     keys: Range<u64>,
     callers: usize,
     time: Duration,
+    once: bool,
 ) -> Result<Repeats, Fault> {
-    let (length, started) = (keys.end - keys.start, Instant::now());
+    let (length, started) = ((keys.end - keys.start).max(1), Instant::now());
     let until = started + time;
-    let work = (0..callers as u64).map(|caller| {
-        let (ledger, keys) = (ledger.clone(), keys.clone());
+    let asked = Arc::new(AtomicU64::new(0));
+    let stride = stride(length);
+    let work = (0..callers).map(|_| {
+        let (ledger, first, asked) = (ledger.clone(), keys.start, Arc::clone(&asked));
         tokio::spawn(async move {
-            // A stride that shares no factor with the length would be best; a large prime nearly always is one.
-            let mut at = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15) % length.max(1);
             let mut count = 0;
-            while Instant::now() < until && length > 0 {
-                at = (at + 7_368_787) % length;
-                let begun = ledger.operation(OPERATION).key(&name(keys.start + at)).begin().await?;
-                if !matches!(begun, Begun::Answered(Decision::Replay { .. })) {
-                    return Err(Fault::new(exit::STORE, "a finished intent was not repeated: this is a fault of ours"));
+            'over: while Instant::now() < until {
+                // By the dozen, so that callers do not wait for one another here.
+                let from = asked.fetch_add(DOZEN, Ordering::Relaxed);
+                for number in from..from + DOZEN {
+                    if once && number >= length {
+                        break 'over;
+                    }
+                    let key = first + number.wrapping_mul(stride) % length;
+                    let begun = ledger.operation(OPERATION).key(&name(key)).begin().await?;
+                    if !matches!(begun, Begun::Answered(Decision::Replay { .. })) {
+                        return Err(Fault::new(exit::STORE, "a finished intent was not repeated: a fault of ours"));
+                    }
+                    count += 1;
                 }
-                count += 1;
-                if count % 64 == 0 {
-                    tokio::task::yield_now().await;
-                }
+                tokio::task::yield_now().await;
             }
             Ok(count)
         })
@@ -175,6 +185,12 @@ pub(super) async fn repeat(
         count += caller.await.map_err(died)??;
     }
     Ok(Repeats { count, took: started.elapsed() })
+}
+
+/// Goes through all of that many numbers in an order that jumps about.
+fn stride(length: u64) -> u64 {
+    const PRIME: u64 = 7_368_787;
+    if length % PRIME == 0 { 1 } else { PRIME }
 }
 
 /// Frees what has expired, batch after batch, and says how much it was.

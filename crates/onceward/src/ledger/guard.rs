@@ -118,12 +118,16 @@ impl Guard {
     /// is remembered as done, and not kept.
     pub async fn finish(self, outcome: Outcome) -> Result<Reach, Error> {
         let outcome = outcome.within(self.held.policy.keep_limit.min(LARGEST_KEEP_LIMIT));
-        let intent = self.held.identity.to_string();
+        let held = Arc::clone(&self.held);
         let command = Command::Finish { fence: self.held.acquired.fence, outcome: outcome.clone() };
         reached(Step::FinishDecided);
         let ended = self.end(command).await;
         reached(Step::FinishWritten);
-        ended.map_err(|source| Error::NotRecorded { intent, outcome: Box::new(outcome), source })
+        ended.map_err(|source| Error::NotRecorded {
+            intent: held.identity.to_string(),
+            outcome: Box::new(outcome),
+            source,
+        })
     }
 
     /// It is proven that this attempt did nothing. The next begin may try, after `not_before`.

@@ -31,9 +31,9 @@ const BATCH: usize = 512;
 /// How many writes may wait before callers are held back.
 const QUEUE: usize = 4096;
 
-/// Pages written between two checkpoints: about 16 MiB of log. A page that many writes touch is then carried over once
+/// Pages written between two checkpoints: about 8 MiB of log. A page that many writes touch is then carried over once
 /// for all of them.
-const CHECKPOINT_EVERY: usize = 4000;
+const CHECKPOINT_EVERY: usize = 2000;
 
 /// Callers that were just answered often come back at once. The next commit waits for them for this part of the time
 /// that the last one waited for the disk: a sync that is slow is worth filling. Where none is, nobody waits.
@@ -61,7 +61,8 @@ pub(super) enum Job {
     Replace(Box<Replace>, Reply<Replaced>),
     Purge(usize, Reply<Purged>),
     Append(Digest, Event, Reply<()>),
-    StartLogOver,
+    /// Whoever asks waits for the end of it: two that carry over at once are in each other's way.
+    StartLogOver(std::sync::mpsc::Sender<()>),
 }
 
 impl Job {
@@ -72,7 +73,7 @@ impl Job {
             Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
             Self::Purge(limit, _) => *limit,
             Self::Append(..) => 1,
-            Self::StartLogOver => 0,
+            Self::StartLogOver(_) => 0,
         }
     }
 }
@@ -194,7 +195,9 @@ impl Carrier {
                 Some(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
                 Some(pages) if pages > too_long => {
                     too_long = pages + LONGEST_LOG;
-                    start_over.push(Job::StartLogOver);
+                    let (over, done) = std::sync::mpsc::channel();
+                    start_over.push(Job::StartLogOver(over));
+                    let _ = done.recv();
                 }
                 _ => {}
             }
@@ -265,7 +268,8 @@ impl Thread {
 
     /// Writes a batch in one transaction, and answers when it is on the disk.
     fn commit(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) {
-        let start_over = batch.iter().any(|job| matches!(job, Job::StartLogOver));
+        let start_over = batch.iter().position(|job| matches!(job, Job::StartLogOver(_)));
+        let start_over = start_over.map(|index| batch.remove(index));
         let ended = self.transact(writes, batch, answers);
         if let Err(error) = &ended {
             tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
@@ -275,13 +279,17 @@ impl Thread {
         for answer in answers.drain(..) {
             answer.give(&ended);
         }
-        if start_over && self.shared.poison.get().is_none() {
+        if let Some(asked) = start_over {
             self.start_log_over();
+            drop(asked);
         }
     }
 
     /// Nearly all of the log has been carried over, so this is short.
     fn start_log_over(&self) {
+        if self.shared.poison.get().is_some() {
+            return;
+        }
         match schema::start_log_over(&self.connection).map_err(|error| named(&self.shared.path, &error)) {
             Ok(true) => {}
             Ok(false) => {
@@ -381,7 +389,7 @@ impl At<'_, '_> {
                 let appended = query::append(self.connection, id, self.now, &event);
                 self.answer(appended, reply, answers, Answer::Appended)
             }
-            Job::StartLogOver => ControlFlow::Continue(()),
+            Job::StartLogOver(_) => ControlFlow::Continue(()),
         }
     }
 
@@ -492,6 +500,6 @@ fn refuse(job: Job, error: &Error) {
         Job::Replace(_, reply) => drop(reply.send(Err(error))),
         Job::Purge(_, reply) => drop(reply.send(Err(error))),
         Job::Append(_, _, reply) => drop(reply.send(Err(error))),
-        Job::StartLogOver => {}
+        Job::StartLogOver(_) => {}
     }
 }
