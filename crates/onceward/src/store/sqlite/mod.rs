@@ -5,12 +5,14 @@
 //! - `row`: records as rows.
 //! - `query`: the statements over them.
 //! - `queue`: what waits to be written.
+//! - `job`: what the writer is asked to do.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `owner`: which processes are alive.
 //! - `fault`: what SQLite's errors mean for a user.
 
 mod fault;
+mod job;
 mod owner;
 mod query;
 mod queue;
@@ -34,8 +36,12 @@ use super::{
     Replaced, Store,
 };
 use crate::clock::Clock;
+use job::Job;
 use reader::Reader;
-use writer::{Job, Writer};
+use writer::Writer;
+
+/// A commit frees at most this many, so that claims wait for few of them.
+const PURGE_STEP: usize = 32;
 
 /// What every thread of one open ledger shares.
 #[derive(Debug)]
@@ -119,7 +125,18 @@ impl Store for Sqlite {
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        self.write(|reply| Job::Purge(limit.min(LARGEST_PURGE), reply)).await
+        let limit = limit.min(LARGEST_PURGE);
+        let mut purged = Purged::default();
+        while purged.total() < limit {
+            let step = PURGE_STEP.min(limit - purged.total());
+            let freed = self.write(|reply| Job::Purge(step, reply)).await?;
+            purged =
+                Purged { tombstones: purged.tombstones + freed.tombstones, removed: purged.removed + freed.removed };
+            if freed.total() < step {
+                break;
+            }
+        }
+        Ok(purged)
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {

@@ -145,7 +145,7 @@ pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rus
 }
 
 /// The ids of what has expired, the longest first, found by the index of expiry.
-pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<Digest>> {
+pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
     let ids: Vec<Option<Digest>> = connection
         .prepare_cached(
             "SELECT id FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
@@ -155,7 +155,14 @@ pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> 
             readable(None, digest(row, 0))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(ids.into_iter().flatten().collect())
+    Ok(Expired { more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
+}
+
+/// The first that have expired, as far as their ids can be read.
+pub(super) struct Expired {
+    pub(super) ids: Vec<Digest>,
+    /// There may be others.
+    pub(super) more: bool,
 }
 
 /// A page of records, the newest first. Standing depends on time and on living owners, so statuses that a

@@ -7,23 +7,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::outcome::{Body, Outcome};
 use onceward_core::plant::{Plant, planted};
-use onceward_core::record::{Draft, Seen, State};
+use onceward_core::record::{Draft, Seen};
 use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, named_at_commit};
+use super::job::{Answer, Job, Reply, refuse};
 use super::query::Writes;
 use super::queue::{Closed, Queue};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
-use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
+use crate::store::{Error, Inserted, Purged, Replace, Replaced};
 
 /// One fsync carries at most this many writes: enough to saturate a disk, little enough to answer soon.
 const BATCH: usize = 512;
@@ -42,9 +41,6 @@ const PATIENCE: u32 = 4;
 /// However slow the disk is, nobody waits longer than this for others.
 const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
 
-/// SQLite's default; it only serves to guess how much log a body takes.
-const PAGE: usize = 4096;
-
 /// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
 /// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
 /// after as many pages more, and not at every checkpoint.
@@ -52,63 +48,6 @@ const LONGEST_LOG: i64 = 16 * 1024;
 
 /// How many expired records that cannot be read a purge goes past. They stay, because nobody knows what they are.
 const UNREADABLE: usize = 1000;
-
-pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
-
-#[derive(Debug)]
-pub(super) enum Job {
-    Insert(Box<Draft>, Reply<Inserted>),
-    Replace(Box<Replace>, Reply<Replaced>),
-    Purge(usize, Reply<Purged>),
-    Append(Digest, Event, Reply<()>),
-    /// Whoever asks waits for the end of it: two that carry over at once are in each other's way.
-    StartLogOver(std::sync::mpsc::Sender<()>),
-}
-
-impl Job {
-    /// About how many pages of log it takes: one for each row, and those that its bytes fill.
-    fn pages(&self) -> usize {
-        match self {
-            Self::Insert(draft, _) => 1 + bytes(draft) / PAGE,
-            Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
-            Self::Purge(limit, _) => *limit,
-            Self::Append(..) => 1,
-            Self::StartLogOver(_) => 0,
-        }
-    }
-}
-
-/// What may be large in a record.
-fn bytes(draft: &Draft) -> usize {
-    let payload = draft.payload.as_ref().map_or(0, Bytes::len);
-    match &draft.state {
-        State::Done { outcome: Outcome { body: Body::Kept(body), .. }, .. } => payload + body.len(),
-        _ => payload,
-    }
-}
-
-/// An answer that is given only when the transaction is on the disk.
-enum Answer {
-    Inserted(Inserted, Reply<Inserted>),
-    Replaced(Replaced, Reply<Replaced>),
-    Purged(Purged, Reply<Purged>),
-    Appended((), Reply<()>),
-}
-
-impl Answer {
-    fn give(self, ended: &Result<(), Error>) {
-        fn give<A>(answer: A, reply: Reply<A>, ended: &Result<(), Error>) {
-            // Whoever asked may have gone away.
-            let _ = reply.send(ended.clone().map(|()| answer));
-        }
-        match self {
-            Self::Inserted(answer, reply) => give(answer, reply, ended),
-            Self::Replaced(answer, reply) => give(answer, reply, ended),
-            Self::Purged(answer, reply) => give(answer, reply, ended),
-            Self::Appended(answer, reply) => give(answer, reply, ended),
-        }
-    }
-}
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -467,39 +406,41 @@ impl At<'_, '_> {
 
     fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
         let mut purged = Purged::default();
-        for id in query::expired(self.connection, self.now, limit + UNREADABLE)? {
-            if purged.total() == limit {
-                break;
-            }
-            let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { continue };
-            match decide(Some(&seen), &Command::Expire).write {
-                Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                    let (fence, version) = (seen.record.fence(), seen.record.version);
-                    self.writes.replace(&draft.stamp(self.now), fence, version)?;
-                    purged.tombstones += 1;
+        let mut window = limit;
+        loop {
+            let expired = query::expired(self.connection, self.now, window)?;
+            for id in expired.ids {
+                if purged.total() == limit {
+                    break;
                 }
-                Write::Remove | Write::Replace(_) => {
-                    query::remove(self.connection, id)?;
-                    purged.removed += 1;
-                }
-                Write::None | Write::Insert(_) => {}
+                self.free(id, &mut purged)?;
             }
+            if purged.total() == limit || !expired.more || window > limit + UNREADABLE {
+                return Ok(purged);
+            }
+            // What cannot be read is in the way: look further.
+            window = window.saturating_mul(4);
         }
-        Ok(purged)
+    }
+
+    fn free(&mut self, id: Digest, purged: &mut Purged) -> rusqlite::Result<()> {
+        let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { return Ok(()) };
+        match decide(Some(&seen), &Command::Expire).write {
+            Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
+                let (fence, version) = (seen.record.fence(), seen.record.version);
+                self.writes.replace(&draft.stamp(self.now), fence, version)?;
+                purged.tombstones += 1;
+            }
+            Write::Remove | Write::Replace(_) => {
+                query::remove(self.connection, id)?;
+                purged.removed += 1;
+            }
+            Write::None | Write::Insert(_) => {}
+        }
+        Ok(())
     }
 
     fn seen(&self, id: Digest) -> rusqlite::Result<Option<Seen>> {
         query::look(self.connection, self.shared, id, self.now)
-    }
-}
-
-fn refuse(job: Job, error: &Error) {
-    let error = error.clone();
-    match job {
-        Job::Insert(_, reply) => drop(reply.send(Err(error))),
-        Job::Replace(_, reply) => drop(reply.send(Err(error))),
-        Job::Purge(_, reply) => drop(reply.send(Err(error))),
-        Job::Append(_, _, reply) => drop(reply.send(Err(error))),
-        Job::StartLogOver(_) => {}
     }
 }
