@@ -190,7 +190,7 @@ pub(super) async fn repeat(
 /// Goes through all of that many numbers in an order that jumps about.
 fn stride(length: u64) -> u64 {
     const PRIME: u64 = 7_368_787;
-    if length % PRIME == 0 { 1 } else { PRIME }
+    if length.is_multiple_of(PRIME) { 1 } else { PRIME }
 }
 
 /// Frees what has expired, batch after batch, and says how much it was.

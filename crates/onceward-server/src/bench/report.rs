@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!(number(3.14159), "3.1");
+        assert_eq!(number(2.25), "2.2");
         assert_eq!(number(999.6), "1,000");
         assert_eq!(number(1_234_567.0), "1,234,567");
     }

@@ -21,6 +21,11 @@ mod row;
 mod schema;
 mod writer;
 
+/// What the queue is made of.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+}
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 

@@ -4,10 +4,12 @@
 //! answered often has its next write at hand, and a commit that waits for it a moment carries twice as many.
 
 use std::mem;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
+
+// The harness compiles this very file against primitives that try out every schedule.
+use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A queue with one taker.
 #[derive(Debug)]
@@ -81,8 +83,8 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for `expected` until
-    /// `patience` is over. False when the queue is closed and nothing is left in it.
+    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for
+    /// `expected` until `patience` is over. False when the queue is closed and nothing is left in it.
     pub(super) fn take(&self, batch: &mut Vec<T>, most: usize, expected: usize, patience: Instant) -> bool {
         let mut state = self.state();
         while state.jobs.is_empty() {
