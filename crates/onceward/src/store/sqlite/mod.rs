@@ -24,6 +24,7 @@ mod writer;
 /// What the queue is made of.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    pub(super) use tokio::sync::Notify;
 }
 
 use std::path::{Path, PathBuf};

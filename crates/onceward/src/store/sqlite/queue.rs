@@ -6,10 +6,8 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
-
 // The harness compiles this very file against primitives that try out every schedule.
-use super::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError};
 
 /// A queue with one taker.
 #[derive(Debug)]

@@ -15,6 +15,27 @@ mod queue;
 mod sync {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
+    use tokio::sync::futures::Notified;
+
+    /// The library's own, with a chance for others before each step.
+    #[derive(Debug)]
+    pub(super) struct Notify(tokio::sync::Notify);
+
+    impl Notify {
+        pub(super) fn new() -> Self {
+            Self(tokio::sync::Notify::new())
+        }
+
+        pub(super) fn notified(&self) -> Notified<'_> {
+            shuttle::thread::yield_now();
+            self.0.notified()
+        }
+
+        pub(super) fn notify_waiters(&self) {
+            shuttle::thread::yield_now();
+            self.0.notify_waiters();
+        }
+    }
 }
 
 const SCHEDULES: usize = 3_000;
