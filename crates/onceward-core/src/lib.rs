@@ -28,6 +28,8 @@ pub mod json;
 pub mod key;
 pub mod name;
 pub mod outcome;
+#[doc(hidden)]
+pub mod plant;
 pub mod policy;
 pub mod recipe;
 pub mod record;

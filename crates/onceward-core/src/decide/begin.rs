@@ -8,6 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
 use crate::outcome::Body;
+use crate::plant::{Plant, planted};
 use crate::policy::{Effect, InDoubt, LEASE_FACTOR, Terms};
 use crate::record::{Draft, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::{Timestamp, When};
@@ -29,7 +30,7 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             acquire(&record, &call.take, call.terms.effect)
         }
-        Standing::InDoubt { since } if may_take_over(seen, &call.take) => {
+        Standing::InDoubt { since } if may_take_over(seen, &call.take) || loosened(call) => {
             take_over(seen, &call.take, call.terms.effect, since)
         }
         _ => Transition::decision(tell(seen, standing)),
@@ -39,10 +40,12 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 /// Finds a request that does not belong to the record, before anything else is answered.
 pub(super) fn misuse(record: &Record, fingerprint: Fingerprint, key_digest: Option<Digest>) -> Option<Decision> {
     let collides = matches!((record.key_digest, key_digest), (Some(kept), Some(new)) if kept != new);
-    if collides {
+    if collides && !planted(Plant::CollisionNotSeen) {
         return Some(Decision::Collision);
     }
-    let agrees = record.fingerprint == fingerprint || record.fingerprint == Fingerprint::free();
+    let agrees = record.fingerprint == fingerprint
+        || record.fingerprint == Fingerprint::free()
+        || planted(Plant::FingerprintNotCompared);
     (!agrees).then_some(Decision::Mismatch)
 }
 
@@ -101,8 +104,14 @@ pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
     match seen.record.terms.in_doubt {
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
+        InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
         InDoubt::Retry => downstream_knows_key(&seen.record, seen.now.after(take.lease / LEASE_FACTOR)),
     }
+}
+
+/// A later caller can be stricter than the record, never laxer; but for a planted bug.
+fn loosened(call: &Begin) -> bool {
+    planted(Plant::TermsLoosened) && call.terms.in_doubt == InDoubt::Retry
 }
 
 /// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
@@ -155,8 +164,11 @@ pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transitio
 pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timestamp) -> Transition {
     let mut draft = seen.record.next();
     draft.doubt_since = Some(When::At(since));
+    if planted(Plant::DoubtForgotten) {
+        (draft.doubt_since, draft.first_sent_at) = (None, None);
+    }
     let mut acquired = claim(&mut draft, take, effect);
-    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe;
+    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
     Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
 }
 
@@ -165,7 +177,8 @@ pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timesta
 fn claim(draft: &mut Draft, take: &Take, effect: Effect) -> Acquired {
     let transactional = effect == Effect::Transactional && draft.terms.effect == Effect::Transactional;
     let phase = if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent };
-    if phase == Phase::Sent && draft.first_sent_at.is_none() {
+    let is_first = draft.first_sent_at.is_none() || planted(Plant::MemoryCountedAnew);
+    if phase == Phase::Sent && is_first {
         draft.first_sent_at = Some(When::NOW);
     }
     draft.attempts = draft.attempts.saturating_add(1);

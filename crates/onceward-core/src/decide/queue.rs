@@ -2,6 +2,7 @@
 
 use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
 use super::{Answer, Decision, Enqueue, Refusal, Take, Transition, Write};
+use crate::plant::{Plant, planted};
 use crate::record::{Draft, Seen, Standing, State};
 use crate::time::When;
 
@@ -43,6 +44,9 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     match standing {
         Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, effect),
         Standing::Open { not_before } if delivers && not_before <= seen.now => acquire(&seen.record, take, effect),
+        Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
+            acquire(&seen.record, take, effect)
+        }
         Standing::InDoubt { since } if delivers && may_take_over(seen, take) => take_over(seen, take, effect, since),
         _ => Transition::refused(Refusal::NothingToDo(standing.status())),
     }

@@ -8,11 +8,12 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
 use super::drive::Stuck;
 use super::guard::Guard;
-use super::{Call, Ledger, Operation, count};
+use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
 use crate::store;
@@ -75,8 +76,9 @@ impl Ledger {
     /// Answers from the cache, if that needs no write.
     fn at_hand(&self, call: &Call, command: &Command) -> Option<Decision> {
         let now = self.inner.store.now()?;
-        let id = call.identity.digest();
+        let id = cache::place(call.identity.digest(), Some(&call.identity));
         let record = self.inner.cache.get(&id)?;
+        let now = if planted(Plant::CacheServesExpired) { record.updated_at } else { now };
         let seen = Seen { record: (*record).clone(), now, owner_gone: false };
         match decide(Some(&seen), command) {
             Transition { write: Write::None, answer: Answer::Decision(decision) } => Some(decision),

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use onceward_core::decide::{Acquired, Answer, Command};
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
 use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
 
@@ -101,9 +102,11 @@ impl Guard {
     /// The claim, for the work.
     pub fn claim(&self) -> Claim {
         let acquired = &self.held.acquired;
+        let per_attempt = planted(Plant::DownstreamKeyPerAttempt);
+        let generation = if per_attempt { acquired.attempt } else { acquired.generation };
         Claim {
             identity: self.held.identity.clone(),
-            downstream_key: downstream_key(&self.held.identity, "", acquired.generation).into(),
+            downstream_key: downstream_key(&self.held.identity, "", generation).into(),
             attempt: acquired.attempt,
             probe_first: acquired.probe_first,
             held: Some(Arc::clone(&self.held)),
@@ -143,6 +146,9 @@ impl Guard {
     async fn end(mut self, command: Command) -> Result<Reach, store::Error> {
         self.ended = true;
         self.renewal.abort();
+        if planted(Plant::FinishNotWritten) && matches!(command, Command::Finish { .. }) {
+            return Ok(Reach::Written);
+        }
         let held = Arc::clone(&self.held);
         let writing = self.runtime.spawn(async move { held.insist(&command).await });
         match tokio::time::timeout(INSIST, writing).await {
@@ -176,7 +182,7 @@ impl Drop for Guard {
         self.renewal.abort();
         let held = Arc::clone(&self.held);
         let fence = held.acquired.fence;
-        let command = if self.started {
+        let command = if self.started && !planted(Plant::DroppedWorkReleased) {
             Command::Doubt { fence, error: Some("the work was dropped before it ended".to_owned()) }
         } else {
             let error = Some("the caller went away before the work began".to_owned());
@@ -287,7 +293,7 @@ impl Held {
         match answer {
             Answer::Stale { contradicts } => {
                 self.late(command, contradicts).await;
-                Ok(Reach::Stale)
+                Ok(if planted(Plant::LateOwnerToldWritten) { Reach::Written } else { Reach::Stale })
             }
             Answer::Accepted | Answer::Decision(_) => Ok(Reach::Written),
             Answer::Refused(_) => Ok(Reach::Stale),
@@ -319,6 +325,9 @@ impl Held {
         if contradicts {
             count(&self.ledger.inner.stats.contradictions);
             tracing::error!(intent = %self.identity, "a late owner contradicts the record: look at it");
+        }
+        if planted(Plant::LateOutcomeDropped) {
+            return;
         }
         // The only place where this outcome is kept: a charge id may be in it.
         let reported = serde_json::to_string(&outcome.clone().within(LARGEST_NOTE)).unwrap_or_default();

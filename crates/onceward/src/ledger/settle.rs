@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use onceward_core::decide::{Answer, Command, Refusal, Resolution};
 use onceward_core::name::Identity;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::{Seen, Status};
 
@@ -97,8 +98,9 @@ impl Ledger {
             Resolution::Reset => (What::ResolvedReset, Resolution::Reset),
         };
         let event = Event { what, by: by.map(str::to_owned), note: note.map(str::to_owned) };
+        let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
         let command = Command::Resolve { version, resolution, fence: fence()? };
-        let driven = match self.inner.drive_by_id(id, &command, Some(event)).await {
+        let driven = match self.inner.drive_by_id(id, &command, event).await {
             Ok(driven) => driven,
             Err(Stuck::Store(error)) => return Err(error.into()),
             Err(Stuck::Contended) => return Err(Error::Contended { intent: identity.to_string() }),

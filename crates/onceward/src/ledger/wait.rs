@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use onceward_core::decide::Decision;
 use onceward_core::hash::Digest;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Seen, Standing, State};
 use onceward_core::time::Timestamp;
 
@@ -127,7 +128,7 @@ fn look(seen: Option<Seen>) -> Look {
     let Some(seen) = seen else { return Look::Ask };
     match &seen.record.state {
         State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => Look::Wait,
-        State::Open { .. } => {
+        State::Open { .. } if !planted(Plant::WaitersRunInTurn) => {
             let reason = seen.record.last_error.unwrap_or_else(|| "it was given back".to_owned());
             Look::Released(reason)
         }

@@ -18,7 +18,7 @@ mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -44,6 +44,19 @@ struct Shared {
     file: PathBuf,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
+    /// Set by a failure after which the state of the disk is unknown, whichever thread met it. Only reopening clears
+    /// it.
+    poison: OnceLock<Error>,
+}
+
+impl Shared {
+    /// Remembers a failure, if it is one after which nothing may be written any more.
+    fn note(&self, error: &Error) {
+        if fault::poisons(error) {
+            // The first one says what happened.
+            let _ = self.poison.set(error.clone());
+        }
+    }
 }
 
 /// A ledger in one SQLite file.
@@ -71,7 +84,7 @@ impl Sqlite {
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let (connection, file) = schema::open(path)?;
         let owners = owner::Owners::enter(&file);
-        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners });
+        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners, poison: OnceLock::new() });
         let looks = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection)?;

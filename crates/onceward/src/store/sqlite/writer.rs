@@ -4,7 +4,6 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rusqlite::{Connection, TransactionBehavior};
@@ -13,10 +12,11 @@ use tokio::sync::{mpsc, oneshot};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::outcome::{Body, Outcome};
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Seen, State};
 use onceward_core::time::Timestamp;
 
-use super::fault::{is_single, named, named_at_commit, poisons};
+use super::fault::{is_single, named, named_at_commit};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Event, Inserted, Purged, Replace, Replaced};
@@ -87,15 +87,28 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
-        let mut thread = Thread { connection, shared: Arc::clone(shared), poison: None, pages: 0, tick };
+        let mut thread = Thread { connection, shared: Arc::clone(shared), pages: 0, tick };
+        let carrier = Carrier { connection: checkpoints, shared: Arc::clone(shared) };
         let start_over = queue.downgrade();
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map_err(|error| Error::Other(error.to_string()))
         };
         let threads = vec![
-            spawn("onceward-write", Box::new(move || thread.run(jobs)))?,
-            spawn("onceward-log", Box::new(move || carry_over(&checkpoints, &ticks, &start_over)))?,
+            spawn(
+                "onceward-write",
+                Box::new(move || {
+                    thread.run(jobs);
+                    schema::close(thread.connection, &thread.shared);
+                }),
+            )?,
+            spawn(
+                "onceward-log",
+                Box::new(move || {
+                    carrier.run(&ticks, &start_over);
+                    schema::close(carrier.connection, &carrier.shared);
+                }),
+            )?,
         ];
         Ok(Self { queue: Mutex::new(Some(queue)), threads: Mutex::new(threads) })
     }
@@ -124,39 +137,57 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
     let _ = ended.await;
 }
 
-/// Moves pages from the log into the file while the writer goes on. When the log has grown too long because
-/// the writer never rested, asks it to start over. It begins and ends with a checkpoint: a process that lives too
-/// shortly to write much would otherwise leave its part of the log, and that of one that was killed, to nobody.
-fn carry_over(connection: &Connection, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
-    let mut too_long = LONGEST_LOG;
-    loop {
-        match checkpoint(connection) {
-            Ok(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
-            Ok(pages) if pages > too_long => {
-                too_long = pages + LONGEST_LOG;
-                if let Some(queue) = start_over.upgrade() {
-                    let _ = queue.blocking_send(Job::StartLogOver);
-                }
-            }
-            _ => {}
-        }
-        if ticks.recv().is_err() {
-            break;
-        }
-    }
-    let _ = checkpoint(connection);
+/// Moves pages from the log into the file while the writer goes on.
+struct Carrier {
+    connection: Connection,
+    shared: Arc<Shared>,
 }
 
-/// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
-fn checkpoint(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
+impl Carrier {
+    /// When the log has grown too long because the writer never rested, asks it to start over. It begins and ends with
+    /// a checkpoint: a process that lives too shortly to write much would otherwise leave its part of the log, and
+    /// that of one that was killed, to nobody.
+    fn run(&self, ticks: &std::sync::mpsc::Receiver<()>, start_over: &mpsc::WeakSender<Job>) {
+        let mut too_long = LONGEST_LOG;
+        loop {
+            match self.checkpoint() {
+                Some(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
+                Some(pages) if pages > too_long => {
+                    too_long = pages + LONGEST_LOG;
+                    if let Some(queue) = start_over.upgrade() {
+                        let _ = queue.blocking_send(Job::StartLogOver);
+                    }
+                }
+                _ => {}
+            }
+            if ticks.recv().is_err() {
+                break;
+            }
+        }
+        self.checkpoint();
+    }
+
+    /// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
+    ///
+    /// After a failed sync the system may have dropped pages that it had taken, and the next sync would say that all is
+    /// well. SQLite would then start the log over, and what only the log still held would be gone. So nothing is
+    /// carried over after a failure, and nothing is written either.
+    fn checkpoint(&self) -> Option<i64> {
+        if self.shared.poison.get().is_some() {
+            return None;
+        }
+        let carried = schema::checkpoint(&self.connection).map_err(|error| named(&self.shared.path, &error));
+        if let Err(error) = &carried {
+            tracing::error!(%error, "the log could not be carried over into the file");
+            self.shared.note(error);
+        }
+        carried.ok()
+    }
 }
 
 struct Thread {
     connection: Connection,
     shared: Arc<Shared>,
-    /// Set by a failure after which the state of the disk is unknown. Only reopening clears it.
-    poison: Option<Error>,
     /// How much was written since the last checkpoint.
     pages: usize,
     tick: std::sync::mpsc::SyncSender<()>,
@@ -166,8 +197,8 @@ impl Thread {
     fn run(&mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut batch = Vec::with_capacity(BATCH);
         while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
-            if let Some(poison) = self.poison.clone() {
-                batch.drain(..).for_each(|job| refuse(job, &poison));
+            if let Some(poison) = self.shared.poison.get() {
+                batch.drain(..).for_each(|job| refuse(job, poison));
                 continue;
             }
             self.commit(&mut batch);
@@ -184,31 +215,28 @@ impl Thread {
         let (answers, ended) = self.transact(batch);
         if let Err(error) = &ended {
             tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
-            if poisons(error) {
-                self.poison = Some(error.clone());
-            }
+            self.shared.note(error);
             batch.drain(..).for_each(|job| refuse(job, error));
         }
         for answer in answers {
             answer(ended.clone());
         }
-        if start_over {
+        if start_over && self.shared.poison.get().is_none() {
             self.start_log_over();
         }
     }
 
-    /// Nearly all of the log has been carried over, so this is short. It must not wait for anybody who reads: no
-    /// claim is worth less than a short log.
+    /// Nearly all of the log has been carried over, so this is short.
     fn start_log_over(&self) {
-        let connection = &self.connection;
-        let tried = connection
-            .busy_timeout(Duration::ZERO)
-            .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0)));
-        if !matches!(tried, Ok(false)) {
-            tracing::warn!("the log of the ledger grows: something has been reading the file for long");
-        }
-        if let Err(error) = connection.busy_timeout(schema::BUSY_TIMEOUT) {
-            tracing::error!(%error, "the writer no longer waits for other processes");
+        match schema::start_log_over(&self.connection).map_err(|error| named(&self.shared.path, &error)) {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::warn!("the log of the ledger grows: something has been reading the file for long");
+            }
+            Err(error) => {
+                tracing::error!(%error, "the log of the ledger could not be started over");
+                self.shared.note(&error);
+            }
         }
     }
 
@@ -273,6 +301,10 @@ impl At<'_> {
         answers: &mut Vec<Answer>,
     ) -> ControlFlow<Error> {
         match result {
+            Ok(answer) if planted(Plant::AnswersBeforeSync) => {
+                let _ = reply.send(Ok(answer));
+                ControlFlow::Continue(())
+            }
             Ok(answer) => {
                 answers.push(Box::new(move |ended| drop(reply.send(ended.map(|()| answer)))));
                 ControlFlow::Continue(())
@@ -290,6 +322,9 @@ impl At<'_> {
 
     fn insert(&self, draft: Draft) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
+        if planted(Plant::InsertOverwrites) {
+            query::remove(self.connection, record.id)?;
+        }
         if query::insert(self.connection, &record)? {
             return Ok(Inserted::Created { now: self.now });
         }
@@ -299,7 +334,13 @@ impl At<'_> {
         }
     }
 
-    fn replace(&self, replace: Replace) -> rusqlite::Result<Replaced> {
+    fn replace(&self, mut replace: Replace) -> rusqlite::Result<Replaced> {
+        if planted(Plant::VersionNotCompared) {
+            replace.version = self.seen(replace.draft.id)?.map_or(0, |seen| seen.record.version);
+        }
+        if planted(Plant::StoreFenceNotCompared) {
+            replace.fence = self.seen(replace.draft.id)?.and_then(|seen| seen.record.fence());
+        }
         let record = replace.draft.stamp(self.now);
         if !query::replace(self.connection, &record, replace.fence, replace.version)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
@@ -330,12 +371,12 @@ impl At<'_> {
             }
             let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { continue };
             match decide(Some(&seen), &Command::Expire).write {
-                Write::Replace(draft) => {
+                Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
                     let (fence, version) = (seen.record.fence(), seen.record.version);
                     query::replace(self.connection, &draft.stamp(self.now), fence, version)?;
                     purged.tombstones += 1;
                 }
-                Write::Remove => {
+                Write::Remove | Write::Replace(_) => {
                     query::remove(self.connection, id)?;
                     purged.removed += 1;
                 }
