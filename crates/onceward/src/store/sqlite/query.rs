@@ -49,6 +49,7 @@ pub(super) struct Writes<'c> {
     commit: Statement<'c>,
     insert: Statement<'c>,
     replace: Statement<'c>,
+    get: Statement<'c>,
 }
 
 impl<'c> Writes<'c> {
@@ -59,6 +60,7 @@ impl<'c> Writes<'c> {
             commit: connection.prepare("COMMIT")?,
             insert: connection.prepare(&STATEMENTS.insert)?,
             replace: connection.prepare(&STATEMENTS.replace)?,
+            get: connection.prepare(&STATEMENTS.get)?,
         })
     }
 
@@ -79,6 +81,11 @@ impl<'c> Writes<'c> {
         {
             tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
         }
+    }
+
+    /// Looks at a record, as of `now`.
+    pub(super) fn look(&mut self, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
+        look(&mut self.get, shared, id, now)
     }
 
     /// Writes a new row; false when there is one already.
@@ -107,18 +114,12 @@ pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()
 }
 
 pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusqlite::Result<Option<Seen>> {
-    look(connection, shared, id, shared.clock.now())
+    let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
+    look(&mut statement, shared, id, shared.clock.now())
 }
 
-/// Looks at a record, as of `now`.
-pub(super) fn look(
-    connection: &Connection,
-    shared: &Shared,
-    id: Digest,
-    now: Timestamp,
-) -> rusqlite::Result<Option<Seen>> {
-    let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
-    let record = statement.query_row([id.as_bytes()], read).optional()?;
+fn look(get: &mut Statement<'_>, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
+    let record = get.query_row([id.as_bytes()], read).optional()?;
     Ok(record.map(|record| seen(shared, record, now)))
 }
 

@@ -440,7 +440,7 @@ impl At<'_, '_> {
         Ok(())
     }
 
-    fn seen(&self, id: Digest) -> rusqlite::Result<Option<Seen>> {
-        query::look(self.connection, self.shared, id, self.now)
+    fn seen(&mut self, id: Digest) -> rusqlite::Result<Option<Seen>> {
+        self.writes.look(self.shared, id, self.now)
     }
 }
