@@ -1,5 +1,7 @@
 //! How one call of a tool ended, read from what the tool said and from what the ledger wrote for it and was told.
 
+use std::any::Any;
+
 use super::log::{Entry, Event, Told};
 
 /// How one call of a tool ended.
@@ -18,17 +20,26 @@ pub enum Answer {
     Refused(String),
     /// The tool itself failed.
     Failed(String),
+    /// It panicked.
+    Panicked(String),
     /// The scenario cut it short.
     Cut,
     /// There was no answer at all within the patience of the kit.
     Silent,
 }
 
+/// What the tool returned, or with what it panicked.
+pub(super) type Ended = Result<Result<(), String>, Box<dyn Any + Send>>;
+
 impl Answer {
-    pub(super) fn of(call: usize, ended: Result<(), String>, log: &[Entry]) -> Self {
+    pub(super) fn of(call: usize, ended: Ended, log: &[Entry]) -> Self {
+        let ended = match ended {
+            Ok(ended) => ended,
+            Err(panic) => return Self::Panicked(message(&*panic)),
+        };
         let mine = || log.iter().filter(|entry| entry.call == call).map(|entry| &entry.event);
         let claimed = mine().any(|event| matches!(event, Event::Claimed(_)));
-        let told = mine().filter_map(|event| if let Event::Told(told) = event { Some(*told) } else { None }).last();
+        let told = mine().rev().find_map(|event| if let Event::Told(told) = event { Some(*told) } else { None });
         match (ended, told) {
             (Ok(()), Some(Told::Done)) if !claimed => Self::Replayed,
             (Ok(()), _) => Self::Ran,
@@ -39,4 +50,9 @@ impl Answer {
             (Err(error), None) => Self::Failed(error),
         }
     }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message").to_owned()
 }

@@ -52,6 +52,8 @@ pub enum Cause {
     ReportedAnyway,
     /// Nothing happened, nothing is in doubt, and no repeat was let in.
     NotLetIn,
+    /// A call panicked.
+    Panicked,
     /// A call did not come back.
     Silent,
     /// None that the kit knows.
@@ -132,6 +134,7 @@ impl fmt::Display for Cause {
                 "nothing happened, nothing is in doubt, and no repeat was let in. See what the tool does with the error of \
                  the ledger."
             }
+            Self::Panicked => "a call panicked. Return an error instead; the ledger takes a panic for a doubt.",
             Self::Silent => {
                 "a call did not come back. Look for a wait without a limit; a provider that is slow by nature needs more \
                  `.patience(…)`."

@@ -29,8 +29,8 @@ const RETRIES: usize = 2;
 /// How long the first repeat waits, so that a key with the time of day in it, in whole seconds, is another one by then.
 const PAUSE: Duration = Duration::from_millis(1100);
 
-/// How long a call may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a call may take. A file on a busy disk can take several seconds for a write.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is tried unless something else is said. A pause past the lease is left out: where a doubt is probed and the
 /// provider honours no keys, nothing can protect from it.
@@ -46,11 +46,14 @@ pub(super) struct Tool<'a> {
 }
 
 impl<'a> Tool<'a> {
-    pub(super) fn new<T, E: fmt::Display>(name: &str, tool: impl AsyncFn(Bench) -> Result<T, E> + 'a) -> Self {
-        let tool = Rc::new(tool);
+    pub(super) fn new<T, E, W>(name: &str, tool: impl Fn(Bench) -> W + 'a) -> Self
+    where
+        E: fmt::Display,
+        W: Future<Output = Result<T, E>> + 'a,
+    {
         let call = move |bench| {
-            let tool = Rc::clone(&tool);
-            async move { tool(bench).await.map(drop).map_err(|error| error.to_string()) }.boxed_local()
+            let work = tool(bench);
+            async move { work.await.map(drop).map_err(|error| error.to_string()) }.boxed_local()
         };
         Self { name: name.to_owned(), call: Box::new(call) }
     }
@@ -93,7 +96,11 @@ pub struct Check<'a> {
 
 /// Checks a tool: calls it again and again, at once, with a provider that loses its answer, and with a crash at every
 /// step, and reports how often its effect happened. See the [module](self) for an example.
-pub fn check<'a, T, E: fmt::Display>(name: &str, tool: impl AsyncFn(Bench) -> Result<T, E> + 'a) -> Check<'a> {
+pub fn check<'a, T, E, W>(name: &str, tool: impl Fn(Bench) -> W + 'a) -> Check<'a>
+where
+    E: fmt::Display,
+    W: Future<Output = Result<T, E>> + 'a,
+{
     Check { tool: Tool::new(name, tool), options: Options::default() }
 }
 
@@ -126,7 +133,7 @@ macro_rules! settings {
                 self
             }
 
-            /// How long a call may take; 10 seconds unless something else is said.
+            /// How long a call may take; 30 seconds unless something else is said.
             pub fn patience(mut self, patience: Duration) -> Self {
                 self.options.patience = patience;
                 self
@@ -148,16 +155,15 @@ macro_rules! settings {
             /// Plays on this store instead of one in memory. `open` makes a fresh, empty one for each scenario. If it
             /// takes its time from the clock that it is given, leases lapse without waiting; otherwise they are kept
             /// short.
-            pub fn on_store<P: Into<$crate::testkit::Place>>(
-                mut self,
-                name: &str,
-                open: impl AsyncFn($crate::clock::ManualClock) -> P + 'a,
-            ) -> Self {
-                let open = std::rc::Rc::new(open);
+            pub fn on_store<P, O>(mut self, name: &str, open: impl Fn($crate::clock::ManualClock) -> O + 'a) -> Self
+            where
+                P: Into<$crate::testkit::Place>,
+                O: Future<Output = P> + 'a,
+            {
                 self.options.place_name = name.to_owned();
                 self.options.place = std::rc::Rc::new(move |clock| {
-                    let open = std::rc::Rc::clone(&open);
-                    futures_util::FutureExt::boxed_local(async move { open(clock).await.into() })
+                    let opening = open(clock);
+                    futures_util::FutureExt::boxed_local(async move { opening.await.into() })
                 });
                 self
             }

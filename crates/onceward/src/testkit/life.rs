@@ -15,6 +15,8 @@ pub(super) struct Life {
     mode: watch::Sender<Mode>,
     /// How many calls of the store are under way.
     under_way: AtomicUsize,
+    /// It dies where it is stopped.
+    dies: bool,
 }
 
 #[derive(Debug, Default)]
@@ -37,10 +39,15 @@ enum Mode {
 pub(super) struct Gone;
 
 impl Life {
+    /// A process that nothing stops.
+    pub(super) fn undisturbed() -> Self {
+        Self::stopped_at(None, false)
+    }
+
     /// A process that stops at this step of it, counted from 0.
-    pub(super) fn new(stop_at: Option<usize>) -> Self {
-        let progress = Progress { stop_at, trace: Vec::new() };
-        Self { progress: Mutex::new(progress), mode: watch::Sender::new(Mode::Running), under_way: AtomicUsize::new(0) }
+    pub(super) fn stopped_at(stop_at: Option<usize>, dies: bool) -> Self {
+        let progress = Mutex::new(Progress { stop_at, trace: Vec::new() });
+        Self { progress, mode: watch::Sender::new(Mode::Running), under_way: AtomicUsize::new(0), dies }
     }
 
     /// Comes by a step, and stays there if it is the one to stop at.
@@ -78,8 +85,14 @@ impl Life {
         *self.mode.borrow() == Mode::Stopped
     }
 
-    pub(super) fn is_running(&self) -> bool {
-        *self.mode.borrow() == Mode::Running
+    /// Whether its code can still bring something about without waiting for anything. A dead process cannot; one that
+    /// is merely paused does so sooner or later.
+    pub(super) fn can_act(&self) -> bool {
+        match *self.mode.borrow() {
+            Mode::Running => true,
+            Mode::Stopped => !self.dies,
+            Mode::Gone => false,
+        }
     }
 
     /// Lets a stopped process go on where it was.

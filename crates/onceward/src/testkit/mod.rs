@@ -39,7 +39,7 @@
 //! - `check`, `tools`: from tools to reports. `scenario`, `step`: what is tried. `stage`: how it is played.
 //! - `bench`, `provider`, `place`: what a tool works with.
 //! - `life`, `watched`: a process that can be stopped, and the store that it sees. `log`: what it did.
-//! - `answer`, `verdict`, `cause`, `report`: what came of it, and why.
+//! - `answer`, `verdict`, `cause`: what came of it, and why. `report`, `text`: all of it.
 
 mod answer;
 mod bench;
@@ -53,6 +53,7 @@ mod report;
 mod scenario;
 mod stage;
 mod step;
+mod text;
 mod tools;
 mod verdict;
 mod watched;

@@ -126,7 +126,7 @@ impl Provider {
     /// nothing is refused, so the scenarios that need that are reported as not tried.
     pub fn happened(&self, what: &str) {
         // A dead process does nothing, even if the code of its double is still running.
-        if !self.life.is_running() {
+        if !self.life.can_act() {
             return;
         }
         self.world.lock().anew(what);

@@ -1,6 +1,4 @@
-//! What a check found: one line for each scenario, and for what went wrong, why and what to do.
-
-use std::fmt::{self, Write as _};
+//! What a check found: one line for each scenario, and for what went wrong, why.
 
 use super::answer::Answer;
 use super::cause::Cause;
@@ -56,6 +54,11 @@ impl Line {
         self.most
     }
 
+    /// The same for the effect that happened least often.
+    pub(super) fn least(&self) -> usize {
+        self.least
+    }
+
     /// How often a call got the stored outcome.
     pub fn replayed(&self) -> usize {
         self.count(|answer| matches!(answer, Answer::Replayed | Answer::ReplayedFailure))
@@ -73,7 +76,7 @@ impl Line {
 
     /// How often the tool failed.
     pub fn failed(&self) -> usize {
-        self.count(|answer| matches!(answer, Answer::Failed(_) | Answer::Silent))
+        self.count(|answer| matches!(answer, Answer::Failed(_) | Answer::Panicked(_) | Answer::Silent))
     }
 
     /// Whether the intent is in doubt when the scenario is over: the last repeat was told so.
@@ -91,41 +94,53 @@ impl Line {
         self.cause.as_ref()
     }
 
-    fn count(&self, is: impl Fn(&Answer) -> bool) -> usize {
-        self.answers.iter().filter(|answer| is(answer)).count()
+    /// What happened, in words.
+    pub(super) fn story(&self) -> &str {
+        &self.story
     }
 
-    fn cells(&self) -> [String; 6] {
-        if self.verdict == Verdict::NotTried {
-            return std::array::from_fn(|_| "-".to_owned());
-        }
-        let happened =
-            if self.least == self.most { self.most.to_string() } else { format!("{} to {}", self.least, self.most) };
-        let [calls, replayed, held, refused, failed] =
-            [self.answers.len(), self.replayed(), self.held(), self.refused(), self.failed()].map(|n| n.to_string());
-        [calls, happened, replayed, held, refused, failed]
+    fn count(&self, is: impl Fn(&Answer) -> bool) -> usize {
+        self.answers.iter().filter(|answer| is(answer)).count()
     }
 }
 
 /// What happened when, in words.
 fn story(trial: &Trial, verdict: Verdict, of: Option<&str>) -> String {
+    let said = || {
+        let errors = trial.answers.iter().enumerate().filter_map(|(index, answer)| match answer {
+            Answer::Failed(error) | Answer::Refused(error) | Answer::Panicked(error) => {
+                Some(format!("; call {} said: {error}", index + 1))
+            }
+            _ => None,
+        });
+        errors.collect::<String>()
+    };
     match verdict {
         Verdict::Again => {
-            let acts = trial.log.iter().filter_map(|Entry { call, event }| match event {
-                Event::Acted(acted) if acted.anew && of.is_none_or(|of| acted.what == of) => Some((call, &acted.what)),
-                _ => None,
-            });
-            let acts: Vec<_> = acts.map(|(call, what)| format!("\"{what}\" in call {call}")).collect();
-            format!("happened {} times: {}", acts.len(), acts.join(", "))
+            let calls: Vec<_> = trial.log.iter().filter(|entry| is_anew(entry, of)).map(|entry| entry.call).collect();
+            let of = of.map(|of| format!("\"{of}\" ")).unwrap_or_default();
+            format!("{of}happened {} times, in {}", calls.len(), listed(&calls))
         }
-        Verdict::Never => {
-            let errors = trial.answers.iter().enumerate().filter_map(|(index, answer)| match answer {
-                Answer::Failed(error) | Answer::Refused(error) => Some(format!("; call {} said: {error}", index + 1)),
-                _ => None,
-            });
-            format!("never happened{}", errors.collect::<String>())
-        }
-        _ => "gave no answer".to_owned(),
+        Verdict::Never => format!("it never happened{}", said()),
+        Verdict::Panicked => format!("it panicked{}", said()),
+        Verdict::Silent => "it gave no answer".to_owned(),
+        Verdict::Once | Verdict::Held | Verdict::NotDone | Verdict::NotTried => String::new(),
+    }
+}
+
+fn is_anew(entry: &Entry, of: Option<&str>) -> bool {
+    matches!(&entry.event, Event::Acted(acted) if acted.anew && of.is_none_or(|of| acted.what == of))
+}
+
+/// `call 1`; `calls 1 and 2`; `calls 1, 2 and 3`.
+fn listed(calls: &[usize]) -> String {
+    let mut calls = calls.to_vec();
+    calls.dedup();
+    let words: Vec<_> = calls.iter().map(usize::to_string).collect();
+    match &words[..] {
+        [] => "no call".to_owned(),
+        [one] => format!("call {one}"),
+        [first @ .., last] => format!("calls {} and {last}", first.join(", ")),
     }
 }
 
@@ -204,57 +219,5 @@ impl Report {
             panic!("{}: {demand}\n\n{self}", self.tool);
         }
         self
-    }
-}
-
-const HEADINGS: [&str; 6] = ["calls", "happened", "replayed", "held", "refused", "failed"];
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let broken = self.violations().count();
-        let (tool, store, all) = (&self.tool, &self.store, self.lines.len());
-        match broken {
-            0 => writeln!(f, "{tool} on {store}: {all} scenarios, none broken")?,
-            _ => writeln!(f, "{tool} on {store}: {all} scenarios, {broken} BROKEN")?,
-        }
-        writeln!(f)?;
-        let width = self.lines.iter().map(|line| line.scenario.to_string().chars().count()).max().unwrap_or_default();
-        let mut row = |name: &str, cells: &[String; 6], verdict: &str| {
-            let mut text = format!("  {name:width$}");
-            for (cell, heading) in cells.iter().zip(HEADINGS) {
-                let column = heading.len();
-                write!(text, "  {cell:>column$}")?;
-            }
-            writeln!(f, "{text}  {verdict}")
-        };
-        row("", &HEADINGS.map(str::to_owned), "verdict")?;
-        for line in &self.lines {
-            row(&line.scenario.to_string(), &line.cells(), &line.verdict.to_string())?;
-        }
-        for (cause, lines) in self.by_cause() {
-            writeln!(f)?;
-            for line in lines {
-                writeln!(f, "  {}: {}: {}", line.verdict, line.scenario, line.story)?;
-            }
-            writeln!(f, "  -> {cause}")?;
-        }
-        Ok(())
-    }
-}
-
-impl Report {
-    /// What went wrong, each reason once.
-    fn by_cause(&self) -> Vec<(&Cause, Vec<&Line>)> {
-        let mut causes: Vec<(&Cause, Vec<&Line>)> = Vec::new();
-        for line in &self.lines {
-            let Some(cause) = &line.cause else { continue };
-            // Keys that differ each time are one reason, not many.
-            let is_same = |known: &Cause| std::mem::discriminant(known) == std::mem::discriminant(cause);
-            match causes.iter_mut().find(|(known, _)| is_same(known)) {
-                Some((_, lines)) => lines.push(line),
-                None => causes.push((cause, vec![line])),
-            }
-        }
-        causes
     }
 }

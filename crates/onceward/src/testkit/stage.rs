@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use onceward_core::record::Status;
 
-use super::answer::Answer;
+use super::answer::{Answer, Ended};
 use super::bench::{Bench, Shared};
 use super::check::{Options, Tool};
 use super::life::Life;
@@ -26,8 +26,9 @@ use crate::clock::{Clock, ManualClock};
 /// How long a call takes at the provider while others are made at the same time: long enough for all of them to begin.
 const OVERLAP: Duration = Duration::from_millis(20);
 
-/// How long a process is given to write down that its caller has gone away.
-const LONGEST_SETTLING: Duration = Duration::from_millis(500);
+/// How long a process is given to write down that its caller has gone away. Only a tool that never lets go of its claim
+/// takes that long.
+const LONGEST_SETTLING: Duration = Duration::from_secs(5);
 
 /// How often it is looked whether it has.
 const LOOK: Duration = Duration::from_millis(2);
@@ -63,13 +64,13 @@ pub(super) enum Stop {
     Paused,
 }
 
-type Running<'a> = LocalBoxFuture<'a, Result<(), String>>;
+type Running<'a> = LocalBoxFuture<'a, Ended>;
 
 /// How far a call got.
 enum Met {
-    Ended(Result<(), String>),
+    Ended(Ended),
     /// Its process has stopped. Code that cannot wait may have come to its end all the same.
-    Stopped(Option<Result<(), String>>),
+    Stopped(Option<Ended>),
     Late,
 }
 
@@ -88,11 +89,10 @@ struct Stage<'a, 'o> {
 /// Plays one scenario on a store of its own.
 pub(super) async fn play<'a>(tool: &Tool<'a>, options: &Options<'a>, play: Play) -> Trial {
     let stage = Stage::set(tool, options).await;
-    let stop_at = match play {
-        Play::Stop(at, _) => Some(at),
-        _ => None,
-    };
-    let life = Arc::new(Life::new(stop_at));
+    let life = Arc::new(match play {
+        Play::Stop(at, stop) => Life::stopped_at(Some(at), stop == Stop::Killed),
+        _ => Life::undisturbed(),
+    });
     let answers = match play {
         Play::Repeats(times) => stage.repeats(&life, times).await,
         Play::AtOnce(times) => stage.at_once(&life, times).await,
@@ -174,7 +174,7 @@ impl<'a, 'o> Stage<'a, 'o> {
         let (call, mut running) = self.start(life, Manner::default(), !self.follows);
         let met = self.meet(life, &mut running).await;
         self.lapse().await;
-        let second = self.call(&Arc::new(Life::new(None)), Manner::default()).await;
+        let second = self.call(&Arc::new(Life::undisturbed()), Manner::default()).await;
         life.resume();
         let met = match met {
             Met::Stopped(None) => self.meet(life, &mut running).await,
@@ -184,14 +184,14 @@ impl<'a, 'o> Stage<'a, 'o> {
         let first = self.answer(call, met);
         drop(running);
         self.quiet(life).await;
-        let third = self.call(&Arc::new(Life::new(None)), Manner::default()).await;
+        let third = self.call(&Arc::new(Life::undisturbed()), Manner::default()).await;
         vec![first, second, third]
     }
 
     /// What follows when the first call is over, one way or another: its lease lapses, and a new process repeats it.
     async fn and_repeats(&self, first: Answer) -> Vec<Answer> {
         self.lapse().await;
-        let life = Arc::new(Life::new(None));
+        let life = Arc::new(Life::undisturbed());
         let mut answers = vec![first];
         for _ in 0..self.options.retries {
             answers.push(self.call(&life, Manner::default()).await);
@@ -209,8 +209,7 @@ impl<'a, 'o> Stage<'a, 'o> {
         let call = self.calls.get() + 1;
         self.calls.set(call);
         let running = (self.tool.call)(Bench::new(&self.shared, life, call, manner, shortens));
-        let caught = AssertUnwindSafe(running).catch_unwind();
-        (call, caught.map(|ended| ended.unwrap_or_else(|_| Err("it panicked".to_owned()))).boxed_local())
+        (call, AssertUnwindSafe(running).catch_unwind().boxed_local())
     }
 
     async fn meet(&self, life: &Life, running: &mut Running<'a>) -> Met {

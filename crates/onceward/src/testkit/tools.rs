@@ -49,7 +49,11 @@ settings!(Tools);
 
 impl<'a> Tools<'a> {
     /// Adds a tool.
-    pub fn tool<T, E: fmt::Display>(mut self, name: &str, tool: impl AsyncFn(Bench) -> Result<T, E> + 'a) -> Self {
+    pub fn tool<T, E, W>(mut self, name: &str, tool: impl Fn(Bench) -> W + 'a) -> Self
+    where
+        E: fmt::Display,
+        W: Future<Output = Result<T, E>> + 'a,
+    {
         self.tools.push(Tool::new(name, tool));
         self
     }
@@ -100,15 +104,18 @@ impl Reports {
 impl fmt::Display for Reports {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.0.iter().map(|report| report.tool().chars().count()).max().unwrap_or_default().max(4);
-        writeln!(f, "{:width$}  scenarios  once  held  not tried  broken", "tool")?;
+        writeln!(f, "{:width$}  scenarios  once  held  not done  not tried  broken", "tool")?;
         for report in &self.0 {
             let count = |verdict| report.lines().iter().filter(|line| line.verdict() == verdict).count();
             let (all, broken) = (report.lines().len(), report.violations().count());
-            let (held, not_tried) = (count(Verdict::Held) + count(Verdict::Refused), count(Verdict::NotTried));
-            let once = count(Verdict::Once);
+            let [once, held, not_done, not_tried] =
+                [Verdict::Once, Verdict::Held, Verdict::NotDone, Verdict::NotTried].map(count);
             let verdict = if broken == 0 { "ok" } else { "BROKEN" };
             let tool = report.tool();
-            writeln!(f, "{tool:width$}  {all:>9}  {once:>4}  {held:>4}  {not_tried:>9}  {broken:>6}  {verdict}")?;
+            writeln!(
+                f,
+                "{tool:width$}  {all:>9}  {once:>4}  {held:>4}  {not_done:>8}  {not_tried:>9}  {broken:>6}  {verdict}"
+            )?;
         }
         for report in self.0.iter().filter(|report| !report.is_once()) {
             write!(f, "\n{report}")?;

@@ -17,11 +17,13 @@ pub enum Verdict {
     /// It did not happen, and the repeats were told that it is in doubt: nobody could know.
     Held,
     /// It did not happen, and the caller was told so.
-    Refused,
+    NotDone,
     /// It happened more than once.
     Again,
     /// It never happened, and nobody was told.
     Never,
+    /// A call panicked.
+    Panicked,
     /// A call did not come back.
     Silent,
     /// The scenario could not be played with this tool.
@@ -31,7 +33,7 @@ pub enum Verdict {
 impl Verdict {
     /// Whether an effect that must happen once may end like this.
     pub fn is_broken(self) -> bool {
-        matches!(self, Self::Again | Self::Never | Self::Silent)
+        matches!(self, Self::Again | Self::Never | Self::Panicked | Self::Silent)
     }
 }
 
@@ -40,9 +42,10 @@ impl fmt::Display for Verdict {
         f.pad(match self {
             Self::Once => "once",
             Self::Held => "held",
-            Self::Refused => "refused",
+            Self::NotDone => "not done",
             Self::Again => "AGAIN",
             Self::Never => "NEVER",
+            Self::Panicked => "PANICKED",
             Self::Silent => "SILENT",
             Self::NotTried => "not tried",
         })
@@ -82,6 +85,8 @@ pub(super) fn judge(scenario: &Scenario, trial: &Trial, undisturbed: &Trial) -> 
     let last = trial.answers.last();
     let verdict = if tally.most > 1 {
         Verdict::Again
+    } else if trial.answers.iter().any(|answer| matches!(answer, Answer::Panicked(_))) {
+        Verdict::Panicked
     } else if trial.answers.contains(&Answer::Silent) {
         Verdict::Silent
     } else if tally.least == 1 {
@@ -90,7 +95,7 @@ pub(super) fn judge(scenario: &Scenario, trial: &Trial, undisturbed: &Trial) -> 
         match (scenario, last) {
             (scenario, Some(Answer::Held)) if !scenario.is_calm() => Verdict::Held,
             (Scenario::Refused { .. }, Some(Answer::Refused(_) | Answer::Failed(_) | Answer::ReplayedFailure)) => {
-                Verdict::Refused
+                Verdict::NotDone
             }
             _ => Verdict::Never,
         }
@@ -100,8 +105,9 @@ pub(super) fn judge(scenario: &Scenario, trial: &Trial, undisturbed: &Trial) -> 
         Verdict::Never if *scenario == Scenario::Once => Some(Cause::Unseen),
         Verdict::Again => Some(cause::of_again(&undisturbed.log, &trial.log, tally.of.as_deref())),
         Verdict::Never => Some(cause::of_never(&undisturbed.log, &trial.log, last)),
+        Verdict::Panicked => Some(Cause::Panicked),
         Verdict::Silent => Some(Cause::Silent),
-        Verdict::Once | Verdict::Held | Verdict::Refused | Verdict::NotTried => None,
+        Verdict::Once | Verdict::Held | Verdict::NotDone | Verdict::NotTried => None,
     };
     (tally, verdict, cause)
 }

@@ -177,3 +177,21 @@ pub(crate) async fn that_never_comes_back(bench: Bench) -> Result {
     .await?;
     Ok(())
 }
+
+pub(crate) async fn that_panics_without_an_answer(bench: Bench) -> Result {
+    let provider = bench.provider();
+    charge(&bench).run(|_| async move { Ok(provider.act("charge").await.map_err(|_| "no receipt").unwrap()) }).await?;
+    Ok(())
+}
+
+pub(crate) async fn that_repeats_its_second_effect(bench: Bench) -> Result {
+    let provider = bench.provider();
+    let call = charge(&bench).in_doubt(InDoubt::Retry);
+    let run = call.run(|claim| async move {
+        provider.act_with_key("charge", claim.downstream_key()).await?;
+        // The key that was passed on for the charge is not passed on for the mail.
+        Ok(provider.act("mail").await?)
+    });
+    run.await?;
+    Ok(())
+}

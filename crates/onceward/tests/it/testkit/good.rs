@@ -80,3 +80,17 @@ pub(crate) async fn of_two_effects(bench: Bench) -> Result<(), Error> {
     }
     Ok(())
 }
+
+/// Doubts every error.
+pub(crate) async fn careful(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").tier(Tier::Payment).intent(&42);
+    Ok(call.run(|_| async move { Ok(provider.act("charge").await?) }).await?.value)
+}
+
+/// Keeps a refusal as the final answer.
+pub(crate) async fn giving_up_for_good(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").intent(&42);
+    Ok(call.run(|_| async move { provider.act("charge").await.map_err(Failure::last) }).await?.value)
+}
