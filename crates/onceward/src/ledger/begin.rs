@@ -7,10 +7,10 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::record::{Fence, Seen};
 
-use super::drive::Stuck;
+use super::drive::{Driven, Stuck};
 use super::guard::Guard;
 use super::{Call, Ledger, Operation, count};
 use crate::error::{Error, Invalid};
@@ -43,24 +43,20 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let begin = |fence| Begin {
-            identity: call.identity.clone(),
-            key_digest: call.key_digest,
-            fingerprint: call.fingerprint,
-            terms: call.policy.terms(),
-            take: Take {
+        let begin = |fence| {
+            call.begin(Take {
                 fence,
                 lease: call.policy.lease(),
                 marks_sent: call.policy.marks_sent,
                 probes: call.policy.probes,
                 owner: self.inner.store.owner(),
-            },
+            })
         };
-        if let Some(decision) = self.at_hand(call, &Command::Begin(begin(NO_FENCE))) {
+        if let Some(decision) = self.at_hand(call, &begin(NO_FENCE)) {
             return Ok(Begun::Answered(self.noted(decision)));
         }
         let fence = fence()?;
-        let command = Command::Begin(begin(fence));
+        let command = begin(fence);
         let (ledger, call) = (self.clone(), call.clone());
         let (reply, begun) = oneshot::channel();
         // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
@@ -79,7 +75,7 @@ impl Ledger {
         let record = self.inner.cache.get(&id)?;
         let seen = Seen { record: (*record).clone(), now, owner_gone: false };
         match decide(Some(&seen), command) {
-            Transition { write: Write::None, answer: Answer::Decision(decision) } => Some(decision),
+            Transition { write: Write::None, answer: Answer::Decision(decision), .. } => Some(decision),
             // Expired by now: whatever is to be done, the store has the say.
             _ => {
                 self.inner.cache.forget(&id);
@@ -91,9 +87,9 @@ impl Ledger {
     async fn begin_detached(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
         reached(Step::BeginDecided);
         let from = Instant::now();
-        let driven = match self.inner.drive(None, command, None).await {
+        let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
-            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.identity.to_string() }),
+            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.name() }),
             Err(Stuck::Store(error)) => {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.
@@ -110,10 +106,29 @@ impl Ledger {
                 Ok(Begun::Acquired(Guard::new(self.clone(), call, acquired, seen, from)))
             }
             (Answer::Decision(decision), _) => Ok(Begun::Answered(self.noted(decision))),
-            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_), _) => {
-                Err(Error::Contended { intent: call.identity.to_string() })
+            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
+                Err(Error::Contended { intent: call.name() })
             }
         }
+    }
+
+    /// Nothing is read before an insert. Only an item that cannot be the first of its stream looks at the head, and a
+    /// write holds only if the head is still that one.
+    async fn ask(&self, call: &Call, command: &Command) -> Result<Driven, Stuck> {
+        let Command::BeginItem(begin) = command else { return self.inner.drive(None, command, None).await };
+        let head = match begin.item.number == begin.item.start {
+            true => None,
+            false => self.inner.store.get(call.identity.digest()).await?,
+        };
+        let driven = self.inner.drive(head, command, None).await?;
+        if driven.answer == Answer::Archived { self.recall(begin).await } else { Ok(driven) }
+    }
+
+    /// What is kept of an item that its stream is past. It was archived before the head went on.
+    async fn recall(&self, begin: &BeginItem) -> Result<Driven, Stuck> {
+        let seen = self.inner.store.get(begin.item.identity().digest()).await?;
+        let answer = decide(seen.as_ref(), &Command::Recall(begin.clone())).answer;
+        Ok(Driven { answer, written: None })
     }
 
     fn noted(&self, decision: Decision) -> Decision {
