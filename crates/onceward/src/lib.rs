@@ -44,6 +44,11 @@
 //! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
 //! - `conformance` (feature): the suite that every store passes.
 
+/// The page of strategies, so that its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/strategies.md")]
+struct Strategies;
+
 pub mod blocking;
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -90,6 +90,8 @@ fn beside(folder: &Path, store: &str) -> String {
 impl Operation {
     /// This, with whatever `over` says instead.
     pub(crate) fn overlaid(self, over: Self) -> Self {
+        // Who names a tier or a retention wants that, and not the file's window for low stakes.
+        let keeps_dedup = over.tier.is_none() && over.retention.is_none();
         Self {
             tier: over.tier.or(self.tier),
             key: over.key.or(self.key),
@@ -102,7 +104,7 @@ impl Operation {
             on_error: over.on_error.or(self.on_error),
             effect: over.effect.or(self.effect),
             retention: over.retention.or(self.retention),
-            dedup: over.dedup.or(self.dedup),
+            dedup: over.dedup.or(self.dedup.filter(|_| keeps_dedup)),
             tombstone: over.tombstone.or(self.tombstone),
             store_down: over.store_down.or(self.store_down),
             wait: over.wait.or(self.wait),
@@ -176,6 +178,8 @@ mod tests {
         assert_eq!(operation.policy(), Policy::window(window));
         let held = Operation { in_doubt: Some(InDoubt::Hold), ..operation };
         assert_eq!(held.policy().in_doubt, policy::InDoubt::Hold);
+        let payment = held.overlaid(Operation { tier: Some(Tier::Payment), ..Operation::default() });
+        assert_eq!(payment.policy().terms(), Policy::of(policy::Tier::Payment).terms());
     }
 
     #[test]

@@ -232,7 +232,9 @@ impl Run {
             for _ in 0..8 {
                 tokio::task::yield_now().await;
             }
-            self.workers.retain(|_, worker| !worker.is_finished());
+            for (_, worker) in self.workers.extract_if(.., |_, worker| worker.is_finished()) {
+                worker.await.unwrap();
+            }
             if self.workers.is_empty() {
                 return;
             }

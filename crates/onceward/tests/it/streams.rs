@@ -1,10 +1,13 @@
 //! Streams: items in order, old numbers, gaps, doubt, late owners, waiting, expiry, and what is refused.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use onceward::clock::SystemClock;
 use onceward::core::decide::Resolution;
 use onceward::core::record::Status;
-use onceward::store::What;
+use onceward::store::memory::Memory;
+use onceward::store::{Store, What};
 use onceward::{Begun, Error, Failure, Guard, InDoubt, Ledger, Operation, Outcome, Reach, Resolved};
 
 use crate::{Effects, every_ledger, every_timed_ledger, status};
@@ -209,19 +212,20 @@ async fn a_late_owner_cannot_touch_the_next_item_and_is_judged_by_its_own() {
 
 #[tokio::test]
 async fn who_waits_for_an_item_gets_it_although_the_stream_goes_on() {
-    for (ledger, _folder) in every_ledger().await {
-        let first = claim(&item(&ledger, 1)).await;
-        let waiting = {
-            let call = item(&ledger, 1).wait(Duration::from_secs(30));
-            tokio::spawn(async move { call.run(|_| async { Ok("again".to_owned()) }).await })
-        };
-        tokio::time::sleep(Duration::from_millis(30)).await;
-        first.finish(Outcome::success("\"one\"")).await.unwrap();
-        let second = claim(&item(&ledger, 2)).await;
-        let waited = tokio::time::timeout(Duration::from_secs(5), waiting).await;
-        assert_eq!(waited.expect("it does not wait for item 2").unwrap().unwrap().value, "one");
-        second.release(Duration::ZERO, Some("refused")).await.unwrap();
-    }
+    let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(SystemClock)));
+    // The owner has a ledger of its own, as in another process, so nobody wakes the one who waits.
+    let (owner, ledger) = (Ledger::builder().on(Arc::clone(&store)), Ledger::builder().on(store));
+    let first = claim(&item(&owner, 1)).await;
+    let waiting = {
+        let call = item(&ledger, 1).wait(Duration::from_secs(30));
+        tokio::spawn(async move { call.run(|_| async { Ok("again".to_owned()) }).await })
+    };
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    first.finish(Outcome::success("\"one\"")).await.unwrap();
+    let second = claim(&item(&owner, 2)).await;
+    let waited = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+    assert_eq!(waited.expect("it does not wait for item 2").unwrap().unwrap().value, "one");
+    second.release(Duration::ZERO, Some("refused")).await.unwrap();
 }
 
 #[tokio::test]
