@@ -45,6 +45,11 @@
 //! - `conformance` (feature): the suite that every store passes.
 //! - `testkit` (feature): tests whether the effects of your own tools happen once.
 
+/// The page of strategies, so that its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/strategies.md")]
+struct Strategies;
+
 pub mod blocking;
 pub mod clock;
 #[cfg(feature = "conformance")]

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
 use super::carried_on::CarriedOn;
-use super::drive::Stuck;
+use super::drive::{Driven, Stuck};
 use super::guard::Guard;
 use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
@@ -44,24 +44,18 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let mut command = Command::Begin(Begin {
-            identity: call.identity.clone(),
-            key_digest: call.key_digest,
-            fingerprint: call.fingerprint,
-            terms: call.policy.terms(),
-            take: Take {
-                fence: NO_FENCE,
-                lease: call.policy.lease(),
-                marks_sent: call.policy.marks_sent,
-                probes: call.policy.probes,
-                owner: self.inner.store.owner(),
-            },
+        let mut command = call.begin(Take {
+            fence: NO_FENCE,
+            lease: call.policy.lease(),
+            marks_sent: call.policy.marks_sent,
+            probes: call.policy.probes,
+            owner: self.inner.store.owner(),
         });
         if let Some(decision) = self.at_hand(call, &command) {
             return Ok(Begun::Answered(self.noted(decision)));
         }
         let fence = fence()?;
-        if let Command::Begin(begin) = &mut command {
+        if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
             begin.take.fence = fence;
         }
         let (ledger, call) = (self.clone(), call.clone());
@@ -82,7 +76,7 @@ impl Ledger {
         let now = if planted(Plant::CacheServesExpired) { record.updated_at } else { now };
         let seen = Seen { record: (*record).clone(), now, owner_gone: false };
         match decide(Some(&seen), command) {
-            Transition { write: Write::None, answer: Answer::Decision(decision) } => Some(decision),
+            Transition { write: Write::None, answer: Answer::Decision(decision), .. } => Some(decision),
             // Expired by now: whatever is to be done, the store has the say.
             _ => {
                 self.inner.cache.forget(&id);
@@ -94,9 +88,9 @@ impl Ledger {
     async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
         reached(Step::BeginDecided);
         let from = Instant::now();
-        let driven = match self.inner.drive(None, command, None).await {
+        let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
-            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.identity.to_string() }),
+            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.name() }),
             Err(Stuck::Store(error)) => {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.
@@ -118,10 +112,29 @@ impl Ledger {
                 }
                 Ok(Begun::Answered(self.noted(decision)))
             }
-            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_), _) => {
-                Err(Error::Contended { intent: call.identity.to_string() })
+            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
+                Err(Error::Contended { intent: call.name() })
             }
         }
+    }
+
+    /// Nothing is read before an insert. Only an item that cannot be the first of its stream looks at the head, and a
+    /// write holds only if the head is still that one.
+    async fn ask(&self, call: &Call, command: &Command) -> Result<Driven, Stuck> {
+        let Command::BeginItem(begin) = command else { return self.inner.drive(None, command, None).await };
+        let head = match begin.item.number == begin.item.start {
+            true => None,
+            false => self.inner.store.get(call.identity.digest()).await?,
+        };
+        let driven = self.inner.drive(head, command, None).await?;
+        if driven.answer == Answer::Archived { self.recall(begin).await } else { Ok(driven) }
+    }
+
+    /// What is kept of an item that its stream is past. It was archived before the head went on.
+    async fn recall(&self, begin: &BeginItem) -> Result<Driven, Stuck> {
+        let seen = self.inner.store.get(begin.item.identity().digest()).await?;
+        let answer = decide(seen.as_ref(), &Command::Recall(begin.clone())).answer;
+        Ok(Driven { answer, written: None, found: None })
     }
 
     fn noted(&self, decision: Decision) -> Decision {

@@ -18,7 +18,7 @@ use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 /// The columns, in the order in which [`read`] and [`Columns`] know them.
-pub(super) const COLUMNS: [&str; 34] = [
+pub(super) const COLUMNS: [&str; 35] = [
     "id",
     "tenant",
     "operation",
@@ -53,6 +53,7 @@ pub(super) const COLUMNS: [&str; 34] = [
     "body",
     "body_size",
     "outcome",
+    "sequence",
 ];
 
 /// The values of one row, in the order of [`COLUMNS`].
@@ -74,6 +75,7 @@ pub(super) struct Columns<'a> {
     key_digest: Option<&'a [u8; 32]>,
     payload: Option<&'a [u8]>,
     outcome: OutcomeColumns<'a>,
+    sequence: Option<i64>,
 }
 
 struct TermColumns {
@@ -147,6 +149,7 @@ impl<'a> Columns<'a> {
             key_digest: record.key_digest.as_ref().filter(|_| live).map(Digest::as_bytes),
             payload: record.payload.as_deref(),
             outcome: OutcomeColumns::of(&record.state)?,
+            sequence: record.sequence.map(signed).transpose()?,
         })
     }
 
@@ -207,6 +210,7 @@ impl<'a> Columns<'a> {
             &outcome.body,
             &outcome.body_size,
             digest,
+            &self.sequence,
         ]
     }
 }
@@ -302,6 +306,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         first_sent_at: maybe(24)?,
         doubt_since: maybe(25)?,
         last_error: row.get(26)?,
+        sequence: row.get::<_, Option<i64>>(34)?.map(i64::unsigned_abs),
     })
 }
 

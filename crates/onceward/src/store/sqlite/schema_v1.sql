@@ -34,7 +34,8 @@ CREATE TABLE intent (
     headers         TEXT,
     body            BLOB,
     body_size       INTEGER,
-    outcome         BLOB               -- digest: of the outcome in a tombstone, of a body that was too large to keep
+    outcome         BLOB,              -- digest: of the outcome in a tombstone, of a body that was too large to keep
+    sequence        INTEGER            -- which item of its stream this is
 ) STRICT;
 CREATE UNIQUE INDEX intent_id ON intent (id);
 -- The sweeper and the courier find their work here, and never by scanning.
