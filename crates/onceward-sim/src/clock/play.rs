@@ -52,10 +52,18 @@ pub struct Play {
     ledgers: Vec<(Ledger, usize)>,
     clocks: Vec<Jumpy>,
     cases: Vec<Case>,
-    held: Vec<(usize, u64, Guard)>,
+    held: Vec<Held>,
     next: u64,
     jumps: u64,
     _folder: Option<TempDir>,
+}
+
+/// A claim in somebody's hands.
+struct Held {
+    ledger: usize,
+    case: usize,
+    holder: u64,
+    guard: Guard,
 }
 
 #[derive(Clone, Copy)]
@@ -238,7 +246,7 @@ impl Play {
         let truth = self.now();
         self.cases[case].told(&told, shown, truth).map_err(|what| self.blame(case, &what))?;
         if let Begun::Acquired(guard) = begun {
-            self.held.push((case, holder, guard));
+            self.held.push(Held { ledger, case, holder, guard });
             self.let_go_of_one().await?;
         }
         Ok(told)
@@ -249,8 +257,8 @@ impl Play {
         if self.held.len() <= MOST_HELD {
             return Ok(());
         }
-        let (case, holder, guard) = self.held.remove(0);
-        self.finish(case, holder, guard).await
+        let oldest = self.held.remove(0);
+        self.finish(oldest).await
     }
 
     async fn end_one(&mut self) -> Result<(), String> {
@@ -258,12 +266,11 @@ impl Play {
             return Ok(());
         }
         let chosen = self.dice.below(self.held.len() as u64) as usize;
-        let (case, holder, guard) = self.held.swap_remove(chosen);
+        let Held { ledger, case, holder, guard } = self.held.swap_remove(chosen);
         let truth = self.now();
-        let blamed = |what: String| what;
         if guard.claim().probe_first() && self.dice.one_in(2) {
             let held = guard.claim().not_found().await.is_ok();
-            self.cases[case].not_found(holder, held, truth).map_err(blamed)?;
+            self.cases[case].not_found(holder, held, truth).map_err(|what| self.blame(case, &what))?;
         }
         let sends = self.cases[case].sort.marks && !self.dice.one_in(3);
         if sends {
@@ -279,29 +286,23 @@ impl Play {
             }
             1 => {
                 let held = written(guard.doubt(None).await)?;
-                self.cases[case].doubted(holder, held).map_err(|what| self.blame(case, &what))?;
-                // Nothing of it had left: it is open again.
-                Ok(())
+                self.cases[case].doubted(holder, held).map_err(|what| self.blame(case, &what))
             }
             2 if sends => {
                 // It works on: jumps and takeovers find it at work.
-                self.held.push((case, holder, guard));
+                self.held.push(Held { ledger, case, holder, guard });
                 Ok(())
             }
-            _ => self.finish(case, holder, guard).await,
+            _ => self.finish(Held { ledger, case, holder, guard }).await,
         }
     }
 
-    async fn finish(&mut self, case: usize, holder: u64, guard: Guard) -> Result<(), String> {
+    async fn finish(&mut self, held: Held) -> Result<(), String> {
+        let Held { ledger, case, holder, guard } = held;
         let value = format!("v{holder}");
         self.watch();
         let held = written(guard.finish(Outcome::success(value.clone())).await)?;
-        // Any of the clocks may be the one that this claim goes by.
-        let all: Vec<Readings> = self.clocks.iter().map(Jumpy::readings).collect();
-        let shown = Readings {
-            earliest: all.iter().map(|one| one.earliest).min().unwrap_or_default(),
-            latest: all.iter().map(|one| one.latest).max().unwrap_or_default(),
-        };
+        let shown = self.shown(ledger);
         self.cases[case].finished(holder, held, &value, shown).map_err(|what| self.blame(case, &what))
     }
 
@@ -348,8 +349,8 @@ impl Play {
                 }
             }
         }
-        while let Some((case, holder, guard)) = self.held.pop() {
-            self.finish(case, holder, guard).await?;
+        while let Some(held) = self.held.pop() {
+            self.finish(held).await?;
         }
         Ok(())
     }

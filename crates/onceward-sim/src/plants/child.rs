@@ -25,18 +25,27 @@ pub enum Verdict {
     Failed(String),
 }
 
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Well => f.write_str("it found nothing"),
+            Self::Broken(what) | Self::Failed(what) => f.write_str(what),
+        }
+    }
+}
+
 pub struct Ended {
     pub verdict: Verdict,
     pub after: Duration,
 }
 
 /// Runs a check, with a bug or without.
-pub fn run(check: &Check, plant: Option<Plant>) -> Ended {
+pub fn run(check: &Check, quick: bool, plant: Option<Plant>) -> Ended {
     let folder = tempfile::Builder::new().prefix("onceward-plants-").tempdir().expect("a temporary folder can be made");
     let told = folder.path().join("told");
     let program = std::env::current_exe().expect("a program knows where it is");
     let mut command = Command::new(program);
-    command.args(check.arguments()).stdin(Stdio::null()).stderr(Stdio::null()).env("TMPDIR", folder.path());
+    command.args(check.arguments(quick)).stdin(Stdio::null()).stderr(Stdio::null()).env("TMPDIR", folder.path());
     command.stdout(File::create(&told).expect("the folder can be written"));
     if let Some(plant) = plant {
         command.arg("--plant").arg(plant.name());

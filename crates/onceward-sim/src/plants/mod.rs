@@ -47,8 +47,8 @@ struct Caught {
 
 /// Runs everything, tells, and says whether every bug was caught and nothing else was.
 pub fn run(options: &Options) -> bool {
-    let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.quick || !options.quick).collect();
-    if !is_sound(&checks, options.json) {
+    let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.is_quick() || !options.quick).collect();
+    if !is_sound(&checks, options) {
         return false;
     }
     let wanted = Plant::ALL.iter().filter(|plant| options.only.is_none_or(|only| **plant == only));
@@ -62,20 +62,20 @@ pub fn run(options: &Options) -> bool {
 }
 
 /// Whether the checks find nothing where nothing is planted.
-fn is_sound(checks: &[&Check], json: bool) -> bool {
+fn is_sound(checks: &[&Check], options: &Options) -> bool {
     let mut sound = true;
     for check in checks {
-        let ended = child::run(check, None);
+        let ended = child::run(check, options.quick, None);
         let well = matches!(ended.verdict, Verdict::Well);
         sound &= well;
-        if json {
+        if options.json {
             println!("{}", json!({ "check": check.name, "passes": well, "seconds": seconds(ended.after) }));
         } else {
             let word = if well { "finds nothing" } else { "FAILS" };
             println!("without a bug: {:<12} {word:<14} {:>6.1} s", check.name, seconds(ended.after));
         }
         if !well {
-            println!("{}: {:?}", check.line(), ended.verdict);
+            println!("onceward-sim {}: {}", check.arguments(options.quick).join(" "), ended.verdict);
         }
     }
     sound
@@ -85,7 +85,7 @@ fn try_one(plant: Plant, checks: &[&Check], options: &Options) -> Row {
     let mut row = Row { plant, caught: Vec::new(), needs: None };
     let mut spent = Duration::ZERO;
     for check in checks {
-        let ended = child::run(check, Some(plant));
+        let ended = child::run(check, options.quick, Some(plant));
         spent += ended.after;
         if let Verdict::Broken(showed) = ended.verdict {
             let after = if options.every { ended.after } else { spent };
