@@ -304,6 +304,8 @@ impl Seen {
         let standing = match &record.state {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
+            // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
+            State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
             // Further off than anybody can ask for: a clock that ran ahead wrote it.
             State::Open { not_before }
                 if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) && !planted(Plant::FarNotBeforeBelieved) =>

@@ -16,6 +16,9 @@ use crate::time::{Timestamp, When};
 /// How soon to ask again about running work: short, because most effects take well under a second.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Clocks are set back by this much without much ado; a first attempt that lies further ahead was not made then.
+const SET_BACK: Duration = Duration::from_secs(60);
+
 pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
         None => return create(call, None, 1, Write::Insert),
@@ -118,7 +121,7 @@ pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
         InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
-        InDoubt::Retry => downstream_knows_key(&seen.record, seen.now.after(take.lease / LEASE_FACTOR)),
+        InDoubt::Retry => downstream_knows_key(seen, take.lease / LEASE_FACTOR),
     }
 }
 
@@ -128,9 +131,12 @@ fn loosened(call: &Begin) -> bool {
 }
 
 /// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
-/// time by which this attempt should be over, so that none arrives just after the key was forgotten.
-fn downstream_knows_key(record: &Record, over: Timestamp) -> bool {
-    record.first_sent_at.is_some_and(|first| over < first.after(record.terms.honours_key_for))
+/// time by which this attempt should be over, so that none arrives just after the key was forgotten. How long ago a time
+/// was that has yet to come nobody knows: a clock that ran ahead wrote it.
+fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
+    let record = &seen.record;
+    let Some(first) = record.first_sent_at else { return false };
+    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
 }
 
 pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {

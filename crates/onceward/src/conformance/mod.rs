@@ -51,7 +51,11 @@ pub struct Fixture {
 #[macro_export]
 macro_rules! conformance {
     ($open:path) => {
-        $crate::conformance! { @cases $open:
+        $crate::conformance! { @each [$crate::conformance_tests] $open }
+    };
+    // Hands the names of all cases to another macro.
+    (@each [$($then:tt)+] $($given:tt)*) => {
+        $($then)+! { $($given)*:
             an_insert_creates_once_and_then_hands_back_the_record,
             of_many_inserts_at_once_exactly_one_creates,
             a_replace_holds_only_with_the_same_version,
@@ -75,7 +79,13 @@ macro_rules! conformance {
             the_audit_trail_is_written_with_the_record_or_not_at_all,
         }
     };
-    (@cases $open:path: $($name:ident,)*) => {
+}
+
+/// One test for each case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($open:path: $($name:ident,)*) => {
         $(
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {

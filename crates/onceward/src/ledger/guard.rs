@@ -123,11 +123,7 @@ impl Guard {
         reached(Step::FinishDecided);
         let ended = self.end(command).await;
         reached(Step::FinishWritten);
-        ended.map_err(|source| Error::NotRecorded {
-            intent: held.call.name(),
-            outcome: Box::new(outcome),
-            source,
-        })
+        ended.map_err(|source| Error::NotRecorded { intent: held.call.name(), outcome: Box::new(outcome), source })
     }
 
     /// It is proven that this attempt did nothing. The next begin may try, after `not_before`.
