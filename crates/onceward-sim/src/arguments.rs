@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use onceward::step::Step;
 
 use crate::crash::{Options, Orders, Plant};
+use crate::interleave;
 use crate::model::Bounds;
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
-       onceward-sim model [--begins 4] [--ticks 8]";
+       onceward-sim model [--begins 4] [--ticks 8]
+       onceward-sim interleave [--schedules 100000] [--seed S]";
 
 /// What is wanted.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub enum Wanted {
     Judge(PathBuf, u64),
     /// Model checking within these bounds.
     Model(Bounds),
+    /// Schedules of the real ledger.
+    Interleave(interleave::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -56,6 +60,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
         "model" => Wanted::Model(Bounds {
             begins: given.small("--begins", Bounds::LARGE.begins)?,
             ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
+        }),
+        "interleave" => Wanted::Interleave(interleave::Options {
+            schedules: given.number("--schedules", 100_000)?,
+            seed: given.number("--seed", 1)?,
+            plant: given.misbehaviour()?,
         }),
         "worker" => Wanted::Worker(
             Orders {
@@ -125,6 +134,12 @@ impl Given {
     fn plant(&mut self) -> Result<Option<Plant>, String> {
         let Some(name) = self.text("--plant") else { return Ok(None) };
         let plant = Plant::ALL.iter().find(|(known, _)| *known == name);
+        plant.map(|(_, plant)| Some(*plant)).ok_or(format!("`{name}` is no fault that can be planted"))
+    }
+
+    fn misbehaviour(&mut self) -> Result<Option<interleave::Plant>, String> {
+        let Some(name) = self.text("--plant") else { return Ok(None) };
+        let plant = interleave::Plant::ALL.iter().find(|(known, _)| *known == name);
         plant.map(|(_, plant)| Some(*plant)).ok_or(format!("`{name}` is no fault that can be planted"))
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
 //! - `model`: every order of events within bounds, through the real `decide`.
+//! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -14,6 +15,7 @@
 mod arguments;
 mod crash;
 mod dice;
+mod interleave;
 mod model;
 
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     match arguments::parse(&given) {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
+        Ok(Wanted::Interleave(options)) => ExitCode::from(u8::from(!interleave::run(&options))),
         Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
