@@ -9,3 +9,4 @@ mod recipe_properties;
 mod tree;
 mod vectors;
 mod window_properties;
+mod wire;
