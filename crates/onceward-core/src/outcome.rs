@@ -78,7 +78,7 @@ impl TryFrom<BodyText> for Body {
             BodyText::Hex(hex) => {
                 let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
                 let digits = digits.filter(|d| d.len() % 2 == 0).ok_or("a body in hex needs pairs of hex digits")?;
-                Ok(Self::Kept(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+                Ok(Self::Kept(digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()))
             }
         }
     }

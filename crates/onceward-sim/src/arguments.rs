@@ -8,6 +8,7 @@ use onceward::step::Step;
 use onceward::core::plant::Plant;
 
 use crate::crash::{Misdeed, Options, Orders};
+use crate::interleave;
 use crate::model::Bounds;
 use crate::{clock, plants, walk};
 
@@ -17,6 +18,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim model [--begins 4] [--ticks 8]
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
+       onceward-sim interleave [--schedules 100000] [--seed S]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -41,6 +43,8 @@ pub enum Wanted {
     Conformance,
     /// Every bug that can be planted, against every check.
     Plants(plants::Options),
+    /// Schedules of the real ledger.
+    Interleave(interleave::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -81,6 +85,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
         "clock" => {
             Wanted::Clock(clock::Options { runs: given.number("--runs", 2000)?, seed: given.number("--seed", 1)? })
         }
+        "interleave" => Wanted::Interleave(interleave::Options {
+            schedules: given.number("--schedules", 100_000)?,
+            seed: given.number("--seed", 1)?,
+            lie: given.lie()?,
+        }),
         "vectors" => Wanted::Vectors,
         "conformance" => Wanted::Conformance,
         "plants" => Wanted::Plants(plants::Options {
@@ -171,6 +180,12 @@ impl Given {
         let Some(name) = self.text("--misdeed") else { return Ok(None) };
         let misdeed = Misdeed::ALL.iter().find(|(known, _)| *known == name);
         misdeed.map(|(_, misdeed)| Some(*misdeed)).ok_or(format!("`{name}` is no misdeed that is known"))
+    }
+
+    fn lie(&mut self) -> Result<Option<interleave::Lie>, String> {
+        let Some(name) = self.text("--lie") else { return Ok(None) };
+        let lie = interleave::Lie::ALL.iter().find(|(known, _)| *known == name);
+        lie.map(|(_, lie)| Some(*lie)).ok_or(format!("`{name}` is no lie that a store tells here"))
     }
 
     fn step(&mut self) -> Result<Option<(Step, u32)>, String> {

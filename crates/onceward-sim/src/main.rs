@@ -6,6 +6,7 @@
 //! - `clock`: clocks that jump by an hour and by ten years while the ledger works.
 //! - `vectors`, `conformance`: what the tests of core and library check, as commands.
 //! - `plants`: every bug that can be planted, against every check.
+//! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -20,6 +21,7 @@ mod clock;
 mod conformance;
 mod crash;
 mod dice;
+mod interleave;
 mod model;
 mod plants;
 mod vectors;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     match wanted {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
+        Ok(Wanted::Interleave(options)) => ExitCode::from(u8::from(!interleave::run(&options))),
         Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
         Ok(Wanted::Walk(options)) => ExitCode::from(u8::from(!walk::run(&options))),
         Ok(Wanted::Clock(options)) => ExitCode::from(u8::from(!clock::run(&options))),

@@ -159,6 +159,8 @@ impl Ledger {
             for attempt in 0..GIVE_BACK_TRIES {
                 tokio::time::sleep(Duration::from_millis(50) * 4u32.pow(attempt)).await;
                 if inner.drive_by_id(id, &command, None).await.is_ok() {
+                    // Somebody may have seen the claim and be waiting for an owner that there never was.
+                    inner.waiters.wake(&id);
                     return;
                 }
             }
