@@ -9,7 +9,7 @@ use onceward_core::time::Timestamp;
 
 use super::Shared;
 use super::fault::is_unreadable;
-use super::row::{COLUMNS, Columns, digest, read, signed, unreadable};
+use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
 use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Page, What};
 
 /// The statements, written once from the list of columns.
@@ -27,14 +27,14 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
     let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (fence, version) = (COLUMNS.len() + 1, COLUMNS.len() + 2);
+    let (rest, fence, version) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 2);
     Statements {
         insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
         replace: format!(
-            "UPDATE intent SET {} WHERE id = ?1 AND fence IS ?{fence} AND version = ?{version}",
+            "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version}",
             sets.join(", ")
         ),
-        get: format!("SELECT {names} FROM intent WHERE id = ?1"),
+        get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
         list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
         claims: format!(
             "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent') AND state NOT IN ('done', 'tombstone')"
@@ -108,7 +108,7 @@ impl<'c> Writes<'c> {
 }
 
 pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM intent WHERE id = ?1")?.execute([id.as_bytes()])?;
+    connection.prepare_cached("DELETE FROM intent WHERE id = ?1 AND id_rest = ?2")?.execute(halves(&id))?;
     connection.prepare_cached("DELETE FROM audit WHERE id = ?1")?.execute([id.as_bytes()])?;
     Ok(())
 }
@@ -119,7 +119,7 @@ pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusql
 }
 
 fn look(get: &mut Statement<'_>, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
-    let record = get.query_row([id.as_bytes()], read).optional()?;
+    let record = get.query_row(halves(&id), read).optional()?;
     Ok(record.map(|record| seen(shared, record, now)))
 }
 
@@ -149,11 +149,11 @@ pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rus
 pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
     let ids: Vec<Option<Digest>> = connection
         .prepare_cached(
-            "SELECT id FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
+            "SELECT id, id_rest FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
              ORDER BY until LIMIT ?2",
         )?
         .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-            readable(None, digest(row, 0))
+            readable(None, row::id(row, 0, 1))
         })?
         .collect::<rusqlite::Result<_>>()?;
     Ok(Expired { more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
@@ -200,7 +200,7 @@ pub(super) fn list(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut page = Page::default();
     while let Some(row) = rows.next()? {
-        let Some(record) = readable(digest(row, 0).ok(), read(row))? else { continue };
+        let Some(record) = readable(row::whose(row).ok(), read(row))? else { continue };
         let seen = seen(shared, record, now);
         let Some(standing) = seen.standing() else { continue };
         if filter.status.is_empty() || filter.status.contains(&standing.status()) {
@@ -273,7 +273,7 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     add(Status::Done, done);
     add(Status::Tombstone, tombstones);
     let mut statement = connection.prepare_cached(&STATEMENTS.claims)?;
-    for record in statement.query_map([], |row| readable(digest(row, 0).ok(), read(row)))? {
+    for record in statement.query_map([], |row| readable(row::whose(row).ok(), read(row)))? {
         let Some(record) = record? else { continue };
         if let Some(standing) = seen(shared, record, now).standing() {
             add(standing.status(), 1);
