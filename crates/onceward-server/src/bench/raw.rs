@@ -4,9 +4,11 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{mpsc, oneshot};
+use onceward::store::sqlite::measured::{Moment, Pace, Queue};
+use tokio::sync::oneshot;
 
 use super::pairs::{self, Work};
 use super::samples::Samples;
@@ -28,8 +30,9 @@ type Job = ([u8; ENTRY], oneshot::Sender<()>);
 pub(super) async fn append_and_sync(path: &Path, callers: usize, time: Duration) -> Result<(Work, Samples), Fault> {
     let fault = |error: std::io::Error| Fault::new(exit::STORE, format!("the bare log failed: {error}"));
     let file = File::create(path).map_err(fault)?;
-    let (queue, jobs) = mpsc::channel::<Job>(QUEUE);
-    let writer = std::thread::spawn(move || write(file, jobs));
+    let queue = Arc::new(Queue::new(QUEUE));
+    let jobs = Arc::clone(&queue);
+    let writer = std::thread::spawn(move || write(file, &jobs));
     let work = pairs::at_once(callers, time, {
         let queue = queue.clone();
         move || {
@@ -44,7 +47,7 @@ pub(super) async fn append_and_sync(path: &Path, callers: usize, time: Duration)
         }
     })
     .await?;
-    drop(queue);
+    queue.close();
     let (done, ended) = oneshot::channel();
     std::thread::spawn(move || done.send(writer.join()));
     match ended.await {
@@ -53,9 +56,9 @@ pub(super) async fn append_and_sync(path: &Path, callers: usize, time: Duration)
     }
 }
 
-async fn append(queue: &mpsc::Sender<Job>) -> Result<(), Fault> {
+async fn append(queue: &Queue<Job>) -> Result<(), Fault> {
     let (reply, answer) = oneshot::channel();
-    queue.send(([7; ENTRY], reply)).await.map_err(|_| gone())?;
+    queue.put(([7; ENTRY], reply)).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())
 }
 
@@ -63,12 +66,14 @@ fn gone() -> Fault {
     Fault::new(exit::STORE, "the bare log failed")
 }
 
-fn write(mut file: File, mut jobs: mpsc::Receiver<Job>) -> std::io::Result<Samples> {
+fn write(mut file: File, jobs: &Queue<Job>) -> std::io::Result<Samples> {
     let mut syncs = Samples::default();
     let mut batch = Vec::with_capacity(BATCH);
     let mut bytes = Vec::with_capacity(BATCH * ENTRY);
     let mut length = 0;
-    while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
+    let mut pace = Pace::idle();
+    while jobs.take(&mut batch, BATCH, &pace) {
+        let (began, size) = (Moment::now(), batch.len());
         bytes.clear();
         batch.iter().for_each(|(entry, _)| bytes.extend_from_slice(entry));
         if length > LONGEST {
@@ -83,6 +88,7 @@ fn write(mut file: File, mut jobs: mpsc::Receiver<Job>) -> std::io::Result<Sampl
         for (_, reply) in batch.drain(..) {
             let _ = reply.send(());
         }
+        pace = Pace::after(&began, size + jobs.waiting());
     }
     Ok(syncs)
 }

@@ -5,11 +5,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pace::Pace;
 use queue::{Closed, Queue};
 use shuttle::{future, thread};
 
 #[path = "../../../onceward/src/store/sqlite/queue.rs"]
 mod queue;
+
+/// For how many jobs to wait, and until when.
+mod pace {
+    #[derive(Debug)]
+    pub struct Pace {
+        pub(super) expected: usize,
+        pub(super) until: std::time::Instant,
+    }
+}
 
 /// What the queue is made of here.
 mod sync {
@@ -65,8 +75,8 @@ fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usi
         .collect();
     let mut taken: Vec<Numbered> = Vec::new();
     let mut batch = Vec::new();
-    let patience = Instant::now() + Duration::from_secs(3600);
-    while queue.take(&mut batch, most, expected, patience) {
+    let pace = Pace { expected, until: Instant::now() + Duration::from_secs(3600) };
+    while queue.take(&mut batch, most, &pace) {
         assert!(!batch.is_empty() && batch.len() <= most, "{} at once", batch.len());
         taken.append(&mut batch);
     }
@@ -107,8 +117,8 @@ fn a_closed_queue_takes_nothing() {
             queue.close();
             assert_eq!(future::block_on(queue.put((0, 0))), Err(Closed));
             queue.push((0, 1));
-            assert_eq!(queue.len(), 0);
-            assert!(!queue.take(&mut Vec::new(), 1, 0, Instant::now()));
+            assert_eq!(queue.waiting(), 0);
+            assert!(!queue.take(&mut Vec::new(), 1, &Pace { expected: 0, until: Instant::now() }));
         },
         1,
     );

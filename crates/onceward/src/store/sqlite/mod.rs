@@ -4,7 +4,7 @@
 //! - `schema`: opening, checking and migrating the file.
 //! - `row`: records as rows.
 //! - `query`: the statements over them.
-//! - `queue`: what waits to be written.
+//! - `queue`: what waits to be written. `pace`: how long the writer waits for more of it.
 //! - `job`: what the writer is asked to do.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
@@ -14,12 +14,20 @@
 mod fault;
 mod job;
 mod owner;
+mod pace;
 mod query;
 mod queue;
 mod reader;
 mod row;
 mod schema;
 mod writer;
+
+/// The queue of the writer, for a measurement beside it.
+#[doc(hidden)]
+pub mod measured {
+    pub use super::pace::{Moment, Pace};
+    pub use super::queue::{Closed, Queue};
+}
 
 /// What the queue is made of.
 mod sync {

@@ -1,17 +1,17 @@
 //! What waits to be written. Callers put jobs in; the one writer takes all that are there at once.
 //!
-//! Not a channel of a library, for one reason: the writer can wait for a number of jobs. A caller that was just
-//! answered often has its next write at hand, and a commit that waits for it a moment carries twice as many.
+//! Not a channel of a library, for one reason: the writer can wait for a number of jobs.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
+use super::pace::Pace;
 // The harness compiles this very file against primitives that try out every schedule.
 use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError};
 
 /// A queue with one taker.
 #[derive(Debug)]
-pub(super) struct Queue<T> {
+pub struct Queue<T> {
     state: Mutex<State<T>>,
     /// Wakes the taker.
     arrived: Condvar,
@@ -30,17 +30,17 @@ struct State<T> {
 
 /// The queue takes nothing more.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub struct Closed;
 
 impl<T> Queue<T> {
     /// A queue that holds callers back when as many jobs wait.
-    pub(super) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         let state = State { jobs: Vec::new(), wanted: usize::MAX, closed: false };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room: Notify::new(), limit }
     }
 
     /// Puts a job in, once there is room.
-    pub(super) async fn put(&self, job: T) -> Result<(), Closed> {
+    pub async fn put(&self, job: T) -> Result<(), Closed> {
         let mut job = job;
         loop {
             // Waits from before the look, so that room that is made in between is not missed.
@@ -55,7 +55,7 @@ impl<T> Queue<T> {
     }
 
     /// Puts a job in, room or not.
-    pub(super) fn push(&self, job: T) {
+    pub fn push(&self, job: T) {
         let _ = self.offer(job, usize::MAX);
     }
 
@@ -81,9 +81,10 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for
-    /// `expected` until `patience` is over. False when the queue is closed and nothing is left in it.
-    pub(super) fn take(&self, batch: &mut Vec<T>, most: usize, expected: usize, patience: Instant) -> bool {
+    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for as many
+    /// as are expected until patience is over. False when the queue is closed and nothing is left in it.
+    pub fn take(&self, batch: &mut Vec<T>, most: usize, pace: &Pace) -> bool {
+        let expected = pace.expected.min(most);
         let mut state = self.state();
         while state.jobs.is_empty() {
             if state.closed {
@@ -92,12 +93,12 @@ impl<T> Queue<T> {
             state.wanted = 1;
             state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        while state.jobs.len() < expected.min(most) && !state.closed {
-            let left = patience.saturating_duration_since(Instant::now());
+        while state.jobs.len() < expected && !state.closed {
+            let left = pace.until.saturating_duration_since(Instant::now());
             if left < SHORTEST_WAIT {
                 break;
             }
-            state.wanted = expected.min(most);
+            state.wanted = expected;
             (state, _) = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
         }
         state.wanted = usize::MAX;
@@ -115,12 +116,12 @@ impl<T> Queue<T> {
     }
 
     /// How many wait.
-    pub(super) fn len(&self) -> usize {
+    pub fn waiting(&self) -> usize {
         self.state().jobs.len()
     }
 
     /// Takes nothing more. What is in it is still handed out.
-    pub(super) fn close(&self) {
+    pub fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_one();
         self.room.notify_waiters();

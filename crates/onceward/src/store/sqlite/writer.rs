@@ -5,7 +5,6 @@ use std::mem;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -18,6 +17,7 @@ use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, named_at_commit};
 use super::job::{Answer, Job, Reply, refuse};
+use super::pace::{Moment, Pace};
 use super::query::Writes;
 use super::queue::{Closed, Queue};
 use super::{Shared, query, schema};
@@ -33,13 +33,6 @@ const QUEUE: usize = 4096;
 /// Pages written between two checkpoints: about 8 MiB of log. A page that many writes touch is then carried over once
 /// for all of them.
 const CHECKPOINT_EVERY: usize = 2000;
-
-/// Callers that were just answered often come back at once. The next commit waits for them for this part of the time
-/// that the last one waited for the disk: a sync that is slow is worth filling. Where none is, nobody waits.
-const PATIENCE: u32 = 4;
-
-/// However slow the disk is, nobody waits longer than this for others.
-const LONGEST_PATIENCE: Duration = Duration::from_millis(2);
 
 /// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
 /// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
@@ -184,20 +177,17 @@ impl Thread {
         let mut answers = Vec::new();
         // How much was written since the last checkpoint.
         let mut pages = 0;
-        let (mut expected, mut patience) = (0, Instant::now());
-        while jobs.take(&mut batch, BATCH, expected, patience) {
+        let mut pace = Pace::idle();
+        while jobs.take(&mut batch, BATCH, &pace) {
             let (Some(writes), None) = (&mut writes, self.shared.poison.get()) else {
                 let poison = self.shared.poison.get().cloned().unwrap_or(Error::Closed);
                 batch.drain(..).for_each(|job| refuse(job, &poison));
                 continue;
             };
-            let started = Moment::now();
-            let size = batch.len();
+            let (began, size) = (Moment::now(), batch.len());
             pages += batch.iter().map(Job::pages).sum::<usize>();
             self.commit(writes, &mut batch, &mut answers);
-            let ended = Moment::now();
-            expected = size + jobs.len();
-            patience = ended.time + (ended.idle_since(&started) / PATIENCE).min(LONGEST_PATIENCE);
+            pace = Pace::after(&began, size + jobs.waiting());
             if pages >= CHECKPOINT_EVERY {
                 pages = 0;
                 let _ = self.tick.try_send(());
@@ -267,35 +257,6 @@ impl Thread {
         }
         ended
     }
-}
-
-/// What time it is, and how much of it this thread has worked.
-struct Moment {
-    time: Instant,
-    worked: Duration,
-}
-
-impl Moment {
-    fn now() -> Self {
-        Self { time: Instant::now(), worked: worked() }
-    }
-
-    /// For how long the thread has waited for something.
-    fn idle_since(&self, before: &Self) -> Duration {
-        (self.time - before.time).saturating_sub(self.worked.saturating_sub(before.worked))
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn worked() -> Duration {
-    use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// Elsewhere a sync is taken to be most of a commit.
-#[cfg(not(target_os = "linux"))]
-fn worked() -> Duration {
-    Duration::ZERO
 }
 
 /// One moment inside a transaction.
