@@ -40,7 +40,8 @@ fn aims(results: &Results) -> Vec<Aim> {
     let own = |ground, name| own(results, ground, name).map(|spread| spread.median);
     let large = |name: &str| results.large.as_ref()?.get(name).copied();
     let records = grouped(large("preload").unwrap_or(5e6));
-    let fuller = large("pairs_per_second").zip(ours(|figures| figures.pairs_per_second)).map(|(full, empty)| full / empty);
+    let fuller =
+        large("pairs_per_second").zip(ours(|figures| figures.pairs_per_second)).map(|(full, empty)| full / empty);
     let slower = large("expiring_claim_p99_us").zip(large("calm_claim_p99_us")).map(|(busy, calm)| busy / calm);
     let expired = grouped(large("expired_in_background").unwrap_or(1e5));
     let per_second = |value| format!("{}/s", grouped(value));

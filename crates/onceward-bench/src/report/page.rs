@@ -28,7 +28,9 @@ mod tests {
 
     #[test]
     fn a_page_without_both_marks_is_left_alone() {
-        for page in ["", "<!-- figures -->", "<!-- end --> <!-- figures -->", "<!-- figures --><!-- end --><!-- end -->"] {
+        for page in
+            ["", "<!-- figures -->", "<!-- end --> <!-- figures -->", "<!-- figures --><!-- end --><!-- end -->"]
+        {
             assert!(splice(page, "new").is_err(), "{page}");
         }
     }

@@ -20,9 +20,8 @@ pub fn own(results: &Results, ground: Ground, name: &str) -> Option<Spread> {
 /// close together in time.
 pub fn times(results: &Results, ground: Ground, peer: System) -> Option<Spread> {
     let pairs = |round: usize, system: System| {
-        let of_round = |sample: &&crate::run::Sample| {
-            sample.round == round && sample.ground == ground && sample.system == system
-        };
+        let of_round =
+            |sample: &&crate::run::Sample| sample.round == round && sample.ground == ground && sample.system == system;
         results.samples.iter().find(of_round).map(|sample| sample.figures.pairs_per_second)
     };
     let ratios = (0..results.rounds).filter_map(|round| Some(pairs(round, System::Onceward)? / pairs(round, peer)?));

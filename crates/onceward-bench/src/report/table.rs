@@ -9,7 +9,8 @@ use crate::run::Results;
 pub fn machine(results: &Results) -> String {
     let machine = &results.machine;
     let versions: Vec<String> = machine.versions.iter().map(|(name, version)| format!("{name} {version}")).collect();
-    let fsync = own(results, Ground::Disk, "fsync_p50_us").map(|fsync| format!(", a sync takes {}", micros(fsync.median)));
+    let fsync =
+        own(results, Ground::Disk, "fsync_p50_us").map(|fsync| format!(", a sync takes {}", micros(fsync.median)));
     format!(
         "Measured on {}: {} × {}, {:.0} GiB of memory, {}, Linux {}. Disk: {}{}. {}.\n\n\
          {} callers; {} rounds of {} s for each system and ground, interleaved, in another order each time. Each figure \
