@@ -22,6 +22,9 @@ pub struct Arguments {
     /// How many callers there are at once
     #[arg(long, default_value_t = 64)]
     pub callers: usize,
+    /// How many connections to Redis the callers share; one is the fastest
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub redis_connections: usize,
     /// Only these systems (may be given more than once)
     #[arg(long)]
     pub only: Vec<System>,

@@ -189,14 +189,14 @@ mod tests {
     /// A system in a map, which may forget.
     #[derive(Clone, Default)]
     struct Map {
-        kept: Arc<Mutex<HashMap<String, ([u8; 16], Vec<u8>)>>>,
+        kept: Arc<Mutex<HashMap<String, Vec<u8>>>>,
         forgets: bool,
     }
 
     impl Caller for Map {
         async fn claim(&mut self, intent: &Intent) -> Result<bool, Fault> {
             tokio::task::yield_now().await;
-            let old = self.kept.lock().unwrap().insert(intent.key.clone(), (intent.fence, Vec::new()));
+            let old = self.kept.lock().unwrap().insert(intent.key.clone(), Vec::new());
             Ok(old.is_none())
         }
 
@@ -204,13 +204,13 @@ mod tests {
             if self.forgets {
                 return Ok(false);
             }
-            self.kept.lock().unwrap().insert(intent.key.clone(), (intent.fence, outcome.to_vec()));
+            self.kept.lock().unwrap().insert(intent.key.clone(), outcome.to_vec());
             Ok(true)
         }
 
         async fn replay(&mut self, intent: &Intent) -> Result<Vec<u8>, Fault> {
             tokio::task::yield_now().await;
-            Ok(self.kept.lock().unwrap()[&intent.key].1.clone())
+            Ok(self.kept.lock().unwrap()[&intent.key].clone())
         }
     }
 

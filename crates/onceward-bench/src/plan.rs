@@ -39,8 +39,8 @@ impl System {
             Self::RedisAlways => "Redis, appendfsync always",
             Self::RedisEverysec => "Redis, appendfsync everysec ¹",
             Self::Postgres => "PostgreSQL",
-            Self::IdemkitRedis => "idemkit on Redis (always) ²",
-            Self::IdemkitPostgres => "idemkit on PostgreSQL ²",
+            Self::IdemkitRedis => "idemkit (Python) on Redis ²",
+            Self::IdemkitPostgres => "idemkit (Python) on PostgreSQL ²",
         }
     }
 

@@ -84,7 +84,7 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
                     .await
                     .map_err(|fault| format!("{}, {}: {fault}", system.label(), ground.label()))?;
                 println!(
-                    "{:>5.0} s  round {} of {}  {:5}  {:30} {:>9.0} pairs/s  {:>11.0} replays/s",
+                    "{:>5.0} s  round {} of {}  {:5}  {:33} {:>9.0} pairs/s  {:>11.0} replays/s",
                     start.elapsed().as_secs_f64(),
                     round + 1,
                     arguments.rounds,
@@ -111,6 +111,7 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
 /// What is there before the first run. Folders go when it goes; servers only run while they are measured.
 struct Bench {
     amount: Amount,
+    redis_connections: usize,
     onceward: PathBuf,
     packages: Packages,
     python: Option<Python>,
@@ -155,6 +156,7 @@ impl Bench {
         let sockets = tempfile::Builder::new().prefix("onceward-bench-").tempdir()?;
         Ok(Self {
             amount: Amount { callers: arguments.callers, long: Duration::from_secs_f64(arguments.seconds) },
+            redis_connections: arguments.redis_connections,
             onceward,
             tmpfs: place(&arguments.tmpfs)?,
             disk: place(arguments.disk.as_deref().unwrap_or(&work))?,
@@ -190,8 +192,12 @@ impl Bench {
     async fn measure(&self, system: System, ground: Ground) -> Result<peer::Result, Fault> {
         match system {
             System::Onceward => self.onceward(ground, Extra::default()).await,
-            System::RedisAlways => peer::redis(&self.redis(ground, Fsync::Always)?, self.amount).await,
-            System::RedisEverysec => peer::redis(&self.redis(ground, Fsync::Everysec)?, self.amount).await,
+            System::RedisAlways => {
+                peer::redis(&self.redis(ground, Fsync::Always)?, self.redis_connections, self.amount).await
+            }
+            System::RedisEverysec => {
+                peer::redis(&self.redis(ground, Fsync::Everysec)?, self.redis_connections, self.amount).await
+            }
             System::Postgres => peer::postgres(&self.postgres(ground)?, self.amount).await,
             System::IdemkitRedis => {
                 let redis = self.redis(ground, Fsync::Always)?;

@@ -40,7 +40,7 @@ impl Server {
     /// In a process group of its own: an interrupt from the keyboard is for us, and we stop it then.
     fn start(name: &'static str, program: &Path, account: Option<&str>, log: PathBuf) -> io::Result<Launch> {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "QUIT"]);
+        command.args(["--pdeathsig", "TERM"]);
         if let Some(account) = account {
             command.args(["--reuid", account, "--regid", account, "--init-groups"]);
         }
