@@ -37,8 +37,8 @@ pub enum Wanted {
     Clock(clock::Options),
     /// The vectors of the specification.
     Vectors,
-    /// The suite that every store passes.
-    Conformance,
+    /// The suite that every store passes, until so many of its cases are broken.
+    Conformance(u64),
     /// Every bug that can be planted, against every check.
     Plants(plants::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
@@ -82,7 +82,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             Wanted::Clock(clock::Options { runs: given.number("--runs", 2000)?, seed: given.number("--seed", 1)? })
         }
         "vectors" => Wanted::Vectors,
-        "conformance" => Wanted::Conformance,
+        "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
         "plants" => Wanted::Plants(plants::Options {
             only: given.text("--only").map(|name| plant_called(&name)).transpose()?,
             quick: given.flag("--quick"),
