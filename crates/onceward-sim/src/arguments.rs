@@ -39,8 +39,8 @@ pub enum Wanted {
     Clock(clock::Options),
     /// The vectors of the specification.
     Vectors,
-    /// The suite that every store passes.
-    Conformance,
+    /// The suite that every store passes, until so many of its cases are broken.
+    Conformance(u64),
     /// Every bug that can be planted, against every check.
     Plants(plants::Options),
     /// Schedules of the real ledger.
@@ -91,7 +91,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             lie: given.lie()?,
         }),
         "vectors" => Wanted::Vectors,
-        "conformance" => Wanted::Conformance,
+        "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
         "plants" => Wanted::Plants(plants::Options {
             only: given.text("--only").map(|name| plant_called(&name)).transpose()?,
             quick: given.flag("--quick"),

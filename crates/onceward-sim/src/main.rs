@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Ok(Wanted::Walk(options)) => ExitCode::from(u8::from(!walk::run(&options))),
         Ok(Wanted::Clock(options)) => ExitCode::from(u8::from(!clock::run(&options))),
         Ok(Wanted::Vectors) => ExitCode::from(u8::from(!vectors::run())),
-        Ok(Wanted::Conformance) => ExitCode::from(u8::from(!conformance::run())),
+        Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {

@@ -174,10 +174,11 @@ impl Case {
                 InDoubt::Hold => return Err("a held intent ran again, and an attempt may have happened".to_owned()),
                 InDoubt::Probe if !probe_first => return Err("a doubt was not asked about".to_owned()),
                 InDoubt::Probe => {}
-                // A clock that is set back by an hour lengthens the other side's memory by an hour, and not by years.
+                // A clock that is set back from an hour ahead to an hour behind lengthens the other side's memory by as
+                // much; one that is set back by years does not lengthen it by years.
                 InDoubt::Retry => {
                     let ago = self.first_sent.map_or(i64::MAX, |first| truth - first);
-                    if ago >= MEMORY + HOUR {
+                    if ago >= MEMORY + 2 * HOUR {
                         return Err(format!("it was tried again {ago} ms after the other side got the key first"));
                     }
                 }

@@ -203,6 +203,9 @@ impl Walk {
             if found == expected {
                 return Ok(());
             }
+            if found != "running" {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Err(format!("{who}: the work was dropped in the middle, and it stands as {found} instead of {expected}"))
