@@ -7,10 +7,14 @@ use onceward::step::Step;
 
 use crate::crash::{Options, Orders, Plant};
 use crate::model::Bounds;
+use crate::vfs::{Part, Swallow};
+use crate::{disk, power};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
+       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync] [--keep]
+       onceward-sim disk [--seed S] [--every N] [--only TEXT]
        onceward-sim model [--begins 4] [--ticks 8]";
 
 /// What is wanted.
@@ -22,6 +26,10 @@ pub enum Wanted {
     Judge(PathBuf, u64),
     /// Model checking within these bounds.
     Model(Bounds),
+    /// A run of power cuts.
+    Power(power::Options),
+    /// A run of faults of the disk.
+    Disk(disk::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -53,6 +61,17 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             plant: given.plant()?,
         }),
         "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
+        "power" => Wanted::Power(power::Options {
+            cycles: given.number("--cycles", 50)?,
+            seed: given.number("--seed", 1)?,
+            swallow: given.swallow(),
+            keep: given.flag("--keep"),
+        }),
+        "disk" => Wanted::Disk(disk::Options {
+            seed: given.number("--seed", 1)?,
+            every: given.number("--every", 1)?,
+            only: given.text("--only").unwrap_or_default(),
+        }),
         "model" => Wanted::Model(Bounds {
             begins: given.small("--begins", Bounds::LARGE.begins)?,
             ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
@@ -120,6 +139,15 @@ impl Given {
     fn small(&mut self, name: &str, default: u8) -> Result<u8, String> {
         let number = self.number(name, u64::from(default))?;
         u8::try_from(number).ok().filter(|number| *number <= 12).ok_or(format!("`{name}` goes up to 12"))
+    }
+
+    fn swallow(&mut self) -> Swallow {
+        match (self.flag("--no-sync"), self.flag("--no-log-sync"), self.flag("--no-file-sync")) {
+            (true, _, _) => Swallow::All,
+            (_, true, _) => Swallow::Of(Part::Log),
+            (_, _, true) => Swallow::Of(Part::Main),
+            _ => Swallow::None,
+        }
     }
 
     fn plant(&mut self) -> Result<Option<Plant>, String> {

@@ -1,6 +1,9 @@
 //! Harnesses that try to break Onceward.
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
+//! - `disk`: every single operation on the disk fails once.
+//! - `power`: power cuts under one ledger, over and over.
+//! - `vfs`: the disk that loses power and fails; `witness`: what was acknowledged.
 //! - `model`: every order of events within bounds, through the real `decide`.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
@@ -14,7 +17,11 @@
 mod arguments;
 mod crash;
 mod dice;
+mod disk;
 mod model;
+mod power;
+mod vfs;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -26,6 +33,8 @@ fn main() -> ExitCode {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
         Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
+        Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
+        Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),
