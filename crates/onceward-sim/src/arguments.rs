@@ -10,11 +10,14 @@ use onceward::core::plant::Plant;
 use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
 use crate::model::Bounds;
-use crate::{clock, plants, walk};
+use crate::vfs::{Part, Swallow};
+use crate::{clock, disk, plants, power, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
+       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync] [--keep]
+       onceward-sim disk [--seed S] [--every N] [--only TEXT]
        onceward-sim model [--begins 4] [--ticks 8]
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
@@ -45,6 +48,10 @@ pub enum Wanted {
     Plants(plants::Options),
     /// Schedules of the real ledger.
     Interleave(interleave::Options),
+    /// A run of power cuts.
+    Power(power::Options),
+    /// A run of faults of the disk.
+    Disk(disk::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -77,6 +84,17 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             enough: given.number("--enough", 20)?.max(1),
         }),
         "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
+        "power" => Wanted::Power(power::Options {
+            cycles: given.number("--cycles", 50)?,
+            seed: given.number("--seed", 1)?,
+            swallow: given.swallow(),
+            keep: given.flag("--keep"),
+        }),
+        "disk" => Wanted::Disk(disk::Options {
+            seed: given.number("--seed", 1)?,
+            every: given.number("--every", 1)?,
+            only: given.text("--only").unwrap_or_default(),
+        }),
         "model" => Wanted::Model(Bounds {
             begins: given.small("--begins", Bounds::LARGE.begins)?,
             ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
@@ -186,6 +204,15 @@ impl Given {
         let Some(name) = self.text("--lie") else { return Ok(None) };
         let lie = interleave::Lie::ALL.iter().find(|(known, _)| *known == name);
         lie.map(|(_, lie)| Some(*lie)).ok_or(format!("`{name}` is no lie that a store tells here"))
+    }
+
+    fn swallow(&mut self) -> Swallow {
+        match (self.flag("--no-sync"), self.flag("--no-log-sync"), self.flag("--no-file-sync")) {
+            (true, _, _) => Swallow::All,
+            (_, true, _) => Swallow::Of(Part::Log),
+            (_, _, true) => Swallow::Of(Part::Main),
+            _ => Swallow::None,
+        }
     }
 
     fn step(&mut self) -> Result<Option<(Step, u32)>, String> {

@@ -1,6 +1,9 @@
 //! Harnesses that try to break Onceward.
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
+//! - `disk`: every single operation on the disk fails once.
+//! - `power`: power cuts under one ledger, over and over.
+//! - `vfs`: the disk that loses power and fails; `witness`: what was acknowledged.
 //! - `model`: every order of events within bounds, through the real `decide`.
 //! - `walk`: random calls through the ledger, beside an oracle that says what each must be answered.
 //! - `clock`: clocks that jump by an hour and by ten years while the ledger works.
@@ -21,11 +24,15 @@ mod clock;
 mod conformance;
 mod crash;
 mod dice;
+mod disk;
 mod interleave;
 mod model;
 mod plants;
+mod power;
 mod vectors;
+mod vfs;
 mod walk;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
         Ok(Wanted::Vectors) => ExitCode::from(u8::from(!vectors::run())),
         Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
+        Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
+        Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

@@ -10,12 +10,13 @@ use queue::{Closed, Queue};
 use shuttle::{future, thread};
 
 #[path = "../../../onceward/src/store/sqlite/queue.rs"]
+#[allow(unreachable_pub)]
 mod queue;
 
 /// For how many jobs to wait, and until when.
 mod pace {
     #[derive(Debug)]
-    pub struct Pace {
+    pub(super) struct Pace {
         pub(super) expected: usize,
         pub(super) until: std::time::Instant,
     }

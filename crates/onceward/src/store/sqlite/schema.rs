@@ -160,7 +160,7 @@ fn reach_the_disk(connection: &Connection) -> rusqlite::Result<()> {
 fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0)) {
+        match ask_for_a_log(connection) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
                 let reason = format!("its file system cannot share a write-ahead log, SQLite offers `{mode}` instead");
@@ -172,6 +172,14 @@ fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
             Err(error) => return Err(named(path, &error)),
         }
     }
+}
+
+/// The answer is the mode that SQLite says. It says so first and commits afterwards, so it must be heard out: otherwise a
+/// commit that failed goes unnoticed, and the file has no log.
+fn ask_for_a_log(connection: &Connection) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare("PRAGMA journal_mode = wal")?;
+    let modes = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    Ok(modes.into_iter().next().unwrap_or_default())
 }
 
 /// Reads the header. The answer is the schema version; 0 for an empty file.
