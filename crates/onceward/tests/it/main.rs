@@ -13,6 +13,7 @@ mod races;
 mod settling;
 mod store_faults;
 mod stores;
+mod testkit;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
