@@ -95,7 +95,7 @@ pub struct Check<'a> {
 }
 
 /// Checks a tool: calls it again and again, at once, with a provider that loses its answer, and with a crash at every
-/// step, and reports how often its effect happened. See the [module](self) for an example.
+/// step, and reports how often its effect happened. See the [module](crate::testkit) for an example.
 pub fn check<'a, T, E, W>(name: &str, tool: impl Fn(Bench) -> W + 'a) -> Check<'a>
 where
     E: fmt::Display,

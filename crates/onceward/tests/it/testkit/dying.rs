@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
+use onceward::Error;
 use onceward::core::record::State;
-use onceward::testkit::{Answer, Bench, Kind, Scenario, Verdict};
-use onceward::{Error, InDoubt};
+use onceward::testkit::{Answer, Bench, Kind, Verdict};
 
 use super::{check, good};
 
@@ -99,25 +99,25 @@ async fn a_dead_process_cleans_nothing_up_and_one_that_lives_on_does() {
 
 #[tokio::test]
 async fn what_a_dead_process_has_started_does_nothing_more() {
-    // The tool charges from a task of its own, which outlives the call.
+    // The tool acts from a task of its own, which nobody drops.
     let tool = async |bench: Bench| -> Result<(), Error> {
         let provider = bench.provider();
-        let call = bench.ledger().operation("charge_payment").in_doubt(InDoubt::Retry).intent(&42);
-        let done = call.run(|claim| async move {
-            let key = claim.downstream_key().to_owned();
+        let call = bench.ledger().operation("charge_payment").intent(&42);
+        let run = call.run(|_| async move {
             let task = tokio::spawn(async move {
-                let receipt = provider.act_with_key("charge", &key).await;
-                let _ = provider.act_with_key("mail", &format!("mail-{key}")).await;
-                receipt
+                provider.act("charge").await?;
+                provider.act("mail").await
             });
             Ok(task.await??)
         });
-        done.await.map(drop)
+        run.await.map(drop)
     };
-    for line in check(tool).only([Kind::Killed]).await.assert_once().lines() {
-        if let Scenario::Killed(_) = line.scenario() {
-            assert_eq!(line.answers()[0], Answer::Cut);
-        }
+    let report = check(tool).only([Kind::Killed]).await.assert_once();
+    for (step, charged) in [("before the effect (charge)", 0), ("after the effect (charge)", 1)] {
+        let name = format!("killed {step}");
+        let line = report.lines().iter().find(|line| line.scenario().to_string() == name).unwrap();
+        assert_eq!((line.happened(), line.verdict()), (charged, Verdict::Held), "{name}: {report}");
+        assert_eq!(line.answers(), [Answer::Cut, Answer::Held, Answer::Held], "{name}: {report}");
     }
 }
 
