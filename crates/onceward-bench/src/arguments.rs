@@ -22,9 +22,6 @@ pub struct Arguments {
     /// How many callers there are at once
     #[arg(long, default_value_t = 64)]
     pub callers: usize,
-    /// How many connections to Redis the callers share; one is the fastest
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    pub redis_connections: usize,
     /// Only these systems (may be given more than once)
     #[arg(long)]
     pub only: Vec<System>,
@@ -86,7 +83,7 @@ mod tests {
     fn systems_can_be_picked_and_left_out() {
         assert_eq!(of("").systems(), System::ALL);
         assert_eq!(of("--only postgres --only onceward").systems(), [System::Onceward, System::Postgres]);
-        let rest = of("--skip idemkit-redis --skip idemkit-postgres").systems();
+        let rest = of("--skip idemkit-redis --skip idemkit-postgres --skip redis-connections").systems();
         assert_eq!(rest, [System::Onceward, System::RedisAlways, System::RedisEverysec, System::Postgres]);
     }
 

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 pub enum System {
     /// Onceward, embedded.
     Onceward,
-    /// Redis that syncs its log before it answers.
+    /// Redis that syncs its log before it answers; the callers share a connection.
     RedisAlways,
+    /// The same with a connection for each caller.
+    RedisConnections,
     /// Redis that syncs its log every second.
     RedisEverysec,
     /// PostgreSQL, one statement a call.
@@ -23,9 +25,10 @@ pub enum System {
 
 impl System {
     /// In the order of the table.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Onceward,
         Self::RedisAlways,
+        Self::RedisConnections,
         Self::RedisEverysec,
         Self::Postgres,
         Self::IdemkitRedis,
@@ -36,8 +39,9 @@ impl System {
     pub const fn label(self) -> &'static str {
         match self {
             Self::Onceward => "Onceward (embedded)",
-            Self::RedisAlways => "Redis, appendfsync always",
-            Self::RedisEverysec => "Redis, appendfsync everysec ¹",
+            Self::RedisAlways => "Redis (always), one connection",
+            Self::RedisConnections => "Redis (always), a connection each",
+            Self::RedisEverysec => "Redis (everysec), one connection ¹",
             Self::Postgres => "PostgreSQL",
             Self::IdemkitRedis => "idemkit (Python) on Redis ²",
             Self::IdemkitPostgres => "idemkit (Python) on PostgreSQL ²",

@@ -111,7 +111,6 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
 /// What is there before the first run. Folders go when it goes; servers only run while they are measured.
 struct Bench {
     amount: Amount,
-    redis_connections: usize,
     onceward: PathBuf,
     packages: Packages,
     python: Option<Python>,
@@ -140,7 +139,8 @@ impl Bench {
             let hint = "cargo build --release -p onceward-server";
             return Err(format!("{} is not there: run `{hint}`, or name it with --onceward", onceward.display()).into());
         }
-        let redis = wants(&[System::RedisAlways, System::RedisEverysec, System::IdemkitRedis]);
+        let redis =
+            wants(&[System::RedisAlways, System::RedisConnections, System::RedisEverysec, System::IdemkitRedis]);
         let postgres = wants(&[System::Postgres, System::IdemkitPostgres]);
         let packages = Packages::find(redis, postgres)?;
         let python =
@@ -156,7 +156,6 @@ impl Bench {
         let sockets = tempfile::Builder::new().prefix("onceward-bench-").tempdir()?;
         Ok(Self {
             amount: Amount { callers: arguments.callers, long: Duration::from_secs_f64(arguments.seconds) },
-            redis_connections: arguments.redis_connections,
             onceward,
             tmpfs: place(&arguments.tmpfs)?,
             disk: place(arguments.disk.as_deref().unwrap_or(&work))?,
@@ -192,12 +191,11 @@ impl Bench {
     async fn measure(&self, system: System, ground: Ground) -> Result<peer::Result, Fault> {
         match system {
             System::Onceward => self.onceward(ground, Extra::default()).await,
-            System::RedisAlways => {
-                peer::redis(&self.redis(ground, Fsync::Always)?, self.redis_connections, self.amount).await
+            System::RedisAlways => peer::redis(&self.redis(ground, Fsync::Always)?, 1, self.amount).await,
+            System::RedisConnections => {
+                peer::redis(&self.redis(ground, Fsync::Always)?, self.amount.callers, self.amount).await
             }
-            System::RedisEverysec => {
-                peer::redis(&self.redis(ground, Fsync::Everysec)?, self.redis_connections, self.amount).await
-            }
+            System::RedisEverysec => peer::redis(&self.redis(ground, Fsync::Everysec)?, 1, self.amount).await,
             System::Postgres => peer::postgres(&self.postgres(ground)?, self.amount).await,
             System::IdemkitRedis => {
                 let redis = self.redis(ground, Fsync::Always)?;

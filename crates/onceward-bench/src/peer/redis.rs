@@ -53,7 +53,8 @@ impl Caller for Connection {
 /// Measures callers that share a number of connections.
 ///
 /// One connection for all is the fastest: the driver sends what has gathered in one piece, Redis works it off, and syncs
-/// once for all of it. A connection for each caller costs both sides about twice the processor time.
+/// once for all of it. A connection for each caller costs both sides about twice the processor time; callers in processes
+/// of their own have no other way.
 pub async fn measure(redis: &Redis, connections: usize, amount: Amount) -> std::result::Result<Result, Fault> {
     let address: ConnectionInfo = ConnectionAddr::Unix(redis.socket.clone()).into_connection_info()?;
     let client = Client::open(address)?;

@@ -38,7 +38,8 @@ fn example() -> Results {
     use crate::run::Sample;
 
     let sample = |round: usize, ground: Ground, place: usize| {
-        let pairs = [60_000.0, 20_000.0, 30_000.0, 10_000.0, 1_500.0, 900.0][place] * (1.0 + round as f64 * 0.1);
+        let pairs =
+            [60_000.0, 20_000.0, 12_000.0, 30_000.0, 10_000.0, 1_500.0, 900.0][place] * (1.0 + round as f64 * 0.1);
         let figures = Figures {
             pairs_per_second: if ground == Ground::Disk { pairs / 10.0 } else { pairs },
             claim_p50_us: 500.0,

@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn every_system_has_a_bar_as_long_as_its_value() {
         let drawing = draw(&example());
-        assert_eq!(drawing.matches("rx=\"2\"").count(), 12);
+        assert_eq!(drawing.matches("rx=\"2\"").count(), 14);
         let widths: Vec<f64> = drawing
             .split("rx=\"2\"")
             .filter_map(|part| part.rsplit("width=\"").next()?.split('"').next()?.parse().ok())

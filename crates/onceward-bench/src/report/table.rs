@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_row_has_the_middle_and_the_ratio() {
         let text = grounds(&example());
-        let row = "| Redis, appendfsync always | 22,000 (20,000–24,000) | 500 µs / 900 µs | 1.00 ms / 1.80 ms | 15.0 µs \
+        let row = "| Redis (always), one connection | 22,000 (20,000–24,000) | 500 µs / 900 µs | 1.00 ms / 1.80 ms | 15.0 µs \
                    | 440,000 | 3.00 × |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("| bare log ³ | 200,000 (200,000–200,000) | | | | | 0.30 × |"), "{text}");
