@@ -6,6 +6,7 @@
 //! - `clock`: clocks that jump by an hour and by ten years while the ledger works.
 //! - `vectors`, `conformance`: what the tests of core and library check, as commands.
 //! - `plants`: every bug that can be planted, against every check.
+//! - `sweep`: a ledger whose first sweep is over.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -22,6 +23,7 @@ mod crash;
 mod dice;
 mod model;
 mod plants;
+mod sweep;
 mod vectors;
 mod walk;
 
