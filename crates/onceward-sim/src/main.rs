@@ -10,6 +10,7 @@
 //! - `vectors`, `conformance`: what the tests of core and library check, as commands.
 //! - `plants`: every bug that can be planted, against every check.
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
+//! - `sweep`: a ledger whose first sweep is over.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -29,6 +30,7 @@ mod interleave;
 mod model;
 mod plants;
 mod power;
+mod sweep;
 mod vectors;
 mod vfs;
 mod walk;

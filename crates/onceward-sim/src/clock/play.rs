@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use super::judge::{Case, HOUR, LONGEST_WAIT, MEMORY, RETENTION, RUNTIME, Sort, Tally, Told};
 use super::jumpy::{Jumpy, Readings};
 use crate::dice::Dice;
+use crate::sweep;
 
 /// 2026-01-01, like everywhere.
 const START: i64 = 1_767_225_600_000;
@@ -98,25 +99,10 @@ impl Play {
         };
         let cases = SORTS.map(Case::new).into();
         let (held, next, jumps) = (Vec::new(), 1, 0);
-        let play = Self { dice, truth, ledgers, clocks, cases, held, next, jumps, _folder: folder };
-        play.get_over_the_first_sweep().await;
-        play
-    }
-
-    /// A ledger sweeps behind the caller's back on its first claim. The judge has to know when somebody sweeps, so that
-    /// is over before anything happens.
-    async fn get_over_the_first_sweep(&self) {
-        for (number, (ledger, _)) in self.ledgers.iter().enumerate() {
-            let begun = ledger.operation("first").key(&number.to_string()).begin().await;
-            if let Ok(Begun::Acquired(guard)) = begun {
-                let _ = guard.release(Duration::ZERO, None).await;
-            }
-            // The sweep is on its way by the first of these, and over by the last.
-            for _ in 0..3 {
-                tokio::task::yield_now().await;
-                let _ = ledger.purge(1).await;
-            }
+        for (ledger, _) in &ledgers {
+            sweep::get_over_the_first(ledger).await;
         }
+        Self { dice, truth, ledgers, clocks, cases, held, next, jumps, _folder: folder }
     }
 
     pub async fn end(mut self) -> (Tally, u64) {

@@ -14,7 +14,7 @@ mod world;
 use std::time::Instant;
 
 use onceward::InDoubt;
-use stateright::{Checker, Model, Property};
+use stateright::{Checker, HasDiscoveries, Model, Property};
 
 use world::{Action, World};
 
@@ -102,7 +102,8 @@ pub fn check(bounds: Bounds) -> Vec<Checked> {
 }
 
 fn check_one(intent: Intent) -> Checked {
-    let checker = intent.checker().threads(2).spawn_bfs().join();
+    // The first rule that is broken is told; more say nothing new.
+    let checker = intent.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
     let broken = checker.discoveries().into_iter().filter(|(name, _)| is_rule(&intent, name)).map(|(name, path)| {
         let steps: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
         format!("{name}: {}", steps.join(", "))

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use onceward::core::record::{State, Status};
 use onceward::{Claim, Done, Error, Failure, OnError, Operation, Reach};
 use tokio::sync::oneshot;
 
@@ -197,16 +198,17 @@ impl Walk {
         };
         let started = Instant::now();
         let mut found = "absent";
-        while started.elapsed() < BEHIND_THE_BACK {
+        // A claim that has lapsed looks settled before it is.
+        let mut is_written = false;
+        while !is_written && started.elapsed() < BEHIND_THE_BACK {
             let seen = operation.get().await.map_err(|error| error.to_string())?;
-            found = seen.and_then(|intent| intent.status()).map_or("absent", |status| status.as_str());
-            if found == expected {
-                return Ok(());
-            }
-            if found != "running" {
-                break;
-            }
+            let Some(intent) = seen else { break };
+            found = intent.status().map_or("absent", Status::as_str);
+            is_written = !matches!(intent.seen.record.state, State::Leased(_));
             tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if is_written && found == expected {
+            return Ok(());
         }
         Err(format!("{who}: the work was dropped in the middle, and it stands as {found} instead of {expected}"))
     }

@@ -14,6 +14,7 @@ use onceward::{Begun, Guard, Operation, Resolved};
 use super::life::{Caller, Kept, Life, RETENTION, Settled, Standing, Told, Word};
 use super::scene::{Scene, Who, millis};
 use crate::dice::Dice;
+use crate::sweep;
 
 /// Claims that are held at the same time.
 const MOST_HELD: usize = 4;
@@ -85,6 +86,9 @@ enum Do {
 impl Walk {
     pub async fn begin(mut dice: Dice, run: u64) -> Self {
         let scene = Scene::set(run).await;
+        for ledger in &scene.ledgers {
+            sweep::get_over_the_first(ledger).await;
+        }
         let cast = Who::some(&mut dice);
         let lives = cast.iter().map(|who| (*who, Life::default())).collect();
         Self { dice, scene, cast, lives, held: Vec::new(), keys: HashMap::new(), next: 1, tally: Tally::default() }
