@@ -16,7 +16,7 @@ use crate::{clock, disk, plants, power, walk};
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
-       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync] [--keep]
+       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync]
        onceward-sim disk [--seed S] [--every N] [--only TEXT]
        onceward-sim model [--begins 4] [--ticks 8]
        onceward-sim walk [--runs 400] [--seed S]
@@ -88,7 +88,6 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             cycles: given.number("--cycles", 50)?,
             seed: given.number("--seed", 1)?,
             swallow: given.swallow(),
-            keep: given.flag("--keep"),
         }),
         "disk" => Wanted::Disk(disk::Options {
             seed: given.number("--seed", 1)?,

@@ -21,6 +21,7 @@
 #![allow(unreachable_pub)]
 
 mod arguments;
+mod carry;
 mod clock;
 mod conformance;
 mod crash;

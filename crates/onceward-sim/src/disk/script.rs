@@ -8,7 +8,8 @@ use onceward::store::Filter;
 use onceward::{Begun, Guard, InDoubt, Ledger, Operation, Outcome, Reach};
 use rusqlite::Connection;
 
-use crate::vfs::{Drive, Kind, Part, Role};
+use crate::carry;
+use crate::vfs::{Drive, Role};
 use crate::witness::LEDGER;
 
 /// Leases are short, because callers insist for as long when the disk is full.
@@ -16,9 +17,6 @@ const MAX_RUNTIME: Duration = Duration::from_millis(60);
 
 /// How long the thread that carries the log over may take before nobody waits for it any more.
 const PATIENCE: Duration = Duration::from_millis(300);
-
-/// Enough for the ledger to carry its log over.
-const PURGE: usize = 1000;
 
 /// The intents of the script.
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -125,33 +123,27 @@ impl Script<'_> {
 
     /// Has the log carried over, and waits until it is.
     async fn carry_over(&mut self) {
-        let carried = || {
-            let counts = self.drive.counts();
-            let of = |kind, part| {
-                let by_carrier = |(operation, _): &(&_, &_)| is_by_carrier(operation, kind, part);
-                counts.iter().filter(by_carrier).map(|(_, count)| *count).sum::<u64>()
-            };
-            (of(Kind::Sync, Part::Log), of(Kind::Write, Part::Main), of(Kind::MapLock, Part::Main))
-        };
-        let before = carried();
-        if self.ledger.purge(PURGE).await.is_err() {
+        let before = self.carried();
+        if !carry::over(self.ledger).await {
             return;
         }
         let started = Instant::now();
         let mut last = before;
         while started.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            let now = carried();
+            let now = self.carried();
             if now != before && now == last {
                 return;
             }
             last = now;
         }
     }
-}
 
-fn is_by_carrier(operation: &crate::vfs::Operation, kind: Kind, part: Part) -> bool {
-    operation.role == Role::Carrier && operation.kind == kind && operation.part == part
+    /// How much the thread that carries the log over has done.
+    fn carried(&self) -> u64 {
+        let counts = self.drive.counts();
+        counts.iter().filter(|(operation, _)| operation.role == Role::Carrier).map(|(_, count)| *count).sum()
+    }
 }
 
 /// Settles everything that the script has left, as a person would. The answer is what cannot be settled.

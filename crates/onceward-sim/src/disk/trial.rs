@@ -98,16 +98,18 @@ impl Trial<'_> {
         if drive.syncs_after_a_failed_one() > 0 && !undone {
             faults.push("a sync failed, and the same file was synced again as if nothing had happened".to_owned());
         }
-        // Opened again on the same machine: what the system has in memory is there.
+        // Opened again on the same machine: what the system has in memory is there. The power goes while it is open, so
+        // that nothing is saved by closing it.
         drive.forgive();
-        faults.extend(reopen("opened again", &drive, &book, &clock));
+        drive.hold_up_the_carrier();
+        faults.extend(reopen("opened again", &drive, &book, &clock, Ending::PowerCut));
         drive.cut_now();
         vfs::unplug(drive.folder());
         // And after a power cut: what has not reached the disk is not.
         let (image, _) = drive.left().expect("the power is gone");
         let dice = Dice::of(&[self.seed, 2]);
         let drive = Drive::mount(&folder.join("after"), image, Swallow::None, dice);
-        faults.extend(reopen("after a power cut", &drive, &book, &clock));
+        faults.extend(reopen("after a power cut", &drive, &book, &clock, Ending::Close));
         vfs::unplug(drive.folder());
         std::fs::remove_dir_all(folder).expect("the folder can be removed");
         sum.acknowledged += book.tally().acknowledged;
@@ -166,8 +168,15 @@ async fn is_refused(ledger: &Ledger) -> Result<(), String> {
     }
 }
 
+/// How a ledger ends that was opened again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    PowerCut,
+    Close,
+}
+
 /// Opens the ledger, compares what it holds, and settles everything that is left.
-fn reopen(when: &str, drive: &Arc<Drive>, book: &Arc<Book>, clock: &ManualClock) -> Vec<String> {
+fn reopen(when: &str, drive: &Arc<Drive>, book: &Arc<Book>, clock: &ManualClock, ending: Ending) -> Vec<String> {
     let witness = match Witness::open(drive, book, clock) {
         Ok(witness) => witness,
         Err(error) => return vec![format!("{when}: it cannot be opened: {error}")],
@@ -177,6 +186,9 @@ fn reopen(when: &str, drive: &Arc<Drive>, book: &Arc<Book>, clock: &ManualClock)
         faults.extend(witness::check_file(drive));
         let ledger = Ledger::builder().on(witness);
         faults.extend(script::settle_all(&ledger).await);
+        if ending == Ending::PowerCut {
+            drive.cut_now();
+        }
         ledger.close().await;
         faults
     });

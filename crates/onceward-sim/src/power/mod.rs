@@ -40,8 +40,6 @@ pub struct Options {
     pub seed: u64,
     /// Which syncs the disk swallows.
     pub swallow: Swallow,
-    /// Keep the files.
-    pub keep: bool,
 }
 
 /// What came of all cycles.
@@ -88,8 +86,8 @@ pub fn run(options: &Options) -> bool {
     }
     sum.add(&life.book);
     let ended = report::print(options, &sum, started.elapsed());
-    if options.keep || !ended {
-        report::kept(&root.keep());
+    if !ended {
+        report::kept(&vfs::keep(&root, "onceward-power-"));
     }
     ended
 }

@@ -9,6 +9,7 @@ use onceward::core::decide::{Decision, Resolution};
 use onceward::{Begun, Guard, InDoubt, Ledger, Operation, Outcome};
 use rusqlite::Connection;
 
+use crate::carry;
 use crate::dice::Dice;
 use crate::vfs::Drive;
 use crate::witness::LEDGER;
@@ -86,8 +87,7 @@ impl Caller {
                 break;
             }
             match self.dice.below(24) {
-                // Enough for the ledger to carry its log over.
-                0 => drop(self.ledger.purge(1000).await),
+                0 => drop(carry::over(&self.ledger).await),
                 1 => self.clock.advance(Duration::from_secs(20)),
                 _ => {
                     let intent = window(cycle).start + self.dice.below(WINDOW);

@@ -2,11 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::image::{Change, Image, Loss, settle};
 use super::operation::{Kind, Moment, Operation, Part, Role};
 use crate::dice::Dice;
+
+/// Longer than a few commits take, at each of several operations.
+const HOLD_UP: Duration = Duration::from_millis(5);
 
 /// Which syncs are reported as done although nothing was done: to see that the harness notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +42,8 @@ pub struct Fault {
 pub struct Drive {
     folder: PathBuf,
     state: Mutex<State>,
+    /// The thread that carries the log over is held up at everything it does.
+    holds_up_the_carrier: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -130,7 +137,8 @@ impl Drive {
             left: None,
             dice,
         };
-        let drive = Arc::new(Self { folder, state: Mutex::new(state) });
+        let holds_up_the_carrier = AtomicBool::new(false);
+        let drive = Arc::new(Self { folder, state: Mutex::new(state), holds_up_the_carrier });
         super::plug(&drive);
         drive
     }
@@ -152,6 +160,19 @@ impl Drive {
     /// Cuts the power now, if it is still on.
     pub fn cut_now(&self) {
         self.state().darken();
+    }
+
+    /// From now on the thread that carries the log over is slow, so that nothing may depend on its being fast.
+    pub fn hold_up_the_carrier(&self) {
+        self.holds_up_the_carrier.store(true, Ordering::SeqCst);
+    }
+
+    /// Whoever is held up waits before anybody else would have to.
+    fn wait(&self) {
+        let held_up = self.holds_up_the_carrier.load(Ordering::SeqCst) && Role::of_this_thread() == Role::Carrier;
+        if held_up && !self.is_dark() {
+            std::thread::sleep(HOLD_UP);
+        }
     }
 
     /// Whether the power is gone.
@@ -259,6 +280,7 @@ impl Drive {
 impl Handle {
     /// Anything that leaves the disk as it is.
     pub fn touch(&self, kind: Kind) -> Verdict {
+        self.drive.wait();
         match self.drive.state().gate(self.part, kind, 0) {
             Gate::Fault(fault) => Verdict::Fail(fault.code),
             // Locks and the shared index are no part of the disk.

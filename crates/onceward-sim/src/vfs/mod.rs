@@ -42,6 +42,26 @@ pub fn scratch(prefix: &str) -> TempDir {
     memory.or_else(|_| builder.tempdir()).expect("a temporary folder can be made")
 }
 
+/// Copies what is in a folder for drives to where it stays, for somebody to look into: memory is no place for that.
+pub fn keep(scratch: &TempDir, prefix: &str) -> PathBuf {
+    let kept = tempfile::Builder::new().prefix(prefix).tempdir().expect("a temporary folder can be made").keep();
+    copy(scratch.path(), &kept).expect("the files can be copied");
+    kept
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let (entry, to) = entry.map(|entry| (entry.path(), to.join(entry.file_name())))?;
+        if entry.is_dir() {
+            copy(&entry, &to)?;
+        } else {
+            std::fs::copy(&entry, &to)?;
+        }
+    }
+    Ok(())
+}
+
 /// Puts a drive under a folder.
 fn plug(drive: &Arc<Drive>) {
     let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);

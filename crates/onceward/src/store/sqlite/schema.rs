@@ -50,11 +50,9 @@ pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
     // of every other ledger in this process that has the file open.
     let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
-    let prepared = check_writable(path, &connection).and_then(|()| prepare(&mut connection, path));
-    if let Err(error) = prepared {
-        leave_the_log(&connection);
-        return Err(error);
-    }
+    leave_the_log(&connection, true).map_err(|error| named(path, &error))?;
+    check_writable(path, &connection)?;
+    prepare(&mut connection, path)?;
     if is_new {
         sync_folder(&file);
     }
@@ -66,6 +64,7 @@ pub(super) fn open_reader(shared: &Shared) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
         let connection = Connection::open_with_flags(&shared.file, flags)?;
+        leave_the_log(&connection, true)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         reach_the_disk(&connection)?;
@@ -111,14 +110,12 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     settle_the_log(connection).map_err(fault)
 }
 
-/// Carries the log that was found over into the file, and starts it anew, before anything is added to it. If an earlier
-/// process met a failed sync, this system may show parts of the log that are not on the disk and never will be: what
-/// comes behind them would be lost with them. Who shares the file with somebody alive has found nothing left over; then
-/// this may come to nothing, and need not.
+/// Carries the log that was found over into the file before anything is added to it. If an earlier process met a failed
+/// sync, this system may show parts of the log that are not on the disk and never will be: what comes behind them would be
+/// lost with them. After this the next write starts the log over. Who shares the file with somebody alive has found
+/// nothing left over; then this may come to nothing, and need not.
 fn settle_the_log(connection: &Connection) -> rusqlite::Result<()> {
-    // Most of it first, while others may go on.
-    checkpoint(connection)?;
-    start_log_over(connection).map(drop)
+    checkpoint(connection).map(drop)
 }
 
 /// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
@@ -135,18 +132,20 @@ pub(super) fn start_log_over(connection: &Connection) -> rusqlite::Result<bool> 
     Ok(!busy?)
 }
 
-/// Closes a connection. The last one of all carries the log over and deletes it, but not after a failure: the log is
-/// then the only thing that is known to be whole.
-pub(super) fn close(connection: Connection, shared: &Shared) {
-    if shared.poison.get().is_some() {
-        leave_the_log(&connection);
+/// Closes the connection of the thread that carries the log over. If no other is open, the log is deleted, but not after
+/// a failure: it is then the only thing that is known to be whole.
+pub(super) fn close_last(connection: Connection, shared: &Shared) {
+    if shared.poison.get().is_none()
+        && let Err(error) = leave_the_log(&connection, false)
+    {
+        tracing::warn!(%error, "the log is left beside the file");
     }
 }
 
-fn leave_the_log(connection: &Connection) {
-    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        tracing::error!(%error, "the log may be carried over on closing, although the disk failed");
-    }
+/// Whether the log stays as it is when this connection is closed and no other is open. By default SQLite then carries it
+/// over and deletes it, whatever has failed before. So only the one thread that knows does that.
+fn leave_the_log(connection: &Connection, leave: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave).map(drop)
 }
 
 /// On macOS a plain fsync stops at the drive's own cache, which a power cut empties; elsewhere this changes nothing.

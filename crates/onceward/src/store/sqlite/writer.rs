@@ -65,15 +65,16 @@ impl Writer {
                 "onceward-write",
                 Box::new(move || {
                     thread.run(&jobs);
+                    // In this order: the other thread's connection is to be the last.
+                    drop(thread.connection);
                     drop(thread.tick);
-                    schema::close(thread.connection, &thread.shared);
                 }),
             )?,
             spawn(
                 "onceward-log",
                 Box::new(move || {
                     carrier.run(&ticks, &start_over);
-                    schema::close(carrier.connection, &carrier.shared);
+                    schema::close_last(carrier.connection, &carrier.shared);
                 }),
             )?,
         ];
