@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::plant::{Plant, planted};
 use crate::policy::OnError;
 
 /// What is known about a failed attempt.
@@ -45,6 +46,7 @@ pub fn disposition(class: Class, on_error: OnError, marked_sent: bool) -> Dispos
         Class::NotSent => Disposition::Release(Duration::ZERO),
         Class::Refused { retry_after } => Disposition::Release(retry_after.unwrap_or_default()),
         Class::Final => Disposition::Keep,
+        Class::Unknown if planted(Plant::ReleaseOnUnknown) => Disposition::Release(Duration::ZERO),
         Class::Unknown => Disposition::Doubt,
         Class::Unclassified if marked_sent => Disposition::Doubt,
         Class::Unclassified => match on_error {

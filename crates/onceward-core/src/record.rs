@@ -1,6 +1,7 @@
 //! The record of one intent, as every store keeps it.
 
 use std::fmt;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
 use crate::outcome::Outcome;
+use crate::plant::{Plant, planted};
 use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms};
 use crate::time::{Timestamp, When};
 
@@ -202,6 +204,9 @@ pub struct Record<T = Timestamp> {
     pub doubt_since: Option<T>,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// Which item of its stream this is; `None` for an intent with a key of its own.
+    #[serde(default)]
+    pub sequence: Option<u64>,
 }
 
 /// A record to write; the store adds its own clock.
@@ -251,6 +256,7 @@ impl<T> Record<T> {
             first_sent_at: self.first_sent_at.map(&mut time),
             doubt_since: self.doubt_since.map(&mut time),
             last_error: self.last_error,
+            sequence: self.sequence,
         }
     }
 }
@@ -287,7 +293,9 @@ pub struct Seen {
 impl Seen {
     /// Whether a lease is in force.
     fn is_alive(&self, lease: &Lease) -> bool {
-        self.now < lease.until && lease.until <= self.now.after(LONGEST_CREDIBLE_LEASE) && !self.owner_gone
+        let early = if planted(Plant::LeaseEndsEarly) { Duration::from_secs(1) } else { Duration::ZERO };
+        let is_credible = lease.until <= self.now.after(LONGEST_CREDIBLE_LEASE) || planted(Plant::FarLeaseBelieved);
+        self.now.after(early) < lease.until && is_credible && !self.owner_gone
     }
 
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
@@ -296,8 +304,12 @@ impl Seen {
         let standing = match &record.state {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
+            // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
+            State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
             // Further off than anybody can ask for: a clock that ran ahead wrote it.
-            State::Open { not_before } if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) => {
+            State::Open { not_before }
+                if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) && !planted(Plant::FarNotBeforeBelieved) =>
+            {
                 Standing::Open { not_before: self.now }
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
@@ -305,6 +317,7 @@ impl Seen {
             State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
+                (Phase::Sent, None) if planted(Plant::LapseIsProof) => Standing::Open { not_before: self.now },
                 (Phase::Sent, None) => Standing::InDoubt { since: lease.until.min(self.now) },
                 (Phase::Claimed, None) => Standing::Open { not_before: self.now },
             },
@@ -312,9 +325,12 @@ impl Seen {
                 (Some(expires_at), _) if self.now < *expires_at => Standing::Done,
                 (None, _) => Standing::Done,
                 (Some(_), Some(forget_at)) if self.now >= *forget_at => return None,
+                (Some(_), _) if planted(Plant::TombstoneIgnored) => return None,
                 (Some(_), _) => Standing::Tombstone,
             },
-            State::Tombstone { forget_at, .. } if self.now >= *forget_at => return None,
+            State::Tombstone { forget_at, .. } if self.now >= *forget_at || planted(Plant::TombstoneIgnored) => {
+                return None;
+            }
             State::Tombstone { .. } => Standing::Tombstone,
         };
         Some(standing)

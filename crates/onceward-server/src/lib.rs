@@ -6,10 +6,12 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
+//! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
 //! - `exit`: exit codes. `output`: the only way to the terminal.
 
+mod bench;
 mod cli;
 mod config;
 mod demo;

@@ -1,19 +1,28 @@
-//! The command line, by hand: two commands and a few numbers need no library.
+//! The command line, by hand: a few commands and numbers need no library.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use onceward::step::Step;
 
-use crate::crash::{Options, Orders, Plant};
+use onceward::core::plant::Plant;
+
+use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
 use crate::model::Bounds;
+use crate::{clock, plants, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
        onceward-sim model [--begins 4] [--ticks 8]
-       onceward-sim interleave [--schedules 100000] [--seed S]";
+       onceward-sim walk [--runs 400] [--seed S]
+       onceward-sim clock [--runs 2000] [--seed S]
+       onceward-sim interleave [--schedules 100000] [--seed S]
+       onceward-sim vectors
+       onceward-sim conformance
+       onceward-sim plants [--only NAME] [--quick] [--every] [--json]
+every check takes --plant NAME, which breaks the ledger on purpose";
 
 /// What is wanted.
 #[derive(Debug)]
@@ -24,6 +33,16 @@ pub enum Wanted {
     Judge(PathBuf, u64),
     /// Model checking within these bounds.
     Model(Bounds),
+    /// Random calls against an oracle.
+    Walk(walk::Options),
+    /// Clocks that jump.
+    Clock(clock::Options),
+    /// The vectors of the specification.
+    Vectors,
+    /// The suite that every store passes, until so many of its cases are broken.
+    Conformance(u64),
+    /// Every bug that can be planted, against every check.
+    Plants(plants::Options),
     /// Schedules of the real ledger.
     Interleave(interleave::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
@@ -54,17 +73,30 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             seed: given.number("--seed", 1)?,
             workers: given.number("--workers", 3)?.clamp(1, 16),
             keep: given.flag("--keep"),
-            plant: given.plant()?,
+            misdeed: given.misdeed()?,
+            enough: given.number("--enough", 20)?.max(1),
         }),
         "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
         "model" => Wanted::Model(Bounds {
             begins: given.small("--begins", Bounds::LARGE.begins)?,
             ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
         }),
+        "walk" => Wanted::Walk(walk::Options { runs: given.number("--runs", 400)?, seed: given.number("--seed", 1)? }),
+        "clock" => {
+            Wanted::Clock(clock::Options { runs: given.number("--runs", 2000)?, seed: given.number("--seed", 1)? })
+        }
         "interleave" => Wanted::Interleave(interleave::Options {
             schedules: given.number("--schedules", 100_000)?,
             seed: given.number("--seed", 1)?,
-            plant: given.misbehaviour()?,
+            lie: given.lie()?,
+        }),
+        "vectors" => Wanted::Vectors,
+        "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
+        "plants" => Wanted::Plants(plants::Options {
+            only: given.text("--only").map(|name| plant_called(&name)).transpose()?,
+            quick: given.flag("--quick"),
+            every: given.flag("--every"),
+            json: given.flag("--json"),
         }),
         "worker" => Wanted::Worker(
             Orders {
@@ -74,7 +106,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
                 worker: given.number("--worker", 0)?,
                 die: given.step()?,
                 since: given.number("--since", 0)?,
-                plant: given.plant()?,
+                misdeed: given.misdeed()?,
             },
             match (given.flag("--last"), given.flag("--birth"), given.number("--workers", 3)?) {
                 (true, _, _) => Casting::Last,
@@ -88,6 +120,19 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
         Some(unknown) => Err(format!("`{unknown}` is no option here")),
         None => Ok(wanted),
     }
+}
+
+/// Takes the bug that is to be planted out of the command line: every command may have one.
+pub fn plant(arguments: &mut Vec<String>) -> Result<Option<Plant>, String> {
+    let Some(place) = arguments.iter().position(|argument| argument == "--plant") else { return Ok(None) };
+    let taken: Vec<String> = arguments.drain(place..arguments.len().min(place + 2)).collect();
+    let name = taken.get(1).ok_or("--plant needs the name of a bug")?;
+    plant_called(name).map(Some)
+}
+
+fn plant_called(name: &str) -> Result<Plant, String> {
+    let plant = Plant::ALL.iter().copied().find(|plant| plant.name() == name);
+    plant.ok_or(format!("`{name}` is no bug that can be planted"))
 }
 
 /// Options by name; flags have an empty value.
@@ -131,16 +176,16 @@ impl Given {
         u8::try_from(number).ok().filter(|number| *number <= 12).ok_or(format!("`{name}` goes up to 12"))
     }
 
-    fn plant(&mut self) -> Result<Option<Plant>, String> {
-        let Some(name) = self.text("--plant") else { return Ok(None) };
-        let plant = Plant::ALL.iter().find(|(known, _)| *known == name);
-        plant.map(|(_, plant)| Some(*plant)).ok_or(format!("`{name}` is no fault that can be planted"))
+    fn misdeed(&mut self) -> Result<Option<Misdeed>, String> {
+        let Some(name) = self.text("--misdeed") else { return Ok(None) };
+        let misdeed = Misdeed::ALL.iter().find(|(known, _)| *known == name);
+        misdeed.map(|(_, misdeed)| Some(*misdeed)).ok_or(format!("`{name}` is no misdeed that is known"))
     }
 
-    fn misbehaviour(&mut self) -> Result<Option<interleave::Plant>, String> {
-        let Some(name) = self.text("--plant") else { return Ok(None) };
-        let plant = interleave::Plant::ALL.iter().find(|(known, _)| *known == name);
-        plant.map(|(_, plant)| Some(*plant)).ok_or(format!("`{name}` is no fault that can be planted"))
+    fn lie(&mut self) -> Result<Option<interleave::Lie>, String> {
+        let Some(name) = self.text("--lie") else { return Ok(None) };
+        let lie = interleave::Lie::ALL.iter().find(|(known, _)| *known == name);
+        lie.map(|(_, lie)| Some(*lie)).ok_or(format!("`{name}` is no lie that a store tells here"))
     }
 
     fn step(&mut self) -> Result<Option<(Step, u32)>, String> {
@@ -169,8 +214,27 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_refused() {
-        for line in ["", "burn", "crash 7", "crash --cycles many", "crash --sed 1", "crash --plant weeds"] {
+        for line in [
+            "",
+            "burn",
+            "crash 7",
+            "crash --cycles many",
+            "crash --sed 1",
+            "crash --misdeed weeds",
+            "plants --only weeds",
+        ] {
             assert!(of(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_bug_can_be_planted_under_any_command() {
+        let mut given: Vec<String> = ["crash", "--plant", "no-fence", "--seed", "2"].map(str::to_owned).into();
+        assert_eq!(plant(&mut given), Ok(Some(Plant::NoFence)));
+        assert_eq!(given, ["crash", "--seed", "2"]);
+        assert_eq!(plant(&mut given), Ok(None));
+        for wrong in [vec!["crash", "--plant"], vec!["crash", "--plant", "weeds"]] {
+            assert!(plant(&mut wrong.into_iter().map(str::to_owned).collect()).is_err());
         }
     }
 

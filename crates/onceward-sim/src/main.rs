@@ -2,6 +2,10 @@
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
 //! - `model`: every order of events within bounds, through the real `decide`.
+//! - `walk`: random calls through the ledger, beside an oracle that says what each must be answered.
+//! - `clock`: clocks that jump by an hour and by ten years while the ledger works.
+//! - `vectors`, `conformance`: what the tests of core and library check, as commands.
+//! - `plants`: every bug that can be planted, against every check.
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
@@ -13,22 +17,38 @@
 #![allow(unreachable_pub)]
 
 mod arguments;
+mod clock;
+mod conformance;
 mod crash;
 mod dice;
 mod interleave;
 mod model;
+mod plants;
+mod vectors;
+mod walk;
 
 use std::process::ExitCode;
+
+use onceward::core::plant;
 
 use arguments::{Casting, Wanted};
 
 fn main() -> ExitCode {
-    let given: Vec<String> = std::env::args().skip(1).collect();
-    match arguments::parse(&given) {
+    let mut given: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = arguments::plant(&mut given).and_then(|planted| {
+        planted.into_iter().for_each(plant::plant);
+        arguments::parse(&given)
+    });
+    match wanted {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
         Ok(Wanted::Interleave(options)) => ExitCode::from(u8::from(!interleave::run(&options))),
         Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
+        Ok(Wanted::Walk(options)) => ExitCode::from(u8::from(!walk::run(&options))),
+        Ok(Wanted::Clock(options)) => ExitCode::from(u8::from(!clock::run(&options))),
+        Ok(Wanted::Vectors) => ExitCode::from(u8::from(!vectors::run())),
+        Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
+        Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

@@ -126,6 +126,7 @@ fn kept(mut record: Record) -> Record {
     (record.attempts, record.generation, record.payload) = (0, 0, None);
     (record.created_at, record.updated_at) = (Timestamp::from_millis(0), Timestamp::from_millis(0));
     (record.first_sent_at, record.doubt_since, record.last_error) = (None, None, None);
+    record.sequence = None;
     record
 }
 

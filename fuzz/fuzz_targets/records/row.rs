@@ -19,7 +19,8 @@ use crate::identity;
 /// What belongs into a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    Id,
+    /// Half of an id, from this byte on.
+    Id(usize),
     Digest,
     Fence,
     Number,
@@ -30,8 +31,8 @@ pub(crate) enum Kind {
 }
 
 /// Every column of the table, by its name.
-pub(crate) const COLUMNS: [(&str, Kind); 34] = [
-    ("id", Kind::Id),
+pub(crate) const COLUMNS: [(&str, Kind); 36] = [
+    ("id", Kind::Id(0)),
     ("tenant", Kind::Name),
     ("operation", Kind::Name),
     ("key", Kind::Name),
@@ -65,6 +66,8 @@ pub(crate) const COLUMNS: [(&str, Kind); 34] = [
     ("body", Kind::Bytes),
     ("body_size", Kind::Number),
     ("outcome", Kind::Digest),
+    ("sequence", Kind::Number),
+    ("id_rest", Kind::Id(16)),
 ];
 
 /// The values of a row; a blob that is marked becomes a text of those bytes.
@@ -78,11 +81,13 @@ fn value(given: &mut Unstructured<'_>, kind: Kind) -> Result<(Value, bool)> {
     // One value in sixteen is anything that its column can hold.
     let is_wild = given.ratio(1, 16)?;
     Ok(match kind {
-        Kind::Id if !is_wild => (Value::Blob(identity().digest().as_bytes().to_vec()), false),
+        Kind::Id(from) if !is_wild => {
+            (Value::Blob(identity().digest().as_bytes().iter().skip(from).take(16).copied().collect()), false)
+        }
         Kind::Digest | Kind::Fence | Kind::Bytes if given.ratio(1, 4)? => (Value::Null, false),
         Kind::Digest if !is_wild => (Value::Blob(digest(&[given.arbitrary()?]).as_bytes().to_vec()), false),
         Kind::Fence if !is_wild => (Value::Blob(given.arbitrary::<[u8; 16]>()?.to_vec()), false),
-        Kind::Id | Kind::Digest | Kind::Fence | Kind::Bytes => (Value::Blob(some_bytes(given)?), false),
+        Kind::Id(_) | Kind::Digest | Kind::Fence | Kind::Bytes => (Value::Blob(some_bytes(given)?), false),
         Kind::Number => (number(given)?, false),
         Kind::Word(words) if !is_wild => (Value::Text((*given.choose(words)?).to_owned()), false),
         Kind::Name if !is_wild => match given.arbitrary::<Option<&str>>()? {
@@ -132,6 +137,7 @@ pub(crate) fn plain(identity: Identity) -> Record {
         first_sent_at: None,
         doubt_since: None,
         last_error: None,
+        sequence: None,
     }
 }
 
@@ -162,6 +168,7 @@ pub(crate) fn record(given: &mut Unstructured<'_>) -> Result<Record> {
     record.first_sent_at = maybe(given)?;
     record.doubt_since = maybe(given)?;
     record.last_error = given.arbitrary()?;
+    record.sequence = given.arbitrary()?;
     record.state = match given.int_in_range(0..=6)? {
         0 => State::Queued { due: time(given)? },
         1 => State::Leased(Lease {
@@ -206,5 +213,5 @@ pub(crate) fn has_a_large_number(record: &Record) -> bool {
         State::Done { outcome: Outcome { body: Body::TooLarge { size, .. }, .. }, .. } => large(*size),
         _ => false,
     };
-    in_state || large(record.version)
+    in_state || large(record.version) || record.sequence.is_some_and(large)
 }

@@ -8,6 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
 use crate::outcome::Body;
+use crate::plant::{Plant, planted};
 use crate::policy::{Effect, InDoubt, LEASE_FACTOR, Terms};
 use crate::record::{Draft, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::{Timestamp, When};
@@ -15,21 +16,29 @@ use crate::time::{Timestamp, When};
 /// How soon to ask again about running work: short, because most effects take well under a second.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
+/// Clocks are set back by this much without much ado; a first attempt that lies further ahead was not made then.
+const SET_BACK: Duration = Duration::from_secs(60);
+
 pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
-        None => return create(call, 1, Write::Insert),
-        Some((seen, None)) => return create(call, seen.record.version + 1, Write::Replace),
+        None => return create(call, None, 1, Write::Insert),
+        Some((seen, None)) => return create(call, None, seen.record.version + 1, Write::Replace),
         Some((seen, Some(standing))) => (seen, standing),
     };
-    if let Some(misuse) = misuse(&seen.record, call.fingerprint, call.key_digest) {
+    if let Some(misuse) = misuse(&seen.record, None, call.fingerprint, call.key_digest) {
         return Transition::decision(misuse);
     }
+    proceed(seen, standing, call)
+}
+
+/// The claim, if the record's standing permits it, for a caller whose request belongs to the record.
+pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transition {
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             acquire(&record, &call.take, call.terms.effect)
         }
-        Standing::InDoubt { since } if may_take_over(seen, &call.take) => {
+        Standing::InDoubt { since } if may_take_over(seen, &call.take) || loosened(call) => {
             take_over(seen, &call.take, call.terms.effect, since)
         }
         _ => Transition::decision(tell(seen, standing)),
@@ -37,12 +46,22 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 }
 
 /// Finds a request that does not belong to the record, before anything else is answered.
-pub(super) fn misuse(record: &Record, fingerprint: Fingerprint, key_digest: Option<Digest>) -> Option<Decision> {
+pub(super) fn misuse(
+    record: &Record,
+    sequence: Option<u64>,
+    fingerprint: Fingerprint,
+    key_digest: Option<Digest>,
+) -> Option<Decision> {
+    if record.sequence != sequence {
+        return Some(Decision::MixedUse);
+    }
     let collides = matches!((record.key_digest, key_digest), (Some(kept), Some(new)) if kept != new);
-    if collides {
+    if collides && !planted(Plant::CollisionNotSeen) {
         return Some(Decision::Collision);
     }
-    let agrees = record.fingerprint == fingerprint || record.fingerprint == Fingerprint::free();
+    let agrees = record.fingerprint == fingerprint
+        || record.fingerprint == Fingerprint::free()
+        || planted(Plant::FingerprintNotCompared);
     (!agrees).then_some(Decision::Mismatch)
 }
 
@@ -87,9 +106,9 @@ fn replay(seen: &Seen) -> Decision {
                     expires_at: *expires_at,
                 };
             }
-            Decision::OutcomeNotKept { outcome: outcome.digest(), status: Some(outcome.status) }
+            Decision::OutcomeNotKept { outcome: Some(outcome.digest()), status: Some(outcome.status) }
         }
-        State::Tombstone { outcome, .. } => Decision::OutcomeNotKept { outcome: *outcome, status: None },
+        State::Tombstone { outcome, .. } => Decision::OutcomeNotKept { outcome: Some(*outcome), status: None },
         // `standing` is Done or Tombstone for no other state; if that ever changes, the safe answer is that
         // the work is not to be done.
         _ => Decision::InDoubt { since: seen.record.updated_at },
@@ -101,20 +120,30 @@ pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
     match seen.record.terms.in_doubt {
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
-        InDoubt::Retry => downstream_knows_key(&seen.record, seen.now.after(take.lease / LEASE_FACTOR)),
+        InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
+        InDoubt::Retry => downstream_knows_key(seen, take.lease / LEASE_FACTOR),
     }
 }
 
-/// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
-/// time by which this attempt should be over, so that none arrives just after the key was forgotten.
-fn downstream_knows_key(record: &Record, over: Timestamp) -> bool {
-    record.first_sent_at.is_some_and(|first| over < first.after(record.terms.honours_key_for))
+/// A later caller can be stricter than the record, never laxer; but for a planted bug.
+fn loosened(call: &Begin) -> bool {
+    planted(Plant::TermsLoosened) && call.terms.in_doubt == InDoubt::Retry
 }
 
-fn create(call: &Begin, version: u64, write: fn(Draft) -> Write) -> Transition {
+/// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
+/// time by which this attempt should be over, so that none arrives just after the key was forgotten. How long ago a time
+/// was that has yet to come nobody knows: a clock that ran ahead wrote it.
+fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
+    let record = &seen.record;
+    let Some(first) = record.first_sent_at else { return false };
+    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
+}
+
+pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {
     let mut draft = fresh(&call.identity, call.key_digest, call.fingerprint, call.terms, version);
+    draft.sequence = sequence;
     let acquired = claim(&mut draft, &call.take, call.terms.effect);
-    Transition { write: write(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    Transition::write(write(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// A record of which nothing has happened yet.
@@ -141,6 +170,7 @@ pub(super) fn fresh(
         first_sent_at: None,
         doubt_since: None,
         last_error: None,
+        sequence: None,
     }
 }
 
@@ -148,16 +178,19 @@ pub(super) fn fresh(
 pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transition {
     let mut draft = record.next();
     let acquired = claim(&mut draft, take, effect);
-    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
 pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timestamp) -> Transition {
     let mut draft = seen.record.next();
     draft.doubt_since = Some(When::At(since));
+    if planted(Plant::DoubtForgotten) {
+        (draft.doubt_since, draft.first_sent_at) = (None, None);
+    }
     let mut acquired = claim(&mut draft, take, effect);
-    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe;
-    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
+    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// Puts the claim into the draft. A caller may begin before `sent` only if it promises to write `sent`, or if
@@ -165,7 +198,8 @@ pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timesta
 fn claim(draft: &mut Draft, take: &Take, effect: Effect) -> Acquired {
     let transactional = effect == Effect::Transactional && draft.terms.effect == Effect::Transactional;
     let phase = if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent };
-    if phase == Phase::Sent && draft.first_sent_at.is_none() {
+    let is_first = draft.first_sent_at.is_none() || planted(Plant::MemoryCountedAnew);
+    if phase == Phase::Sent && is_first {
         draft.first_sent_at = Some(When::NOW);
     }
     draft.attempts = draft.attempts.saturating_add(1);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Answer, Command, Refusal, Transition, Write};
 use crate::outcome::{Outcome, Verdict};
+use crate::plant::{Plant, planted};
 use crate::policy::LONGEST_NOT_BEFORE;
 use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State, Status};
 use crate::time::When;
@@ -14,7 +15,9 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         // The key was free again, so nothing is left that this owner could contradict.
         return Transition::answer(Answer::Stale { contradicts: false });
     };
-    if seen.record.fence() != Some(fence) {
+    let renews = matches!(command, Command::Renew { .. });
+    let unfenced = planted(Plant::NoFence) || (renews && planted(Plant::RenewWithoutFence));
+    if seen.record.fence() != Some(fence) && !unfenced {
         return Transition::answer(Answer::Stale { contradicts: contradicts(seen, command) });
     }
     let record = &seen.record;
@@ -39,7 +42,8 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
 }
 
 fn sent(record: &Record, lease: &Lease, length: Duration) -> Transition {
-    let mut transition = extend(record, lease, Phase::Sent, length);
+    let phase = if planted(Plant::SentNotWritten) { lease.phase } else { Phase::Sent };
+    let mut transition = extend(record, lease, phase, length);
     if let Write::Replace(draft) = &mut transition.write
         && draft.first_sent_at.is_none()
     {
@@ -58,10 +62,12 @@ pub(super) fn finish(record: &Record, fence: Fence, outcome: &Outcome) -> Transi
     Transition::replace(done(record, fence, outcome))
 }
 
-/// The record with its outcome: the doubt is settled, and the two clocks of retention start.
+/// The record with its outcome: the doubt is settled, and the two clocks of retention start. The newest item of a
+/// stream has no such clocks: without it nobody would know which number comes next.
 pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     let mut draft = record.next();
-    let retention = record.terms.retention;
+    let short = if planted(Plant::RetentionTooShort) { 2 } else { 1 };
+    let retention = record.terms.retention.filter(|_| record.sequence.is_none()).map(|kept| kept / short);
     draft.state = State::Done {
         outcome: outcome.clone(),
         fence,
@@ -81,7 +87,9 @@ fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Tra
     let not_before = not_before.min(LONGEST_NOT_BEFORE);
     draft.last_error.clone_from(error);
     let exhausted = record.terms.max_attempts.is_some_and(|max| record.attempts >= max);
-    draft.state = match (record.doubt_since, record.fence(), &record.payload) {
+    let doubted = record.doubt_since.filter(|_| !planted(Plant::ProofSpeaksForAll));
+    draft.doubt_since = doubted.map(When::At);
+    draft.state = match (doubted, record.fence(), &record.payload) {
         (Some(_), Some(fence), _) => State::InDoubt { fence },
         (_, _, Some(_)) if exhausted => State::Dead,
         (_, _, Some(_)) => State::Queued { due: When::In(not_before) },

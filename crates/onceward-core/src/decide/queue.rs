@@ -2,6 +2,7 @@
 
 use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
 use super::{Answer, Decision, Enqueue, Refusal, Take, Transition, Write};
+use crate::plant::{Plant, planted};
 use crate::record::{Draft, Seen, Standing, State};
 use crate::time::When;
 
@@ -11,7 +12,7 @@ pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
         Some((seen, None)) => return queue(create(call, seen.record.version + 1), call, Write::Replace),
         Some((seen, Some(standing))) => (seen, standing),
     };
-    if let Some(misuse) = misuse(&seen.record, call.fingerprint, call.key_digest) {
+    if let Some(misuse) = misuse(&seen.record, None, call.fingerprint, call.key_digest) {
         return Transition::decision(misuse);
     }
     match standing {
@@ -30,7 +31,7 @@ fn create(call: &Enqueue, version: u64) -> Draft {
 fn queue(mut draft: Draft, call: &Enqueue, write: fn(Draft) -> Write) -> Transition {
     draft.payload = Some(call.payload.clone());
     draft.state = State::Queued { due: When::In(call.delay) };
-    Transition { write: write(draft), answer: Answer::Decision(Decision::Queued { created: true }) }
+    Transition::write(write(draft), Answer::Decision(Decision::Queued { created: true }))
 }
 
 /// The courier may have what is due, and what an earlier worker left behind if the record's policy permits it.
@@ -43,6 +44,9 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     match standing {
         Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, effect),
         Standing::Open { not_before } if delivers && not_before <= seen.now => acquire(&seen.record, take, effect),
+        Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
+            acquire(&seen.record, take, effect)
+        }
         Standing::InDoubt { since } if delivers && may_take_over(seen, take) => take_over(seen, take, effect, since),
         _ => Transition::refused(Refusal::NothingToDo(standing.status())),
     }

@@ -3,6 +3,7 @@
 use super::own::done;
 use super::{Answer, Refusal, Resolution, Transition, Write};
 use crate::fingerprint::Fingerprint;
+use crate::plant::{Plant, planted};
 use crate::record::{Fence, Record, Seen, Standing, State};
 use crate::time::When;
 
@@ -10,11 +11,11 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);
     };
-    if seen.record.version != version {
+    if seen.record.version != version && !planted(Plant::ResolveOfAnotherVersion) {
         return Transition::refused(Refusal::Changed);
     }
     match (standing, resolution) {
-        (Standing::Running { .. }, _) => Transition::refused(Refusal::Running),
+        (Standing::Running { .. }, _) if !planted(Plant::ResolveBesideRunning) => Transition::refused(Refusal::Running),
         (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
         (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(&seen.record),
@@ -44,7 +45,9 @@ fn reset(record: &Record) -> Transition {
     draft.state = State::Open { not_before: When::NOW };
     draft.fingerprint = Fingerprint::free();
     draft.key_digest = None;
-    draft.generation = draft.generation.saturating_add(1);
+    if !planted(Plant::ResetKeepsGeneration) {
+        draft.generation = draft.generation.saturating_add(1);
+    }
     draft.payload = None;
     draft.doubt_since = None;
     draft.first_sent_at = None;
@@ -56,6 +59,7 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
     let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
     let write = match (&seen.record.state, seen.standing()) {
         (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
+        (State::InDoubt { .. }, _) if planted(Plant::DoubtExpires) => Write::Remove,
         (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
             let mut draft = seen.record.next();
             draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
@@ -66,5 +70,5 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
         (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, None) => return Transition::refused(Refusal::Absent),
     };
-    Transition { write, answer: Answer::Accepted }
+    Transition::write(write, Answer::Accepted)
 }

@@ -16,6 +16,8 @@ pub use number::Number;
 pub use pointer::{Pointer, PointerError};
 use serde::Serialize;
 
+use crate::plant::{Plant, planted};
+
 /// The longest text that is read: well above any real intent, and small enough to hold a few at once.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
@@ -209,6 +211,9 @@ pub(crate) fn sort(members: &mut [(String, Value)]) {
 
 /// RFC 8785 sorts by UTF-16 code units, as ECMAScript does; bytes would sort U+1F600 after U+FB33.
 fn compare_names(one: &str, other: &str) -> Ordering {
+    if planted(Plant::FieldOrderKept) {
+        return Ordering::Equal;
+    }
     one.encode_utf16().cmp(other.encode_utf16())
 }
 

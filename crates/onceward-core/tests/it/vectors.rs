@@ -1,4 +1,5 @@
-//! The vectors for canonical JSON, keys, fingerprints and recipes. `spec/vectors/README.md` explains them.
+//! The vectors for canonical JSON, keys, fingerprints and recipes. `spec/vectors/README.md` explains them. A harness
+//! runs them too, so each check is a function besides its test.
 
 use std::path::Path;
 
@@ -73,6 +74,10 @@ impl Refused {
 
 #[test]
 fn canonical_json_agrees_with_its_vectors() {
+    canonical_json();
+}
+
+pub(crate) fn canonical_json() {
     let vectors: CanonicalJson = read("canonical-json.json");
     for case in &vectors.accepted {
         let canonical = value(&case.input).canonical();
@@ -129,6 +134,10 @@ struct StoredIdentity {
 
 #[test]
 fn keys_agree_with_their_vectors() {
+    keys();
+}
+
+pub(crate) fn keys() {
     let vectors: Keys = read("keys.json");
     for case in vectors.derived {
         let intent = value(&case.intent);
@@ -197,6 +206,10 @@ impl Of {
 
 #[test]
 fn fingerprints_agree_with_their_vectors() {
+    fingerprints();
+}
+
+pub(crate) fn fingerprints() {
     let vectors: Fingerprints = read("fingerprints.json");
     for case in vectors.fingerprints {
         assert_eq!(case.of.fingerprint().to_string(), case.fingerprint, "{}", case.name);
@@ -258,6 +271,10 @@ fn checked(name: &str, definition: recipe::Definition) -> Recipe {
 
 #[test]
 fn recipes_agree_with_their_vectors() {
+    recipes();
+}
+
+pub(crate) fn recipes() {
     let vectors: Recipes = read("recipes.json");
     for case in vectors.applied {
         let applied = checked(&case.name, case.recipe)
@@ -282,6 +299,10 @@ fn recipes_agree_with_their_vectors() {
 
 #[test]
 fn refused_recipes_and_intents_agree_with_their_vectors() {
+    refused();
+}
+
+pub(crate) fn refused() {
     let vectors: Recipes = read("recipes.json");
     for case in vectors.refused_recipes {
         let error = Recipe::new(case.recipe).expect_err(&case.name);

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use onceward::core::plant;
 
 use super::plan::{Fate, Part};
-use super::{Options, Plant};
+use super::{Misdeed, Options};
 use crate::dice::Dice;
 
 /// A worker that takes this long hangs: it has a few calls to make.
@@ -83,6 +84,7 @@ impl Cast {
                 self.started += 1;
                 let mut command = Command::new(&self.program);
                 command.arg("worker").arg("--folder").arg(folder).arg("--birth").stdin(Stdio::null());
+                self.plant(&mut command);
                 let child = command.spawn().expect("the harness can start itself");
                 Actor { child, fate, worker, is_stopped: false, is_over: false }
             })
@@ -106,15 +108,23 @@ impl Cast {
         if let Fate::AtStep(step, times) = fate {
             command.arg("--die").arg(format!("{}:{times}", step.name()));
         }
-        if let Some((name, _)) = Plant::ALL.iter().find(|(_, plant)| Some(*plant) == self.options.plant) {
-            command.arg("--plant").arg(name);
+        if let Some((name, _)) = Misdeed::ALL.iter().find(|(_, misdeed)| Some(*misdeed) == self.options.misdeed) {
+            command.arg("--misdeed").arg(name);
         }
+        self.plant(&mut command);
         match since {
             Some(since) => command.arg("--since").arg(since.to_string()),
             None => command.arg("--last"),
         };
         let child = command.spawn().expect("the harness can start itself");
         Actor { child, fate, worker, is_stopped: false, is_over: false }
+    }
+
+    /// A bug that is planted here is planted in every worker.
+    fn plant(&self, command: &mut Command) {
+        if let Some(plant) = plant::current() {
+            command.arg("--plant").arg(plant.name());
+        }
     }
 
     fn direct(&mut self, actors: &mut [Actor], hangs: Duration) -> Vec<String> {

@@ -8,7 +8,7 @@
 //! - `judge`: the rules that the journal alone can break.
 //! - `audit`: the rules about what the ledger holds after a cycle.
 //! - `cast`: starting, stopping and killing the workers of a cycle.
-//! - `plant`: faults that are built in to see that they are caught.
+//! - `misdeed`: what is done wrong on purpose, to see that it is caught.
 //! - `report`: what is printed.
 
 mod audit;
@@ -16,8 +16,8 @@ mod cast;
 mod history;
 mod journal;
 mod judge;
+mod misdeed;
 mod plan;
-mod plant;
 mod report;
 mod worker;
 
@@ -33,8 +33,8 @@ use crate::dice::Dice;
 use cast::Cast;
 use journal::{Eye, Pen, What};
 use judge::Judge;
+pub use misdeed::Misdeed;
 pub use plan::Part;
-pub use plant::Plant;
 pub use worker::{Orders, run as work};
 
 /// The whole file is checked once in this many cycles, because it takes longer and longer.
@@ -56,9 +56,6 @@ const LAST_ROUNDS: u64 = 4;
 /// How often a progress line is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// More violations than this say nothing new.
-const ENOUGH: usize = 20;
-
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -70,8 +67,10 @@ pub struct Options {
     pub workers: u64,
     /// Keep the folder.
     pub keep: bool,
-    /// A fault to build in.
-    pub plant: Option<Plant>,
+    /// What is done wrong on purpose.
+    pub misdeed: Option<Misdeed>,
+    /// After this many violations it is over: more say nothing new.
+    pub enough: u64,
 }
 
 /// The ledger of a run.
@@ -174,7 +173,7 @@ impl<'a> Run<'a> {
                 told = Instant::now();
                 report::progress(cycle + 1, self.options.cycles, started.elapsed(), &self.judge, &self.cast);
             }
-            if self.judge.violations.len() >= ENOUGH {
+            if self.judge.violations.len() as u64 >= self.options.enough {
                 return;
             }
         }
@@ -340,8 +339,8 @@ impl<'a> Run<'a> {
     }
 
     fn spoil(&self) {
-        if let Some(plant) = self.options.plant {
-            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| plant.spoil(&connection));
+        if let Some(misdeed) = self.options.misdeed {
+            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| misdeed.spoil(&connection));
             spoiled.expect("the ledger can be spoiled");
         }
     }

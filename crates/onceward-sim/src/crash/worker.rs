@@ -17,8 +17,8 @@ use onceward::step::{Step, on_step};
 use onceward::{Claim, Done, Error, Failure, InDoubt, Ledger, Operation};
 
 use super::journal::{Answer, Ending, Eye, Pen, What, now};
+use super::misdeed::Misdeed;
 use super::plan::{Part, Sort, Turn, Visit};
-use super::plant::Plant;
 use crate::dice::Dice;
 
 /// Calls that one worker has going at the same time, so that writes of one process meet in one transaction.
@@ -43,7 +43,7 @@ pub struct Orders {
     /// Where in the journal the lives of this cycle's intents begin, for probes.
     pub since: u64,
     /// How to misbehave.
-    pub plant: Option<Plant>,
+    pub misdeed: Option<Misdeed>,
 }
 
 struct World {
@@ -156,7 +156,7 @@ impl Call {
             Ok(None) | Err(_) => told(Answer::Gone, asked, String::new()),
         };
         let misuse = self.visit.misuse && matches!(said, What::Ack { .. }) && !self.sort().brief;
-        self.plant_rogue(&said);
+        self.go_rogue(&said);
         self.write(said);
         if misuse {
             self.misuse().await;
@@ -205,8 +205,8 @@ impl Call {
         self.began.store(true, Ordering::SeqCst);
         let asked = self.asked.load(Ordering::SeqCst);
         self.write(What::Try { attempt: claim.attempt(), created, until, asked });
-        if self.world.orders.plant == Some(Plant::Steal) && self.sort().in_doubt == InDoubt::Retry {
-            Plant::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
+        if self.world.orders.misdeed == Some(Misdeed::Steal) && self.sort().in_doubt == InDoubt::Retry {
+            Misdeed::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
             // Time enough for somebody else to fall for it.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -274,7 +274,7 @@ impl Call {
             }
             Turn::Unknown => {
                 self.ending(Ending::Doubt);
-                if self.world.orders.plant == Some(Plant::Release) {
+                if self.world.orders.misdeed == Some(Misdeed::Release) {
                     return Err(Failure::not_sent(failed));
                 }
                 Err(Failure::unknown(failed))
@@ -314,12 +314,12 @@ impl Call {
         }
     }
 
-    /// The planted fault of a worker that does not take no for an answer.
-    fn plant_rogue(&self, said: &What) {
+    /// The misdeed of a worker that does not take no for an answer.
+    fn go_rogue(&self, said: &What) {
         let refused =
             matches!(said, What::Told { answer: Answer::InDoubt | Answer::InFlight, .. } | What::Replay { .. });
         let parts = [self.world.orders.cycle, self.world.orders.worker, self.visit.intent];
-        if self.world.orders.plant == Some(Plant::Rogue) && refused && Dice::of(&parts).one_in(4) {
+        if self.world.orders.misdeed == Some(Misdeed::Rogue) && refused && Dice::of(&parts).one_in(4) {
             self.write(What::Effect { key: "rogue".to_owned() });
         }
     }

@@ -13,7 +13,7 @@ use onceward::store::memory::Memory;
 use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
 use tokio::sync::oneshot;
 
-use super::Plant;
+use super::Lie;
 use super::history::History;
 use super::plan::actor_of_lease;
 
@@ -46,7 +46,7 @@ pub struct Waiting {
 pub struct Shared {
     real: Memory,
     clock: Arc<dyn Clock>,
-    plant: Option<Plant>,
+    lie: Option<Lie>,
     state: Mutex<Traffic>,
 }
 
@@ -94,10 +94,10 @@ pub struct Asleep {
 }
 
 impl Shared {
-    pub fn new(clock: Arc<dyn Clock>, plant: Option<Plant>, keys: &[Digest]) -> Arc<Self> {
+    pub fn new(clock: Arc<dyn Clock>, lie: Option<Lie>, keys: &[Digest]) -> Arc<Self> {
         let real = Memory::new(Arc::clone(&clock));
         let traffic = Traffic { history: History::of(keys, clock.now()), ..Traffic::default() };
-        Arc::new(Self { real, clock, plant, state: Mutex::new(traffic) })
+        Arc::new(Self { real, clock, lie, state: Mutex::new(traffic) })
     }
 
     pub fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -172,14 +172,14 @@ impl Shared {
     fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
         let inserted = self.real.insert(draft).now_or_never().unwrap_or(Err(Error::Closed))?;
         self.note();
-        Ok(match (self.plant, inserted) {
-            (Some(Plant::Everybody), Inserted::Exists(seen)) => Inserted::Created { now: seen.now },
+        Ok(match (self.lie, inserted) {
+            (Some(Lie::Everybody), Inserted::Exists(seen)) => Inserted::Created { now: seen.now },
             (_, inserted) => inserted,
         })
     }
 
     fn replace(&self, mut replace: Replace) -> Result<Replaced, Error> {
-        if self.plant == Some(Plant::Blind)
+        if self.lie == Some(Lie::Blind)
             && let Some(seen) = self.look(replace.draft.id)
         {
             (replace.fence, replace.version) = (seen.record.fence(), seen.record.version);
@@ -268,8 +268,8 @@ impl Store for Gated {
 
     fn now(&self) -> Option<Timestamp> {
         let now = self.shared.clock.now();
-        Some(match self.shared.plant {
-            Some(Plant::SlowClock) => Timestamp::from_millis(now.as_millis() - 200),
+        Some(match self.shared.lie {
+            Some(Lie::SlowClock) => Timestamp::from_millis(now.as_millis() - 200),
             _ => now,
         })
     }

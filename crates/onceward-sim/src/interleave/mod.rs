@@ -39,7 +39,7 @@ const MOST_TOLD: usize = 5;
 
 /// A store that misbehaves, to show that the judge notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
+pub enum Lie {
     /// A conditional write does not look at what is there.
     Blind,
     /// Everybody is told that the record was created.
@@ -48,7 +48,7 @@ pub enum Plant {
     SlowClock,
 }
 
-impl Plant {
+impl Lie {
     /// Every fault, by its name.
     pub const ALL: [(&str, Self); 3] =
         [("blind", Self::Blind), ("everybody", Self::Everybody), ("slow-clock", Self::SlowClock)];
@@ -59,7 +59,7 @@ impl Plant {
 pub struct Options {
     pub schedules: u64,
     pub seed: u64,
-    pub plant: Option<Plant>,
+    pub lie: Option<Lie>,
 }
 
 /// What came of the schedules.
@@ -107,7 +107,7 @@ pub fn schedule(options: &Options, number: u64, tally: &mut Tally) {
     let mut dice = Dice::of(&[options.seed, number]);
     let plan = Arc::new(Plan::of(&mut dice));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let stage = runtime.expect("there is room for a runtime").block_on(play(plan, options.plant, &mut dice));
+    let stage = runtime.expect("there is room for a runtime").block_on(play(plan, options.lie, &mut dice));
     let (notes, traffic) = (stage.notes(), stage.shared.traffic());
     let mut broken = traffic.missed.clone();
     if traffic.step >= MOST_STEPS {
@@ -148,10 +148,10 @@ fn name(exchange: &Exchange) -> &'static str {
 }
 
 /// Plays a plan to its end.
-async fn play(plan: Arc<Plan>, plant: Option<Plant>, dice: &mut Dice) -> Stage {
+async fn play(plan: Arc<Plan>, lie: Option<Lie>, dice: &mut Dice) -> Stage {
     let clock = Arc::new(Virtual(tokio::time::Instant::now()));
     let keys: Vec<Digest> = (0..plan::INTENTS).map(plan::id).collect();
-    let shared = Shared::new(clock, plant, &keys);
+    let shared = Shared::new(clock, lie, &keys);
     let ledgers = (0..LEDGERS).map(|ledger| Ledger::builder().on(Gated::new(ledger, &shared))).collect();
     let stage = Stage { shared, ledgers, plan, notes: Arc::new(Mutex::new(Notes::default())) };
     let players: Vec<_> = (0..ACTORS).map(|actor| tokio::spawn(stage.clone().play(actor))).collect();
@@ -216,8 +216,8 @@ fn drop_somebody(stage: &Stage, dice: &mut Dice) {
 mod tests {
     use super::*;
 
-    fn tally(schedules: u64, seed: u64, plant: Option<Plant>) -> Tally {
-        let options = Options { schedules, seed, plant };
+    fn tally(schedules: u64, seed: u64, lie: Option<Lie>) -> Tally {
+        let options = Options { schedules, seed, lie };
         let mut tally = Tally::default();
         (0..schedules).for_each(|number| schedule(&options, number, &mut tally));
         tally
@@ -244,8 +244,8 @@ mod tests {
 
     #[test]
     fn a_store_that_misbehaves_is_caught() {
-        for (name, plant) in Plant::ALL {
-            assert!(!tally(150, 1, Some(plant)).broken.is_empty(), "{name} was not caught");
+        for (name, lie) in Lie::ALL {
+            assert!(!tally(150, 1, Some(lie)).broken.is_empty(), "{name} was not caught");
         }
     }
 }

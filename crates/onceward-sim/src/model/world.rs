@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write};
+use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::Outcome;
@@ -11,7 +11,6 @@ use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
 use onceward::core::time::Timestamp;
 
 use super::Intent;
-use super::fault::decide_with;
 use super::truth::{HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
 
 /// A tick is longer than the margin that `retry` leaves for an attempt, so that ticks are all that matters.
@@ -96,10 +95,10 @@ impl World {
         match action {
             Action::Tick => world.now += 1,
             Action::Begin { marks_sent } => world.begin(model, marks_sent),
-            Action::Sweep => world.sweep(model),
-            Action::ItHappened => world.resolve(model, Resolution::Happened(outcome(PERSON))),
-            Action::ItDidNot => world.resolve(model, Resolution::DidNotHappen),
-            Action::Reset => world.resolve(model, Resolution::Reset),
+            Action::Sweep => world.sweep(),
+            Action::ItHappened => world.resolve(Resolution::Happened(outcome(PERSON))),
+            Action::ItDidNot => world.resolve(Resolution::DidNotHappen),
+            Action::Reset => world.resolve(Resolution::Reset),
             Action::Crash(worker) => world.workers[worker] = None,
             Action::Act(worker) => {
                 world.truth.acted = true;
@@ -112,7 +111,7 @@ impl World {
             | Action::Finish(worker)
             | Action::Release(worker)
             | Action::Doubt(worker)
-            | Action::Ask(worker) => world.own(model, worker, action),
+            | Action::Ask(worker) => world.own(worker, action),
         }
         world.workers.sort_unstable();
         world
@@ -130,7 +129,7 @@ impl World {
             take,
         };
         let beside_a_lease = self.is_running();
-        if let Answer::Decision(Decision::Acquired(acquired)) = self.write(model, &Command::Begin(begin)) {
+        if let Answer::Decision(Decision::Acquired(acquired)) = self.write(&Command::Begin(begin)) {
             let is_sent = acquired.phase == Phase::Sent;
             self.truth.granted(claim, self.now, beside_a_lease, acquired.probe_first, model.in_doubt);
             if is_sent {
@@ -143,7 +142,7 @@ impl World {
     }
 
     /// A worker writes with the fence that it believes to hold.
-    fn own(&mut self, model: &Intent, worker: usize, action: Action) {
+    fn own(&mut self, worker: usize, action: Action) {
         let Some(mut hold) = self.workers[worker] else { return };
         let fence = fence(hold.claim);
         let found = self.truth.acted;
@@ -155,7 +154,7 @@ impl World {
             Action::Ask(_) if !found => Command::NotFound { fence },
             _ => Command::Finish { fence, outcome: outcome(hold.claim) },
         };
-        let held = match self.write(model, &command) {
+        let held = match self.write(&command) {
             Answer::Accepted => true,
             Answer::Stale { .. } => {
                 self.truth.superseded = true;
@@ -190,27 +189,27 @@ impl World {
     }
 
     /// A person who has looked says what is true at this moment, or that it was done by hand.
-    fn resolve(&mut self, model: &Intent, resolution: Resolution) {
+    fn resolve(&mut self, resolution: Resolution) {
         let happened = matches!(resolution, Resolution::Happened(_));
         if !happened && self.truth.acted {
             return;
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
         let beside_a_lease = self.is_running();
-        if self.write(model, &Command::Resolve { version, resolution, fence: fence(PERSON) }) == Answer::Accepted {
+        if self.write(&Command::Resolve { version, resolution, fence: fence(PERSON) }) == Answer::Accepted {
             self.truth.resolved(happened.then_some(PERSON), self.now, beside_a_lease);
         }
     }
 
-    fn sweep(&mut self, model: &Intent) {
-        if self.write(model, &Command::Expire) == Answer::Accepted {
+    fn sweep(&mut self) {
+        if self.write(&Command::Expire) == Answer::Accepted {
             self.truth.swept(self.now, self.record.is_none());
         }
     }
 
     /// Decide and write, as one step: that is what a store's conditional write is for.
-    fn write(&mut self, model: &Intent, command: &Command) -> Answer {
-        let transition = decide_with(model.fault, self.seen().as_ref(), command);
+    fn write(&mut self, command: &Command) -> Answer {
+        let transition = decide(self.seen().as_ref(), command);
         let now = self.time();
         match transition.write {
             Write::None => {}
@@ -250,14 +249,14 @@ impl World {
         !is_unknown || matches!(self.standing(), Some(Standing::Running { .. } | Standing::InDoubt { .. }))
     }
 
-    pub(super) fn can_be_settled(&self, model: &Intent) -> bool {
+    pub(super) fn can_be_settled(&self) -> bool {
         if !matches!(self.standing(), Some(Standing::InDoubt { .. })) {
             return true;
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
         let settled = |resolution| {
             let command = Command::Resolve { version, resolution, fence: fence(PERSON) };
-            decide_with(model.fault, self.seen().as_ref(), &command).answer == Answer::Accepted
+            decide(self.seen().as_ref(), &command).answer == Answer::Accepted
         };
         settled(Resolution::DidNotHappen) && settled(Resolution::Happened(outcome(0)))
     }

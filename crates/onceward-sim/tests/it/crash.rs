@@ -1,4 +1,4 @@
-//! The crash harness by its own binary: the ledger survives it, and each planted fault is caught.
+//! The crash harness by its own binary: the ledger survives it, and each misdeed is caught.
 
 use std::process::{Command, Output};
 
@@ -27,9 +27,9 @@ fn three_hundred_cycles_of_kills_break_nothing_and_hit_every_step() {
     assert!(kills.iter().all(|(_, kills)| *kills > 0), "{text}");
 }
 
-/// The fault is caught within a few cycles, in words that say what is wrong.
-fn caught(plant: &str, words: &str) {
-    let output = crash(&["--cycles", "24", "--seed", "7", "--plant", plant]);
+/// The misdeed is caught within a few cycles, in words that say what is wrong.
+fn caught(misdeed: &str, words: &str) {
+    let output = crash(&["--cycles", "24", "--seed", "7", "--misdeed", misdeed]);
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.lines().any(|line| line.starts_with("VIOLATION") && line.contains(words)), "{text}");
@@ -37,7 +37,7 @@ fn caught(plant: &str, words: &str) {
     remove_kept(&text);
 }
 
-/// A run that found something keeps its files; a planted fault is nothing to look into.
+/// A run that found something keeps its files; a misdeed is nothing to look into.
 fn remove_kept(text: &str) {
     if let Some(folder) = text.lines().find_map(|line| line.strip_prefix("ledger and journal are in ")) {
         std::fs::remove_dir_all(folder).unwrap();

@@ -33,6 +33,7 @@ use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Policy, Retention, Terms};
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Record, Seen, State, Status};
+use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::When;
 
 use crate::clock::{Clock, ManualClock};
@@ -50,7 +51,11 @@ pub struct Fixture {
 #[macro_export]
 macro_rules! conformance {
     ($open:path) => {
-        $crate::conformance! { @cases $open:
+        $crate::conformance! { @each [$crate::conformance_tests] $open }
+    };
+    // Hands the names of all cases to another macro.
+    (@each [$($then:tt)+] $($given:tt)*) => {
+        $($then)+! { $($given)*:
             an_insert_creates_once_and_then_hands_back_the_record,
             of_many_inserts_at_once_exactly_one_creates,
             a_replace_holds_only_with_the_same_version,
@@ -59,6 +64,7 @@ macro_rules! conformance {
             of_many_replaces_at_once_exactly_one_holds,
             every_field_of_every_state_survives,
             a_tombstone_keeps_digests_and_no_names,
+            the_number_of_an_item_survives_to_its_tombstone,
             times_are_counted_from_the_stores_own_clock,
             the_largest_outcome_survives_byte_for_byte,
             intents_of_other_tenants_and_operations_never_meet,
@@ -73,7 +79,13 @@ macro_rules! conformance {
             the_audit_trail_is_written_with_the_record_or_not_at_all,
         }
     };
-    (@cases $open:path: $($name:ident,)*) => {
+}
+
+/// One test for each case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! conformance_tests {
+    ($open:path: $($name:ident,)*) => {
         $(
             #[::tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
-use onceward_core::hash::Digest;
+use onceward_core::hash::{self, Digest};
+use onceward_core::name::Identity;
 use onceward_core::outcome::Body;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Record, State};
 
 /// Bytes of outcomes that are kept at hand.
@@ -44,15 +46,23 @@ impl Default for Cache {
     }
 }
 
+/// Where the outcome of an intent is: at the digest of all of its identity.
+pub(super) fn place(id: Digest, identity: Option<&Identity>) -> Digest {
+    match identity {
+        Some(identity) if planted(Plant::CacheDropsTenant) => hash::digest(identity.key.as_str().as_bytes()),
+        _ => id,
+    }
+}
+
 impl Cache {
     pub(super) fn get(&self, id: &Digest) -> Option<Arc<Record>> {
         self.0.get(id)
     }
 
-    /// Remembers a record, if it is one that never changes.
+    /// Remembers a record, if it is one that never changes. The head of a stream goes on to its next item.
     pub(super) fn keep(&self, record: &Record) {
-        if matches!(record.state, State::Done { .. }) {
-            self.0.insert(record.id, Arc::new(record.clone()));
+        if matches!(record.state, State::Done { .. }) && record.sequence.is_none() {
+            self.0.insert(place(record.id, record.identity.as_ref()), Arc::new(record.clone()));
         }
     }
 

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use onceward_core::decide::Decision;
 use onceward_core::hash::Digest;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Seen, Standing, State};
 use onceward_core::time::Timestamp;
 
@@ -99,11 +100,11 @@ impl Ledger {
             let woken = place.notify.notified();
             tokio::pin!(woken);
             woken.as_mut().enable();
-            match look(self.inner.store.get(id).await?) {
+            match look(self.inner.store.get(id).await?, call.sequence()) {
                 Look::Ask => begun = self.begin(call).await?,
                 Look::Doubt(since) => return Ok(Begun::Answered(Decision::InDoubt { since })),
                 Look::Released(reason) => {
-                    return Err(Error::OwnerFailed { intent: call.identity.to_string(), reason });
+                    return Err(Error::OwnerFailed { intent: call.name(), reason });
                 }
                 Look::Wait => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -123,11 +124,12 @@ fn is_running(begun: &Begun) -> bool {
     matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. }))
 }
 
-fn look(seen: Option<Seen>) -> Look {
-    let Some(seen) = seen else { return Look::Ask };
+fn look(seen: Option<Seen>, sequence: Option<u64>) -> Look {
+    // The head of a stream may hold another item by now, which is not the one that is waited for.
+    let Some(seen) = seen.filter(|seen| seen.record.sequence == sequence) else { return Look::Ask };
     match &seen.record.state {
         State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => Look::Wait,
-        State::Open { .. } => {
+        State::Open { .. } if !planted(Plant::WaitersRunInTurn) => {
             let reason = seen.record.last_error.unwrap_or_else(|| "it was given back".to_owned());
             Look::Released(reason)
         }

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
@@ -87,7 +88,9 @@ fn purge_at(record: &Record) -> Option<Timestamp> {
 impl Store for Memory {
     async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
         let mut tables = self.tables();
-        if let Some((_, record)) = tables.records.get(&draft.id) {
+        if let Some((_, record)) = tables.records.get(&draft.id)
+            && !planted(Plant::InsertOverwrites)
+        {
             return Ok(Inserted::Exists(Box::new(self.seen(record))));
         }
         let now = self.clock.now();
@@ -99,7 +102,9 @@ impl Store for Memory {
         let mut tables = self.tables();
         let id = replace.draft.id;
         let Some((_, record)) = tables.records.get(&id) else { return Ok(Replaced::Conflict(None)) };
-        if record.version != replace.version || record.fence() != replace.fence {
+        let other_version = record.version != replace.version && !planted(Plant::VersionNotCompared);
+        let other_fence = record.fence() != replace.fence && !planted(Plant::StoreFenceNotCompared);
+        if other_version || other_fence {
             return Ok(Replaced::Conflict(Some(Box::new(self.seen(record)))));
         }
         let now = self.clock.now();
@@ -128,11 +133,11 @@ impl Store for Memory {
         for id in due {
             let Some(seen) = tables.records.get(&id).map(|(_, record)| self.seen(record)) else { continue };
             match decide(Some(&seen), &Command::Expire).write {
-                Write::Replace(draft) => {
+                Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
                     tables.put(draft.stamp(now));
                     purged.tombstones += 1;
                 }
-                Write::Remove => {
+                Write::Remove | Write::Replace(_) => {
                     tables.remove(id);
                     tables.trail.remove(&id);
                     purged.removed += 1;

@@ -13,6 +13,11 @@ mod races;
 mod settling;
 mod store_faults;
 mod stores;
+mod stream_faults;
+mod stream_orders;
+mod streams;
+mod testkit;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -32,6 +32,25 @@ pub(super) fn direction(path: &str, manifest: &str) -> Vec<String> {
     faults
 }
 
+/// Finds where the feature `sim` is on without a harness: there bugs could be planted, and processes killed at steps.
+pub(super) fn no_sim(path: &str, manifest: &str) -> Vec<String> {
+    let is_harness = path == "crates/onceward-sim/Cargo.toml" || path.starts_with("fuzz/");
+    let mut section = "";
+    let mut faults = Vec::new();
+    for line in manifest.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        if line.starts_with('[') {
+            section = line;
+        }
+        let names = line.contains("\"sim\"") || line.contains("/sim\"");
+        // A feature of this name that hands itself on inwards is off like its namesake.
+        let hands_on = section == "[features]" && line.starts_with("sim =");
+        if names && !is_harness && !hands_on && !section.contains("dev-dependencies") {
+            faults.push(format!("{path}: `{line}` turns the feature `sim` on; only a harness may"));
+        }
+    }
+    faults
+}
+
 /// The dependencies of a manifest, with the section that each is in.
 fn dependencies(manifest: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -79,6 +98,20 @@ fn the_library_knows_neither_server_nor_harness() {
         assert!(!direction(path, &format!("[dev-dependencies]\n{name}.workspace = true")).is_empty());
     }
     assert!(!direction("crates/onceward-server/Cargo.toml", "[dependencies]\nonceward-sim = \"1\"").is_empty());
+}
+
+#[test]
+fn only_a_harness_turns_sim_on() {
+    let path = "crates/onceward/Cargo.toml";
+    assert!(no_sim(path, "[features]\ndefault = [\"sqlite\"]\nsim = [\"onceward-core/sim\"]").is_empty());
+    assert!(!no_sim(path, "[features]\ndefault = [\"sim\", \"sqlite\"]").is_empty());
+    assert!(!no_sim(path, "[features]\nsqlite = [\"onceward-core/sim\"]").is_empty());
+    let enabled = "[dependencies]\nonceward = { workspace = true, features = [\"sim\"] }";
+    assert!(!no_sim("crates/onceward-server/Cargo.toml", enabled).is_empty());
+    assert!(
+        !no_sim("Cargo.toml", "[workspace.dependencies]\nonceward = { path = \"x\", features = [\"sim\"] }").is_empty()
+    );
+    assert!(no_sim("crates/onceward-sim/Cargo.toml", enabled).is_empty());
 }
 
 #[test]

@@ -62,6 +62,14 @@ fn dependencies_point_one_way() {
 }
 
 #[test]
+fn no_bug_can_be_planted_in_the_product() {
+    let all = files();
+    let manifests = all.iter().filter(|(path, _)| path.ends_with("Cargo.toml"));
+    check(manifests.flat_map(|(path, text)| manifest::no_sim(path, text)).collect());
+    in_sources(rules::only_harnesses_plant);
+}
+
+#[test]
 fn core_is_pure() {
     in_sources(rules::core_is_pure);
 }

@@ -54,6 +54,18 @@ pub(super) fn stores_know_no_policy(path: &str, text: &str) -> Vec<String> {
     found.map(|(place, _)| format!("{place}: a store knows no policy, only the terms in a record")).collect()
 }
 
+/// A planted bug comes from the command line of a harness, and from nowhere else.
+pub(super) fn only_harnesses_plant(path: &str, text: &str) -> Vec<String> {
+    if path.starts_with("crates/onceward-sim/") || path == "crates/onceward-core/src/plant.rs" {
+        return Vec::new();
+    }
+    let found = lines(path, text).filter(|(_, line)| {
+        let code = code(line);
+        code.contains("plant::plant(") || code.contains("plant::plant;")
+    });
+    found.map(|(place, _)| format!("{place}: only a harness plants bugs")).collect()
+}
+
 /// A module is named for what it is for.
 pub(super) fn no_drawers(path: &str) -> Vec<String> {
     let parts = path.trim_end_matches(".rs").split('/');
@@ -159,6 +171,16 @@ fn a_store_may_know_terms_and_no_policy() {
     assert!(!stores_know_no_policy(path, "use onceward_core::policy::Policy;").is_empty());
     assert!(!stores_know_no_policy(path, "use onceward_core::policy::{Policy, Terms};").is_empty());
     assert!(stores_know_no_policy("crates/onceward/src/ledger/call.rs", "policy::Policy").is_empty());
+}
+
+#[test]
+fn the_product_may_ask_for_a_planted_bug_and_never_plant_one() {
+    let path = "crates/onceward/src/ledger/cache.rs";
+    assert!(
+        only_harnesses_plant(path, "use onceward_core::plant::{Plant, planted};\nif planted(Plant::X) {}").is_empty()
+    );
+    assert!(!only_harnesses_plant(path, "onceward_core::plant::plant(Plant::X);").is_empty());
+    assert!(only_harnesses_plant("crates/onceward-sim/src/main.rs", "plant::plant(x)").is_empty());
 }
 
 #[test]

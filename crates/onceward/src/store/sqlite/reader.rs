@@ -33,6 +33,7 @@ impl Reader {
                 while let Some(job) = jobs.blocking_recv() {
                     job(&connection, &shared);
                 }
+                schema::close(connection, &shared);
             }
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(read);

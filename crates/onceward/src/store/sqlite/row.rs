@@ -18,7 +18,7 @@ use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 /// The columns, in the order in which [`read`] and [`Columns`] know them.
-pub(super) const COLUMNS: [&str; 34] = [
+pub(super) const COLUMNS: [&str; 36] = [
     "id",
     "tenant",
     "operation",
@@ -53,11 +53,14 @@ pub(super) const COLUMNS: [&str; 34] = [
     "body",
     "body_size",
     "outcome",
+    "sequence",
+    "id_rest",
 ];
 
 /// The values of one row, in the order of [`COLUMNS`].
 pub(super) struct Columns<'a> {
     record: &'a Record,
+    id: [&'a [u8]; 2],
     fingerprint: Digest,
     version: i64,
     state: &'static str,
@@ -74,6 +77,7 @@ pub(super) struct Columns<'a> {
     key_digest: Option<&'a [u8; 32]>,
     payload: Option<&'a [u8]>,
     outcome: OutcomeColumns<'a>,
+    sequence: Option<i64>,
 }
 
 struct TermColumns {
@@ -122,6 +126,7 @@ impl<'a> Columns<'a> {
         let time = |time: Timestamp| live.then_some(time.as_millis());
         Ok(Self {
             record,
+            id: halves(&record.id),
             fingerprint: record.fingerprint.digest(),
             version: signed(record.version)?,
             state,
@@ -147,6 +152,7 @@ impl<'a> Columns<'a> {
             key_digest: record.key_digest.as_ref().filter(|_| live).map(Digest::as_bytes),
             payload: record.payload.as_deref(),
             outcome: OutcomeColumns::of(&record.state)?,
+            sequence: record.sequence.map(signed).transpose()?,
         })
     }
 
@@ -173,7 +179,7 @@ impl<'a> Columns<'a> {
             None => NULL,
         };
         [
-            record.id.as_bytes(),
+            &self.id[0],
             tenant,
             operation,
             key,
@@ -207,6 +213,8 @@ impl<'a> Columns<'a> {
             &outcome.body,
             &outcome.body_size,
             digest,
+            &self.sequence,
+            &self.id[1],
         ]
     }
 }
@@ -287,7 +295,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     };
     let payload: Option<Vec<u8>> = row.get(21)?;
     Ok(Record {
-        id: digest(row, 0)?,
+        id: whose(row)?,
         identity: identity(row)?,
         key_digest: row.get::<_, Option<[u8; 32]>>(4)?.map(Digest::from_bytes),
         fingerprint,
@@ -302,6 +310,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         first_sent_at: maybe(24)?,
         doubt_since: maybe(25)?,
         last_error: row.get(26)?,
+        sequence: unsigned(row, 34)?,
     })
 }
 
@@ -372,7 +381,28 @@ fn fence(row: &Row<'_>) -> rusqlite::Result<Fence> {
     Ok(Fence::from_bytes(row.get(8)?))
 }
 
-pub(super) fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
+/// An id from its halves.
+pub(super) fn id(row: &Row<'_>, first: usize, rest: usize) -> rusqlite::Result<Digest> {
+    let (first, rest): ([u8; 16], [u8; 16]) = (row.get(first)?, row.get(rest)?);
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&first);
+    bytes[16..].copy_from_slice(&rest);
+    Ok(Digest::from_bytes(bytes))
+}
+
+/// Whose row it is, where the columns are those of [`COLUMNS`].
+pub(super) fn whose(row: &Row<'_>) -> rusqlite::Result<Digest> {
+    id(row, 0, COLUMNS.len() - 1)
+}
+
+/// The halves of an id: the first is looked up, the other is compared. An index of halves is half as large, and half of
+/// a digest is still more than anybody can make two requests agree in.
+pub(super) fn halves(id: &Digest) -> [&[u8]; 2] {
+    let (first, rest) = id.as_bytes().split_at(16);
+    [first, rest]
+}
+
+fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
     Ok(Digest::from_bytes(row.get(index)?))
 }
 

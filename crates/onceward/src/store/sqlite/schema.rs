@@ -5,7 +5,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+
+use onceward_core::plant::{Plant, planted};
 
 use super::Shared;
 use super::fault::named;
@@ -26,6 +29,10 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two tries where SQLite does not wait by itself; the other process needs about as long.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Kilobytes of pages that the writer keeps at hand: the upper levels of the index of many million records, and the
+/// newest rows.
+const WRITER_CACHE: i64 = 8 * 1024;
+
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
 
@@ -43,8 +50,11 @@ pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
     // of every other ledger in this process that has the file open.
     let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
-    check_writable(path, &connection)?;
-    prepare(&mut connection, path)?;
+    let prepared = check_writable(path, &connection).and_then(|()| prepare(&mut connection, path));
+    if let Err(error) = prepared {
+        leave_the_log(&connection);
+        return Err(error);
+    }
     if is_new {
         sync_folder(&file);
     }
@@ -88,14 +98,55 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     moment.finish().map_err(fault)?;
     keep_a_log(connection, path)?;
     // Every commit is on the disk before anybody is told.
-    connection.pragma_update(None, "synchronous", "full").map_err(fault)?;
+    let synchronous = if planted(Plant::SyncSkipped) { "off" } else { "full" };
+    connection.pragma_update(None, "synchronous", synchronous).map_err(fault)?;
     reach_the_disk(connection).map_err(fault)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE).map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {
         migrate(connection, path)?;
     }
-    check_schema(connection, path)
+    check_schema(connection, path)?;
+    settle_the_log(connection).map_err(fault)
+}
+
+/// Carries the log that was found over into the file, and starts it anew, before anything is added to it. If an earlier
+/// process met a failed sync, this system may show parts of the log that are not on the disk and never will be: what
+/// comes behind them would be lost with them. Who shares the file with somebody alive has found nothing left over; then
+/// this may come to nothing, and need not.
+fn settle_the_log(connection: &Connection) -> rusqlite::Result<()> {
+    // Most of it first, while others may go on.
+    checkpoint(connection)?;
+    start_log_over(connection).map(drop)
+}
+
+/// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
+}
+
+/// Carries the rest over, so that the next write starts the log over. It must not wait for anybody who reads: no claim
+/// is worth less than a short log. False if somebody was in the way.
+pub(super) fn start_log_over(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let busy = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0));
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(!busy?)
+}
+
+/// Closes a connection. The last one of all carries the log over and deletes it, but not after a failure: the log is
+/// then the only thing that is known to be whole.
+pub(super) fn close(connection: Connection, shared: &Shared) {
+    if shared.poison.get().is_some() {
+        leave_the_log(&connection);
+    }
+}
+
+fn leave_the_log(connection: &Connection) {
+    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::error!(%error, "the log may be carried over on closing, although the disk failed");
+    }
 }
 
 /// On macOS a plain fsync stops at the drive's own cache, which a power cut empties; elsewhere this changes nothing.

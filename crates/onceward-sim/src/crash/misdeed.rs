@@ -1,13 +1,14 @@
-//! Planted faults. A harness that cannot fail proves nothing: each of these must be caught.
+//! Misdeeds that the crash harness commits on purpose, to see that its judge catches them. Bugs of the ledger itself are
+//! planted in the ledger (`onceward_core::plant`).
 
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-/// A fault that is built in on purpose.
+/// Something that a worker, or somebody with access to the file, does on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plant {
+pub enum Misdeed {
     /// A worker runs the effect although the ledger said no.
     Rogue,
     /// A worker gives its claim back as harmless although nobody knows.
@@ -26,8 +27,8 @@ pub enum Plant {
     Steal,
 }
 
-impl Plant {
-    /// Every fault, with its name on the command line.
+impl Misdeed {
+    /// Every misdeed, with its name on the command line.
     pub const ALL: [(&str, Self); 8] = [
         ("rogue", Self::Rogue),
         ("release", Self::Release),
@@ -48,7 +49,7 @@ impl Plant {
         stolen.expect("the ledger can be spoiled");
     }
 
-    /// Damages the ledger behind its back, for the faults that are the ledger's.
+    /// Damages the ledger behind its back, for the misdeeds that are done to the file.
     pub fn spoil(self, connection: &Connection) -> rusqlite::Result<()> {
         // The newest, because it is looked at for some cycles more; the long-lived, because brief ones may go.
         let newest = |state: &str| {

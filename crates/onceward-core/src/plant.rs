@@ -1,0 +1,114 @@
+//! Bugs that can be planted, to see that the checks find them: checks that find nothing mean something only then.
+//!
+//! A switch sits where the bug would really sit, as one `if planted(…)`. Without the feature `sim` no switch can be set
+//! and `planted` is a constant, so nothing of this is left in the product. It is set by a harness, from its own command
+//! line, and from nowhere else.
+
+macro_rules! plants {
+    ($($plant:ident $name:literal $about:literal)*) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Plant {
+            $(#[doc = $about] $plant,)*
+        }
+
+        #[cfg(feature = "sim")]
+        impl Plant {
+            /// Every bug.
+            pub const ALL: &[Self] = &[$(Self::$plant,)*];
+
+            /// The name, as it is written on a command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$plant => $name,)* }
+            }
+
+            /// What is broken.
+            pub const fn about(self) -> &'static str {
+                match self { $(Self::$plant => $about,)* }
+            }
+        }
+    };
+}
+
+plants! {
+    // The claim.
+    NoFence "no-fence" "anybody may write: the fence is not compared"
+    RenewWithoutFence "renew-without-fence" "a superseded owner renews and goes on working"
+    LeaseEndsEarly "lease-ends-early" "a lease counts as lapsed a second before its end"
+    OwnerTakenForDead "owner-taken-for-dead" "a living process counts as gone"
+    TermsLoosened "terms-loosened" "a later caller's policy governs instead of the record's"
+    QueueHandsOutTwice "queue-hands-out-twice" "the courier is given what another worker is delivering"
+    // Doubt.
+    LapseIsProof "lapse-is-proof" "held work runs again once its lease has lapsed"
+    DoubtForgotten "doubt-forgotten" "a takeover forgets that an attempt may have happened"
+    ProofSpeaksForAll "proof-speaks-for-all" "a proof of one attempt clears the doubt about all"
+    ReleaseOnUnknown "release-on-unknown" "an unknown result is given back as if nothing had happened"
+    DroppedWorkReleased "dropped-work-released" "work that was dropped in the middle is given back as harmless"
+    SentNotWritten "sent-not-written" "`sent` is acknowledged and not recorded"
+    RetryPastMemory "retry-past-memory" "`retry` goes on after the other side has forgotten the key"
+    MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
+    ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
+    DoubtExpires "doubt-expires" "a doubt is swept away like finished work"
+    // Outcomes.
+    FinishNotWritten "finish-not-written" "an outcome is acknowledged and not written"
+    LateOwnerToldWritten "late-owner-told-written" "a superseded owner is told that its outcome is kept"
+    LateOutcomeDropped "late-outcome-dropped" "a superseded owner's outcome leaves no trace"
+    RetentionTooShort "retention-too-short" "an outcome is dropped at half its time"
+    TombstoneIgnored "tombstone-ignored" "a tombstone does not hold its key"
+    PurgeDropsTombstones "purge-drops-tombstones" "the sweeper removes records that should leave a tombstone"
+    CacheServesExpired "cache-serves-expired" "the cache serves an outcome that has expired"
+    CacheDropsTenant "cache-drops-tenant" "the cache serves one tenant's outcome to another"
+    WaitersRunInTurn "waiters-run-in-turn" "callers that waited for a failed owner run one after another"
+    // Identity.
+    TenantDropped "tenant-dropped" "the tenant is no part of the identity"
+    FingerprintNotCompared "fingerprint-not-compared" "another request under the same key gets the first one's answer"
+    CollisionNotSeen "collision-not-seen" "two intents with the same derived key are taken for one"
+    FieldOrderKept "field-order-kept" "the order of JSON members changes the key"
+    SessionDropped "session-dropped" "keys of different sessions meet"
+    DownstreamKeyPerAttempt "downstream-key-per-attempt" "each attempt goes to the other side under another key"
+    // People.
+    ResolveBesideRunning "resolve-beside-running" "a person may settle what somebody is working on"
+    ResolveOfAnotherVersion "resolve-of-another-version" "a person settles another record than the one that was seen"
+    ResolveNotAudited "resolve-not-audited" "a person's decision leaves no trace"
+    ResetKeepsGeneration "reset-keeps-generation" "a request after a reset reuses the downstream key of the slip before"
+    // Clocks.
+    FarLeaseBelieved "far-lease-believed" "a lease from a clock ten years ahead holds the key for ten years"
+    FarNotBeforeBelieved "far-not-before-believed" "a not-before from a clock ten years ahead is waited for"
+    // The store.
+    InsertOverwrites "insert-overwrites" "an insert takes the place of the record that is there"
+    VersionNotCompared "version-not-compared" "a replace holds although the version is another"
+    StoreFenceNotCompared "store-fence-not-compared" "a replace holds although the fence is another"
+    StoreDownRuns "store-down-runs" "work runs unguarded while the store is out of reach"
+    SyncSkipped "sync-skipped" "a commit does not wait for the disk"
+    AnswersBeforeSync "answers-before-sync" "the writer answers before its batch is on the disk"
+}
+
+#[cfg(feature = "sim")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(u8::MAX);
+
+/// Plants a bug in this process, for good.
+#[cfg(feature = "sim")]
+pub fn plant(plant: Plant) {
+    PLANTED.store(plant as u8, std::sync::atomic::Ordering::SeqCst);
+}
+
+/// The bug that is planted in this process.
+#[cfg(feature = "sim")]
+pub fn current() -> Option<Plant> {
+    Plant::ALL.iter().copied().find(|plant| planted(*plant))
+}
+
+/// Whether this bug is planted.
+#[cfg(feature = "sim")]
+#[inline]
+pub fn planted(plant: Plant) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == plant as u8
+}
+
+/// Whether this bug is planted: never.
+#[cfg(not(feature = "sim"))]
+#[inline(always)]
+pub const fn planted(_: Plant) -> bool {
+    false
+}

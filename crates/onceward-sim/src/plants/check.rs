@@ -1,0 +1,66 @@
+//! The checks, the cheapest first. A new harness is one more line here.
+
+use std::time::Duration;
+
+use onceward::core::plant::Plant;
+
+/// A check: a command of this very program, which says `VIOLATION …` and ends with 1 when something is broken.
+#[derive(Debug)]
+pub struct Check {
+    pub name: &'static str,
+    arguments: &'static str,
+    /// The same in a few seconds, also in a debug build; none for a check that takes longer.
+    quick: Option<&'static str>,
+    /// It hangs when it takes longer.
+    pub limit: Duration,
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+pub const CHECKS: [Check; 6] = [
+    Check { name: "vectors", arguments: "", quick: Some(""), limit: MINUTE },
+    Check {
+        name: "walk",
+        arguments: "--runs 400 --seed 1",
+        quick: Some("--runs 24 --seed 1"),
+        limit: Duration::from_secs(600),
+    },
+    Check {
+        name: "clock",
+        arguments: "--runs 400 --seed 1",
+        quick: Some("--runs 24 --seed 1"),
+        limit: Duration::from_secs(600),
+    },
+    Check { name: "conformance", arguments: "--enough 1", quick: Some("--enough 1"), limit: Duration::from_secs(300) },
+    Check { name: "model", arguments: "--begins 3 --ticks 7", quick: None, limit: Duration::from_secs(600) },
+    Check {
+        name: "crash",
+        arguments: "--cycles 300 --seed 1 --enough 1",
+        quick: None,
+        limit: Duration::from_secs(900),
+    },
+];
+
+/// Bugs that only a check can find which is not built in yet.
+const NEEDS: [(Plant, &str); 1] = [(Plant::SyncSkipped, "power")];
+
+/// Bugs that only a check finds which is not quick.
+const SLOW: [(Plant, &str); 0] = [];
+
+/// The check that a bug needs and that was not among those that ran.
+pub fn missing(plant: Plant, quick: bool) -> Option<&'static str> {
+    let of = |list: &[(Plant, &'static str)]| list.iter().find(|(other, _)| *other == plant).map(|(_, check)| *check);
+    of(&NEEDS).or_else(|| if quick { of(&SLOW) } else { None })
+}
+
+impl Check {
+    pub fn is_quick(&self) -> bool {
+        self.quick.is_some()
+    }
+
+    /// Its command line, after the name of the program.
+    pub fn arguments(&self, quick: bool) -> Vec<&'static str> {
+        let arguments = self.quick.filter(|_| quick).unwrap_or(self.arguments);
+        std::iter::once(self.name).chain(arguments.split_whitespace()).collect()
+    }
+}

@@ -1,0 +1,73 @@
+//! A store that can be unplugged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use async_trait::async_trait;
+use onceward::core::hash::Digest;
+use onceward::core::record::{Draft, Seen};
+use onceward::core::time::Timestamp;
+use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+
+/// Lets everything through until it is closed, and nothing after that.
+#[derive(Debug)]
+pub struct Gate {
+    behind: Arc<dyn Store>,
+    closed: AtomicBool,
+}
+
+impl Gate {
+    pub fn before(behind: Arc<dyn Store>) -> Self {
+        Self { behind, closed: AtomicBool::new(false) }
+    }
+
+    pub fn close(&self, closed: bool) {
+        self.closed.store(closed, Ordering::SeqCst);
+    }
+
+    fn open(&self) -> Result<&dyn Store, Error> {
+        match self.closed.load(Ordering::SeqCst) {
+            true => Err(Error::Unreachable("unplugged".to_owned())),
+            false => Ok(&*self.behind),
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Gate {
+    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+        self.open()?.insert(draft).await
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
+        self.open()?.replace(replace).await
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        self.open()?.get(id).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, Error> {
+        self.open()?.purge(limit).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        self.open()?.list(filter, after, limit).await
+    }
+
+    async fn counts(&self) -> Result<Counts, Error> {
+        self.open()?.counts().await
+    }
+
+    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+        self.open()?.append(id, event).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+        self.open()?.trail(id).await
+    }
+
+    fn now(&self) -> Option<Timestamp> {
+        self.behind.now()
+    }
+}

@@ -1,0 +1,64 @@
+//! Bugs planted in the ledger: each is caught by a check, and by the one that is meant to catch it.
+
+use std::process::{Command, Output};
+
+fn sim(arguments: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_onceward-sim")).args(arguments.split_whitespace()).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn every_bug_that_can_be_caught_in_seconds_is_caught() {
+    let output = sim("plants --quick");
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains(" escaped") && text.contains("caught by"), "{text}");
+}
+
+/// Rules taken out of `decide`, which the model checker alone must miss.
+fn missed_by_the_model(plant: &str) {
+    let output = sim(&format!("model --begins 3 --ticks 7 --plant {plant}"));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("VIOLATION ")), "{text}");
+}
+
+#[test]
+fn the_model_checker_misses_the_fence() {
+    missed_by_the_model("no-fence");
+}
+
+#[test]
+fn the_model_checker_misses_a_doubt_that_a_takeover_forgets() {
+    missed_by_the_model("doubt-forgotten");
+}
+
+#[test]
+fn the_model_checker_misses_that_elapsed_time_is_no_proof() {
+    missed_by_the_model("lapse-is-proof");
+}
+
+#[test]
+fn the_model_checker_misses_that_a_proof_speaks_for_its_own_attempt() {
+    missed_by_the_model("proof-speaks-for-all");
+}
+
+#[test]
+fn the_model_checker_misses_the_tombstone() {
+    missed_by_the_model("tombstone-ignored");
+}
+
+#[test]
+fn clocks_that_jump_break_nothing() {
+    let output = sim("clock --runs 150 --seed 20260101");
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
+
+#[test]
+fn random_calls_are_answered_as_the_oracle_says() {
+    let output = sim("walk --runs 60 --seed 20260101");
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+}
