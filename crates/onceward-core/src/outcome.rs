@@ -183,6 +183,13 @@ mod tests {
     }
 
     #[test]
+    fn only_a_status_that_says_something_is_written() {
+        let json = |status| serde_json::to_string(&Outcome::success("1").with_status(status)).unwrap();
+        assert!(!json(0).contains("status"), "{}", json(0));
+        assert!(json(3).contains("\"status\":3"), "{}", json(3));
+    }
+
+    #[test]
     fn bytes_that_are_no_text_survive_json() {
         let outcome = Outcome::of(Verdict::Success, "application/octet-stream", vec![0u8, 159, 146, 150]);
         let json = serde_json::to_string(&outcome).unwrap();

@@ -290,6 +290,21 @@ mod tests {
     }
 
     #[test]
+    fn every_limit_is_the_number_that_is_promised() {
+        let seconds = [
+            DAY,
+            DEFAULT_MAX_RUNTIME,
+            LONGEST_MAX_RUNTIME,
+            LONGEST_LEASE,
+            LONGEST_CREDIBLE_LEASE,
+            LONGEST_NOT_BEFORE,
+            DEFAULT_HONOURS_KEY_FOR,
+        ];
+        assert_eq!(seconds.map(|limit| limit.as_secs()), [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400]);
+        assert_eq!((DEFAULT_KEEP_LIMIT, LARGEST_KEEP_LIMIT), (262_144, 8_388_608));
+    }
+
+    #[test]
     fn a_shorter_retention_than_the_window_needs_is_raised() {
         let policy =
             Policy { retention: Some(Retention::For(DAY / 24)), minimum_retention: 8 * DAY, ..Policy::default() };

@@ -256,7 +256,8 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     let mut statement = connection.prepare_cached(unsettled)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
+        // Not even a text, if somebody else wrote it.
+        let name = row.get_ref(0)?.as_str().unwrap_or_default();
         let count = row.get(1)?;
         match Status::ALL.into_iter().find(|status| status.as_str() == name) {
             Some(status) => add(status, count),

@@ -275,7 +275,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     let time = |index: usize| Ok::<_, rusqlite::Error>(Timestamp::from_millis(row.get(index)?));
     let maybe = |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
     let fingerprint = Fingerprint::from_digest(digest(row, 5)?);
-    let version = row.get::<_, i64>(6)?.unsigned_abs();
+    let version = unsigned(row, 6)?.ok_or_else(|| unreadable(6, "no version".to_owned()))?;
     let state = match name {
         "queued" => State::Queued { due: time(10)? },
         "claimed" => State::Leased(lease(row, Phase::Claimed)?),
@@ -310,7 +310,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         first_sent_at: maybe(24)?,
         doubt_since: maybe(25)?,
         last_error: row.get(26)?,
-        sequence: row.get::<_, Option<i64>>(34)?.map(i64::unsigned_abs),
+        sequence: unsigned(row, 34)?,
     })
 }
 
@@ -326,13 +326,14 @@ fn identity(row: &Row<'_>) -> rusqlite::Result<Option<Identity>> {
 }
 
 fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {
-    let duration = |millis: i64| Duration::from_millis(millis.max(0).unsigned_abs());
+    let duration = |index: usize| Ok::<_, rusqlite::Error>(unsigned(row, index)?.map(Duration::from_millis));
+    let needed = |index: usize| duration(index)?.ok_or_else(|| unreadable(index, "no duration".to_owned()));
     Ok(Terms {
         effect: named(row, 13)?,
         in_doubt: named(row, 14)?,
-        retention: row.get::<_, Option<i64>>(15)?.map(duration),
-        tombstone: duration(row.get(16)?),
-        honours_key_for: duration(row.get(17)?),
+        retention: duration(15)?,
+        tombstone: needed(16)?,
+        honours_key_for: needed(17)?,
         max_attempts: row.get(18)?,
     })
 }
@@ -351,8 +352,8 @@ fn gone() -> Terms {
 
 fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
     let headers: Option<String> = row.get(30)?;
-    let body = match row.get::<_, Option<i64>>(32)? {
-        Some(size) => Body::TooLarge { size: size.max(0).unsigned_abs(), digest: digest(row, 33)? },
+    let body = match unsigned(row, 32)? {
+        Some(size) => Body::TooLarge { size, digest: digest(row, 33)? },
         None => Body::Kept(Bytes::from(row.get::<_, Vec<u8>>(31)?)),
     };
     Ok(Outcome {
@@ -368,12 +369,11 @@ fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
 }
 
 fn lease(row: &Row<'_>, phase: Phase) -> rusqlite::Result<Lease> {
-    let owner: Option<i64> = row.get(9)?;
     Ok(Lease {
         phase,
         fence: fence(row)?,
         until: Timestamp::from_millis(row.get(10)?),
-        owner: owner.map(|owner| Owner(owner.unsigned_abs())),
+        owner: unsigned(row, 9)?.map(Owner),
     })
 }
 
@@ -404,6 +404,13 @@ pub(super) fn halves(id: &Digest) -> [&[u8]; 2] {
 
 fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
     Ok(Digest::from_bytes(row.get(index)?))
+}
+
+/// A number that is never negative: read as another one, it would not be found again by a conditional write.
+fn unsigned(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<u64>> {
+    let number: Option<i64> = row.get(index)?;
+    let unsigned = |number: i64| u64::try_from(number).map_err(|_| unreadable(index, format!("{number} is negative")));
+    number.map(unsigned).transpose()
 }
 
 /// A value of an enum that is kept by its name.
