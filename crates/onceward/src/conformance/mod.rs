@@ -7,7 +7,7 @@
 //! - `writing`: the conditional writes, and what survives them.
 //! - `looking`: expiry, lists, counts and the audit trail.
 //!
-//! A change to [`Store`](crate::store::Store) extends this suite.
+//! A change to [`Store`] extends this suite.
 
 // This is test code that stores elsewhere can call; a failed expectation is its way to say so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,22 +1,23 @@
-//! The claim. Its writing is carried on if the caller goes away in the middle: that leaves a released claim, and not a
-//! doubt about work that never started.
+//! The claim. A task of its own writes it, and then renews it until its guard ends. So a caller that goes away in the
+//! middle leaves a released claim and not a doubt about work that never started, and one that does not look for a while
+//! keeps what it was granted.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
-use super::carried_on::CarriedOn;
 use super::drive::{Driven, Stuck};
-use super::guard::Guard;
+use super::guard::{Guard, Renewal};
 use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
+use crate::store;
 
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
@@ -30,6 +31,12 @@ pub enum Begun {
     /// Do the work, then finish, release or doubt.
     Acquired(Guard),
     /// Do nothing: this is why.
+    Answered(Decision),
+}
+
+/// What the task of a claim has for its caller, and for itself.
+enum Asked {
+    Acquired(Guard, Renewal),
     Answered(Decision),
 }
 
@@ -58,12 +65,25 @@ impl Ledger {
         if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
             begin.take.fence = fence;
         }
+        let (reply, begun) = oneshot::channel();
         let (ledger, call) = (self.clone(), call.clone());
-        // If the caller goes away before looking, the guard is dropped unstarted.
-        let claiming = async move { ledger.claim(&call, &command, fence).await };
-        let mut begun = CarriedOn::new(&Handle::current(), claiming).await;
+        // Boxed, because a task is moved a few times until it runs, and the claim is large.
+        let claiming = Box::pin(async move { ledger.claim(&call, &command, fence).await });
+        let task = tokio::spawn(async move {
+            let (begun, renewal) = match claiming.await {
+                Ok(Asked::Acquired(guard, renewal)) => (Ok(Begun::Acquired(guard)), Some(renewal)),
+                Ok(Asked::Answered(decision)) => (Ok(Begun::Answered(decision)), None),
+                Err(error) => (Err(error), None),
+            };
+            // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
+            drop(reply.send(begun));
+            if let Some(renewal) = renewal {
+                renewal.when_due().await;
+            }
+        });
+        let mut begun = begun.await.unwrap_or(Err(Error::Store(store::Error::Closed)));
         if let Ok(Begun::Acquired(guard)) = &mut begun {
-            guard.start();
+            guard.start(task.abort_handle());
         }
         begun
     }
@@ -85,7 +105,7 @@ impl Ledger {
         }
     }
 
-    async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
+    async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Asked, Error> {
         reached(Step::BeginDecided);
         let from = Instant::now();
         let driven = match self.ask(call, command).await {
@@ -104,13 +124,14 @@ impl Ledger {
             (Answer::Decision(Decision::Acquired(acquired)), Some(seen)) => {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
-                Ok(Begun::Acquired(Guard::new(self.clone(), call, acquired, seen, from)))
+                let (guard, renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                Ok(Asked::Acquired(guard, renewal))
             }
             (Answer::Decision(decision), _) => {
                 if let Some(found) = driven.found {
                     self.inner.cache.keep(&found.record);
                 }
-                Ok(Begun::Answered(self.noted(decision)))
+                Ok(Asked::Answered(self.noted(decision)))
             }
             (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
                 Err(Error::Contended { intent: call.name() })

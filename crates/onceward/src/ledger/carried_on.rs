@@ -1,5 +1,5 @@
-//! A future that does not end with whoever waits for it. A claim that is being written, and an end that is being
-//! written, must come to a known end although the caller goes away in the middle.
+//! A future that does not end with whoever waits for it. The end of a claim that is being written must be written although
+//! the caller goes away in the middle. Nothing in it may need the runtime of whoever polls: that may go away too.
 //!
 //! While somebody waits, it runs as a part of the waiting task and costs nothing. Only when it is dropped unfinished, a
 //! task of its own carries it on.

@@ -62,7 +62,8 @@ pub struct Claim {
 /// The right to do the work, as its owner holds it. Dropping it says that nobody knows what happened.
 pub struct Guard {
     held: Arc<Held>,
-    renewal: AbortHandle,
+    /// The task that renews it; `None` until the caller has it.
+    renewal: Option<AbortHandle>,
     runtime: Handle,
     /// The caller has it in its hands: from now on nobody else knows what it does.
     started: bool,
@@ -77,11 +78,19 @@ struct Held {
     last: Mutex<Seen>,
     marked_sent: AtomicBool,
     lost: watch::Sender<bool>,
+    /// Its guard is gone, so there is nothing to renew.
+    over: AtomicBool,
+}
+
+/// What is left to do for a claim that was granted.
+pub(super) struct Renewal {
+    held: Arc<Held>,
+    from: Instant,
 }
 
 impl Guard {
     /// A claim whose lease is counted from before it was asked for.
-    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> Self {
+    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> (Self, Renewal) {
         let held = Arc::new(Held {
             ledger,
             call: call.clone(),
@@ -89,14 +98,23 @@ impl Guard {
             last: Mutex::new(seen),
             marked_sent: AtomicBool::new(false),
             lost: watch::Sender::new(false),
+            over: AtomicBool::new(false),
         });
-        let renewal = tokio::spawn(renew_when_due(Arc::clone(&held), from)).abort_handle();
-        Self { held, renewal, runtime: Handle::current(), started: false, ended: false }
+        let renewal = Renewal { held: Arc::clone(&held), from };
+        (Self { held, renewal: None, runtime: Handle::current(), started: false, ended: false }, renewal)
     }
 
     /// The caller has it: what happens from here on is the caller's.
-    pub(super) fn start(&mut self) {
+    pub(super) fn start(&mut self, renewal: AbortHandle) {
         self.started = true;
+        self.renewal = Some(renewal);
+    }
+
+    fn stop_renewing(&self) {
+        self.held.over.store(true, Ordering::SeqCst);
+        if let Some(renewal) = &self.renewal {
+            renewal.abort();
+        }
     }
 
     /// The claim, for the work.
@@ -145,12 +163,21 @@ impl Guard {
     /// Writes how the claim ended. A caller that goes away now must not turn a known end into a doubt.
     async fn end(mut self, command: Command) -> Result<Reach, store::Error> {
         self.ended = true;
-        self.renewal.abort();
+        self.stop_renewing();
         if planted(Plant::FinishNotWritten) && matches!(command, Command::Finish { .. }) {
             return Ok(Reach::Written);
         }
-        let held = Arc::clone(&self.held);
-        let writing = CarriedOn::new(&self.runtime, async move { held.insist(&command).await });
+        let (held, home) = (Arc::clone(&self.held), self.runtime.clone());
+        let writing = CarriedOn::new(&self.runtime, async move {
+            match held.try_write(&command).await {
+                Ok(reach) => Ok(reach),
+                // To try again takes timers, and those of whoever polls now may go away before it has held.
+                Err(_) => {
+                    let insisting = home.spawn(async move { held.insist(&command).await });
+                    insisting.await.unwrap_or(Err(store::Error::Closed))
+                }
+            }
+        });
         tokio::time::timeout(INSIST, writing).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
@@ -172,7 +199,7 @@ impl Drop for Guard {
         if self.ended {
             return;
         }
-        self.renewal.abort();
+        self.stop_renewing();
         let held = Arc::clone(&self.held);
         let fence = held.acquired.fence;
         let command = if self.started && !planted(Plant::DroppedWorkReleased) {
@@ -365,10 +392,12 @@ impl Held {
     }
 }
 
-/// Most work is over before its lease is to be renewed: until then only a timer is kept for it.
-async fn renew_when_due(held: Arc<Held>, from: Instant) {
-    sleep_until(from + held.call.policy.lease() / RENEW_AFTER).await;
-    Box::pin(renew(held, from)).await;
+impl Renewal {
+    /// Most work is over before its lease is to be renewed: until then only a timer is kept for it.
+    pub(super) async fn when_due(self) {
+        sleep_until(self.from + self.held.call.policy.lease() / RENEW_AFTER).await;
+        Box::pin(renew(self.held, self.from)).await;
+    }
 }
 
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
@@ -376,6 +405,9 @@ async fn renew(held: Arc<Held>, mut from: Instant) {
     let lease = held.call.policy.lease();
     loop {
         sleep_until(from + lease / RENEW_AFTER).await;
+        if held.over.load(Ordering::SeqCst) {
+            return;
+        }
         let command = Command::Renew { fence: held.acquired.fence, lease };
         let started = Instant::now();
         loop {

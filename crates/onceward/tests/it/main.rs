@@ -9,6 +9,7 @@ mod embedded;
 mod ends;
 mod faulty;
 mod files;
+mod polling;
 mod races;
 mod settling;
 mod store_faults;

@@ -127,6 +127,12 @@ impl<T> Queue<T> {
         self.room.notify_waiters();
     }
 
+    /// Nobody takes any more. Whoever waits for what is in it must not wait for ever.
+    pub fn abandon(&self) {
+        self.close();
+        self.state().jobs.clear();
+    }
+
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

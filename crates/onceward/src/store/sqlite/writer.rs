@@ -64,6 +64,7 @@ impl Writer {
             spawn(
                 "onceward-write",
                 Box::new(move || {
+                    let _taker = Taker(&jobs);
                     thread.run(&jobs);
                     // In this order: the other thread's connection is to be the last.
                     drop(thread.connection);
@@ -89,6 +90,15 @@ impl Writer {
         self.queue.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         join(threads).await;
+    }
+}
+
+/// However the thread ends, nobody waits for it any more.
+struct Taker<'a>(&'a Queue<Job>);
+
+impl Drop for Taker<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 
