@@ -135,6 +135,14 @@ fn what_a_log_may_show_of_a_key_and_of_a_fence() {
 }
 
 #[test]
+fn a_store_keeps_all_bits_of_a_fence() {
+    let bytes = *b"sixteen bytes ok";
+    assert_eq!(Fence::from_bytes(bytes).to_bytes(), bytes);
+    assert_eq!(Fence::from_bits(1).to_bytes()[15], 1);
+    assert!(serde_json::from_str::<Fence>("\"0123\"").is_err());
+}
+
+#[test]
 fn eight_mebibytes_of_json_are_read() {
     assert_eq!(MAX_BYTES, 8_388_608);
 }
