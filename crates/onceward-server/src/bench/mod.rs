@@ -106,6 +106,7 @@ async fn measure(args: &Args, place: &Place) -> Result<Report, Fault> {
         ledger = pairs::open(&place.url()).await?;
         report.reopen_ms = Some(opened.elapsed().as_secs_f64() * 1e3);
     }
+    let log = place.raw_log().map(|path| raw::prepare(&path)).transpose()?;
     let mut pairs = Work::default();
     let mut raw = Work::default();
     let mut syncs = Samples::default();
@@ -113,8 +114,8 @@ async fn measure(args: &Args, place: &Place) -> Result<Report, Fault> {
         output::progress(&format!("{}  claims and finishes, round {round} of {ROUNDS}", bar(round, ROUNDS)));
         pairs.add(pairs::claim_and_finish(&ledger, &keys, callers, slice).await?);
         output::progress(&format!("{}  bare log, round {round} of {ROUNDS}", bar(round, ROUNDS)));
-        if let Some(file) = place.raw_log() {
-            let (work, sync) = raw::append_and_sync(&file, callers, slice).await?;
+        if let Some(log) = &log {
+            let (work, sync) = raw::append_and_sync(log, callers, slice).await?;
             raw.add(work);
             syncs.add(sync);
         }
@@ -155,10 +156,11 @@ async fn fill(ledger: &Ledger, keys: &Keys, wanted: u64) -> Result<(), Fault> {
 async fn expire(ledger: &Ledger, keys: &Keys, args: &Args, report: &mut Report) -> Result<(), Fault> {
     let callers = usize::from(args.callers);
     let slice = Duration::from_secs(u64::from(args.seconds)) / ROUNDS;
+    output::progress("a calm round, to compare with");
+    let calm = pairs::claim_and_finish(ledger, keys, callers, slice).await?;
     output::progress(&format!("{} records that expire", args.expire));
     pairs::fill_briefly(ledger, FILLERS, args.expire).await?;
-    tokio::time::sleep(pairs::BRIEFLY * 2).await;
-    let calm = pairs::claim_and_finish(ledger, keys, callers, slice).await?;
+    tokio::time::sleep(pairs::BRIEFLY).await;
     let busy = {
         let sweeping = pairs::sweep(ledger.clone());
         let working = pairs::claim_and_finish(ledger, keys, callers, slice);

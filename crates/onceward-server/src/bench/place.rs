@@ -30,7 +30,7 @@ impl Place {
             None => Some(PathBuf::from(format!("onceward-bench-{}.db", std::process::id()))),
         };
         if let Some(path) = &path
-            && SUFFIXES.iter().any(|suffix| with(path, suffix).exists())
+            && SUFFIXES.iter().any(|suffix| std::fs::symlink_metadata(with(path, suffix)).is_ok())
         {
             let path = path.display();
             return Err(Fault::usage(format!(

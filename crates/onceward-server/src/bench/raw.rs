@@ -2,7 +2,7 @@
 //! and nothing else. No key is looked up, nothing can be read back.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,15 +21,32 @@ const QUEUE: usize = 4096;
 /// About what a claim and a finish hold.
 const ENTRY: usize = 320;
 
-/// The log starts over at this length, as the store's does.
+/// The log starts over at this length, as the store's does. It has this length from the start: a log that grows is
+/// slower to sync than one that is written over, and the store's grows only once.
 const LONGEST: u64 = 64 * 1024 * 1024;
 
 type Job = ([u8; ENTRY], oneshot::Sender<()>);
 
+/// Makes the log, and writes it through once.
+pub(super) fn prepare(path: &Path) -> Result<File, Fault> {
+    let mut file = File::create_new(path).map_err(fault)?;
+    let block = vec![0; 1 << 20];
+    for _ in 0..LONGEST >> 20 {
+        file.write_all(&block).map_err(fault)?;
+    }
+    file.sync_all().map_err(fault)?;
+    Ok(file)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn fault(error: std::io::Error) -> Fault {
+    Fault::new(exit::STORE, format!("the bare log failed: {error}"))
+}
+
 /// Each caller appends twice for each pair, and waits for the sync each time. The answer has the time of each sync too.
-pub(super) async fn append_and_sync(path: &Path, callers: usize, time: Duration) -> Result<(Work, Samples), Fault> {
-    let fault = |error: std::io::Error| Fault::new(exit::STORE, format!("the bare log failed: {error}"));
-    let file = File::create(path).map_err(fault)?;
+pub(super) async fn append_and_sync(log: &File, callers: usize, time: Duration) -> Result<(Work, Samples), Fault> {
+    let mut file = log.try_clone().map_err(fault)?;
+    file.rewind().map_err(fault)?;
     let queue = Arc::new(Queue::new(QUEUE));
     let jobs = Arc::clone(&queue);
     let writer = std::thread::spawn(move || write(file, &jobs));
@@ -76,8 +93,8 @@ fn write(mut file: File, jobs: &Queue<Job>) -> std::io::Result<Samples> {
         let (began, size) = (Moment::now(), batch.len());
         bytes.clear();
         batch.iter().for_each(|(entry, _)| bytes.extend_from_slice(entry));
-        if length > LONGEST {
-            std::io::Seek::rewind(&mut file)?;
+        if length + bytes.len() as u64 > LONGEST {
+            file.rewind()?;
             length = 0;
         }
         length += bytes.len() as u64;

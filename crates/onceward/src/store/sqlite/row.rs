@@ -395,8 +395,8 @@ pub(super) fn whose(row: &Row<'_>) -> rusqlite::Result<Digest> {
     id(row, 0, COLUMNS.len() - 1)
 }
 
-/// The halves of an id: the first is looked up, the other is compared. An index of halves is half as large, and half of
-/// a digest is still more than anybody can make two requests agree in.
+/// The halves of an id: the first is looked up, the other is compared. An index of halves is half as large. Should
+/// two ids ever agree in the first half, the second is refused with an error and nothing is mixed up.
 pub(super) fn halves(id: &Digest) -> [&[u8]; 2] {
     let (first, rest) = id.as_bytes().split_at(16);
     [first, rest]

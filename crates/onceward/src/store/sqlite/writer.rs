@@ -60,26 +60,27 @@ impl Writer {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map_err(|error| Error::Other(error.to_string()))
         };
-        let threads = vec![
-            spawn(
-                "onceward-write",
-                Box::new(move || {
-                    let _taker = Taker(&jobs);
-                    thread.run(&jobs);
-                    // In this order: the other thread's connection is to be the last.
-                    drop(thread.connection);
-                    drop(thread.tick);
-                }),
-            )?,
-            spawn(
-                "onceward-log",
-                Box::new(move || {
-                    carrier.run(&ticks, &start_over);
-                    schema::close_last(carrier.connection, &carrier.shared);
-                }),
-            )?,
-        ];
-        Ok(Self { queue, threads: Mutex::new(threads) })
+        // First, so that a thread ends again when the other cannot be started.
+        let writer = Self { queue, threads: Mutex::default() };
+        let write = spawn(
+            "onceward-write",
+            Box::new(move || {
+                let _taker = Taker(&jobs);
+                thread.run(&jobs);
+                // In this order: the other thread's connection is to be the last.
+                drop(thread.connection);
+                drop(thread.tick);
+            }),
+        )?;
+        let log = spawn(
+            "onceward-log",
+            Box::new(move || {
+                carrier.run(&ticks, &start_over);
+                schema::close_last(carrier.connection, &carrier.shared);
+            }),
+        )?;
+        writer.threads.lock().unwrap_or_else(PoisonError::into_inner).extend([write, log]);
+        Ok(writer)
     }
 
     pub(super) async fn send(&self, job: Job) -> Result<(), Error> {
