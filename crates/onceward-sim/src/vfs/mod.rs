@@ -1,7 +1,8 @@
 //! A disk that can lose power and fail. It stands between SQLite and the system's own files as a VFS: everything is
 //! passed on, and beside that the journal of a [`Drive`] says what a real disk would hold if the power went now.
 //!
-//! - `drive`: the journal of one folder: what was written, what was synced, and where to cut or to fail.
+//! - `drive`: the disk under one folder.
+//! - `journal`: what was written, what was synced, and where to cut or to fail.
 //! - `operation`: what is done to which file by whom, so that a cut or a fault can be put there.
 //! - `image`: what is left of a file when the power goes.
 //! - `shim`: the C side.
@@ -12,8 +13,11 @@
 
 mod drive;
 mod image;
+mod journal;
 mod operation;
 mod shim;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -21,8 +25,9 @@ use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use tempfile::TempDir;
 
-pub use drive::{Drive, Fault, Swallow};
+pub use drive::Drive;
 pub use image::{Image, Loss};
+pub use journal::{Fault, Swallow};
 pub use operation::{Kind, Moment, Operation, Part, Role};
 
 /// The drives of this process, by folder.
