@@ -12,7 +12,7 @@ use onceward_core::json::MAX_BYTES;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{Effect, InDoubt, Terms};
-use onceward_core::record::{Fence, Owner, Seen, Status};
+use onceward_core::record::{Fence, Owner, Seen, Standing, State, Status};
 use onceward_core::time::Timestamp;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -132,6 +132,30 @@ fn every_refusal_says_why() {
 fn what_a_log_may_show_of_a_key_and_of_a_fence() {
     assert_eq!(format!("{:?}", Key::new("abc").unwrap()), "Key(ba7816bf)");
     assert_eq!(format!("{:?}", Fence::from_bits(0xfedc << 112)), "Fence(fedc…)");
+}
+
+#[test]
+fn a_time_is_shown_as_people_write_it() {
+    assert_eq!(Timestamp::from_millis(1_794_744_000_007).to_string(), "2026-11-15T12:00:00.007Z");
+    assert_eq!(Timestamp::from_millis(i64::MAX).to_string(), "9223372036854775807 ms");
+}
+
+#[test]
+fn a_not_before_that_nobody_could_have_asked_for_does_not_hold_the_key() {
+    let Write::Insert(draft) = decide(None, &commands()[0]).write else { panic!("a first call is an insert") };
+    let now = Timestamp::from_millis(1_000_000);
+    let stands_open_until = |millis: i64| {
+        let mut record = draft.clone().stamp(now);
+        record.state = State::Open { not_before: Timestamp::from_millis(millis) };
+        match (Seen { record, now, owner_gone: false }).standing() {
+            Some(Standing::Open { not_before }) => not_before.as_millis(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // Twice as far off as the longest that can be asked for.
+    let furthest = 1_000_000 + 14 * 86_400_000;
+    assert_eq!(stands_open_until(furthest), furthest);
+    assert_eq!(stands_open_until(furthest + 1), 1_000_000);
 }
 
 #[test]

@@ -153,7 +153,7 @@ async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
         call.run(|_| async { Ok(number) }).await.unwrap();
         clock.advance(Duration::from_secs(1));
     }
-    for key in ["claimed", "damaged claim", "counted backwards", "no text", "no UTF-8"] {
+    for key in ["claimed", "damaged claim", "counted backwards", "no text", "no UTF-8", "no claim"] {
         let Begun::Acquired(guard) = ledger.operation("charge").key(key).begin().await.unwrap() else { panic!() };
         std::mem::forget(guard);
     }
@@ -163,7 +163,8 @@ async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
          UPDATE intent SET fence = x'00' WHERE key = 'damaged claim';
          UPDATE intent SET version = -version WHERE key = 'counted backwards';
          UPDATE intent SET state = CAST(x'ff' AS TEXT) WHERE key = 'no text';
-         UPDATE intent SET last_error = CAST(x'ff' AS TEXT) WHERE key = 'no UTF-8'";
+         UPDATE intent SET last_error = CAST(x'ff' AS TEXT) WHERE key = 'no UTF-8';
+         UPDATE intent SET state = 'open' WHERE key = 'no claim'";
     Connection::open(&path).unwrap().execute_batch(damage).unwrap();
 
     let listed = store.list(&Filter::default(), None, 10).await.unwrap().seen;

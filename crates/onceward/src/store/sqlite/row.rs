@@ -293,6 +293,11 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         "dead" => State::Dead,
         other => return Err(unreadable(7, format!("no such state: {other}"))),
     };
+    let has_fence = !matches!(state, State::Queued { .. } | State::Open { .. } | State::Tombstone { .. } | State::Dead);
+    if !has_fence && row.get_ref(8)? != ValueRef::Null {
+        // No conditional write would ever find it again.
+        return Err(unreadable(8, "a fence without a claim".to_owned()));
+    }
     let payload: Option<Vec<u8>> = row.get(21)?;
     Ok(Record {
         id: whose(row)?,
