@@ -124,3 +124,32 @@ fn a_closed_queue_takes_nothing() {
         1,
     );
 }
+
+/// A job that tells its sender when it is dropped.
+struct Told(Arc<AtomicUsize>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_a_dead_taker_leaves_is_dropped_and_nobody_waits_for_it() {
+    shuttle::check_random(
+        || {
+            let dropped = Arc::new(AtomicUsize::new(0));
+            let queue = Arc::new(Queue::new(1));
+            let putting: Vec<_> = (0..3)
+                .map(|_| {
+                    let (queue, job) = (Arc::clone(&queue), Told(Arc::clone(&dropped)));
+                    thread::spawn(move || future::block_on(queue.put(job)))
+                })
+                .collect();
+            queue.abandon();
+            putting.into_iter().for_each(|caller| drop(caller.join()));
+            assert_eq!(dropped.load(Ordering::SeqCst), 3);
+        },
+        SCHEDULES,
+    );
+}
