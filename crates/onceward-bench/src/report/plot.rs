@@ -11,9 +11,9 @@ use crate::run::Results;
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin; labels are left of it.
-const LEFT: f64 = 236.0;
+const LEFT: f64 = 262.0;
 /// How long the longest bar is. Its value has to fit behind it.
-const LONGEST: f64 = 470.0;
+const LONGEST: f64 = 450.0;
 const ROW: f64 = 30.0;
 const BAR: f64 = 18.0;
 /// Above the first panel: title and a line below it.
