@@ -143,6 +143,8 @@ mod tests {
             .take(2)
             .collect();
         assert!((widths[0] / widths[1] - 3.0).abs() < 0.01, "{widths:?}");
+        // The fastest round is as long as can be; a bar ends at the middle one.
+        assert!((widths[0] - LONGEST * 66.0 / 72.0).abs() < 0.1, "{widths:?}");
         assert!(drawing.contains(">66,000<") && drawing.contains(">2,200<"), "{drawing}");
         assert!(!drawing.contains('¹'));
     }
