@@ -14,7 +14,7 @@ use crate::plan::{Ground, System};
 #[command(name = "onceward-bench")]
 pub struct Arguments {
     /// How long each system is measured in each round, in seconds
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 4.0)]
     pub seconds: f64,
     /// How often everything is measured; the middle is reported
     #[arg(long, default_value_t = 3)]

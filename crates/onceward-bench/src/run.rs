@@ -101,7 +101,9 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
     if arguments.large > 0 && systems.contains(&System::Onceward) && arguments.grounds().contains(&Ground::Tmpfs) {
         println!("{:>5.0} s  a ledger of {} records", start.elapsed().as_secs_f64(), arguments.large);
         let extra = Extra { preload: arguments.large, expire: arguments.expire };
-        results.large = Some(bench.onceward(Ground::Tmpfs, extra).await?.1);
+        let (_, mut large) = bench.onceward(Ground::Tmpfs, extra).await?;
+        large.insert("expire".to_owned(), arguments.expire as f64);
+        results.large = Some(large);
         bench.keep(&results)?;
     }
     println!("{:>5.0} s  done; every result is in {}", start.elapsed().as_secs_f64(), bench.json.display());

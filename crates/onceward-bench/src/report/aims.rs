@@ -43,7 +43,7 @@ fn aims(results: &Results) -> Vec<Aim> {
     let fuller =
         large("pairs_per_second").zip(ours(|figures| figures.pairs_per_second)).map(|(full, empty)| full / empty);
     let slower = large("expiring_claim_p99_us").zip(large("calm_claim_p99_us")).map(|(busy, calm)| busy / calm);
-    let expired = grouped(large("expired_in_background").unwrap_or(1e5));
+    let expired = grouped(large("expire").unwrap_or(1e5));
     let per_second = |value| format!("{}/s", grouped(value));
     let times = |value| format!("{} ×", number(value));
     let percent = |value| format!("{:.0} %", value * 100.0);

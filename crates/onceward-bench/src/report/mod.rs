@@ -70,7 +70,7 @@ fn example() -> Results {
         ("calm_claim_p99_us", 900.0),
         ("expiring_claim_p99_us", 2_000.0),
         ("preload", 5_000_000.0),
-        ("expired_in_background", 100_000.0),
+        ("expire", 100_000.0),
     ];
     Results {
         machine: Machine {
