@@ -8,10 +8,10 @@ demo:
 test:
     ./test
 
-# Onceward beside Redis, PostgreSQL and idemkit; writes docs/benchmarks.md.
+# Onceward beside Redis, PostgreSQL and idemkit; writes docs/benchmarks.md and its plot. About eight minutes; see --help.
 bench *options:
-    cargo build --release
-    cargo run --release -p onceward-bench -- {{options}}
+    cargo build --release -p onceward-server -p onceward-bench
+    cargo run --release -p onceward-bench -- --out docs/benchmarks.md {{options}}
 
 # A long crash run: real processes, real kill -9.
 crash cycles="10000" seed="1":
