@@ -30,7 +30,7 @@ impl Digest {
         let digits: &[u8; 64] = text.as_bytes().try_into().ok()?;
         let mut bytes = [0; 32];
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = (hex_digit(pair[0])? << 4) | hex_digit(pair[1])?;
+            *byte = hex_digit(pair[0])? * 16 + hex_digit(pair[1])?;
         }
         Some(Self(bytes))
     }

@@ -7,6 +7,7 @@
 //!
 //! - [`hash`]: SHA-256 over length-prefixed fields.
 //! - [`name`]: tenant, operation, session and key, checked once at the border.
+//! - [`stream`]: numbered items that are done one after another, and where their records are.
 //! - [`json`]: strict JSON and its canonical text.
 //! - [`key`]: deriving a key from an intent.
 //! - [`fingerprint`]: the hash of the request that came with a key.
@@ -33,4 +34,5 @@ pub mod plant;
 pub mod policy;
 pub mod recipe;
 pub mod record;
+pub mod stream;
 pub mod time;

@@ -12,6 +12,9 @@ use crate::plant::{Plant, planted};
 /// The longest name, in characters: what Stripe accepts for a key, and what fits every store's index.
 pub const MAX_CHARACTERS: usize = 255;
 
+/// The longest name of a stream: with a slash and the largest number behind it, it is a key.
+pub const MAX_STREAM_CHARACTERS: usize = MAX_CHARACTERS - 20;
+
 /// Which name is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -23,6 +26,18 @@ pub enum Kind {
     Session,
     /// What names the intent inside tenant and operation.
     Key,
+    /// What names a stream inside tenant and operation.
+    Stream,
+}
+
+impl Kind {
+    /// How many characters a name of this kind may have.
+    fn most(self) -> usize {
+        match self {
+            Self::Stream => MAX_STREAM_CHARACTERS,
+            Self::Tenant | Self::Operation | Self::Session | Self::Key => MAX_CHARACTERS,
+        }
+    }
 }
 
 impl fmt::Display for Kind {
@@ -32,6 +47,7 @@ impl fmt::Display for Kind {
             Self::Operation => "operation",
             Self::Session => "session",
             Self::Key => "key",
+            Self::Stream => "stream",
         })
     }
 }
@@ -45,8 +61,8 @@ pub enum Error {
         /// Which name.
         what: Kind,
     },
-    /// It is longer than [`MAX_CHARACTERS`].
-    #[error("the {what} has {characters} characters; at most {MAX_CHARACTERS} are allowed")]
+    /// It is longer than [`MAX_CHARACTERS`], or [`MAX_STREAM_CHARACTERS`] for a stream.
+    #[error("the {what} has {characters} characters; at most {} are allowed", what.most())]
     TooLong {
         /// Which name.
         what: Kind,
@@ -68,7 +84,7 @@ fn check(what: Kind, text: &str) -> Result<(), Error> {
         return Err(Error::Empty { what });
     }
     let characters = text.chars().count();
-    if characters > MAX_CHARACTERS {
+    if characters > what.most() {
         return Err(Error::TooLong { what, characters });
     }
     match text.chars().position(char::is_control) {
@@ -135,6 +151,17 @@ macro_rules! readable {
     )+};
 }
 
+/// Names that clients fill with mail addresses and order numbers.
+macro_rules! masked {
+    ($($name:ident),+) => {$(
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}({})", stringify!($name), hash::digest(self.0.as_bytes()).short())
+            }
+        }
+    )+};
+}
+
 name! {
     /// Whose intent it is. One tenant can neither hit nor see another's keys.
     Tenant
@@ -158,19 +185,19 @@ name! {
     Key
 }
 
+name! {
+    /// Names a stream inside tenant and operation. As secret as a key.
+    Stream
+}
+
 readable!(Tenant, Operation, Session);
+masked!(Key, Stream);
 
 impl Key {
     /// A text that this crate has made itself and that keeps the rules by construction.
     pub(crate) fn made_here(text: String) -> Self {
         debug_assert_eq!(check(Kind::Key, &text), Ok(()));
         Self(text.into())
-    }
-}
-
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Key({})", hash::digest(self.0.as_bytes()).short())
     }
 }
 
@@ -255,6 +282,16 @@ mod tests {
     fn length_is_counted_in_characters_and_not_in_bytes() {
         assert!(Key::new("é".repeat(255)).is_ok());
         assert!(Key::new("é".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn a_stream_leaves_room_for_its_numbers() {
+        assert!(Stream::new("s".repeat(235)).is_ok());
+        assert_eq!(
+            Stream::new("s".repeat(236)).unwrap_err().to_string(),
+            "the stream has 236 characters; at most 235 are allowed"
+        );
+        assert_eq!(Stream::new("").unwrap_err().to_string(), "the stream is empty");
     }
 
     #[test]

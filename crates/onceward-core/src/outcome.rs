@@ -78,7 +78,7 @@ impl TryFrom<BodyText> for Body {
             BodyText::Hex(hex) => {
                 let digits: Option<Vec<u8>> = hex.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect();
                 let digits = digits.filter(|d| d.len() % 2 == 0).ok_or("a body in hex needs pairs of hex digits")?;
-                Ok(Self::Kept(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()))
+                Ok(Self::Kept(digits.chunks(2).map(|pair| pair[0] * 16 + pair[1]).collect()))
             }
         }
     }
@@ -180,6 +180,13 @@ mod tests {
         for other in others {
             assert_ne!(other.digest(), base.digest(), "{other:?}");
         }
+    }
+
+    #[test]
+    fn only_a_status_that_says_something_is_written() {
+        let json = |status| serde_json::to_string(&Outcome::success("1").with_status(status)).unwrap();
+        assert!(!json(0).contains("status"), "{}", json(0));
+        assert!(json(3).contains("\"status\":3"), "{}", json(3));
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// How long most payment providers remember an idempotency key.
 pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
 
+/// Low stakes may be retried after a crash however long ago it was: a hundred years.
+const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 /// Answers over this size are remembered as done but not kept: 256 KiB holds any receipt.
 pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
 
@@ -220,6 +223,21 @@ impl Policy {
         }
     }
 
+    /// For low stakes: the key holds for this long after done, and then the same intent runs again. There is no
+    /// tombstone, and a crash in the middle of a run does not block the key: the next caller runs it again. So it may
+    /// run twice, and is nothing for money.
+    ///
+    /// A recipe with a window of its own keeps its outcomes for as long as that one needs, if that is longer.
+    pub fn window(window: Duration) -> Self {
+        Self {
+            retention: Some(Retention::For(window)),
+            tombstone: Some(Duration::ZERO),
+            in_doubt: InDoubt::Retry,
+            honours_key_for: WINDOW_RETRIES_FOR,
+            ..Self::of(Tier::Standard)
+        }
+    }
+
     /// What an error means that nobody classified.
     pub fn on_error(&self) -> OnError {
         self.on_error.unwrap_or_else(|| self.tier.on_error())
@@ -272,11 +290,35 @@ mod tests {
     }
 
     #[test]
+    fn every_limit_is_the_number_that_is_promised() {
+        let seconds = [
+            DAY,
+            DEFAULT_MAX_RUNTIME,
+            LONGEST_MAX_RUNTIME,
+            LONGEST_LEASE,
+            LONGEST_CREDIBLE_LEASE,
+            LONGEST_NOT_BEFORE,
+            DEFAULT_HONOURS_KEY_FOR,
+        ];
+        assert_eq!(seconds.map(|limit| limit.as_secs()), [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400]);
+        assert_eq!((DEFAULT_KEEP_LIMIT, LARGEST_KEEP_LIMIT), (262_144, 8_388_608));
+    }
+
+    #[test]
     fn a_shorter_retention_than_the_window_needs_is_raised() {
         let policy =
             Policy { retention: Some(Retention::For(DAY / 24)), minimum_retention: 8 * DAY, ..Policy::default() };
         assert_eq!(policy.terms().retention, Some(8 * DAY));
         assert_eq!(policy.terms().tombstone, 16 * DAY);
+    }
+
+    #[test]
+    fn a_window_leaves_nothing_behind_and_is_never_held() {
+        let terms = Policy::window(DAY / 144).terms();
+        assert_eq!((terms.retention, terms.tombstone), (Some(DAY / 144), Duration::ZERO));
+        assert_eq!(terms.in_doubt, InDoubt::Retry);
+        let recipe = Policy { minimum_retention: 2 * DAY, ..Policy::window(DAY / 144) };
+        assert_eq!((recipe.terms().retention, recipe.terms().tombstone), (Some(2 * DAY), Duration::ZERO));
     }
 
     #[test]

@@ -204,6 +204,9 @@ pub struct Record<T = Timestamp> {
     pub doubt_since: Option<T>,
     /// What went wrong last.
     pub last_error: Option<String>,
+    /// Which item of its stream this is; `None` for an intent with a key of its own.
+    #[serde(default)]
+    pub sequence: Option<u64>,
 }
 
 /// A record to write; the store adds its own clock.
@@ -253,6 +256,7 @@ impl<T> Record<T> {
             first_sent_at: self.first_sent_at.map(&mut time),
             doubt_since: self.doubt_since.map(&mut time),
             last_error: self.last_error,
+            sequence: self.sequence,
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct View {
     pub(crate) tenant: Option<String>,
     pub(crate) operation: Option<String>,
     pub(crate) key: Option<String>,
+    /// Which item of its stream it is.
+    pub(crate) sequence: Option<u64>,
     pub(crate) state: &'static str,
     pub(crate) version: u64,
     pub(crate) attempts: u32,
@@ -62,6 +64,7 @@ impl View {
             tenant: identity.map(|identity| identity.tenant.to_string()),
             operation: identity.map(|identity| identity.operation.to_string()),
             key: identity.map(|identity| identity.key.as_str().to_owned()),
+            sequence: record.sequence,
             state: standing.status().as_str(),
             version: record.version,
             attempts: record.attempts,

@@ -8,15 +8,20 @@ use onceward::step::Step;
 use onceward::core::plant::Plant;
 
 use crate::crash::{Misdeed, Options, Orders};
+use crate::interleave;
 use crate::model::Bounds;
-use crate::{clock, plants, walk};
+use crate::vfs::{Part, Swallow};
+use crate::{clock, disk, plants, power, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
        onceward-sim judge --folder KEPT --seed S
+       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync]
+       onceward-sim disk [--seed S] [--every N] [--only TEXT]
        onceward-sim model [--begins 4] [--ticks 8]
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
+       onceward-sim interleave [--schedules 100000] [--seed S]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -41,6 +46,12 @@ pub enum Wanted {
     Conformance(u64),
     /// Every bug that can be planted, against every check.
     Plants(plants::Options),
+    /// Schedules of the real ledger.
+    Interleave(interleave::Options),
+    /// A run of power cuts.
+    Power(power::Options),
+    /// A run of faults of the disk.
+    Disk(disk::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -73,6 +84,16 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             enough: given.number("--enough", 20)?.max(1),
         }),
         "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
+        "power" => Wanted::Power(power::Options {
+            cycles: given.number("--cycles", 50)?,
+            seed: given.number("--seed", 1)?,
+            swallow: given.swallow(),
+        }),
+        "disk" => Wanted::Disk(disk::Options {
+            seed: given.number("--seed", 1)?,
+            every: given.number("--every", 1)?,
+            only: given.text("--only").unwrap_or_default(),
+        }),
         "model" => Wanted::Model(Bounds {
             begins: given.small("--begins", Bounds::LARGE.begins)?,
             ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
@@ -81,6 +102,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
         "clock" => {
             Wanted::Clock(clock::Options { runs: given.number("--runs", 2000)?, seed: given.number("--seed", 1)? })
         }
+        "interleave" => Wanted::Interleave(interleave::Options {
+            schedules: given.number("--schedules", 100_000)?,
+            seed: given.number("--seed", 1)?,
+            lie: given.lie()?,
+        }),
         "vectors" => Wanted::Vectors,
         "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
         "plants" => Wanted::Plants(plants::Options {
@@ -171,6 +197,21 @@ impl Given {
         let Some(name) = self.text("--misdeed") else { return Ok(None) };
         let misdeed = Misdeed::ALL.iter().find(|(known, _)| *known == name);
         misdeed.map(|(_, misdeed)| Some(*misdeed)).ok_or(format!("`{name}` is no misdeed that is known"))
+    }
+
+    fn lie(&mut self) -> Result<Option<interleave::Lie>, String> {
+        let Some(name) = self.text("--lie") else { return Ok(None) };
+        let lie = interleave::Lie::ALL.iter().find(|(known, _)| *known == name);
+        lie.map(|(_, lie)| Some(*lie)).ok_or(format!("`{name}` is no lie that a store tells here"))
+    }
+
+    fn swallow(&mut self) -> Swallow {
+        match (self.flag("--no-sync"), self.flag("--no-log-sync"), self.flag("--no-file-sync")) {
+            (true, _, _) => Swallow::All,
+            (_, true, _) => Swallow::Of(Part::Log),
+            (_, _, true) => Swallow::Of(Part::Main),
+            _ => Swallow::None,
+        }
     }
 
     fn step(&mut self) -> Result<Option<(Step, u32)>, String> {

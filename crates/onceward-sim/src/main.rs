@@ -1,11 +1,15 @@
 //! Harnesses that try to break Onceward.
 //!
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
+//! - `disk`: every single operation on the disk fails once.
+//! - `power`: power cuts under one ledger, over and over.
+//! - `vfs`: the disk that loses power and fails; `witness`: what was acknowledged.
 //! - `model`: every order of events within bounds, through the real `decide`.
 //! - `walk`: random calls through the ledger, beside an oracle that says what each must be answered.
 //! - `clock`: clocks that jump by an hour and by ten years while the ledger works.
 //! - `vectors`, `conformance`: what the tests of core and library check, as commands.
 //! - `plants`: every bug that can be planted, against every check.
+//! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `sweep`: a ledger whose first sweep is over.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
@@ -17,15 +21,21 @@
 #![allow(unreachable_pub)]
 
 mod arguments;
+mod carry;
 mod clock;
 mod conformance;
 mod crash;
 mod dice;
+mod disk;
+mod interleave;
 mod model;
 mod plants;
+mod power;
 mod sweep;
 mod vectors;
+mod vfs;
 mod walk;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -42,12 +52,15 @@ fn main() -> ExitCode {
     match wanted {
         Ok(Wanted::Crash(options)) => ExitCode::from(u8::from(!crash::run(&options))),
         Ok(Wanted::Judge(folder, seed)) => ExitCode::from(u8::from(!crash::judge_again(&folder, seed))),
+        Ok(Wanted::Interleave(options)) => ExitCode::from(u8::from(!interleave::run(&options))),
         Ok(Wanted::Model(bounds)) => ExitCode::from(u8::from(!model::run(bounds))),
         Ok(Wanted::Walk(options)) => ExitCode::from(u8::from(!walk::run(&options))),
         Ok(Wanted::Clock(options)) => ExitCode::from(u8::from(!clock::run(&options))),
         Ok(Wanted::Vectors) => ExitCode::from(u8::from(!vectors::run())),
         Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
+        Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
+        Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

@@ -71,6 +71,11 @@ impl Ledger {
     pub fn consume(&self, source: &str, message_id: &str) -> Operation {
         Operation { inner: self.inner.consume(source, message_id), ledger: self.clone() }
     }
+
+    /// Starts a guarded call for an event of an event source. See [`crate::Ledger::consume_event`].
+    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> Operation {
+        Operation { inner: self.inner.consume_event(source, aggregate, sequence), ledger: self.clone() }
+    }
 }
 
 /// The same builder methods as those of [`crate::Operation`].
@@ -92,6 +97,10 @@ same! {
     session(session: &str);
     /// A key that the caller owns.
     key(key: &str);
+    /// One item of a stream, instead of a key. See [`crate::Operation::item`].
+    item(stream: &str, number: u64);
+    /// The number with which the stream starts: 1 unless given.
+    starts_at(number: u64);
     /// The intent as JSON text.
     intent_json(text: &[u8]);
     /// Uses this policy instead of the configured one.
@@ -131,7 +140,7 @@ impl Operation {
         let handed = |claim| Claim { inner: claim, runtime: Arc::clone(runtime) };
         let guard = match runtime.block_on(self.ledger.inner.start(&call))? {
             Started::Guarded(guard) => guard,
-            Started::Answered(decision) => return answered(&call.identity, decision),
+            Started::Answered(decision) => return answered(call.name(), decision),
             Started::Unguarded(claim) => return unguarded(&call, work(handed(claim))),
         };
         let claim = guard.claim();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use onceward_core::class::Class;
 use onceward_core::hash::Digest;
 use onceward_core::outcome::Outcome;
+use onceward_core::record::Status;
+use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::Timestamp;
 use onceward_core::{json, name, recipe};
 
@@ -53,6 +55,27 @@ pub enum Error {
         /// Which intent, masked.
         intent: String,
     },
+    /// The key, or one that its stream needs, is used by calls of streams and by others.
+    #[error(
+        "the key of {intent} is used both by a stream and by a call with a key of its own; nothing ran. Give streams an \
+         operation of their own"
+    )]
+    MixedUse {
+        /// Which intent, masked.
+        intent: String,
+    },
+    /// Another item of the stream comes first.
+    #[error("{intent} is out of order: {}; nothing ran", expectation(*expected, *status))]
+    OutOfOrder {
+        /// Which intent, masked.
+        intent: String,
+        /// The item that comes first.
+        expected: u64,
+        /// The item that was asked for.
+        given: u64,
+        /// How the expected one stands; `None` when nobody has begun it.
+        status: Option<Status>,
+    },
     /// It is done, but the answer is not kept.
     #[error("{intent} is done, but its outcome is not kept (any more); it will not run again")]
     OutcomeNotKept {
@@ -60,8 +83,8 @@ pub enum Error {
         intent: String,
         /// The original status, where it is still known.
         status: Option<i32>,
-        /// The digest of the outcome.
-        outcome: Digest,
+        /// The digest of the outcome, where it is still known.
+        outcome: Option<Digest>,
     },
     /// It waits for the courier.
     #[error("{intent} is queued; the courier will deliver it")]
@@ -152,6 +175,12 @@ pub enum Invalid {
     /// Neither key nor intent was given.
     #[error("a guarded call needs a key or an intent")]
     NoKey,
+    /// Both a key and an item of a stream were given.
+    #[error("a guarded call has a key or is an item of a stream, and not both")]
+    KeyAndItem,
+    /// The number of an item is too large.
+    #[error("the number of an item is at most {LARGEST_NUMBER}")]
+    Number,
     /// The effect cannot commit together with the record: no store of this version can take part in a transaction.
     #[error("effect = \"transactional\" needs a store that shares the effect's transaction; this version has none")]
     Transactional,
@@ -230,4 +259,18 @@ impl fmt::Debug for Failure {
 
 fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
+}
+
+/// What has to happen before an item may begin.
+fn expectation(expected: u64, status: Option<Status>) -> String {
+    match status {
+        None => format!("item {expected} is expected"),
+        Some(Status::Running) => format!("item {expected} is being done at this moment, and comes first"),
+        Some(Status::InDoubt) => format!(
+            "item {expected} is in doubt, and holds the stream until it is settled. Find out what happened, then use \
+             `onceward resolve` with the stream's name and `/head` as key"
+        ),
+        Some(Status::Open) => format!("item {expected} was given back, and has to be tried again first"),
+        Some(status) => format!("item {expected} is {}, and comes first", status.as_str()),
+    }
 }

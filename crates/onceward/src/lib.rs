@@ -43,6 +43,12 @@
 //! - [`clock`]: where stores in this process get their time from.
 //! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
 //! - `conformance` (feature): the suite that every store passes.
+//! - `testkit` (feature): tests whether the effects of your own tools happen once.
+
+/// The page of strategies, so that its examples are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/strategies.md")]
+struct Strategies;
 
 pub mod blocking;
 pub mod clock;
@@ -53,6 +59,8 @@ mod ledger;
 #[doc(hidden)]
 pub mod step;
 pub mod store;
+#[cfg(feature = "testkit")]
+pub mod testkit;
 
 pub use onceward_core as core;
 pub use onceward_core::outcome::Outcome;

@@ -21,13 +21,18 @@ const SET_BACK: Duration = Duration::from_secs(60);
 
 pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
-        None => return create(call, 1, Write::Insert),
-        Some((seen, None)) => return create(call, seen.record.version + 1, Write::Replace),
+        None => return create(call, None, 1, Write::Insert),
+        Some((seen, None)) => return create(call, None, seen.record.version + 1, Write::Replace),
         Some((seen, Some(standing))) => (seen, standing),
     };
-    if let Some(misuse) = misuse(&seen.record, call.fingerprint, call.key_digest) {
+    if let Some(misuse) = misuse(&seen.record, None, call.fingerprint, call.key_digest) {
         return Transition::decision(misuse);
     }
+    proceed(seen, standing, call)
+}
+
+/// The claim, if the record's standing permits it, for a caller whose request belongs to the record.
+pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transition {
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
@@ -41,7 +46,15 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 }
 
 /// Finds a request that does not belong to the record, before anything else is answered.
-pub(super) fn misuse(record: &Record, fingerprint: Fingerprint, key_digest: Option<Digest>) -> Option<Decision> {
+pub(super) fn misuse(
+    record: &Record,
+    sequence: Option<u64>,
+    fingerprint: Fingerprint,
+    key_digest: Option<Digest>,
+) -> Option<Decision> {
+    if record.sequence != sequence {
+        return Some(Decision::MixedUse);
+    }
     let collides = matches!((record.key_digest, key_digest), (Some(kept), Some(new)) if kept != new);
     if collides && !planted(Plant::CollisionNotSeen) {
         return Some(Decision::Collision);
@@ -93,9 +106,9 @@ fn replay(seen: &Seen) -> Decision {
                     expires_at: *expires_at,
                 };
             }
-            Decision::OutcomeNotKept { outcome: outcome.digest(), status: Some(outcome.status) }
+            Decision::OutcomeNotKept { outcome: Some(outcome.digest()), status: Some(outcome.status) }
         }
-        State::Tombstone { outcome, .. } => Decision::OutcomeNotKept { outcome: *outcome, status: None },
+        State::Tombstone { outcome, .. } => Decision::OutcomeNotKept { outcome: Some(*outcome), status: None },
         // `standing` is Done or Tombstone for no other state; if that ever changes, the safe answer is that
         // the work is not to be done.
         _ => Decision::InDoubt { since: seen.record.updated_at },
@@ -126,10 +139,11 @@ fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
     first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
 }
 
-fn create(call: &Begin, version: u64, write: fn(Draft) -> Write) -> Transition {
+pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {
     let mut draft = fresh(&call.identity, call.key_digest, call.fingerprint, call.terms, version);
+    draft.sequence = sequence;
     let acquired = claim(&mut draft, &call.take, call.terms.effect);
-    Transition { write: write(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    Transition::write(write(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// A record of which nothing has happened yet.
@@ -156,6 +170,7 @@ pub(super) fn fresh(
         first_sent_at: None,
         doubt_since: None,
         last_error: None,
+        sequence: None,
     }
 }
 
@@ -163,7 +178,7 @@ pub(super) fn fresh(
 pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transition {
     let mut draft = record.next();
     let acquired = claim(&mut draft, take, effect);
-    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
@@ -175,7 +190,7 @@ pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timesta
     }
     let mut acquired = claim(&mut draft, take, effect);
     acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
-    Transition { write: Write::Replace(draft), answer: Answer::Decision(Decision::Acquired(acquired)) }
+    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
 /// Puts the claim into the draft. A caller may begin before `sent` only if it promises to write `sent`, or if

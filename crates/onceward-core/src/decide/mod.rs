@@ -7,11 +7,13 @@
 //! - `own`: what the holder of a fence may do.
 //! - `settle`: what a person decides, and what time does.
 //! - `queue`: the outbox, which is the same record in another state.
+//! - `stream`: numbered items, of which each is done before the next may begin.
 
 mod begin;
 mod own;
 mod queue;
 mod settle;
+mod stream;
 
 use std::fmt;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use crate::name::Identity;
 use crate::outcome::Outcome;
 use crate::policy::{InDoubt, Terms};
 use crate::record::{Draft, Fence, Owner, Phase, Seen, Status};
+use crate::stream::Item;
 use crate::time::Timestamp;
 
 /// What is wanted of an intent.
@@ -34,6 +37,12 @@ use crate::time::Timestamp;
 pub enum Command {
     /// May I do the work, or what became of it?
     Begin(Begin),
+    /// The same for an item of a stream. The record is that of the stream's head.
+    BeginItem(BeginItem),
+    /// The same for an item that its stream is past. The record is the item's own.
+    Recall(BeginItem),
+    /// The head is about to go on: this is what its item came to. The record is the item's own.
+    Archive(Box<Draft>),
     /// The first byte is about to leave.
     Sent {
         /// The caller's claim.
@@ -118,6 +127,15 @@ pub struct Begin {
     pub take: Take,
 }
 
+/// A caller that wants to do one item of a stream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BeginItem {
+    /// Which item.
+    pub item: Item,
+    /// The call. Its identity is that of the stream's head.
+    pub begin: Begin,
+}
+
 /// How a claim is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Take {
@@ -167,6 +185,9 @@ pub enum Resolution {
 /// What `decide` says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
+    /// What the write would overwrite and must not be lost: it is put into its own record first, by
+    /// [`Command::Archive`]. Doing so twice, or without the write, does no harm.
+    pub archive: Option<Box<Draft>>,
     /// The one conditional write.
     pub write: Write,
     /// The answer, once the write has held.
@@ -202,6 +223,8 @@ pub enum Answer {
     },
     /// It cannot be done, for this reason.
     Refused(Refusal),
+    /// The stream is past this item, whose own record has the answer: see [`Command::Recall`].
+    Archived,
 }
 
 /// What begin answers. These are decisions, not errors.
@@ -238,10 +261,21 @@ pub enum Decision {
     Mismatch,
     /// Two different intents have the same derived key.
     Collision,
+    /// The key, or one that its stream needs, was used by calls of streams and by others.
+    MixedUse,
+    /// Another item of the stream comes first.
+    OutOfOrder {
+        /// Which one.
+        expected: u64,
+        /// The one that was asked for.
+        given: u64,
+        /// How the expected one stands; `None` when nobody has begun it.
+        status: Option<Status>,
+    },
     /// It is done, but its outcome is not kept.
     OutcomeNotKept {
-        /// The digest of the outcome that was.
-        outcome: Digest,
+        /// The digest of the outcome that was, where it is still known.
+        outcome: Option<Digest>,
         /// The original status, where it is still known.
         status: Option<i32>,
     },
@@ -300,6 +334,9 @@ impl fmt::Display for Refusal {
 pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
     match command {
         Command::Begin(begin) => begin::begin(current, begin),
+        Command::BeginItem(call) => stream::begin(current, call),
+        Command::Recall(call) => stream::recall(current, call),
+        Command::Archive(draft) => stream::archive(current, draft),
         Command::Enqueue(enqueue) => queue::enqueue(current, enqueue),
         Command::Lease(take) => queue::lease(current, take),
         Command::Requeue { version, fresh_key } => queue::requeue(current, *version, *fresh_key),
@@ -315,8 +352,12 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
 }
 
 impl Transition {
+    fn write(write: Write, answer: Answer) -> Self {
+        Self { archive: None, write, answer }
+    }
+
     fn answer(answer: Answer) -> Self {
-        Self { write: Write::None, answer }
+        Self::write(Write::None, answer)
     }
 
     fn decision(decision: Decision) -> Self {
@@ -328,6 +369,6 @@ impl Transition {
     }
 
     fn replace(draft: Draft) -> Self {
-        Self { write: Write::Replace(draft), answer: Answer::Accepted }
+        Self::write(Write::Replace(draft), Answer::Accepted)
     }
 }

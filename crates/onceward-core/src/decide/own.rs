@@ -62,11 +62,12 @@ pub(super) fn finish(record: &Record, fence: Fence, outcome: &Outcome) -> Transi
     Transition::replace(done(record, fence, outcome))
 }
 
-/// The record with its outcome: the doubt is settled, and the two clocks of retention start.
+/// The record with its outcome: the doubt is settled, and the two clocks of retention start. The newest item of a
+/// stream has no such clocks: without it nobody would know which number comes next.
 pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     let mut draft = record.next();
     let short = if planted(Plant::RetentionTooShort) { 2 } else { 1 };
-    let retention = record.terms.retention.map(|kept| kept / short);
+    let retention = record.terms.retention.filter(|_| record.sequence.is_none()).map(|kept| kept / short);
     draft.state = State::Done {
         outcome: outcome.clone(),
         fence,

@@ -12,7 +12,7 @@ pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
         Some((seen, None)) => return queue(create(call, seen.record.version + 1), call, Write::Replace),
         Some((seen, Some(standing))) => (seen, standing),
     };
-    if let Some(misuse) = misuse(&seen.record, call.fingerprint, call.key_digest) {
+    if let Some(misuse) = misuse(&seen.record, None, call.fingerprint, call.key_digest) {
         return Transition::decision(misuse);
     }
     match standing {
@@ -31,7 +31,7 @@ fn create(call: &Enqueue, version: u64) -> Draft {
 fn queue(mut draft: Draft, call: &Enqueue, write: fn(Draft) -> Write) -> Transition {
     draft.payload = Some(call.payload.clone());
     draft.state = State::Queued { due: When::In(call.delay) };
-    Transition { write: write(draft), answer: Answer::Decision(Decision::Queued { created: true }) }
+    Transition::write(write(draft), Answer::Decision(Decision::Queued { created: true }))
 }
 
 /// The courier may have what is due, and what an earlier worker left behind if the record's policy permits it.

@@ -70,5 +70,5 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
         (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, None) => return Transition::refused(Refusal::Absent),
     };
-    Transition { write, answer: Answer::Accepted }
+    Transition::write(write, Answer::Accepted)
 }

@@ -357,6 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn a_recipe_tells_what_it_is_made_of() {
+        let recipe = recipe(
+            r#"{"key":["/a"],"match":["/b","/c"],"normalise":["nfc","trim"],"window":{"of":"/d","every":"6h"}}"#,
+        )
+        .unwrap();
+        let texts = |pointers: &[Pointer]| pointers.iter().map(Pointer::to_string).collect::<Vec<_>>();
+        assert_eq!(texts(recipe.key()), ["/a"]);
+        assert_eq!(texts(recipe.match_fields()), ["/b", "/c"]);
+        assert_eq!(recipe.normalise(), [Normalise::Trim, Normalise::Nfc]);
+        assert_eq!(recipe.definition().normalise, ["nfc", "trim"]);
+        let window = recipe.window().unwrap();
+        assert_eq!(window.every(), Every::Duration(Duration::from_secs(6 * 3600)));
+        assert_eq!(window.field().map(Pointer::as_str), Some("/d"));
+        assert!(!window.is_of_now());
+    }
+
+    #[test]
     fn serde_writes_the_definition_and_checks_what_it_reads() {
         let text = serde_json::to_string(&recipe(CHARGE).unwrap()).unwrap();
         assert_eq!(text, CHARGE);

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
+use onceward_core::decide::{
+    Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
+};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::{Digest, digest};
-use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::name::{self, Identity, Key, Operation, Tenant};
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Record, Seen};
+use onceward_core::stream::{DEFAULT_START, Item, Stream};
 use onceward_core::time::Timestamp;
 use serde::Deserialize;
 
@@ -57,6 +60,11 @@ struct Step {
     #[serde(rename = "do")]
     verb: String,
     who: Option<char>,
+    key: Option<String>,
+    item: Option<u64>,
+    start: Option<u64>,
+    #[serde(default)]
+    stops: bool,
     #[serde(default)]
     marks_sent: bool,
     /// A vector's callers ask first when told to, unless it says otherwise.
@@ -86,6 +94,8 @@ struct Step {
     since: Option<i64>,
     retry_after: Option<u64>,
     created: Option<bool>,
+    expected: Option<u64>,
+    expected_is: Option<String>,
 }
 
 fn yes() -> bool {
@@ -109,11 +119,26 @@ fn terms(given: &TermsGiven) -> Terms {
     }
 }
 
-fn identity() -> Identity {
-    Identity { tenant: Tenant::default(), operation: Operation::new("charge").unwrap(), key: Key::new("k").unwrap() }
+fn stream() -> Stream {
+    Stream {
+        tenant: Tenant::default(),
+        operation: Operation::new("charge").unwrap(),
+        name: name::Stream::new("k").unwrap(),
+    }
 }
 
 impl Step {
+    fn identity(&self) -> Identity {
+        let key = Key::new(self.key.as_deref().unwrap_or("k")).unwrap();
+        let Stream { tenant, operation, .. } = stream();
+        Identity { tenant, operation, key }
+    }
+
+    fn item(&self, begin: Begin) -> Option<BeginItem> {
+        let item = Item { stream: stream(), number: self.item?, start: self.start.unwrap_or(DEFAULT_START) };
+        Some(BeginItem { begin: Begin { identity: item.stream.head(), ..begin }, item })
+    }
+
     fn fence(&self) -> Fence {
         Fence::from_bits(u128::from(u32::from(self.who.unwrap_or('-'))))
     }
@@ -148,15 +173,18 @@ impl Step {
             Some(_) => Terms { effect, ..terms(given) },
         };
         match self.verb.as_str() {
-            "begin" => Command::Begin(Begin {
-                identity: identity(),
-                key_digest: self.key_digest(),
-                fingerprint: self.fingerprint(),
-                terms,
-                take: self.take(),
-            }),
+            "begin" => {
+                let begin = Begin {
+                    identity: self.identity(),
+                    key_digest: self.key_digest(),
+                    fingerprint: self.fingerprint(),
+                    terms,
+                    take: self.take(),
+                };
+                self.item(begin.clone()).map_or(Command::Begin(begin), Command::BeginItem)
+            }
             "enqueue" => Command::Enqueue(Enqueue {
-                identity: identity(),
+                identity: self.identity(),
                 key_digest: self.key_digest(),
                 fingerprint: self.fingerprint(),
                 terms,
@@ -206,6 +234,11 @@ impl Step {
                 check(self.retry_after, retry_after.as_millis() as u64, place, "retry_after");
             }
             Answer::Decision(Decision::Queued { created }) => check(self.created, *created, place, "created"),
+            Answer::Decision(Decision::OutOfOrder { expected, given, status }) => {
+                assert_eq!(Some(*given), self.item, "{place}: given");
+                assert_eq!(Some(*expected), self.expected, "{place}: expected");
+                assert_eq!(status.map(|status| status.as_str()), self.expected_is.as_deref(), "{place}: expected_is");
+            }
             _ => {}
         }
     }
@@ -226,6 +259,7 @@ fn name(answer: &Answer) -> String {
         Answer::Refused(Refusal::Running) => "refused:running",
         Answer::Refused(Refusal::Changed) => "refused:changed",
         Answer::Refused(Refusal::NothingToDo(status)) => return format!("refused:{}", status.as_str()),
+        Answer::Archived => "archived",
         Answer::Decision(decision) => match decision {
             Decision::Acquired(_) => "acquired",
             Decision::Replay { .. } => "replay",
@@ -233,6 +267,8 @@ fn name(answer: &Answer) -> String {
             Decision::InDoubt { .. } => "in_doubt",
             Decision::Mismatch => "mismatch",
             Decision::Collision => "collision",
+            Decision::MixedUse => "mixed_use",
+            Decision::OutOfOrder { .. } => "out_of_order",
             Decision::OutcomeNotKept { .. } => "not_kept",
             Decision::Queued { .. } => "queued",
             Decision::Dead => "dead",
@@ -241,32 +277,80 @@ fn name(answer: &Answer) -> String {
     name.to_owned()
 }
 
-/// Runs one scenario, with a store that is one variable.
-fn run(scenario: &Scenario) {
-    let mut current: Option<Record> = None;
-    for (number, step) in scenario.steps.iter().enumerate() {
-        let place = format!("{}, step {number} at {} ({})", scenario.name, step.at, step.verb);
+/// A store: what is kept under which identity.
+#[derive(Default)]
+struct Shelf(BTreeMap<[u8; 32], Record>);
+
+impl Shelf {
+    fn seen(&self, id: Digest, step: &Step) -> Option<Seen> {
+        let record = self.0.get(id.as_bytes())?.clone();
+        Some(Seen { record, now: Timestamp::from_millis(step.at), owner_gone: step.owner_gone })
+    }
+
+    /// Which record a step is about: for an item the head, or the item's own once the head is past it.
+    fn place(&self, step: &Step) -> Digest {
+        let Some(number) = step.item else { return step.identity().digest() };
+        let head = stream().head().digest();
+        let past = self.0.get(head.as_bytes()).is_some_and(|head| head.sequence.is_some_and(|newest| newest > number));
+        if past { stream().item(number).digest() } else { head }
+    }
+
+    /// Decides, and writes what was decided.
+    fn carry_out(&mut self, id: Digest, step: &Step, command: &Command, place: &str) -> Answer {
+        let Transition { archive, write, answer } = decide(self.seen(id, step).as_ref(), command);
+        if let Some(archive) = archive {
+            let own = archive.id;
+            let archived = self.carry_out(own, step, &Command::Archive(archive), place);
+            if archived != Answer::Accepted {
+                return archived;
+            }
+        }
+        if step.stops && matches!(command, Command::BeginItem(_)) {
+            return Answer::Accepted;
+        }
         let now = Timestamp::from_millis(step.at);
-        let seen = current.clone().map(|record| Seen { record, now, owner_gone: step.owner_gone });
-        let command = step.command(&scenario.terms, current.as_ref());
-        let transition = decide(seen.as_ref(), &command);
-        step.check(&transition.answer, &place);
-        let before = current.as_ref().map(|record| record.version);
-        current = match transition.write {
-            Write::None => current,
+        let before = self.0.get(id.as_bytes()).map(|record| record.version);
+        match write {
+            Write::None => {}
             Write::Insert(draft) => {
                 assert_eq!((before, draft.version), (None, 1), "{place}: an insert where there is a record");
-                Some(draft.stamp(now))
+                self.0.insert(*id.as_bytes(), draft.stamp(now));
             }
             Write::Replace(draft) => {
                 assert_eq!(before.map(|version| version + 1), Some(draft.version), "{place}: versions rise by one");
-                Some(draft.stamp(now))
+                self.0.insert(*id.as_bytes(), draft.stamp(now));
             }
-            Write::Remove => None,
-        };
+            Write::Remove => {
+                self.0.remove(id.as_bytes());
+            }
+        }
+        match (answer, command) {
+            (Answer::Archived, Command::BeginItem(call)) => {
+                self.carry_out(self.place(step), step, &Command::Recall(call.clone()), place)
+            }
+            (answer, _) => answer,
+        }
+    }
+}
+
+/// Runs one scenario.
+fn run(scenario: &Scenario) {
+    let mut shelf = Shelf::default();
+    for (number, step) in scenario.steps.iter().enumerate() {
+        let place = format!("{}, step {number} at {} ({})", scenario.name, step.at, step.verb);
+        let head = stream().head().digest();
+        // Only a begin asks the head even when the stream is past the item; it is sent on from there.
+        let id = if step.verb == "begin" && step.item.is_some() { head } else { shelf.place(step) };
+        let current = shelf.seen(id, step).map(|seen| seen.record);
+        let command = step.command(&scenario.terms, current.as_ref());
+        let answer = shelf.carry_out(id, step, &command, &place);
+        if step.stops {
+            assert_eq!(step.expect, "stopped", "{place}");
+        } else {
+            step.check(&answer, &place);
+        }
         if let Some(status) = &step.status {
-            let seen = current.clone().map(|record| Seen { record, now, owner_gone: step.owner_gone });
-            let standing = seen.as_ref().and_then(Seen::standing);
+            let standing = shelf.seen(shelf.place(step), step).and_then(|seen| seen.standing());
             let found = standing.map_or("absent", |standing| standing.status().as_str());
             assert_eq!(found, status, "{place}: status");
         }
@@ -307,7 +391,9 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         "in_doubt",
         "in_flight",
         "mismatch",
+        "mixed_use",
         "not_kept",
+        "out_of_order",
         "queued",
         "refused:absent",
         "refused:changed",

@@ -5,4 +5,8 @@
 
 mod decide_vectors;
 mod properties;
+mod recipe_properties;
+mod tree;
 mod vectors;
+mod window_properties;
+mod wire;

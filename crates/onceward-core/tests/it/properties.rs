@@ -1,6 +1,5 @@
 //! What must hold for every input: canonical JSON, and random walks through the transition function.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onceward_core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
@@ -13,98 +12,11 @@ use onceward_core::record::{Fence, Phase, Record, Seen, Standing, State};
 use onceward_core::time::Timestamp;
 use proptest::prelude::*;
 
-/// A JSON value that knows nothing of how it is written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Tree {
-    Null,
-    Bool(bool),
-    /// A decimal: digits and a power of ten.
-    Number(i64, u8),
-    Text(String),
-    List(Vec<Tree>),
-    Map(BTreeMap<String, Tree>),
-}
-
-fn tree() -> impl Strategy<Value = Tree> {
-    let leaf = prop_oneof![
-        Just(Tree::Null),
-        any::<bool>().prop_map(Tree::Bool),
-        (-1_000_000_000_i64..1_000_000_000, 0..4_u8).prop_map(|(digits, zeros)| Tree::Number(digits, zeros)),
-        any::<String>().prop_map(Tree::Text),
-    ];
-    leaf.prop_recursive(4, 40, 6, |inner| {
-        prop_oneof![
-            prop::collection::vec(inner.clone(), 0..5).prop_map(Tree::List),
-            prop::collection::btree_map(any::<String>(), inner, 0..5).prop_map(Tree::Map),
-        ]
-    })
-}
-
-/// Writes a tree down, in one of many spellings that mean the same.
-fn write(tree: &Tree, spelling: u64, out: &mut String) {
-    let odd = spelling.count_ones() % 2 == 1;
-    let next = spelling.rotate_left(7) ^ 0x9E37_79B9_7F4A_7C15;
-    let space = if odd { " \n\t" } else { "" };
-    out.push_str(space);
-    match tree {
-        Tree::Null => out.push_str("null"),
-        Tree::Bool(bool) => out.push_str(&bool.to_string()),
-        Tree::Number(digits, zeros) if odd => out.push_str(&format!("{digits}e{zeros}")),
-        Tree::Number(digits, zeros) => out.push_str(&(digits * 10_i64.pow(u32::from(*zeros))).to_string()),
-        Tree::Text(text) => write_text(text, odd, out),
-        Tree::List(items) => {
-            out.push('[');
-            for (number, item) in items.iter().enumerate() {
-                out.push_str(if number > 0 { "," } else { "" });
-                write(item, next, out);
-            }
-            out.push_str(space);
-            out.push(']');
-        }
-        Tree::Map(members) => {
-            out.push('{');
-            let mut members: Vec<_> = members.iter().collect();
-            if odd {
-                members.reverse();
-            }
-            for (number, (name, member)) in members.into_iter().enumerate() {
-                out.push_str(if number > 0 { "," } else { "" });
-                write_text(name, !odd, out);
-                out.push(':');
-                write(member, next, out);
-            }
-            out.push('}');
-        }
-    }
-    out.push_str(space);
-}
-
-fn write_text(text: &str, escaped: bool, out: &mut String) {
-    if !escaped {
-        out.push_str(&serde_json::to_string(text).unwrap());
-        return;
-    }
-    out.push('"');
-    for unit in text.encode_utf16() {
-        out.push_str(&format!("\\u{unit:04X}"));
-    }
-    out.push('"');
-}
+use crate::tree::{Tree, near_miss, normal, spelled, tree, within_a_double};
 
 fn canonical(tree: &Tree, spelling: u64) -> String {
-    let mut text = String::new();
-    write(tree, spelling, &mut text);
+    let text = spelled(tree, spelling);
     Value::parse(text.as_bytes()).unwrap_or_else(|error| panic!("{error}: {text}")).canonical()
-}
-
-/// The tree with each number in one form only.
-fn normal(tree: &Tree) -> Tree {
-    match tree {
-        Tree::Number(digits, zeros) => Tree::Number(digits * 10_i64.pow(u32::from(*zeros)), 0),
-        Tree::List(items) => Tree::List(items.iter().map(normal).collect()),
-        Tree::Map(members) => Tree::Map(members.iter().map(|(name, tree)| (name.clone(), normal(tree))).collect()),
-        other => other.clone(),
-    }
 }
 
 proptest! {
@@ -121,6 +33,12 @@ proptest! {
     }
 
     #[test]
+    fn values_that_differ_in_one_leaf_have_different_texts((one, other) in near_miss(), first: u64, second: u64) {
+        prop_assert_ne!(normal(&one), normal(&other), "the near miss is none");
+        prop_assert_ne!(canonical(&one, first), canonical(&other, second));
+    }
+
+    #[test]
     fn canonical_text_is_its_own_canonical_text(tree in tree(), spelling: u64) {
         let text = canonical(&tree, spelling);
         prop_assert_eq!(Value::parse(text.as_bytes()).unwrap().canonical(), text);
@@ -128,7 +46,7 @@ proptest! {
 
     #[test]
     fn other_readers_find_the_same_value_in_the_canonical_text(tree in tree()) {
-        let text = canonical(&tree, 1);
+        let text = canonical(&within_a_double(&tree), 1);
         let theirs: serde_json::Value = serde_json::from_str(&text).unwrap();
         let again = serde_json::to_string(&theirs).unwrap();
         prop_assert_eq!(Value::parse(again.as_bytes()).unwrap().canonical(), text);
@@ -149,7 +67,7 @@ proptest! {
 }
 
 /// Failures are told, not written into the tree.
-fn config(cases: u32) -> ProptestConfig {
+pub(crate) fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 

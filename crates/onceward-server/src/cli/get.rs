@@ -92,6 +92,7 @@ fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identit
         ("changed", ago(seen.record.updated_at)),
     ];
     let mut add = |name, value: Option<String>| rows.extend(value.map(|value| (name, value)));
+    add("item", view.sequence.map(|number| number.to_string()));
     add("running until", view.running_until.clone());
     add("not before", view.not_before.clone());
     add("in doubt since", view.doubt_since.clone());

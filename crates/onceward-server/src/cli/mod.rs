@@ -19,7 +19,7 @@ use onceward::core::name::Tenant;
 
 use crate::config::{Chosen, Settings};
 use crate::exit::Fault;
-use crate::{demo, exit, output};
+use crate::{bench, demo, exit, output};
 
 /// Makes side effects happen once: records the intent, lets one caller do the work, gives every repeat its outcome.
 #[derive(Debug, Parser)]
@@ -79,6 +79,7 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
     DemoProvider(demo::provider::Args),
@@ -111,6 +112,7 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Bench(bench) => bench::run(bench, global.store),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),
             Command::DemoAgent(agent) => block_on(async { Ok(demo::agent::run(agent).await) }),

@@ -154,7 +154,7 @@ fn in_doubt() -> impl TypedValueParser<Value = InDoubt> {
 
 /// What a command means by silence.
 fn with_defaults(mut operation: Operation) -> Operation {
-    if operation.tier.is_none() && operation.retention.is_none() {
+    if operation.tier.is_none() && operation.retention.is_none() && operation.dedup.is_none() {
         operation.retention = Some(Retention::For(DEFAULT_RETENTION));
     }
     operation.keep_limit = operation.keep_limit.or(Some(DEFAULT_KEEP_LIMIT));

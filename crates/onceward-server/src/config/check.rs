@@ -105,6 +105,16 @@ fn wrong(name: &str, operation: &Operation) -> Vec<(&'static str, String)> {
     if operation.keep_limit.is_some_and(|size| size.0 > LARGEST_KEEP_LIMIT) {
         wrong.push(("keep_limit", "it is at most 8MiB: a ledger is not a file store".to_owned()));
     }
+    if operation.dedup.is_some() {
+        let instead = [
+            ("tier", operation.tier.is_some()),
+            ("retention", operation.retention.is_some()),
+            ("tombstone", operation.tombstone.is_some()),
+            ("window", operation.window.is_some()),
+        ];
+        let why = "`dedup` says how long the key holds: use one or the other";
+        wrong.extend(instead.into_iter().filter(|(_, given)| *given).map(|(field, _)| (field, why.to_owned())));
+    }
     let needs_key = [
         ("match", operation.match_fields.is_some()),
         ("normalise", operation.normalise.is_some()),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::words::{Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
+use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -60,6 +60,11 @@ pub(crate) struct Operation {
     /// How long the outcome is kept and replayed, from done. Never less than the window plus 24 hours.
     #[schemars(extend("x-type" = "duration or `\"forever\"`", "x-default" = "by tier; `\"7d\"` for `onceward run` without a tier"))]
     pub(crate) retention: Option<Retention>,
+    /// For low stakes, instead of `tier`, `retention` and `tombstone`: the key holds for this long after done, and then
+    /// the same intent runs again. There is no tombstone, and `in_doubt` is `"retry"` unless given, however long ago
+    /// the crash was. Nothing for money.
+    #[schemars(extend("x-type" = "duration", "x-default" = "none"))]
+    pub(crate) dedup: Option<Dedup>,
     /// How long the key is held after that, so that a late retry is told "done" and does not run.
     #[schemars(extend("x-type" = "duration", "x-default" = "by tier"))]
     pub(crate) tombstone: Option<Length>,

@@ -11,7 +11,25 @@ mod reference;
 mod settings;
 mod words;
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use onceward::Policy;
+use onceward::core::recipe::Recipe;
+
 pub(crate) use file::Operation;
 pub(crate) use reference::reference;
 pub(crate) use settings::{Chosen, Settings};
 pub(crate) use words::{InDoubt, Length, OnError, Retention, Size, Tier};
+
+/// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything
+/// that is wrong with it.
+pub fn checked(text: &str) -> Result<BTreeMap<String, (Policy, Option<Recipe>)>, String> {
+    let file = check::read(text)
+        .map_err(|problems| error::Mistakes::new(Path::new("onceward.toml"), text, problems).to_string())?;
+    let operations = file.operation.into_iter().map(|(name, operation)| match operation.recipe() {
+        Ok(recipe) => Ok((name, (operation.policy(), recipe))),
+        Err(error) => Err(error.to_string()),
+    });
+    operations.collect()
+}

@@ -90,6 +90,8 @@ fn beside(folder: &Path, store: &str) -> String {
 impl Operation {
     /// This, with whatever `over` says instead.
     pub(crate) fn overlaid(self, over: Self) -> Self {
+        // Who names a tier or a retention wants that, and not the file's window for low stakes.
+        let keeps_dedup = over.tier.is_none() && over.retention.is_none();
         Self {
             tier: over.tier.or(self.tier),
             key: over.key.or(self.key),
@@ -102,6 +104,7 @@ impl Operation {
             on_error: over.on_error.or(self.on_error),
             effect: over.effect.or(self.effect),
             retention: over.retention.or(self.retention),
+            dedup: over.dedup.or(self.dedup.filter(|_| keeps_dedup)),
             tombstone: over.tombstone.or(self.tombstone),
             store_down: over.store_down.or(self.store_down),
             wait: over.wait.or(self.wait),
@@ -131,7 +134,10 @@ impl Operation {
 
     /// The policy: what is said here, and the tier's for the rest.
     pub(crate) fn policy(&self) -> Policy {
-        let mut policy = Policy::of(self.tier.map(policy::Tier::from).unwrap_or_default());
+        let mut policy = match self.dedup {
+            Some(dedup) => Policy::window(dedup.0),
+            None => Policy::of(self.tier.map(policy::Tier::from).unwrap_or_default()),
+        };
         let set = |field: &mut Duration, length: Option<super::Length>| {
             if let Some(length) = length {
                 *field = length.0;
@@ -140,20 +146,20 @@ impl Operation {
         set(&mut policy.max_runtime, self.max_runtime);
         set(&mut policy.wait, self.wait);
         set(&mut policy.honours_key_for, self.honours_key_for);
-        policy.tombstone = self.tombstone.map(|length| length.0);
+        policy.tombstone = self.tombstone.map(|length| length.0).or(policy.tombstone);
         policy.in_doubt = self.in_doubt.map_or(policy.in_doubt, Into::into);
         policy.on_error = self.on_error.map(Into::into);
         policy.effect = self.effect.map_or(policy.effect, Into::into);
         policy.store_down = self.store_down.map_or(policy.store_down, Into::into);
         policy.keep_limit = self.keep_limit.map_or(policy.keep_limit, |size| size.0);
-        policy.retention = self.retention.map(Into::into);
+        policy.retention = self.retention.map(Into::into).or(policy.retention);
         policy
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::words::{Length, OnError, Retention, Tier};
+    use super::super::words::{Dedup, InDoubt, Length, OnError, Retention, Tier};
     use super::*;
 
     #[test]
@@ -163,6 +169,17 @@ mod tests {
         let policy = operation.policy();
         assert_eq!(policy.terms().retention, None);
         assert_eq!(policy.on_error(), policy::OnError::Doubt);
+    }
+
+    #[test]
+    fn a_window_of_low_stakes_holds_the_key_and_leaves_nothing() {
+        let window = Duration::from_secs(600);
+        let operation = Operation { dedup: Some(Dedup(window)), ..Operation::default() };
+        assert_eq!(operation.policy(), Policy::window(window));
+        let held = Operation { in_doubt: Some(InDoubt::Hold), ..operation };
+        assert_eq!(held.policy().in_doubt, policy::InDoubt::Hold);
+        let payment = held.overlaid(Operation { tier: Some(Tier::Payment), ..Operation::default() });
+        assert_eq!(payment.policy().terms(), Policy::of(policy::Tier::Payment).terms());
     }
 
     #[test]

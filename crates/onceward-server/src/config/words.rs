@@ -131,6 +131,22 @@ impl FromStr for Retention {
     }
 }
 
+/// How long a key holds for low stakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) struct Dedup(pub(crate) Duration);
+
+impl FromStr for Dedup {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match duration::parse(text) {
+            Ok(Duration::ZERO) => Err(format!("{text} holds no key at all; write for example 10m")),
+            parsed => parsed.map(Self).map_err(|error| error.to_string()),
+        }
+    }
+}
+
 /// A number of bytes: `65536`, `"64KiB"`, `"1MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
@@ -162,7 +178,7 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(Length, Retention);
+from_text!(Length, Retention, Dedup);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -243,6 +243,15 @@ impl Job {
                 )),
                 ..Report::default()
             },
+            Decision::MixedUse | Decision::OutOfOrder { .. } => Report {
+                decision: "mixed_use",
+                exit_code: MISMATCH,
+                message: Some(format!(
+                    "the key of {intent} belongs to a stream; nothing was run.\n  Use another key or another operation: \
+                     `onceward run` has no streams."
+                )),
+                ..Report::default()
+            },
             Decision::OutcomeNotKept { status, .. } => self.not_kept(status),
             Decision::Queued { .. } => Report {
                 decision: "queued",

@@ -23,9 +23,7 @@ fn an_unknown_field_is_an_error_with_a_suggestion() {
     );
     refused(
         "[operation.charge]\ncolour = 1\n",
-        &[
-            "onceward.toml:2: operation.charge.colour: there is no such field; there are allow_volatile, effect, honours_key_for",
-        ],
+        &["onceward.toml:2: operation.charge.colour: there is no such field; there are allow_volatile, dedup, effect"],
     );
     refused(
         "[operation.\"POST /v1\"]\nkey = [\"/a\"]\nwindow = { of = \"/at\", evry = \"day\", every = \"day\" }\n",
@@ -91,6 +89,10 @@ fn wrong_types_and_values_name_the_line_the_path_and_what_is_allowed() {
         ("keep_limit = \"1GB\"", "operation.op.keep_limit: \"1GB\" is no size"),
         ("keep_limit = -1", "operation.op.keep_limit: a size cannot be negative"),
         ("keep_limit = \"9MiB\"", "operation.op.keep_limit: it is at most 8MiB"),
+        ("dedup = \"0s\"", "operation.op.dedup: 0s holds no key at all"),
+        ("dedup = \"10m\"\ntier = \"payment\"", "operation.op.tier: `dedup` says how long the key holds"),
+        ("dedup = \"10m\"\nretention = \"1d\"", "operation.op.retention: `dedup` says how long the key holds"),
+        ("dedup = \"10m\"\ntombstone = \"1d\"", "operation.op.tombstone: `dedup` says how long the key holds"),
         ("allow_volatile = \"yes\"", "operation.op.allow_volatile: invalid type: string \"yes\", expected a boolean"),
         ("key = \"/a\"", "operation.op.key: invalid type: string \"/a\", expected a sequence"),
         ("key = []", "operation.op.key: the recipe's key names no field"),

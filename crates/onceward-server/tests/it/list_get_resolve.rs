@@ -168,3 +168,40 @@ fn a_slip_does_not_use_up_a_key() {
     let trail = place.json(&["get", "--operation", "op", "--key", "k", "--json"]);
     assert_eq!(trail["trail"][0]["what"], "resolved_reset", "who freed the key is not forgotten");
 }
+
+/// A ledger with a stream whose second item is in doubt, as a program leaves it.
+fn stream() -> Place {
+    let place = Place::new();
+    let ledger = onceward::blocking::Ledger::open(place.path("onceward.db").to_str().unwrap()).unwrap();
+    let item = |number| ledger.operation("op").item("s", number);
+    item(1).run(|_| Ok("one".to_owned())).unwrap();
+    item(2).run(|_| Err::<u32, _>(onceward::Failure::unknown("time-out"))).unwrap_err();
+    place
+}
+
+#[test]
+fn items_of_a_stream_are_shown_with_their_numbers() {
+    let place = stream();
+    let list = place.json(&["list", "--json"]);
+    let shown: Vec<_> =
+        list["intents"].as_array().unwrap().iter().map(|intent| (&intent["key"], &intent["sequence"])).collect();
+    assert_eq!(shown, [(&"s/1".into(), &1.into()), (&"s/head".into(), &2.into())]);
+    let head = place.onceward(&["get", "--operation", "op", "--key", "s/head"]);
+    assert!(head.out().contains("item            2"), "{}", head.out());
+    let other = ledger().json(&["get", "--operation", "op", "--key", "done", "--json"]);
+    assert_eq!(other["sequence"], serde_json::Value::Null);
+}
+
+#[test]
+fn an_item_in_doubt_is_settled_on_the_head_of_its_stream() {
+    let place = stream();
+    place.run(&["--key", "s/head"], "true").says(65, &["belongs to a stream"]);
+    resolve(&place, "s/1", &["--did-not-happen"]).says(1, &["is done: there is nothing to settle"]);
+    resolve(&place, "s/head", &["--happened", "--value", "2"]).says(0, &[]);
+    let head = place.json(&["get", "--operation", "op", "--key", "s/head", "--json"]);
+    assert_eq!((&head["state"], &head["trail"][0]["note"]), (&"done".into(), &"item 2".into()));
+    let ledger = onceward::blocking::Ledger::open(place.path("onceward.db").to_str().unwrap()).unwrap();
+    let item = |number| ledger.operation("op").item("s", number);
+    assert_eq!(item(3).run(|_| Ok(3)).unwrap().value, 3);
+    assert_eq!(item(2).run(|_| Ok(0)).unwrap().value, 2);
+}

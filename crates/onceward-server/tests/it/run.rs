@@ -16,6 +16,23 @@ fn runs(place: &Place) -> usize {
 }
 
 #[test]
+fn a_window_of_low_stakes_runs_again_when_it_is_over() {
+    let place = Place::new();
+    place.write("onceward.toml", "[operation.op]\ndedup = \"2s\"\n");
+    let started = std::time::Instant::now();
+    place.run(&["--key", "k"], "echo x >> ran").says(0, &[]);
+    let repeat = place.run(&["--key", "k"], "echo x >> ran");
+    // On a machine that is too slow for this, nothing can be said about repeats inside the window.
+    if started.elapsed() < std::time::Duration::from_secs(2) {
+        repeat.says(0, &["repeat of a finished run"]);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    let before = place.read("ran").len();
+    place.run(&["--key", "k"], "echo x >> ran").says(0, &[]);
+    assert_eq!(place.read("ran").len(), before + 2);
+}
+
+#[test]
 fn a_repeat_gets_the_same_bytes_and_code_and_runs_nothing() {
     let place = Place::new();
     let script = format!("{COUNTED} printf 'a\\377\\000b\\r\\n'; printf 'e\\376' >&2");

@@ -17,7 +17,7 @@ pub struct Check {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub const CHECKS: [Check; 6] = [
+pub const CHECKS: [Check; 9] = [
     Check { name: "vectors", arguments: "", quick: Some(""), limit: MINUTE },
     Check {
         name: "walk",
@@ -32,7 +32,20 @@ pub const CHECKS: [Check; 6] = [
         limit: Duration::from_secs(600),
     },
     Check { name: "conformance", arguments: "--enough 1", quick: Some("--enough 1"), limit: Duration::from_secs(300) },
+    Check {
+        name: "interleave",
+        arguments: "--schedules 2000 --seed 1",
+        quick: Some("--schedules 150 --seed 1"),
+        limit: Duration::from_secs(300),
+    },
+    Check {
+        name: "power",
+        arguments: "--cycles 100 --seed 1",
+        quick: Some("--cycles 12 --seed 1"),
+        limit: Duration::from_secs(600),
+    },
     Check { name: "model", arguments: "--begins 3 --ticks 7", quick: None, limit: Duration::from_secs(600) },
+    Check { name: "disk", arguments: "--every 5", quick: None, limit: Duration::from_secs(600) },
     Check {
         name: "crash",
         arguments: "--cycles 300 --seed 1 --enough 1",

@@ -1,8 +1,11 @@
-//! The harness as it is run, and the tidy test over the whole workspace.
+//! The harnesses as they are run, and the tidy test over the whole workspace.
 
 // A test says what it expects by failing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod crash;
+mod disk;
 mod plants;
+mod power;
+mod schedules;
 mod tidy;

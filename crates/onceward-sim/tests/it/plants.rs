@@ -18,8 +18,8 @@ fn every_bug_that_can_be_caught_in_seconds_is_caught() {
     assert!(text.contains(" escaped") && text.contains("caught by"), "{text}");
 }
 
-/// Rules taken out of `decide`, which the model checker alone must miss.
-fn missed_by_the_model(plant: &str) {
+/// A rule taken out of `decide`: the model checker alone must notice.
+fn noticed_by_the_model(plant: &str) {
     let output = sim(&format!("model --begins 3 --ticks 7 --plant {plant}"));
     let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
@@ -27,28 +27,28 @@ fn missed_by_the_model(plant: &str) {
 }
 
 #[test]
-fn the_model_checker_misses_the_fence() {
-    missed_by_the_model("no-fence");
+fn the_model_checker_notices_that_the_fence_is_gone() {
+    noticed_by_the_model("no-fence");
 }
 
 #[test]
-fn the_model_checker_misses_a_doubt_that_a_takeover_forgets() {
-    missed_by_the_model("doubt-forgotten");
+fn the_model_checker_notices_a_doubt_that_a_takeover_forgets() {
+    noticed_by_the_model("doubt-forgotten");
 }
 
 #[test]
-fn the_model_checker_misses_that_elapsed_time_is_no_proof() {
-    missed_by_the_model("lapse-is-proof");
+fn the_model_checker_notices_elapsed_time_that_counts_as_proof() {
+    noticed_by_the_model("lapse-is-proof");
 }
 
 #[test]
-fn the_model_checker_misses_that_a_proof_speaks_for_its_own_attempt() {
-    missed_by_the_model("proof-speaks-for-all");
+fn the_model_checker_notices_a_proof_that_speaks_for_all_attempts() {
+    noticed_by_the_model("proof-speaks-for-all");
 }
 
 #[test]
-fn the_model_checker_misses_the_tombstone() {
-    missed_by_the_model("tombstone-ignored");
+fn the_model_checker_notices_that_the_tombstone_is_ignored() {
+    noticed_by_the_model("tombstone-ignored");
 }
 
 #[test]

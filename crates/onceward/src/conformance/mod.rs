@@ -7,7 +7,7 @@
 //! - `writing`: the conditional writes, and what survives them.
 //! - `looking`: expiry, lists, counts and the audit trail.
 //!
-//! A change to [`Store`](crate::store::Store) extends this suite.
+//! A change to [`Store`] extends this suite.
 
 // This is test code that stores elsewhere can call; a failed expectation is its way to say so.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -33,6 +33,7 @@ use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Policy, Retention, Terms};
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Record, Seen, State, Status};
+use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::When;
 
 use crate::clock::{Clock, ManualClock};
@@ -63,6 +64,7 @@ macro_rules! conformance {
             of_many_replaces_at_once_exactly_one_holds,
             every_field_of_every_state_survives,
             a_tombstone_keeps_digests_and_no_names,
+            the_number_of_an_item_survives_to_its_tombstone,
             times_are_counted_from_the_stores_own_clock,
             the_largest_outcome_survives_byte_for_byte,
             intents_of_other_tenants_and_operations_never_meet,

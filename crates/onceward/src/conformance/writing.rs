@@ -92,6 +92,7 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
         draft.first_sent_at = full.then_some(When::In(SECOND));
         draft.doubt_since = full.then_some(When::In(2 * SECOND));
         draft.last_error = full.then(|| "Fehler: \"größer\"\n".to_owned());
+        draft.sequence = full.then_some(number as u64);
         let inserted = created(store, draft).await;
         assert_eq!(seen(store, &inserted).await.record, inserted, "after insert");
         let replaced = written(store, &inserted, inserted.next()).await;
@@ -114,6 +115,30 @@ pub async fn a_tombstone_keeps_digests_and_no_names(store: &AnyStore, clock: &Ma
         }
         other => panic!("no tombstone: {other:?}"),
     }
+}
+
+pub async fn the_number_of_an_item_survives_to_its_tombstone(store: &AnyStore, clock: &ManualClock) {
+    for number in [0, 1, LARGEST_NUMBER] {
+        let mut draft = draft(&format!("s/{number}"), 1);
+        draft.sequence = Some(number);
+        draft.state = State::Done {
+            outcome: Outcome::success("1"),
+            fence: fence(1),
+            finished_at: When::NOW,
+            expires_at: Some(When::In(SECOND)),
+            forget_at: Some(When::In(3 * SECOND)),
+        };
+        let done = created(store, draft).await;
+        assert_eq!(seen(store, &done).await.record, done);
+        let next = written(store, &done, done.next()).await;
+        assert_eq!(seen(store, &done).await.record, next);
+        assert_eq!(next.sequence, Some(number));
+    }
+    clock.advance(SECOND);
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 3);
+    let tombstones = every_page(store, &Filter::default(), 10).await;
+    let numbers: BTreeSet<_> = tombstones.iter().map(|tombstone| tombstone.record.sequence).collect();
+    assert_eq!(numbers, BTreeSet::from([Some(0), Some(1), Some(LARGEST_NUMBER)]));
 }
 
 pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock: &ManualClock) {

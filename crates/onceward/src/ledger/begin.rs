@@ -1,5 +1,6 @@
-//! The claim. It is written by a task of its own, so that a caller that goes away in the middle leaves a released
-//! claim and not a doubt about work that never started.
+//! The claim. A task of its own writes it, and then renews it until its guard ends. So a caller that goes away in the
+//! middle leaves a released claim and not a doubt about work that never started, and one that does not look for a while
+//! keeps what it was granted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +8,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
-use super::drive::Stuck;
-use super::guard::Guard;
+use super::drive::{Driven, Stuck};
+use super::guard::{Guard, Renewal};
 use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
@@ -33,6 +34,12 @@ pub enum Begun {
     Answered(Decision),
 }
 
+/// What the task of a claim has for its caller, and for itself.
+enum Asked {
+    Acquired(Guard, Renewal),
+    Answered(Decision),
+}
+
 impl Operation {
     /// Asks for the claim. Decisions come back as values; see [`Operation::run`] for the short way.
     pub async fn begin(&self) -> Result<Begun, Error> {
@@ -44,31 +51,39 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let begin = |fence| Begin {
-            identity: call.identity.clone(),
-            key_digest: call.key_digest,
-            fingerprint: call.fingerprint,
-            terms: call.policy.terms(),
-            take: Take {
-                fence,
-                lease: call.policy.lease(),
-                marks_sent: call.policy.marks_sent,
-                probes: call.policy.probes,
-                owner: self.inner.store.owner(),
-            },
-        };
-        if let Some(decision) = self.at_hand(call, &Command::Begin(begin(NO_FENCE))) {
+        let mut command = call.begin(Take {
+            fence: NO_FENCE,
+            lease: call.policy.lease(),
+            marks_sent: call.policy.marks_sent,
+            probes: call.policy.probes,
+            owner: self.inner.store.owner(),
+        });
+        if let Some(decision) = self.at_hand(call, &command) {
             return Ok(Begun::Answered(self.noted(decision)));
         }
         let fence = fence()?;
-        let command = Command::Begin(begin(fence));
-        let (ledger, call) = (self.clone(), call.clone());
+        if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
+            begin.take.fence = fence;
+        }
         let (reply, begun) = oneshot::channel();
-        // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
-        tokio::spawn(async move { drop(reply.send(ledger.begin_detached(&call, &command, fence).await)) });
+        let (ledger, call) = (self.clone(), call.clone());
+        // Boxed, because a task is moved a few times until it runs, and the claim is large.
+        let claiming = Box::pin(async move { ledger.claim(&call, &command, fence).await });
+        let task = tokio::spawn(async move {
+            let (begun, renewal) = match claiming.await {
+                Ok(Asked::Acquired(guard, renewal)) => (Ok(Begun::Acquired(guard)), Some(renewal)),
+                Ok(Asked::Answered(decision)) => (Ok(Begun::Answered(decision)), None),
+                Err(error) => (Err(error), None),
+            };
+            // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
+            drop(reply.send(begun));
+            if let Some(renewal) = renewal {
+                renewal.when_due().await;
+            }
+        });
         let mut begun = begun.await.unwrap_or(Err(Error::Store(store::Error::Closed)));
         if let Ok(Begun::Acquired(guard)) = &mut begun {
-            guard.start();
+            guard.start(task.abort_handle());
         }
         begun
     }
@@ -81,7 +96,7 @@ impl Ledger {
         let now = if planted(Plant::CacheServesExpired) { record.updated_at } else { now };
         let seen = Seen { record: (*record).clone(), now, owner_gone: false };
         match decide(Some(&seen), command) {
-            Transition { write: Write::None, answer: Answer::Decision(decision) } => Some(decision),
+            Transition { write: Write::None, answer: Answer::Decision(decision), .. } => Some(decision),
             // Expired by now: whatever is to be done, the store has the say.
             _ => {
                 self.inner.cache.forget(&id);
@@ -90,12 +105,12 @@ impl Ledger {
         }
     }
 
-    async fn begin_detached(&self, call: &Call, command: &Command, fence: Fence) -> Result<Begun, Error> {
+    async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Asked, Error> {
         reached(Step::BeginDecided);
         let from = Instant::now();
-        let driven = match self.inner.drive(None, command, None).await {
+        let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
-            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.identity.to_string() }),
+            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.name() }),
             Err(Stuck::Store(error)) => {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.
@@ -109,13 +124,38 @@ impl Ledger {
             (Answer::Decision(Decision::Acquired(acquired)), Some(seen)) => {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
-                Ok(Begun::Acquired(Guard::new(self.clone(), call, acquired, seen, from)))
+                let (guard, renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                Ok(Asked::Acquired(guard, renewal))
             }
-            (Answer::Decision(decision), _) => Ok(Begun::Answered(self.noted(decision))),
-            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_), _) => {
-                Err(Error::Contended { intent: call.identity.to_string() })
+            (Answer::Decision(decision), _) => {
+                if let Some(found) = driven.found {
+                    self.inner.cache.keep(&found.record);
+                }
+                Ok(Asked::Answered(self.noted(decision)))
+            }
+            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
+                Err(Error::Contended { intent: call.name() })
             }
         }
+    }
+
+    /// Nothing is read before an insert. Only an item that cannot be the first of its stream looks at the head, and a
+    /// write holds only if the head is still that one.
+    async fn ask(&self, call: &Call, command: &Command) -> Result<Driven, Stuck> {
+        let Command::BeginItem(begin) = command else { return self.inner.drive(None, command, None).await };
+        let head = match begin.item.number == begin.item.start {
+            true => None,
+            false => self.inner.store.get(call.identity.digest()).await?,
+        };
+        let driven = self.inner.drive(head, command, None).await?;
+        if driven.answer == Answer::Archived { self.recall(begin).await } else { Ok(driven) }
+    }
+
+    /// What is kept of an item that its stream is past. It was archived before the head went on.
+    async fn recall(&self, begin: &BeginItem) -> Result<Driven, Stuck> {
+        let seen = self.inner.store.get(begin.item.identity().digest()).await?;
+        let answer = decide(seen.as_ref(), &Command::Recall(begin.clone())).answer;
+        Ok(Driven { answer, written: None, found: None })
     }
 
     fn noted(&self, decision: Decision) -> Decision {
@@ -140,6 +180,8 @@ impl Ledger {
             for attempt in 0..GIVE_BACK_TRIES {
                 tokio::time::sleep(Duration::from_millis(50) * 4u32.pow(attempt)).await;
                 if inner.drive_by_id(id, &command, None).await.is_ok() {
+                    // Somebody may have seen the claim and be waiting for an owner that there never was.
+                    inner.waiters.wake(&id);
                     return;
                 }
             }

@@ -59,9 +59,9 @@ impl Cache {
         self.0.get(id)
     }
 
-    /// Remembers a record, if it is one that never changes.
+    /// Remembers a record, if it is one that never changes. The head of a stream goes on to its next item.
     pub(super) fn keep(&self, record: &Record) {
-        if matches!(record.state, State::Done { .. }) {
+        if matches!(record.state, State::Done { .. }) && record.sequence.is_none() {
             self.0.insert(place(record.id, record.identity.as_ref()), Arc::new(record.clone()));
         }
     }

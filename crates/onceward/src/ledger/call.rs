@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use onceward_core::decide::{Begin, BeginItem, Command, Take};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::Digest;
 use onceward_core::json::Value;
@@ -13,6 +14,7 @@ use onceward_core::name::{self, Identity, Key, Session, Tenant};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{Effect, InDoubt, OnError, Policy, Retention, StoreDown, Tier};
 use onceward_core::recipe::Recipe;
+use onceward_core::stream::{DEFAULT_START, Item, LARGEST_NUMBER, Stream};
 use onceward_core::time::Timestamp;
 use onceward_core::{json, key};
 
@@ -24,7 +26,7 @@ use crate::store;
 /// A guarded call, ready for the ledger.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Which intent.
+    /// Where its record is: that of the intent, or the head of the stream whose item this is.
     pub identity: Identity,
     /// The full digest of a derived key.
     pub key_digest: Option<Digest>,
@@ -32,11 +34,46 @@ pub struct Call {
     pub fingerprint: Fingerprint,
     /// What the operation wants.
     pub policy: Arc<Policy>,
+    /// Which item of which stream; `None` for an intent with a key of its own.
+    pub item: Option<Item>,
 }
 
 impl Call {
+    /// What makes it one intent, and nothing else the same.
+    pub(super) fn intent(&self) -> Identity {
+        self.item.as_ref().map_or_else(|| self.identity.clone(), Item::identity)
+    }
+
+    /// Its name in messages: never the key.
+    pub(crate) fn name(&self) -> String {
+        match &self.item {
+            None => self.identity.to_string(),
+            Some(item) => format!("item {} of {}", item.number, self.identity),
+        }
+    }
+
+    /// The number of the item.
+    pub(super) fn sequence(&self) -> Option<u64> {
+        self.item.as_ref().map(|item| item.number)
+    }
+
+    pub(super) fn begin(&self, take: Take) -> Command {
+        let begin = Begin {
+            identity: self.identity.clone(),
+            key_digest: self.key_digest,
+            fingerprint: self.fingerprint,
+            terms: self.policy.terms(),
+            take,
+        };
+        match &self.item {
+            None => Command::Begin(begin),
+            Some(item) => Command::BeginItem(BeginItem { item: item.clone(), begin }),
+        }
+    }
+
     /// Whether the policy lets the work run unguarded after this error: only when the store is really out of reach,
-    /// and not when it has something to say about this record.
+    /// and not when it has something to say about this record. An item never does: nobody could say whether it is its
+    /// turn.
     pub fn runs_without(&self, error: &store::Error) -> bool {
         let is_down = matches!(
             error,
@@ -47,7 +84,8 @@ impl Call {
                 | store::Error::Poisoned { .. }
                 | store::Error::Unreachable(_)
         );
-        is_down && (self.policy.store_down == StoreDown::Open || planted(Plant::StoreDownRuns))
+        let may_run = self.policy.store_down == StoreDown::Open || planted(Plant::StoreDownRuns);
+        is_down && self.item.is_none() && may_run
     }
 }
 
@@ -61,6 +99,8 @@ pub struct Operation {
     tenant: Option<String>,
     session: Option<String>,
     key: Option<String>,
+    item: Option<(String, u64)>,
+    start: u64,
     intent: Option<Result<Value, json::Error>>,
     arguments: Option<Vec<Vec<u8>>>,
 }
@@ -75,6 +115,8 @@ impl Ledger {
             tenant: None,
             session: None,
             key: None,
+            item: None,
+            start: DEFAULT_START,
             intent: None,
             arguments: None,
         }
@@ -95,6 +137,26 @@ impl Ledger {
     pub fn consume(&self, source: &str, message_id: &str) -> Operation {
         self.operation(&format!("consume:{source}")).key(message_id)
     }
+
+    /// Starts a guarded call for an event of an event source: each event of an aggregate is handled once, and in the
+    /// order of its sequence numbers. They start with 1, unless [`Operation::starts_at`] says otherwise.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+    /// # let ledger = onceward::Ledger::open("memory:").await?;
+    /// let project = async |sequence| {
+    ///     ledger.consume_event("billing", "account-7", sequence).run(|_| async { Ok(format!("event {sequence}")) }).await
+    /// };
+    /// project(1).await?;
+    /// let early = project(3).await.unwrap_err();
+    /// assert!(matches!(early, onceward::Error::OutOfOrder { expected: 2, given: 3, .. }));
+    /// project(2).await?;
+    /// assert_eq!(project(1).await?.value, "event 1"); // a redelivery: the stored result
+    /// # Ok(()) }
+    /// ```
+    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> Operation {
+        self.operation(&format!("events:{source}")).item(aggregate, sequence)
+    }
 }
 
 impl Operation {
@@ -113,6 +175,23 @@ impl Operation {
     /// A key that the caller owns. Without one, it is derived from the intent.
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
+        self
+    }
+
+    /// One item of a stream, instead of a key: items are numbered, and each is done before the next may begin. An old
+    /// number gets its stored result; a gap is [`Error::OutOfOrder`](crate::Error::OutOfOrder), with the number that is
+    /// expected.
+    ///
+    /// A final failure counts as done. An item that was released has to be tried again first, and one in doubt holds its
+    /// stream until somebody settles it: `onceward resolve` with the key `STREAM/head`.
+    pub fn item(mut self, stream: &str, number: u64) -> Self {
+        self.item = Some((stream.to_owned(), number));
+        self
+    }
+
+    /// The number with which the stream starts: 1 unless given. Every caller of a stream must say the same.
+    pub fn starts_at(mut self, number: u64) -> Self {
+        self.start = number;
         self
     }
 
@@ -205,7 +284,11 @@ impl Operation {
             None => Tenant::default(),
         };
         let session = Session::new(self.session.as_deref().unwrap_or_default())?;
-        let key = self.key.as_deref().map(Key::new).transpose()?;
+        let item = self.named_item(&tenant, &operation)?;
+        let key = match &item {
+            Some(item) => Some(item.stream.head().key),
+            None => self.key.as_deref().map(Key::new).transpose()?,
+        };
         let intent = self.intent.as_ref().map(|intent| intent.as_ref().map_err(|error| error.clone())).transpose()?;
         let mut policy = Arc::clone(&self.settings.policy);
         if policy.effect == Effect::Transactional {
@@ -236,6 +319,19 @@ impl Operation {
             Some(arguments) => Fingerprint::combine(&[fingerprint, fingerprint::of_arguments(arguments)]),
             None => fingerprint,
         };
-        Ok(Call { identity: Identity { tenant, operation, key }, key_digest, fingerprint, policy })
+        Ok(Call { identity: Identity { tenant, operation, key }, key_digest, fingerprint, policy, item })
+    }
+
+    fn named_item(&self, tenant: &Tenant, operation: &name::Operation) -> Result<Option<Item>, Invalid> {
+        let Some((stream, number)) = &self.item else { return Ok(None) };
+        if self.key.is_some() {
+            return Err(Invalid::KeyAndItem);
+        }
+        if (*number).max(self.start) > LARGEST_NUMBER {
+            return Err(Invalid::Number);
+        }
+        let name = name::Stream::new(stream.as_str())?;
+        let stream = Stream { tenant: tenant.clone(), operation: operation.clone(), name };
+        Ok(Some(Item { stream, number: *number, start: self.start }))
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Driven {
     pub(super) answer: Answer,
     /// The record as it is after this command's write.
     pub(super) written: Option<Seen>,
+    /// The record as it was found, if nothing was to be written.
+    pub(super) found: Option<Seen>,
 }
 
 /// Why a command came to nothing.
@@ -40,7 +42,14 @@ impl Inner {
         event: Option<Event>,
     ) -> Result<Driven, Stuck> {
         for _ in 0..MOST_CONFLICTS {
-            let transition = decide(seen.as_ref(), command);
+            let mut transition = decide(seen.as_ref(), command);
+            if let Some(archive) = transition.archive.take() {
+                // What the write overwrites is in a record of its own before. A crash in between leaves both sound.
+                let archived = Box::pin(self.drive(None, &Command::Archive(archive), None)).await?;
+                if archived.answer != Answer::Accepted {
+                    return Ok(archived);
+                }
+            }
             seen = match (transition.write, seen) {
                 (Write::Insert(draft), _) => match self.store.insert(draft.clone()).await? {
                     Inserted::Created { now } => {
@@ -57,8 +66,8 @@ impl Inner {
                         Replaced::Conflict(seen) => seen.map(|seen| *seen),
                     }
                 }
-                (Write::None | Write::Remove | Write::Replace(_), _) => {
-                    return Ok(Driven { answer: transition.answer, written: None });
+                (Write::None | Write::Remove | Write::Replace(_), found) => {
+                    return Ok(Driven { answer: transition.answer, written: None, found });
                 }
             };
         }
@@ -79,6 +88,6 @@ impl Inner {
 
 impl Driven {
     fn written(answer: Answer, record: Record, now: onceward_core::time::Timestamp) -> Self {
-        Self { answer, written: Some(Seen { record, now, owner_gone: false }) }
+        Self { answer, written: Some(Seen { record, now, owner_gone: false }), found: None }
     }
 }

@@ -10,13 +10,15 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use onceward_core::decide::{Acquired, Answer, Command};
+use onceward_core::decide::{Acquired, Answer, Command, decide};
+use onceward_core::hash::Digest;
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
-use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
+use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
 use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
 
+use super::carried_on::CarriedOn;
 use super::drive::{Driven, Stuck};
 use super::{Call, Ledger, count};
 use crate::error::Error;
@@ -60,7 +62,8 @@ pub struct Claim {
 /// The right to do the work, as its owner holds it. Dropping it says that nobody knows what happened.
 pub struct Guard {
     held: Arc<Held>,
-    renewal: AbortHandle,
+    /// The task that renews it; `None` until the caller has it.
+    renewal: Option<AbortHandle>,
     runtime: Handle,
     /// The caller has it in its hands: from now on nobody else knows what it does.
     started: bool,
@@ -69,34 +72,49 @@ pub struct Guard {
 
 struct Held {
     ledger: Ledger,
-    identity: Identity,
-    policy: Arc<Policy>,
+    call: Call,
     acquired: Acquired,
     /// The record as this owner last wrote it.
     last: Mutex<Seen>,
     marked_sent: AtomicBool,
     lost: watch::Sender<bool>,
+    /// Its guard is gone, so there is nothing to renew.
+    over: AtomicBool,
+}
+
+/// What is left to do for a claim that was granted.
+pub(super) struct Renewal {
+    held: Arc<Held>,
+    from: Instant,
 }
 
 impl Guard {
     /// A claim whose lease is counted from before it was asked for.
-    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> Self {
+    pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> (Self, Renewal) {
         let held = Arc::new(Held {
             ledger,
-            identity: call.identity.clone(),
-            policy: Arc::clone(&call.policy),
+            call: call.clone(),
             acquired,
             last: Mutex::new(seen),
             marked_sent: AtomicBool::new(false),
             lost: watch::Sender::new(false),
+            over: AtomicBool::new(false),
         });
-        let renewal = tokio::spawn(renew(Arc::clone(&held), from)).abort_handle();
-        Self { held, renewal, runtime: Handle::current(), started: false, ended: false }
+        let renewal = Renewal { held: Arc::clone(&held), from };
+        (Self { held, renewal: None, runtime: Handle::current(), started: false, ended: false }, renewal)
     }
 
     /// The caller has it: what happens from here on is the caller's.
-    pub(super) fn start(&mut self) {
+    pub(super) fn start(&mut self, renewal: AbortHandle) {
         self.started = true;
+        self.renewal = Some(renewal);
+    }
+
+    fn stop_renewing(&self) {
+        self.held.over.store(true, Ordering::SeqCst);
+        if let Some(renewal) = &self.renewal {
+            renewal.abort();
+        }
     }
 
     /// The claim, for the work.
@@ -104,9 +122,10 @@ impl Guard {
         let acquired = &self.held.acquired;
         let per_attempt = planted(Plant::DownstreamKeyPerAttempt);
         let generation = if per_attempt { acquired.attempt } else { acquired.generation };
+        let identity = self.held.call.intent();
         Claim {
-            identity: self.held.identity.clone(),
-            downstream_key: downstream_key(&self.held.identity, "", generation).into(),
+            downstream_key: downstream_key(&identity, "", generation).into(),
+            identity,
             attempt: acquired.attempt,
             probe_first: acquired.probe_first,
             held: Some(Arc::clone(&self.held)),
@@ -116,13 +135,13 @@ impl Guard {
     /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit
     /// is remembered as done, and not kept.
     pub async fn finish(self, outcome: Outcome) -> Result<Reach, Error> {
-        let outcome = outcome.within(self.held.policy.keep_limit.min(LARGEST_KEEP_LIMIT));
-        let intent = self.held.identity.to_string();
+        let outcome = outcome.within(self.held.call.policy.keep_limit.min(LARGEST_KEEP_LIMIT));
+        let held = Arc::clone(&self.held);
         let command = Command::Finish { fence: self.held.acquired.fence, outcome: outcome.clone() };
         reached(Step::FinishDecided);
         let ended = self.end(command).await;
         reached(Step::FinishWritten);
-        ended.map_err(|source| Error::NotRecorded { intent, outcome: Box::new(outcome), source })
+        ended.map_err(|source| Error::NotRecorded { intent: held.call.name(), outcome: Box::new(outcome), source })
     }
 
     /// It is proven that this attempt did nothing. The next begin may try, after `not_before`.
@@ -141,20 +160,25 @@ impl Guard {
         Ok(ended?)
     }
 
-    /// Writes how the claim ended, by a task of its own: a caller that goes away now must not turn a known end
-    /// into a doubt.
+    /// Writes how the claim ended. A caller that goes away now must not turn a known end into a doubt.
     async fn end(mut self, command: Command) -> Result<Reach, store::Error> {
         self.ended = true;
-        self.renewal.abort();
+        self.stop_renewing();
         if planted(Plant::FinishNotWritten) && matches!(command, Command::Finish { .. }) {
             return Ok(Reach::Written);
         }
-        let held = Arc::clone(&self.held);
-        let writing = self.runtime.spawn(async move { held.insist(&command).await });
-        match tokio::time::timeout(INSIST, writing).await {
-            Ok(written) => written.unwrap_or(Err(store::Error::Closed)),
-            Err(_) => Err(no_answer()),
-        }
+        let (held, home) = (Arc::clone(&self.held), self.runtime.clone());
+        let writing = CarriedOn::new(&self.runtime, async move {
+            match held.try_write(&command).await {
+                Ok(reach) => Ok(reach),
+                // To try again takes timers, and those of whoever polls now may go away before it has held.
+                Err(_) => {
+                    let insisting = home.spawn(async move { held.insist(&command).await });
+                    insisting.await.unwrap_or(Err(store::Error::Closed))
+                }
+            }
+        });
+        tokio::time::timeout(INSIST, writing).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Resolves when somebody else may go on with the work, so that this owner should stop.
@@ -165,12 +189,8 @@ impl Guard {
         }
     }
 
-    pub(super) fn policy(&self) -> &Policy {
-        &self.held.policy
-    }
-
-    pub(super) fn identity(&self) -> &Identity {
-        &self.held.identity
+    pub(super) fn call(&self) -> &Call {
+        &self.held.call
     }
 }
 
@@ -179,7 +199,7 @@ impl Drop for Guard {
         if self.ended {
             return;
         }
-        self.renewal.abort();
+        self.stop_renewing();
         let held = Arc::clone(&self.held);
         let fence = held.acquired.fence;
         let command = if self.started && !planted(Plant::DroppedWorkReleased) {
@@ -190,7 +210,7 @@ impl Drop for Guard {
         };
         self.runtime.spawn(async move {
             if let Err(error) = held.insist(&command).await {
-                tracing::warn!(intent = %held.identity, %error, "a dropped claim is left to lapse");
+                tracing::warn!(intent = held.call.name(), %error, "a dropped claim is left to lapse");
             }
         });
     }
@@ -198,7 +218,7 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Guard").field(&format_args!("{}", self.held.identity)).finish()
+        f.debug_tuple("Guard").field(&format_args!("{}", self.held.call.name())).finish()
     }
 }
 
@@ -210,9 +230,10 @@ impl fmt::Debug for Claim {
 
 impl Claim {
     /// A claim that nothing guards.
-    pub(super) fn unguarded(identity: &Identity) -> Self {
-        let downstream_key = downstream_key(identity, "", 0).into();
-        Self { identity: identity.clone(), downstream_key, attempt: 1, probe_first: false, held: None }
+    pub(super) fn unguarded(call: &Call) -> Self {
+        let identity = call.intent();
+        let downstream_key = downstream_key(&identity, "", 0).into();
+        Self { identity, downstream_key, attempt: 1, probe_first: false, held: None }
     }
 
     /// The key to pass to the other side: the same on every attempt of this intent, and of nothing else.
@@ -240,7 +261,7 @@ impl Claim {
     pub async fn sent(&self) -> Result<(), Error> {
         let Some(held) = &self.held else { return Ok(()) };
         reached(Step::SentDecided);
-        let command = Command::Sent { fence: held.acquired.fence, lease: held.policy.lease() };
+        let command = Command::Sent { fence: held.acquired.fence, lease: held.call.policy.lease() };
         self.still_ours(held.write(&command).await?)?;
         held.marked_sent.store(true, Ordering::SeqCst);
         reached(Step::SentWritten);
@@ -271,14 +292,14 @@ impl Held {
     async fn write(&self, command: &Command) -> Result<Reach, Error> {
         self.try_write(command).await.map_err(|stuck| match stuck {
             Stuck::Store(error) => Error::Store(error),
-            Stuck::Contended => Error::Contended { intent: self.identity.to_string() },
+            Stuck::Contended => Error::Contended { intent: self.call.name() },
         })
     }
 
     async fn try_write(&self, command: &Command) -> Result<Reach, Stuck> {
         let last = self.last().clone();
         let id = last.record.id;
-        let Driven { answer, written } = self.ledger.inner.drive(Some(last), command, None).await?;
+        let Driven { answer, written, .. } = self.ledger.inner.drive(Some(last), command, None).await?;
         if let Some(seen) = written {
             self.ledger.inner.cache.keep(&seen.record);
             if !is_leased(&seen.record) {
@@ -292,24 +313,24 @@ impl Held {
         }
         match answer {
             Answer::Stale { contradicts } => {
-                self.late(command, contradicts).await;
-                Ok(if planted(Plant::LateOwnerToldWritten) { Reach::Written } else { Reach::Stale })
+                let reach = self.late(id, command, contradicts).await?;
+                Ok(if planted(Plant::LateOwnerToldWritten) { Reach::Written } else { reach })
             }
             Answer::Accepted | Answer::Decision(_) => Ok(Reach::Written),
-            Answer::Refused(_) => Ok(Reach::Stale),
+            Answer::Refused(_) | Answer::Archived => Ok(Reach::Stale),
         }
     }
 
     /// Tries until the store answers. An owner that is late is still the best news there is.
     async fn insist(&self, command: &Command) -> Result<Reach, store::Error> {
         let mut pause = Duration::from_millis(20);
-        let give_up = Instant::now() + self.policy.lease();
+        let give_up = Instant::now() + self.call.policy.lease();
         loop {
             match self.try_write(command).await {
                 Ok(reach) => return Ok(reach),
                 Err(Stuck::Store(error)) if Instant::now() >= give_up || is_final(&error) => return Err(error),
                 Err(Stuck::Store(error)) => {
-                    tracing::warn!(intent = %self.identity, %error, "an outcome could not be recorded yet");
+                    tracing::warn!(intent = self.call.name(), %error, "an outcome could not be recorded yet");
                 }
                 Err(Stuck::Contended) => {}
             }
@@ -319,23 +340,45 @@ impl Held {
     }
 
     /// A superseded owner's outcome changes nothing, but it is not forgotten.
-    async fn late(&self, command: &Command, contradicts: bool) {
-        let Command::Finish { outcome, .. } = command else { return };
+    async fn late(&self, id: Digest, command: &Command, contradicts: bool) -> Result<Reach, Stuck> {
+        let Command::Finish { outcome, .. } = command else { return Ok(Reach::Stale) };
+        let (id, contradicts) = match self.judged(id, command).await? {
+            Some((_, Answer::Accepted)) => return Ok(Reach::Written),
+            Some((id, Answer::Stale { contradicts })) => (id, contradicts),
+            _ => (id, contradicts),
+        };
         let what = if contradicts { What::Contradiction } else { What::StaleFinish };
         if contradicts {
             count(&self.ledger.inner.stats.contradictions);
-            tracing::error!(intent = %self.identity, "a late owner contradicts the record: look at it");
+            tracing::error!(intent = self.call.name(), "a late owner contradicts the record: look at it");
         }
         if planted(Plant::LateOutcomeDropped) {
-            return;
+            return Ok(Reach::Stale);
         }
         // The only place where this outcome is kept: a charge id may be in it.
         let reported = serde_json::to_string(&outcome.clone().within(LARGEST_NOTE)).unwrap_or_default();
-        let note = Some(format!("attempt {} reported {reported}", self.acquired.attempt));
+        let item = self.call.sequence().map(|number| format!("item {number}, ")).unwrap_or_default();
+        let note = Some(format!("{item}attempt {} reported {reported}", self.acquired.attempt));
         let event = Event { what, by: None, note };
-        if let Err(error) = self.ledger.inner.store.append(self.identity.digest(), event).await {
-            tracing::error!(intent = %self.identity, %error, "a late outcome could not be put into the audit trail");
+        if let Err(error) = self.ledger.inner.store.append(id, event).await {
+            let intent = self.call.name();
+            tracing::error!(intent, %error, "a late outcome could not be put into the audit trail");
         }
+        Ok(Reach::Stale)
+    }
+
+    /// What an item's own record says to its late owner: the head may hold another item by now, which says nothing
+    /// about this one.
+    async fn judged(&self, head: Digest, command: &Command) -> Result<Option<(Digest, Answer)>, Stuck> {
+        let Some(item) = &self.call.item else { return Ok(None) };
+        let store = &self.ledger.inner.store;
+        for id in [item.identity().digest(), head] {
+            let seen = store.get(id).await?.filter(|seen| seen.record.sequence == Some(item.number));
+            if let Some(seen) = seen {
+                return Ok(Some((id, decide(Some(&seen), command).answer)));
+            }
+        }
+        Ok(Some((head, decide(None, command).answer)))
     }
 
     fn last(&self) -> std::sync::MutexGuard<'_, Seen> {
@@ -349,11 +392,22 @@ impl Held {
     }
 }
 
+impl Renewal {
+    /// Most work is over before its lease is to be renewed: until then only a timer is kept for it.
+    pub(super) async fn when_due(self) {
+        sleep_until(self.from + self.held.call.policy.lease() / RENEW_AFTER).await;
+        Box::pin(renew(self.held, self.from)).await;
+    }
+}
+
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
 async fn renew(held: Arc<Held>, mut from: Instant) {
-    let lease = held.policy.lease();
+    let lease = held.call.policy.lease();
     loop {
         sleep_until(from + lease / RENEW_AFTER).await;
+        if held.over.load(Ordering::SeqCst) {
+            return;
+        }
         let command = Command::Renew { fence: held.acquired.fence, lease };
         let started = Instant::now();
         loop {

@@ -2,6 +2,7 @@
 //!
 //! - `call`: from names and arguments to a `Call`.
 //! - `begin`: the claim, detached from its caller, with the cache in front.
+//! - `carried_on`: a future that does not end with whoever waits for it.
 //! - `guard`: a claim that was granted: mark, renew, finish, release, doubt.
 //! - `run`: a closure under a guard.
 //! - `wait`: a repeat that waits for the running one.
@@ -11,6 +12,7 @@
 mod begin;
 mod cache;
 mod call;
+mod carried_on;
 mod drive;
 mod guard;
 mod run;

@@ -9,7 +9,6 @@ use serde::de::DeserializeOwned;
 
 use onceward_core::class::{Class, Disposition, disposition};
 use onceward_core::decide::Decision;
-use onceward_core::name::Identity;
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::time::Timestamp;
 
@@ -64,7 +63,7 @@ impl Operation {
         let call = self.call()?;
         match self.ledger.start(&call).await? {
             Started::Guarded(guard) => guard.run(work).await,
-            Started::Answered(decision) => answered(&call.identity, decision),
+            Started::Answered(decision) => answered(call.name(), decision),
             Started::Unguarded(claim) => unguarded(&call, work(claim).await),
         }
     }
@@ -84,10 +83,10 @@ impl Ledger {
     pub(crate) async fn start(&self, call: &Call) -> Result<Started, Error> {
         let begun = match self.begin(call).await {
             Err(Error::Store(error)) if call.runs_without(&error) => {
-                let intent = &call.identity;
+                let intent = call.name();
                 tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
                 count(&self.inner.stats.unguarded);
-                return Ok(Started::Unguarded(Claim::unguarded(&call.identity)));
+                return Ok(Started::Unguarded(Claim::unguarded(call)));
             }
             begun => self.wait_for(call, begun?, call.policy.wait).await?,
         };
@@ -102,7 +101,7 @@ impl Ledger {
 pub(crate) fn unguarded<T>(call: &Call, result: Result<T, Failure>) -> Result<Done<T>, Error> {
     match result {
         Ok(value) => Ok(Done { value, replayed: false, expires_at: None }),
-        Err(failure) => Err(Error::Failed { intent: call.identity.to_string(), failure, replayed: false }),
+        Err(failure) => Err(Error::Failed { intent: call.name(), failure, replayed: false }),
     }
 }
 
@@ -122,7 +121,7 @@ impl Guard {
             biased;
             ended = running => ended,
             () = self.lost() => {
-                let intent = self.identity().to_string();
+                let intent = self.call().name();
                 let _ = self.doubt(Some("the claim was lost while the work ran")).await;
                 return Err(Error::ClaimLost { intent, outcome: None });
             }
@@ -142,7 +141,7 @@ impl Guard {
         result: Result<T, Failure>,
         marked_sent: bool,
     ) -> Result<Done<T>, Error> {
-        let intent = self.identity().to_string();
+        let intent = self.call().name();
         match result {
             Ok(value) => match serde_json::to_vec(&value) {
                 Ok(body) => {
@@ -164,7 +163,7 @@ impl Guard {
 
     /// Finishes, unless somebody else has the say by now: what this caller would be told could be untrue.
     async fn finish_as(self, outcome: Outcome) -> Result<(), Error> {
-        let intent = self.identity().to_string();
+        let intent = self.call().name();
         match self.finish(outcome.clone()).await? {
             Reach::Written => Ok(()),
             Reach::Stale => Err(Error::ClaimLost { intent, outcome: Some(Box::new(outcome)) }),
@@ -172,9 +171,9 @@ impl Guard {
     }
 
     async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<(), Error> {
-        let intent = self.identity().to_string();
+        let intent = self.call().name();
         let message = failure.message();
-        let ended = match disposition(failure.class(), self.policy().on_error(), marked_sent) {
+        let ended = match disposition(failure.class(), self.call().policy.on_error(), marked_sent) {
             Disposition::Release(not_before) => self.release(not_before, Some(message)).await,
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {
@@ -190,8 +189,7 @@ impl Guard {
 }
 
 /// Turns a decision into what a caller that only wants the value can use.
-pub(crate) fn answered<T: DeserializeOwned>(identity: &Identity, decision: Decision) -> Result<Done<T>, Error> {
-    let intent = identity.to_string();
+pub(crate) fn answered<T: DeserializeOwned>(intent: String, decision: Decision) -> Result<Done<T>, Error> {
     match decision {
         Decision::Replay { outcome, expires_at, .. } => {
             let value = value_of(intent, &outcome)?;
@@ -201,6 +199,8 @@ pub(crate) fn answered<T: DeserializeOwned>(identity: &Identity, decision: Decis
         Decision::InDoubt { since } => Err(Error::InDoubt { intent, since }),
         Decision::Mismatch => Err(Error::Mismatch { intent }),
         Decision::Collision => Err(Error::Collision { intent }),
+        Decision::MixedUse => Err(Error::MixedUse { intent }),
+        Decision::OutOfOrder { expected, given, status } => Err(Error::OutOfOrder { intent, expected, given, status }),
         Decision::OutcomeNotKept { outcome, status } => Err(Error::OutcomeNotKept { intent, outcome, status }),
         Decision::Queued { .. } => Err(Error::Queued { intent }),
         Decision::Dead => Err(Error::Dead { intent }),

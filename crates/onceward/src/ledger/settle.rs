@@ -56,7 +56,13 @@ impl Operation {
     /// Looks at the intent without touching it.
     pub async fn get(&self) -> Result<Option<Intent>, Error> {
         let call = self.call()?;
-        self.ledger.get(&call.identity).await
+        let newest = self.ledger.get(&call.identity).await?;
+        let Some(item) = &call.item else { return Ok(newest) };
+        // The head may hold another item of the stream.
+        match newest.filter(|newest| newest.seen.record.sequence == Some(item.number)) {
+            Some(newest) => Ok(Some(newest)),
+            None => self.ledger.get(&item.identity()).await,
+        }
     }
 }
 
@@ -97,10 +103,14 @@ impl Ledger {
             Resolution::DidNotHappen => (What::ResolvedDidNotHappen, Resolution::DidNotHappen),
             Resolution::Reset => (What::ResolvedReset, Resolution::Reset),
         };
-        let event = Event { what, by: by.map(str::to_owned), note: note.map(str::to_owned) };
-        let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
         let command = Command::Resolve { version, resolution, fence: fence()? };
-        let driven = match self.inner.drive_by_id(id, &command, event).await {
+        let seen = self.inner.store.get(id).await?;
+        // The head of a stream goes on, and its trail stays: so each entry says which item it is about.
+        let item = seen.as_ref().and_then(|seen| seen.record.sequence).map(|number| format!("item {number}"));
+        let note = [item.as_deref(), note].into_iter().flatten().collect::<Vec<_>>().join(": ");
+        let event = Event { what, by: by.map(str::to_owned), note: Some(note).filter(|note| !note.is_empty()) };
+        let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
+        let driven = match self.inner.drive(seen, &command, event).await {
             Ok(driven) => driven,
             Err(Stuck::Store(error)) => return Err(error.into()),
             Err(Stuck::Contended) => return Err(Error::Contended { intent: identity.to_string() }),
@@ -111,7 +121,7 @@ impl Ledger {
         }
         Ok(match driven.answer {
             Answer::Refused(refusal) => Resolved::Refused(refusal),
-            Answer::Accepted | Answer::Stale { .. } | Answer::Decision(_) => Resolved::Settled,
+            Answer::Accepted | Answer::Stale { .. } | Answer::Decision(_) | Answer::Archived => Resolved::Settled,
         })
     }
 

@@ -100,11 +100,11 @@ impl Ledger {
             let woken = place.notify.notified();
             tokio::pin!(woken);
             woken.as_mut().enable();
-            match look(self.inner.store.get(id).await?) {
+            match look(self.inner.store.get(id).await?, call.sequence()) {
                 Look::Ask => begun = self.begin(call).await?,
                 Look::Doubt(since) => return Ok(Begun::Answered(Decision::InDoubt { since })),
                 Look::Released(reason) => {
-                    return Err(Error::OwnerFailed { intent: call.identity.to_string(), reason });
+                    return Err(Error::OwnerFailed { intent: call.name(), reason });
                 }
                 Look::Wait => {
                     let left = deadline.saturating_duration_since(Instant::now());
@@ -124,8 +124,9 @@ fn is_running(begun: &Begun) -> bool {
     matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. }))
 }
 
-fn look(seen: Option<Seen>) -> Look {
-    let Some(seen) = seen else { return Look::Ask };
+fn look(seen: Option<Seen>, sequence: Option<u64>) -> Look {
+    // The head of a stream may hold another item by now, which is not the one that is waited for.
+    let Some(seen) = seen.filter(|seen| seen.record.sequence == sequence) else { return Look::Ask };
     match &seen.record.state {
         State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => Look::Wait,
         State::Open { .. } if !planted(Plant::WaitersRunInTurn) => {

@@ -29,6 +29,18 @@ fn threads_that_race_run_it_once() {
 }
 
 #[test]
+fn items_and_events_come_in_order() {
+    let (ledger, _folder) = ledger();
+    for number in [1, 2, 1, 3] {
+        assert_eq!(ledger.operation("apply").item("s", number).run(|_| Ok(number)).unwrap().value, number);
+    }
+    let early = ledger.operation("apply").item("s", 5).run(|_| Ok(5));
+    assert!(matches!(early, Err(Error::OutOfOrder { expected: 4, given: 5, .. })), "{early:?}");
+    let event = |sequence| ledger.consume_event("billing", "order-1", sequence).starts_at(0).run(|_| Ok(sequence));
+    assert_eq!((event(0).unwrap().value, event(1).unwrap().value), (0, 1));
+}
+
+#[test]
 fn the_lease_is_renewed_while_the_thread_is_busy() {
     let (ledger, _folder) = ledger();
     let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(50));

@@ -254,18 +254,23 @@ async fn under_probe_the_next_caller_asks_first() {
 
 #[tokio::test]
 async fn a_caller_that_goes_away_before_it_looks_leaves_a_released_claim() {
+    let mut gone = 0;
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
         {
             let mut begin = Box::pin(call.begin());
             let polled = futures_util::poll!(begin.as_mut());
-            assert!(polled.is_pending());
+            if polled.is_ready() {
+                continue; // A store in memory answers at once: there is nothing to go away from.
+            }
+            gone += 1;
             // The claim is written and handed over while nobody looks; then the caller is gone.
             eventually("the claim is written", async || status(&call).await == "running").await;
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
         eventually("it is given back", async || status(&call).await == "open").await;
     }
+    assert!(gone > 0);
 }
 
 #[tokio::test]

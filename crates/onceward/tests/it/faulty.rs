@@ -7,7 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use onceward::clock::SystemClock;
 use onceward::core::hash::Digest;
-use onceward::core::record::{Draft, Seen};
+use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::record::{Draft, Record, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
 use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
@@ -19,6 +20,10 @@ pub(crate) struct Faulty {
     pub(crate) down: AtomicBool,
     /// The next write holds, and its answer is lost.
     pub(crate) lose_next_answer: AtomicBool,
+    /// The next replace fails, and nothing is written.
+    pub(crate) fail_next_replace: AtomicBool,
+    /// The next replace holds, and its answer is lost.
+    pub(crate) lose_next_replace_answer: AtomicBool,
     /// Every insert takes this long.
     pub(crate) insert_millis: AtomicU64,
     pub(crate) calls: AtomicUsize,
@@ -30,6 +35,8 @@ impl Faulty {
             real: Memory::new(Arc::new(SystemClock)),
             down: AtomicBool::new(false),
             lose_next_answer: AtomicBool::new(false),
+            fail_next_replace: AtomicBool::new(false),
+            lose_next_replace_answer: AtomicBool::new(false),
             insert_millis: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
         })
@@ -37,6 +44,16 @@ impl Faulty {
 
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::SeqCst);
+    }
+
+    /// What the store holds under a key of the default tenant.
+    pub(crate) async fn holds(&self, operation: &str, key: &str) -> Option<Record> {
+        let identity = Identity {
+            tenant: Tenant::default(),
+            operation: Operation::new(operation).unwrap(),
+            key: Key::new(key).unwrap(),
+        };
+        self.real.get(identity.digest()).await.unwrap().map(|seen| seen.record)
     }
 
     fn works(&self) -> Result<(), Error> {
@@ -63,7 +80,13 @@ impl Store for Faulty {
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
         self.works()?;
+        if self.fail_next_replace.swap(false, Ordering::SeqCst) {
+            return Err(Error::Unreachable("unplugged".into()));
+        }
         let answer = self.real.replace(replace).await;
+        if self.lose_next_replace_answer.swap(false, Ordering::SeqCst) {
+            return Err(Error::Unreachable("the answer was lost".into()));
+        }
         self.answered(answer)
     }
 

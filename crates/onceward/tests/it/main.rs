@@ -9,10 +9,16 @@ mod embedded;
 mod ends;
 mod faulty;
 mod files;
+mod polling;
 mod races;
 mod settling;
 mod store_faults;
 mod stores;
+mod stream_faults;
+mod stream_orders;
+mod streams;
+mod testkit;
+mod windows;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

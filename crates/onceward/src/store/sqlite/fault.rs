@@ -46,6 +46,7 @@ pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
         rusqlite::Error::FromSqlConversionFailure(..)
             | rusqlite::Error::InvalidColumnType(..)
             | rusqlite::Error::IntegralValueOutOfRange(..)
+            | rusqlite::Error::Utf8Error(..)
     )
 }
 

@@ -4,21 +4,39 @@
 //! - `schema`: opening, checking and migrating the file.
 //! - `row`: records as rows.
 //! - `query`: the statements over them.
+//! - `queue`: what waits to be written. `pace`: how long the writer waits for more of it.
+//! - `job`: what the writer is asked to do.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `owner`: which processes are alive.
 //! - `fault`: what SQLite's errors mean for a user.
 
 mod fault;
+mod job;
 mod owner;
+mod pace;
 mod query;
+mod queue;
 mod reader;
 mod row;
 mod schema;
 mod writer;
 
+/// The queue of the writer, for a measurement beside it.
+#[doc(hidden)]
+pub mod measured {
+    pub use super::pace::{Moment, Pace};
+    pub use super::queue::{Closed, Queue};
+}
+
+/// What the queue is made of.
+mod sync {
+    pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+    pub(super) use tokio::sync::Notify;
+}
+
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -32,8 +50,12 @@ use super::{
     Replaced, Store,
 };
 use crate::clock::Clock;
+use job::Job;
 use reader::Reader;
-use writer::{Job, Writer};
+use writer::Writer;
+
+/// A commit frees at most this many, so that claims wait for few of them.
+const PURGE_STEP: usize = 32;
 
 /// What every thread of one open ledger shares.
 #[derive(Debug)]
@@ -44,6 +66,23 @@ struct Shared {
     file: PathBuf,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
+    /// Set by a failure after which the state of the disk is unknown, whichever thread met it. Only reopening clears
+    /// it.
+    poison: OnceLock<Error>,
+}
+
+impl Shared {
+    /// Remembers a failure, if it is one after which nothing may be written any more.
+    fn note(&self, error: &Error) {
+        if fault::poisons(error) {
+            self.spoil(error.clone());
+        }
+    }
+
+    /// Nothing may be written any more. The first failure says what happened.
+    fn spoil(&self, error: Error) {
+        let _ = self.poison.set(error);
+    }
 }
 
 /// A ledger in one SQLite file.
@@ -71,7 +110,7 @@ impl Sqlite {
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let (connection, file) = schema::open(path)?;
         let owners = owner::Owners::enter(&file);
-        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners });
+        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners, poison: OnceLock::new() });
         let looks = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection)?;
@@ -100,7 +139,18 @@ impl Store for Sqlite {
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        self.write(|reply| Job::Purge(limit.min(LARGEST_PURGE), reply)).await
+        let limit = limit.min(LARGEST_PURGE);
+        let mut purged = Purged::default();
+        while purged.total() < limit {
+            let step = PURGE_STEP.min(limit - purged.total());
+            let freed = self.write(|reply| Job::Purge(step, reply)).await?;
+            purged =
+                Purged { tombstones: purged.tombstones + freed.tombstones, removed: purged.removed + freed.removed };
+            if freed.total() < step {
+                break;
+            }
+        }
+        Ok(purged)
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {

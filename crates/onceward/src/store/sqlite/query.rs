@@ -1,7 +1,7 @@
 //! The statements over rows: the conditional writes, and the looks.
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Statement, params, params_from_iter};
 
 use onceward_core::hash::Digest;
 use onceward_core::record::{Fence, Record, Seen, State, Status};
@@ -9,7 +9,7 @@ use onceward_core::time::Timestamp;
 
 use super::Shared;
 use super::fault::is_unreadable;
-use super::row::{COLUMNS, Columns, digest, read, signed, unreadable};
+use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
 use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Page, What};
 
 /// The statements, written once from the list of columns.
@@ -27,14 +27,14 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
     let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (fence, version) = (COLUMNS.len() + 1, COLUMNS.len() + 2);
+    let (rest, fence, version) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 2);
     Statements {
         insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
         replace: format!(
-            "UPDATE intent SET {} WHERE id = ?1 AND fence IS ?{fence} AND version = ?{version}",
+            "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version}",
             sets.join(", ")
         ),
-        get: format!("SELECT {names} FROM intent WHERE id = ?1"),
+        get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
         list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
         claims: format!(
             "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent') AND state NOT IN ('done', 'tombstone')"
@@ -42,48 +42,84 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     }
 });
 
-/// Writes a new row; false when there is one already.
-pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let written = connection.prepare_cached(&STATEMENTS.insert)?.execute(params_from_iter(columns.values()))?;
-    Ok(written == 1)
+/// What the writer does all the time, prepared once.
+pub(super) struct Writes<'c> {
+    connection: &'c Connection,
+    begin: Statement<'c>,
+    commit: Statement<'c>,
+    insert: Statement<'c>,
+    replace: Statement<'c>,
+    get: Statement<'c>,
 }
 
-/// Writes the next version of a row; false when fence or version is another by now.
-pub(super) fn replace(
-    connection: &Connection,
-    record: &Record,
-    fence: Option<Fence>,
-    version: u64,
-) -> rusqlite::Result<bool> {
-    let columns = Columns::of(record)?;
-    let fence = fence.map(Fence::to_bytes);
-    let version = signed(version)?;
-    let guard: [&dyn ToSql; 2] = [&fence, &version];
-    let values = columns.values().into_iter().chain(guard);
-    let written = connection.prepare_cached(&STATEMENTS.replace)?.execute(params_from_iter(values))?;
-    Ok(written == 1)
+impl<'c> Writes<'c> {
+    pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
+        Ok(Self {
+            connection,
+            begin: connection.prepare("BEGIN IMMEDIATE")?,
+            commit: connection.prepare("COMMIT")?,
+            insert: connection.prepare(&STATEMENTS.insert)?,
+            replace: connection.prepare(&STATEMENTS.replace)?,
+            get: connection.prepare(&STATEMENTS.get)?,
+        })
+    }
+
+    /// Begins a transaction that nobody else writes in.
+    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.begin.execute([]).map(drop)
+    }
+
+    /// Ends it; everything in it is on the disk when this returns.
+    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+        self.commit.execute([]).map(drop)
+    }
+
+    /// Takes back whatever the engine has not taken back by itself.
+    pub(super) fn undo(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
+        }
+    }
+
+    /// Looks at a record, as of `now`.
+    pub(super) fn look(&mut self, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
+        look(&mut self.get, shared, id, now)
+    }
+
+    /// Writes a new row; false when there is one already.
+    pub(super) fn insert(&mut self, record: &Record) -> rusqlite::Result<bool> {
+        let columns = Columns::of(record)?;
+        let written = self.insert.execute(columns.values().as_slice())?;
+        Ok(written == 1)
+    }
+
+    /// Writes the next version of a row; false when fence or version is another by now.
+    pub(super) fn replace(&mut self, record: &Record, fence: Option<Fence>, version: u64) -> rusqlite::Result<bool> {
+        let columns = Columns::of(record)?;
+        let fence = fence.map(Fence::to_bytes);
+        let version = signed(version)?;
+        let guard: [&dyn ToSql; 2] = [&fence, &version];
+        let values = columns.values().into_iter().chain(guard);
+        let written = self.replace.execute(params_from_iter(values))?;
+        Ok(written == 1)
+    }
 }
 
 pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM intent WHERE id = ?1")?.execute([id.as_bytes()])?;
+    connection.prepare_cached("DELETE FROM intent WHERE id = ?1 AND id_rest = ?2")?.execute(halves(&id))?;
     connection.prepare_cached("DELETE FROM audit WHERE id = ?1")?.execute([id.as_bytes()])?;
     Ok(())
 }
 
 pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusqlite::Result<Option<Seen>> {
-    look(connection, shared, id, shared.clock.now())
+    let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
+    look(&mut statement, shared, id, shared.clock.now())
 }
 
-/// Looks at a record, as of `now`.
-pub(super) fn look(
-    connection: &Connection,
-    shared: &Shared,
-    id: Digest,
-    now: Timestamp,
-) -> rusqlite::Result<Option<Seen>> {
-    let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
-    let record = statement.query_row([id.as_bytes()], read).optional()?;
+fn look(get: &mut Statement<'_>, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
+    let record = get.query_row(halves(&id), read).optional()?;
     Ok(record.map(|record| seen(shared, record, now)))
 }
 
@@ -110,17 +146,24 @@ pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rus
 }
 
 /// The ids of what has expired, the longest first, found by the index of expiry.
-pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<Digest>> {
+pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
     let ids: Vec<Option<Digest>> = connection
         .prepare_cached(
-            "SELECT id FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
+            "SELECT id, id_rest FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
              ORDER BY until LIMIT ?2",
         )?
         .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-            readable(None, digest(row, 0))
+            readable(None, row::id(row, 0, 1))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(ids.into_iter().flatten().collect())
+    Ok(Expired { more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
+}
+
+/// The first that have expired, as far as their ids can be read.
+pub(super) struct Expired {
+    pub(super) ids: Vec<Digest>,
+    /// There may be others.
+    pub(super) more: bool,
 }
 
 /// A page of records, the newest first. Standing depends on time and on living owners, so statuses that a
@@ -157,7 +200,7 @@ pub(super) fn list(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut page = Page::default();
     while let Some(row) = rows.next()? {
-        let Some(record) = readable(digest(row, 0).ok(), read(row))? else { continue };
+        let Some(record) = readable(row::whose(row).ok(), read(row))? else { continue };
         let seen = seen(shared, record, now);
         let Some(standing) = seen.standing() else { continue };
         if filter.status.is_empty() || filter.status.contains(&standing.status()) {
@@ -213,7 +256,8 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     let mut statement = connection.prepare_cached(unsettled)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let name: String = row.get(0)?;
+        // Not even a text, if somebody else wrote it.
+        let name = row.get_ref(0)?.as_str().unwrap_or_default();
         let count = row.get(1)?;
         match Status::ALL.into_iter().find(|status| status.as_str() == name) {
             Some(status) => add(status, count),
@@ -230,7 +274,7 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     add(Status::Done, done);
     add(Status::Tombstone, tombstones);
     let mut statement = connection.prepare_cached(&STATEMENTS.claims)?;
-    for record in statement.query_map([], |row| readable(digest(row, 0).ok(), read(row)))? {
+    for record in statement.query_map([], |row| readable(row::whose(row).ok(), read(row)))? {
         let Some(record) = record? else { continue };
         if let Some(standing) = seen(shared, record, now).standing() {
             add(standing.status(), 1);

@@ -18,7 +18,7 @@ use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 /// The columns, in the order in which [`read`] and [`Columns`] know them.
-pub(super) const COLUMNS: [&str; 34] = [
+pub(super) const COLUMNS: [&str; 36] = [
     "id",
     "tenant",
     "operation",
@@ -53,11 +53,14 @@ pub(super) const COLUMNS: [&str; 34] = [
     "body",
     "body_size",
     "outcome",
+    "sequence",
+    "id_rest",
 ];
 
 /// The values of one row, in the order of [`COLUMNS`].
 pub(super) struct Columns<'a> {
     record: &'a Record,
+    id: [&'a [u8]; 2],
     fingerprint: Digest,
     version: i64,
     state: &'static str,
@@ -74,6 +77,7 @@ pub(super) struct Columns<'a> {
     key_digest: Option<&'a [u8; 32]>,
     payload: Option<&'a [u8]>,
     outcome: OutcomeColumns<'a>,
+    sequence: Option<i64>,
 }
 
 struct TermColumns {
@@ -122,6 +126,7 @@ impl<'a> Columns<'a> {
         let time = |time: Timestamp| live.then_some(time.as_millis());
         Ok(Self {
             record,
+            id: halves(&record.id),
             fingerprint: record.fingerprint.digest(),
             version: signed(record.version)?,
             state,
@@ -147,6 +152,7 @@ impl<'a> Columns<'a> {
             key_digest: record.key_digest.as_ref().filter(|_| live).map(Digest::as_bytes),
             payload: record.payload.as_deref(),
             outcome: OutcomeColumns::of(&record.state)?,
+            sequence: record.sequence.map(signed).transpose()?,
         })
     }
 
@@ -173,7 +179,7 @@ impl<'a> Columns<'a> {
             None => NULL,
         };
         [
-            record.id.as_bytes(),
+            &self.id[0],
             tenant,
             operation,
             key,
@@ -207,6 +213,8 @@ impl<'a> Columns<'a> {
             &outcome.body,
             &outcome.body_size,
             digest,
+            &self.sequence,
+            &self.id[1],
         ]
     }
 }
@@ -267,7 +275,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     let time = |index: usize| Ok::<_, rusqlite::Error>(Timestamp::from_millis(row.get(index)?));
     let maybe = |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
     let fingerprint = Fingerprint::from_digest(digest(row, 5)?);
-    let version = row.get::<_, i64>(6)?.unsigned_abs();
+    let version = unsigned(row, 6)?.ok_or_else(|| unreadable(6, "no version".to_owned()))?;
     let state = match name {
         "queued" => State::Queued { due: time(10)? },
         "claimed" => State::Leased(lease(row, Phase::Claimed)?),
@@ -285,9 +293,14 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         "dead" => State::Dead,
         other => return Err(unreadable(7, format!("no such state: {other}"))),
     };
+    let has_fence = !matches!(state, State::Queued { .. } | State::Open { .. } | State::Tombstone { .. } | State::Dead);
+    if !has_fence && row.get_ref(8)? != ValueRef::Null {
+        // No conditional write would ever find it again.
+        return Err(unreadable(8, "a fence without a claim".to_owned()));
+    }
     let payload: Option<Vec<u8>> = row.get(21)?;
     Ok(Record {
-        id: digest(row, 0)?,
+        id: whose(row)?,
         identity: identity(row)?,
         key_digest: row.get::<_, Option<[u8; 32]>>(4)?.map(Digest::from_bytes),
         fingerprint,
@@ -302,6 +315,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         first_sent_at: maybe(24)?,
         doubt_since: maybe(25)?,
         last_error: row.get(26)?,
+        sequence: unsigned(row, 34)?,
     })
 }
 
@@ -317,13 +331,14 @@ fn identity(row: &Row<'_>) -> rusqlite::Result<Option<Identity>> {
 }
 
 fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {
-    let duration = |millis: i64| Duration::from_millis(millis.max(0).unsigned_abs());
+    let duration = |index: usize| Ok::<_, rusqlite::Error>(unsigned(row, index)?.map(Duration::from_millis));
+    let needed = |index: usize| duration(index)?.ok_or_else(|| unreadable(index, "no duration".to_owned()));
     Ok(Terms {
         effect: named(row, 13)?,
         in_doubt: named(row, 14)?,
-        retention: row.get::<_, Option<i64>>(15)?.map(duration),
-        tombstone: duration(row.get(16)?),
-        honours_key_for: duration(row.get(17)?),
+        retention: duration(15)?,
+        tombstone: needed(16)?,
+        honours_key_for: needed(17)?,
         max_attempts: row.get(18)?,
     })
 }
@@ -342,8 +357,8 @@ fn gone() -> Terms {
 
 fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
     let headers: Option<String> = row.get(30)?;
-    let body = match row.get::<_, Option<i64>>(32)? {
-        Some(size) => Body::TooLarge { size: size.max(0).unsigned_abs(), digest: digest(row, 33)? },
+    let body = match unsigned(row, 32)? {
+        Some(size) => Body::TooLarge { size, digest: digest(row, 33)? },
         None => Body::Kept(Bytes::from(row.get::<_, Vec<u8>>(31)?)),
     };
     Ok(Outcome {
@@ -359,12 +374,11 @@ fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
 }
 
 fn lease(row: &Row<'_>, phase: Phase) -> rusqlite::Result<Lease> {
-    let owner: Option<i64> = row.get(9)?;
     Ok(Lease {
         phase,
         fence: fence(row)?,
         until: Timestamp::from_millis(row.get(10)?),
-        owner: owner.map(|owner| Owner(owner.unsigned_abs())),
+        owner: unsigned(row, 9)?.map(Owner),
     })
 }
 
@@ -372,8 +386,36 @@ fn fence(row: &Row<'_>) -> rusqlite::Result<Fence> {
     Ok(Fence::from_bytes(row.get(8)?))
 }
 
-pub(super) fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
+/// An id from its halves.
+pub(super) fn id(row: &Row<'_>, first: usize, rest: usize) -> rusqlite::Result<Digest> {
+    let (first, rest): ([u8; 16], [u8; 16]) = (row.get(first)?, row.get(rest)?);
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&first);
+    bytes[16..].copy_from_slice(&rest);
+    Ok(Digest::from_bytes(bytes))
+}
+
+/// Whose row it is, where the columns are those of [`COLUMNS`].
+pub(super) fn whose(row: &Row<'_>) -> rusqlite::Result<Digest> {
+    id(row, 0, COLUMNS.len() - 1)
+}
+
+/// The halves of an id: the first is looked up, the other is compared. An index of halves is half as large. Should
+/// two ids ever agree in the first half, the second is refused with an error and nothing is mixed up.
+pub(super) fn halves(id: &Digest) -> [&[u8]; 2] {
+    let (first, rest) = id.as_bytes().split_at(16);
+    [first, rest]
+}
+
+fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
     Ok(Digest::from_bytes(row.get(index)?))
+}
+
+/// A number that is never negative: read as another one, it would not be found again by a conditional write.
+fn unsigned(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<u64>> {
+    let number: Option<i64> = row.get(index)?;
+    let unsigned = |number: i64| u64::try_from(number).map_err(|_| unreadable(index, format!("{number} is negative")));
+    number.map(unsigned).transpose()
 }
 
 /// A value of an enum that is kept by its name.

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use onceward_core::plant::{Plant, planted};
@@ -28,6 +29,10 @@ pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two tries where SQLite does not wait by itself; the other process needs about as long.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 
+/// Kilobytes of pages that the writer keeps at hand: the upper levels of the index of many million records, and the
+/// newest rows.
+const WRITER_CACHE: i64 = 8 * 1024;
+
 /// Statements are few and fixed; all of them stay prepared.
 const STATEMENTS: usize = 32;
 
@@ -45,6 +50,7 @@ pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
     // of every other ledger in this process that has the file open.
     let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
+    leave_the_log(&connection, true).map_err(|error| named(path, &error))?;
     check_writable(path, &connection)?;
     prepare(&mut connection, path)?;
     if is_new {
@@ -58,6 +64,7 @@ pub(super) fn open_reader(shared: &Shared) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || {
         let connection = Connection::open_with_flags(&shared.file, flags)?;
+        leave_the_log(&connection, true)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(STATEMENTS);
         reach_the_disk(&connection)?;
@@ -93,12 +100,52 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     let synchronous = if planted(Plant::SyncSkipped) { "off" } else { "full" };
     connection.pragma_update(None, "synchronous", synchronous).map_err(fault)?;
     reach_the_disk(connection).map_err(fault)?;
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE).map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {
         migrate(connection, path)?;
     }
-    check_schema(connection, path)
+    check_schema(connection, path)?;
+    settle_the_log(connection).map_err(fault)
+}
+
+/// Carries the log that was found over into the file before anything is added to it. If an earlier process met a failed
+/// sync, this system may show parts of the log that are not on the disk and never will be: what comes behind them would be
+/// lost with them. After this the next write starts the log over. Who shares the file with somebody alive has found
+/// nothing left over; then this may come to nothing, and need not.
+fn settle_the_log(connection: &Connection) -> rusqlite::Result<()> {
+    checkpoint(connection).map(drop)
+}
+
+/// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
+pub(super) fn checkpoint(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))
+}
+
+/// Carries the rest over, so that the next write starts the log over. It must not wait for anybody who reads: no claim
+/// is worth less than a short log. False if somebody was in the way.
+pub(super) fn start_log_over(connection: &Connection) -> rusqlite::Result<bool> {
+    connection.busy_timeout(Duration::ZERO)?;
+    let busy = connection.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get::<_, bool>(0));
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(!busy?)
+}
+
+/// Closes the connection of the thread that carries the log over. If no other is open, the log is deleted, but not after
+/// a failure: it is then the only thing that is known to be whole.
+pub(super) fn close_last(connection: Connection, shared: &Shared) {
+    if shared.poison.get().is_none()
+        && let Err(error) = leave_the_log(&connection, false)
+    {
+        tracing::warn!(%error, "the log is left beside the file");
+    }
+}
+
+/// Whether the log stays as it is when this connection is closed and no other is open. By default SQLite then carries it
+/// over and deletes it, whatever has failed before. So only the one thread that knows does that.
+fn leave_the_log(connection: &Connection, leave: bool) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, leave).map(drop)
 }
 
 /// On macOS a plain fsync stops at the drive's own cache, which a power cut empties; elsewhere this changes nothing.
@@ -112,7 +159,7 @@ fn reach_the_disk(connection: &Connection) -> rusqlite::Result<()> {
 fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
     let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
-        match connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0)) {
+        match ask_for_a_log(connection) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
                 let reason = format!("its file system cannot share a write-ahead log, SQLite offers `{mode}` instead");
@@ -124,6 +171,14 @@ fn keep_a_log(connection: &Connection, path: &Path) -> Result<(), Error> {
             Err(error) => return Err(named(path, &error)),
         }
     }
+}
+
+/// The answer is the mode that SQLite says. It says so first and commits afterwards, so it must be heard out: otherwise a
+/// commit that failed goes unnoticed, and the file has no log.
+fn ask_for_a_log(connection: &Connection) -> rusqlite::Result<String> {
+    let mut statement = connection.prepare("PRAGMA journal_mode = wal")?;
+    let modes = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    Ok(modes.into_iter().next().unwrap_or_default())
 }
 
 /// Reads the header. The answer is the schema version; 0 for an empty file.

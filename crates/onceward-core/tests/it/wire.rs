@@ -1,0 +1,172 @@
+//! Everything that travels as JSON comes back as it was, durations and fences included, and what people read says what
+//! it is about.
+
+use std::time::Duration;
+
+use onceward_core::class::{Class, Disposition};
+use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
+use onceward_core::duration::as_text;
+use onceward_core::fingerprint::Fingerprint;
+use onceward_core::hash::digest;
+use onceward_core::json::MAX_BYTES;
+use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outcome::Outcome;
+use onceward_core::policy::{Effect, InDoubt, Terms};
+use onceward_core::record::{Fence, Owner, Seen, Standing, State, Status};
+use onceward_core::time::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+#[track_caller]
+fn comes_back<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) {
+    let text = serde_json::to_string(value).unwrap();
+    assert_eq!(&serde_json::from_str::<T>(&text).unwrap(), value, "{text}");
+}
+
+fn terms() -> Terms {
+    Terms {
+        effect: Effect::Transactional,
+        in_doubt: InDoubt::Retry,
+        retention: Some(Duration::from_millis(1500)),
+        tombstone: Duration::from_millis(2500),
+        honours_key_for: Duration::from_millis(3500),
+        max_attempts: Some(4),
+    }
+}
+
+fn commands() -> Vec<Command> {
+    let (fence, lease) = (Fence::from_bits(7), Duration::from_millis(4500));
+    let identity = Identity {
+        tenant: Tenant::new("acme").unwrap(),
+        operation: Operation::new("charge").unwrap(),
+        key: Key::new("k").unwrap(),
+    };
+    let take = Take { fence, lease, marks_sent: true, probes: true, owner: Some(Owner(9)) };
+    let (key_digest, fingerprint) = (Some(digest(b"key")), Fingerprint::none());
+    vec![
+        Command::Begin(Begin { identity: identity.clone(), key_digest, fingerprint, terms: terms(), take }),
+        Command::Sent { fence, lease },
+        Command::Renew { fence, lease },
+        Command::Finish { fence, outcome: Outcome::success("1").with_status(200) },
+        Command::Release { fence, not_before: lease, error: Some("no".to_owned()) },
+        Command::Doubt { fence, error: None },
+        Command::NotFound { fence },
+        Command::Resolve { version: 3, resolution: Resolution::DidNotHappen, fence },
+        Command::Resolve { version: 3, resolution: Resolution::Happened(Outcome::failure("2")), fence },
+        Command::Expire,
+        Command::Enqueue(Enqueue {
+            identity,
+            key_digest,
+            fingerprint,
+            terms: Terms { retention: None, ..terms() },
+            payload: "payload".into(),
+            delay: lease,
+        }),
+        Command::Lease(take),
+        Command::Requeue { version: 3, fresh_key: true },
+    ]
+}
+
+#[test]
+fn every_command_comes_back_as_it_was() {
+    commands().iter().for_each(comes_back);
+}
+
+#[test]
+fn every_transition_and_every_record_comes_back_as_it_was() {
+    let now = Timestamp::from_millis(1_000_000);
+    for command in [&commands()[0], &commands()[10]] {
+        let transition = decide(None, command);
+        comes_back(&transition);
+        let Write::Insert(draft) = transition.write else { panic!("a first call is an insert") };
+        comes_back(&Seen { record: draft.stamp(now), now, owner_gone: true });
+    }
+    let in_flight = Decision::InFlight { retry_after: Duration::from_millis(55), running: true, attempt: 2 };
+    comes_back(&Answer::Decision(in_flight));
+}
+
+#[test]
+fn every_class_and_every_disposition_comes_back_as_it_was() {
+    let wait = Duration::from_millis(66);
+    for class in [
+        Class::NotSent,
+        Class::Refused { retry_after: Some(wait) },
+        Class::Refused { retry_after: None },
+        Class::Final,
+        Class::Unknown,
+        Class::Unclassified,
+    ] {
+        comes_back(&class);
+    }
+    for disposition in [Disposition::Release(wait), Disposition::Keep, Disposition::Doubt] {
+        comes_back(&disposition);
+    }
+}
+
+#[test]
+fn a_duration_in_a_configuration_is_a_text() {
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Setting {
+        #[serde(with = "as_text")]
+        wait: Duration,
+    }
+    let setting: Setting = serde_json::from_str(r#"{"wait":"1h30m"}"#).unwrap();
+    assert_eq!(setting.wait, Duration::from_secs(5400));
+    assert_eq!(serde_json::to_string(&setting).unwrap(), r#"{"wait":"90m"}"#);
+    assert!(serde_json::from_str::<Setting>(r#"{"wait":"soon"}"#).is_err());
+}
+
+#[test]
+fn every_refusal_says_why() {
+    for (refusal, said) in [
+        (Refusal::Absent, "there is no such intent"),
+        (Refusal::Running, "somebody is doing the work at this moment"),
+        (Refusal::Changed, "the record has changed since it was looked at"),
+        (Refusal::NothingToDo(Status::Done), "there is nothing to settle: the intent is done"),
+    ] {
+        assert_eq!(refusal.to_string(), said);
+    }
+}
+
+#[test]
+fn what_a_log_may_show_of_a_key_and_of_a_fence() {
+    assert_eq!(format!("{:?}", Key::new("abc").unwrap()), "Key(ba7816bf)");
+    assert_eq!(format!("{:?}", Fence::from_bits(0xfedc << 112)), "Fence(fedc…)");
+}
+
+#[test]
+fn a_time_is_shown_as_people_write_it() {
+    assert_eq!(Timestamp::from_millis(1_794_744_000_007).to_string(), "2026-11-15T12:00:00.007Z");
+    assert_eq!(Timestamp::from_millis(i64::MAX).to_string(), "9223372036854775807 ms");
+}
+
+#[test]
+fn a_not_before_that_nobody_could_have_asked_for_does_not_hold_the_key() {
+    let Write::Insert(draft) = decide(None, &commands()[0]).write else { panic!("a first call is an insert") };
+    let now = Timestamp::from_millis(1_000_000);
+    let stands_open_until = |millis: i64| {
+        let mut record = draft.clone().stamp(now);
+        record.state = State::Open { not_before: Timestamp::from_millis(millis) };
+        match (Seen { record, now, owner_gone: false }).standing() {
+            Some(Standing::Open { not_before }) => not_before.as_millis(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // Twice as far off as the longest that can be asked for.
+    let furthest = 1_000_000 + 14 * 86_400_000;
+    assert_eq!(stands_open_until(furthest), furthest);
+    assert_eq!(stands_open_until(furthest + 1), 1_000_000);
+}
+
+#[test]
+fn a_store_keeps_all_bits_of_a_fence() {
+    let bytes = *b"sixteen bytes ok";
+    assert_eq!(Fence::from_bytes(bytes).to_bytes(), bytes);
+    assert_eq!(Fence::from_bits(1).to_bytes()[15], 1);
+    assert!(serde_json::from_str::<Fence>("\"0123\"").is_err());
+}
+
+#[test]
+fn eight_mebibytes_of_json_are_read() {
+    assert_eq!(MAX_BYTES, 8_388_608);
+}

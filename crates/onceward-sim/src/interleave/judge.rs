@@ -1,0 +1,297 @@
+//! Whether what was written and what was told can be true together: every write is what `decide` says of the very
+//! record that it replaced, and every answer was the right one at some moment between question and answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward::core::hash::Digest;
+use onceward::core::outcome::Outcome;
+use onceward::core::policy::InDoubt;
+use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
+use onceward::core::time::Timestamp;
+use onceward::{Call, Error, Reach};
+
+use super::actor::{Exchange, Happened, Notes, Told, json, text};
+use super::history::{Change, History, Moment};
+use super::plan::{End, Plan, actor_of_lease, id};
+
+/// The judge of one schedule.
+pub struct Judge<'a> {
+    pub plan: &'a Plan,
+    pub history: &'a History,
+    /// The claim that each caller got last, and when it asked for it.
+    claims: BTreeMap<usize, (Fence, Moment)>,
+    granted: BTreeSet<(Digest, usize)>,
+}
+
+fn seen(record: &Record, now: Timestamp) -> Seen {
+    Seen { record: record.clone(), now, owner_gone: false }
+}
+
+/// The question that a call asks.
+fn begin(call: &Call, fence: Fence) -> Command {
+    let policy = &call.policy;
+    let take = Take { fence, lease: policy.lease(), marks_sent: policy.marks_sent, probes: policy.probes, owner: None };
+    Command::Begin(Begin {
+        identity: call.identity.clone(),
+        key_digest: call.key_digest,
+        fingerprint: call.fingerprint,
+        terms: policy.terms(),
+        take,
+    })
+}
+
+impl<'a> Judge<'a> {
+    pub fn new(plan: &'a Plan, history: &'a History) -> Self {
+        Self { plan, history, claims: BTreeMap::new(), granted: BTreeSet::new() }
+    }
+
+    /// Everything that is wrong.
+    pub fn judge(mut self, notes: &Notes) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for id in self.history.keys() {
+            wrong.extend(
+                self.history.changes(id).windows(2).filter_map(|pair| unexplained(&pair[0], &pair[1], &notes.calls)),
+            );
+        }
+        for exchange in &notes.exchanges {
+            if let Some(why) = self.unjustified(exchange) {
+                wrong.push(format!("caller {} was told what was never true: {why}: {exchange:?}", exchange.actor));
+            }
+        }
+        wrong.extend(self.repeated(&notes.effects));
+        wrong
+    }
+
+    fn unjustified(&mut self, exchange: &Exchange) -> Option<String> {
+        match &exchange.told {
+            Told::Claimed(attempt) => self.claim(exchange, *attempt),
+            Told::Decided(decision) => self.decision(exchange, decision),
+            Told::Ended(end, value, reach) => self.end(exchange, *end, value, *reach),
+            Told::Ran(Ok(done)) => self.written(exchange, &done.value),
+            Told::Ran(Err(error)) | Told::Failed(error) => self.error(exchange, error),
+            Told::Nothing => None,
+        }
+    }
+
+    /// What the intent was between question and answer, at each millisecond.
+    fn between(&self, exchange: &Exchange) -> impl Iterator<Item = Option<Seen>> {
+        let id = exchange.call.identity.digest();
+        let states = self.history.between(id, exchange.asked, exchange.answered);
+        states.into_iter().flat_map(|(record, since, until)| {
+            let times = since.as_millis()..=until.as_millis();
+            times.map(move |time| record.map(|record| seen(record, Timestamp::from_millis(time))))
+        })
+    }
+
+    /// The changes that were made between question and answer.
+    fn changes(&self, exchange: &Exchange) -> impl Iterator<Item = &Change> {
+        let (from, to) = (exchange.asked.position, exchange.answered.position);
+        let changes = self.history.changes(exchange.call.identity.digest()).iter();
+        changes.filter(move |change| (from..to).contains(&change.at.position))
+    }
+
+    /// A claim was written, for this caller, and for nobody else.
+    fn claim(&mut self, exchange: &Exchange, attempt: u32) -> Option<String> {
+        let id = exchange.call.identity.digest();
+        let is_it = |change: &&Change| match change.record.as_ref() {
+            Some(Record { state: State::Leased(lease), attempts, .. }) => {
+                let actor = actor_of_lease(change.at.time.until(lease.until));
+                *attempts == attempt
+                    && actor == Some(exchange.actor)
+                    && !self.granted.contains(&(id, change.at.position))
+            }
+            _ => false,
+        };
+        let Some((position, fence)) = self
+            .changes(exchange)
+            .find(is_it)
+            .and_then(|change| Some((change.at.position, change.record.as_ref()?.fence()?)))
+        else {
+            return Some("there is no such claim".to_owned());
+        };
+        self.granted.insert((id, position));
+        self.claims.insert(exchange.actor, (fence, exchange.asked));
+        None
+    }
+
+    fn decision(&self, exchange: &Exchange, told: &Decision) -> Option<String> {
+        let command = begin(&exchange.call, Fence::from_bits(0));
+        let is_so = |seen: Option<Seen>| match (decide(seen.as_ref(), &command).answer, told) {
+            (Answer::Decision(decision), told) if alike(&decision, told) => true,
+            // Who waits is told of a doubt, also where a new caller would be let in.
+            (_, Decision::InDoubt { since }) if exchange.act.waits => {
+                seen.and_then(|seen| seen.standing()) == Some(Standing::InDoubt { since: *since })
+            }
+            _ => false,
+        };
+        (!self.between(exchange).any(is_so)).then(|| "no begin was answered so".to_owned())
+    }
+
+    /// An outcome, or the error of a claim that was given back, is in the record.
+    fn written(&self, exchange: &Exchange, value: &str) -> Option<String> {
+        let holds = |record: &Record| match &record.state {
+            State::Done { outcome, .. } => text(outcome).as_deref() == Some(value),
+            _ => record.last_error.as_deref() == Some(value),
+        };
+        let is_there = self.changes(exchange).filter_map(|change| change.record.as_ref()).any(holds);
+        (!is_there).then(|| "it is not in any record".to_owned())
+    }
+
+    fn end(&self, exchange: &Exchange, end: End, value: &str, reach: Reach) -> Option<String> {
+        if reach == Reach::Written {
+            return self.written(exchange, value);
+        }
+        let Some((fence, _)) = self.claims.get(&exchange.actor).copied() else {
+            return Some("it had no claim".to_owned());
+        };
+        let error = Some(value.to_owned());
+        let command = match end {
+            End::Done => Command::Finish { fence, outcome: Outcome::success(json(value)) },
+            End::Final => Command::Finish { fence, outcome: Outcome::failure(json(value)) },
+            End::NotSent | End::Refused => Command::Release { fence, not_before: Duration::ZERO, error },
+            End::Unknown => Command::Doubt { fence, error },
+        };
+        let is_refused = |seen: Option<Seen>| {
+            matches!(decide(seen.as_ref(), &command).answer, Answer::Stale { .. } | Answer::Refused(_))
+        };
+        (!self.between(exchange).any(is_refused)).then(|| "it still had the claim".to_owned())
+    }
+
+    fn error(&self, exchange: &Exchange, error: &Error) -> Option<String> {
+        match error {
+            Error::Failed { failure, .. } => {
+                let why = self.written(exchange, failure.message())?;
+                (!self.was_superseded(exchange) && !self.plan.faults).then_some(why)
+            }
+            Error::OwnerFailed { reason, .. } => {
+                let said = |record: &Record| record.last_error.as_deref().unwrap_or("it was given back") == reason;
+                let is_open = |record: &Record| matches!(record.state, State::Open { .. }) && said(record);
+                let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_open(&seen.record));
+                (!self.between(exchange).any(is_so)).then(|| "nobody gave it back".to_owned())
+            }
+            Error::ClaimLost { .. } => (!self.was_superseded(exchange) && !self.may_have_lapsed(exchange))
+                .then(|| "it had the claim".to_owned()),
+            Error::Store(_) | Error::NotRecorded { .. } if self.plan.faults => None,
+            other => Some(format!("nobody should be told: {other}")),
+        }
+    }
+
+    /// Whether the record was somebody else's at some moment.
+    fn was_superseded(&self, exchange: &Exchange) -> bool {
+        let Some((fence, _)) = self.claims.get(&exchange.actor).copied() else { return false };
+        self.between(exchange).any(|seen| seen.is_none_or(|seen| seen.record.fence() != Some(fence)))
+    }
+
+    /// Whether its lease was over, as its owner counts, and somebody else could have had it.
+    fn may_have_lapsed(&self, exchange: &Exchange) -> bool {
+        let Some((fence, since)) = self.claims.get(&exchange.actor).copied() else { return false };
+        let is_held = |seen: &Seen| match &seen.record.state {
+            State::Leased(lease) => lease.phase == Phase::Sent && seen.record.terms.in_doubt == InDoubt::Hold,
+            _ => false,
+        };
+        let mine = self.between(exchange).flatten().filter(|seen| seen.record.fence() == Some(fence));
+        let is_over = since.time.until(exchange.answered.time) >= exchange.call.policy.lease();
+        is_over && mine.into_iter().any(|seen| !is_held(&seen))
+    }
+
+    /// Under `hold`, and with nobody who settles anything, an effect comes after another only if that one is known to
+    /// have done nothing, or if its key was forgotten.
+    fn repeated(&self, effects: &[Happened]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (intent, policy) in self.plan.policies.iter().enumerate() {
+            if *policy != InDoubt::Hold || !self.plan.unattended {
+                continue;
+            }
+            let of_intent: Vec<&Happened> = effects.iter().filter(|effect| effect.intent == intent).collect();
+            for pair in of_intent.windows(2) {
+                let (one, next) = (pair[0], pair[1]);
+                let is_harmless = one.end.is_some_and(|(end, at)| end.is_harmless() && at.position <= next.at.position);
+                let mut states = self.history.between(id(intent), one.at, next.at).into_iter();
+                let is_forgotten = states
+                    .any(|(record, _, until)| record.is_none_or(|record| seen(record, until).standing().is_none()));
+                if !is_harmless && !is_forgotten {
+                    wrong.push(format!("an effect took place twice: {one:?}, then {next:?}"));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+/// Whether two answers say the same. How long to wait depends on the moment.
+fn alike(one: &Decision, other: &Decision) -> bool {
+    match (one, other) {
+        (
+            Decision::InFlight { running, attempt, .. },
+            Decision::InFlight { running: also_running, attempt: same_attempt, .. },
+        ) => running == also_running && attempt == same_attempt,
+        // A cache may still know the status of what the store has only a tombstone of.
+        (
+            Decision::OutcomeNotKept { outcome, status },
+            Decision::OutcomeNotKept { outcome: same_outcome, status: same_status },
+        ) => outcome == same_outcome && (status.is_none() || same_status.is_none() || status == same_status),
+        _ => one == other,
+    }
+}
+
+/// A change that `decide` does not make of the record that was there.
+///
+/// A claim is decided by the time of the store's last answer, and written a little later; the record is still the same
+/// by then. Only one rule can turn from yes to no in between: how long the other side knows our key. It leaves room for
+/// a whole run, and no check could do better: an owner may be stopped between its claim and its effect, too.
+fn unexplained(before: &Change, after: &Change, calls: &[Call]) -> Option<String> {
+    let now = after.at.time;
+    let makes = |decided: Timestamp, command: &Command| {
+        let current = before.record.as_ref().map(|record| seen(record, decided));
+        match (decide(current.as_ref(), command).write, &after.record) {
+            (Write::Insert(draft) | Write::Replace(draft), Some(record)) => draft.stamp(now) == *record,
+            (Write::Remove, None) => true,
+            _ => false,
+        }
+    };
+    let earlier = (before.at.time.as_millis()..now.as_millis()).map(Timestamp::from_millis);
+    let is_explained = candidates(before.record.as_ref(), after.record.as_ref(), now, calls).iter().any(|command| {
+        let is_claim = matches!(command, Command::Begin(_));
+        makes(now, command) || is_claim && earlier.clone().any(|decided| makes(decided, command))
+    });
+    (!is_explained).then(|| format!("no command makes this of that: {:?}, then {:?}", before.record, after.record))
+}
+
+/// Everything that could have led from one record to the next.
+fn candidates(before: Option<&Record>, after: Option<&Record>, now: Timestamp, calls: &[Call]) -> Vec<Command> {
+    let Some(after) = after else { return vec![Command::Expire] };
+    let version = before.map_or(0, |record| record.version);
+    let last = before.and_then(Record::fence).unwrap_or(Fence::from_bits(0));
+    let error = after.last_error.clone();
+    let resolve = |resolution, fence| Command::Resolve { version, resolution, fence };
+    match &after.state {
+        State::Leased(lease) => {
+            let (fence, length) = (lease.fence, now.until(lease.until));
+            let mut commands = vec![
+                Command::Renew { fence, lease: length },
+                Command::Sent { fence, lease: length },
+                Command::NotFound { fence },
+            ];
+            commands.extend(calls.iter().map(|call| begin(call, fence)));
+            commands
+        }
+        State::Done { outcome, fence, .. } => vec![
+            Command::Finish { fence: last, outcome: outcome.clone() },
+            resolve(Resolution::Happened(outcome.clone()), *fence),
+        ],
+        State::Open { not_before } => vec![
+            Command::Release { fence: last, not_before: now.until(*not_before), error: error.clone() },
+            Command::Doubt { fence: last, error },
+            resolve(Resolution::DidNotHappen, last),
+            resolve(Resolution::Reset, last),
+        ],
+        State::InDoubt { .. } => vec![
+            Command::Doubt { fence: last, error: error.clone() },
+            Command::Release { fence: last, not_before: Duration::ZERO, error },
+        ],
+        State::Tombstone { .. } => vec![Command::Expire],
+        State::Queued { .. } | State::Dead => Vec::new(),
+    }
+}

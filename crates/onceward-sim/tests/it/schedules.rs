@@ -1,0 +1,155 @@
+//! The writer's queue under schedules that the system rarely makes: the very source of it, over primitives that hand
+//! the processor on at every step. A lost wake-up shows as a deadlock, which the checker reports.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pace::Pace;
+use queue::{Closed, Queue};
+use shuttle::{future, thread};
+
+#[path = "../../../onceward/src/store/sqlite/queue.rs"]
+#[allow(unreachable_pub)]
+mod queue;
+
+/// For how many jobs to wait, and until when.
+mod pace {
+    #[derive(Debug)]
+    pub(super) struct Pace {
+        pub(super) expected: usize,
+        pub(super) until: std::time::Instant,
+    }
+}
+
+/// What the queue is made of here.
+mod sync {
+    pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
+    pub(super) use std::sync::PoisonError;
+    use tokio::sync::futures::Notified;
+
+    /// The library's own, with a chance for others before each step.
+    #[derive(Debug)]
+    pub(super) struct Notify(tokio::sync::Notify);
+
+    impl Notify {
+        pub(super) fn new() -> Self {
+            Self(tokio::sync::Notify::new())
+        }
+
+        pub(super) fn notified(&self) -> Notified<'_> {
+            shuttle::thread::yield_now();
+            self.0.notified()
+        }
+
+        pub(super) fn notify_waiters(&self) {
+            shuttle::thread::yield_now();
+            self.0.notify_waiters();
+        }
+    }
+}
+
+const SCHEDULES: usize = 3_000;
+
+/// A caller and how many jobs it has put in before.
+type Numbered = (usize, usize);
+
+/// Callers put jobs in, one after the other, and the taker takes them until the queue is closed and empty.
+fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usize) {
+    let queue: Arc<Queue<Numbered>> = Arc::new(Queue::new(limit));
+    let busy = Arc::new(AtomicUsize::new(callers));
+    let putting: Vec<_> = (0..callers)
+        .map(|caller| {
+            let (queue, busy) = (Arc::clone(&queue), Arc::clone(&busy));
+            thread::spawn(move || {
+                future::block_on(async {
+                    for number in 0..jobs {
+                        assert_eq!(queue.put((caller, number)).await, Ok(()));
+                    }
+                });
+                // The last one out closes.
+                if busy.fetch_sub(1, Ordering::SeqCst) == 1 {
+                    queue.close();
+                }
+            })
+        })
+        .collect();
+    let mut taken: Vec<Numbered> = Vec::new();
+    let mut batch = Vec::new();
+    let pace = Pace { expected, until: Instant::now() + Duration::from_secs(3600) };
+    while queue.take(&mut batch, most, &pace) {
+        assert!(!batch.is_empty() && batch.len() <= most, "{} at once", batch.len());
+        taken.append(&mut batch);
+    }
+    putting.into_iter().for_each(|caller| caller.join().expect("a caller ends"));
+    for caller in 0..callers {
+        let numbers: Vec<usize> = taken.iter().filter(|(by, _)| *by == caller).map(|(_, number)| *number).collect();
+        assert_eq!(numbers, (0..jobs).collect::<Vec<_>>(), "each once and in order");
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_and_nobody_sleeps_for_ever() {
+    shuttle::check_random(|| deliver(3, 3, 100, 100, 0), SCHEDULES);
+}
+
+#[test]
+fn callers_that_find_it_full_are_woken() {
+    shuttle::check_random(|| deliver(3, 3, 1, 1, 0), SCHEDULES);
+    shuttle::check_random(|| deliver(3, 2, 2, 1, 0), SCHEDULES);
+}
+
+#[test]
+fn a_taker_that_waits_for_two_is_woken_by_the_second_or_by_the_end() {
+    shuttle::check_random(|| deliver(2, 3, 100, 100, 2), SCHEDULES);
+    shuttle::check_random(|| deliver(2, 3, 2, 2, 2), SCHEDULES);
+}
+
+#[test]
+fn the_rarest_schedules_are_looked_for_too() {
+    shuttle::check_pct(|| deliver(3, 2, 2, 2, 2), SCHEDULES, 3);
+}
+
+#[test]
+fn a_closed_queue_takes_nothing() {
+    shuttle::check_random(
+        || {
+            let queue = Queue::new(1);
+            queue.close();
+            assert_eq!(future::block_on(queue.put((0, 0))), Err(Closed));
+            queue.push((0, 1));
+            assert_eq!(queue.waiting(), 0);
+            assert!(!queue.take(&mut Vec::new(), 1, &Pace { expected: 0, until: Instant::now() }));
+        },
+        1,
+    );
+}
+
+/// A job that tells its sender when it is dropped.
+struct Told(Arc<AtomicUsize>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn what_a_dead_taker_leaves_is_dropped_and_nobody_waits_for_it() {
+    shuttle::check_random(
+        || {
+            let dropped = Arc::new(AtomicUsize::new(0));
+            let queue = Arc::new(Queue::new(1));
+            let putting: Vec<_> = (0..3)
+                .map(|_| {
+                    let (queue, job) = (Arc::clone(&queue), Told(Arc::clone(&dropped)));
+                    thread::spawn(move || future::block_on(queue.put(job)))
+                })
+                .collect();
+            queue.abandon();
+            putting.into_iter().for_each(|caller| drop(caller.join()));
+            assert_eq!(dropped.load(Ordering::SeqCst), 3);
+        },
+        SCHEDULES,
+    );
+}

@@ -1,0 +1,142 @@
+//! What waits to be written. Callers put jobs in; the one writer takes all that are there at once.
+//!
+//! Not a channel of a library, for one reason: the writer can wait for a number of jobs.
+
+use std::mem;
+use std::time::{Duration, Instant};
+
+use super::pace::Pace;
+// The harness compiles this very file against primitives that try out every schedule.
+use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError};
+
+/// A queue with one taker.
+#[derive(Debug)]
+pub struct Queue<T> {
+    state: Mutex<State<T>>,
+    /// Wakes the taker.
+    arrived: Condvar,
+    /// Wakes callers that found the queue full.
+    room: Notify,
+    limit: usize,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    jobs: Vec<T>,
+    /// The taker sleeps until there are this many; nobody wakes it for fewer.
+    wanted: usize,
+    closed: bool,
+}
+
+/// The queue takes nothing more.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Closed;
+
+impl<T> Queue<T> {
+    /// A queue that holds callers back when as many jobs wait.
+    pub fn new(limit: usize) -> Self {
+        let state = State { jobs: Vec::new(), wanted: usize::MAX, closed: false };
+        Self { state: Mutex::new(state), arrived: Condvar::new(), room: Notify::new(), limit }
+    }
+
+    /// Puts a job in, once there is room.
+    pub async fn put(&self, job: T) -> Result<(), Closed> {
+        let mut job = job;
+        loop {
+            // Waits from before the look, so that room that is made in between is not missed.
+            let room = self.room.notified();
+            match self.offer(job, self.limit) {
+                Ok(()) => return Ok(()),
+                Err(None) => return Err(Closed),
+                Err(Some(back)) => job = back,
+            }
+            room.await;
+        }
+    }
+
+    /// Puts a job in, room or not.
+    pub fn push(&self, job: T) {
+        let _ = self.offer(job, usize::MAX);
+    }
+
+    /// Gives the job back when there is no room, and nothing when the queue is closed.
+    fn offer(&self, job: T, limit: usize) -> Result<(), Option<T>> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(None);
+        }
+        if state.jobs.len() >= limit {
+            return Err(Some(job));
+        }
+        state.jobs.push(job);
+        let wake = state.jobs.len() >= state.wanted;
+        if wake {
+            // Once is enough.
+            state.wanted = usize::MAX;
+        }
+        drop(state);
+        if wake {
+            self.arrived.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for as many
+    /// as are expected until patience is over. False when the queue is closed and nothing is left in it.
+    pub fn take(&self, batch: &mut Vec<T>, most: usize, pace: &Pace) -> bool {
+        let expected = pace.expected.min(most);
+        let mut state = self.state();
+        while state.jobs.is_empty() {
+            if state.closed {
+                return false;
+            }
+            state.wanted = 1;
+            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        while state.jobs.len() < expected && !state.closed {
+            let left = pace.until.saturating_duration_since(Instant::now());
+            if left < SHORTEST_WAIT {
+                break;
+            }
+            state.wanted = expected;
+            (state, _) = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.wanted = usize::MAX;
+        let was_full = state.jobs.len() >= self.limit;
+        if state.jobs.len() <= most {
+            mem::swap(&mut state.jobs, batch);
+        } else {
+            batch.extend(state.jobs.drain(..most));
+        }
+        drop(state);
+        if was_full {
+            self.room.notify_waiters();
+        }
+        true
+    }
+
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.state().jobs.len()
+    }
+
+    /// Takes nothing more. What is in it is still handed out.
+    pub fn close(&self) {
+        self.state().closed = true;
+        self.arrived.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// Nobody takes any more. Whoever waits for what is in it must not wait for ever.
+    pub fn abandon(&self) {
+        self.close();
+        self.state().jobs.clear();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The system wakes nobody sooner than this.
+const SHORTEST_WAIT: Duration = Duration::from_micros(10);

@@ -1,0 +1,162 @@
+//! How a process dies in the kit: nothing more is written by it, nothing more is done by it, and nothing is cleaned up.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use onceward::Error;
+use onceward::core::record::State;
+use onceward::testkit::{Answer, Bench, Kind, Verdict};
+
+use super::{check, good};
+
+/// What the second call finds, by the name of the state.
+async fn found(bench: &Bench) -> Option<&'static str> {
+    let intent = bench.ledger().operation("charge_payment").intent(&42).get().await.unwrap()?;
+    Some(match intent.seen.record.state {
+        State::Leased(_) => "leased",
+        State::InDoubt { .. } => "in doubt",
+        State::Open { .. } => "open",
+        State::Done { .. } => "done",
+        _ => "something else",
+    })
+}
+
+/// What every second call finds, scenario by scenario.
+async fn found_after(kind: Kind) -> Vec<(String, Option<&'static str>)> {
+    let (calls, finds) = (Cell::new(0), RefCell::new(Vec::new()));
+    let tool = async |bench: Bench| {
+        // The first scenario is one undisturbed call; every other one has three.
+        if calls.replace(calls.get() + 1) % 3 == 2 {
+            let find = found(&bench).await;
+            finds.borrow_mut().push(find);
+        }
+        good::guarded(bench).await
+    };
+    let report = check(tool).only([kind]).await;
+    let names = report.lines()[1..].iter().map(|line| line.scenario().to_string());
+    let finds = finds.borrow().clone();
+    assert_eq!(report.lines().len() - 1, finds.len());
+    names.zip(finds).collect()
+}
+
+#[tokio::test]
+async fn a_killed_process_leaves_its_lease_as_it_was() {
+    let expected = [
+        ("killed before the claim is written", None),
+        ("killed after the claim is written", Some("leased")),
+        ("killed before the effect", Some("leased")),
+        ("killed after the effect", Some("leased")),
+        ("killed before the outcome is written", Some("leased")),
+        ("killed after the outcome is written", Some("done")),
+    ];
+    assert_eq!(found_after(Kind::Killed).await, expected.map(|(name, state)| (name.to_owned(), state)));
+}
+
+#[tokio::test]
+async fn a_process_whose_caller_gave_up_writes_down_what_it_knows() {
+    let expected = [
+        ("given up before the claim is written", Some("open")),
+        ("given up after the claim is written", Some("open")),
+        ("given up before the effect", Some("in doubt")),
+        ("given up after the effect", Some("in doubt")),
+        ("given up before the outcome is written", Some("done")),
+        ("given up after the outcome is written", Some("done")),
+    ];
+    assert_eq!(found_after(Kind::GivenUp).await, expected.map(|(name, state)| (name.to_owned(), state)));
+}
+
+/// Counts how often it was dropped.
+struct Drops<'a>(&'a Cell<usize>);
+
+impl Drop for Drops<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// How many of the tool's own values were cleaned up by the time of the second call of each scenario, the undisturbed
+/// call not counted.
+async fn cleaned_up_after(kind: Kind) -> Vec<usize> {
+    let (calls, drops, seen) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
+    let tool = async |bench: Bench| {
+        match calls.replace(calls.get() + 1) % 3 {
+            1 => drops.set(0),
+            2 => seen.borrow_mut().push(drops.get()),
+            _ => {}
+        }
+        let _value = Drops(&drops);
+        good::guarded(bench).await
+    };
+    check(tool).only([kind]).await.assert_once();
+    seen.into_inner()
+}
+
+#[tokio::test]
+async fn a_dead_process_cleans_nothing_up_and_one_that_lives_on_does() {
+    assert_eq!(cleaned_up_after(Kind::Killed).await, [0; 6]);
+    assert_eq!(cleaned_up_after(Kind::GivenUp).await, [1; 6]);
+}
+
+#[tokio::test]
+async fn what_a_dead_process_has_started_does_nothing_more() {
+    // The tool acts from a task of its own, which nobody drops.
+    let tool = async |bench: Bench| -> Result<(), Error> {
+        let provider = bench.provider();
+        let call = bench.ledger().operation("charge_payment").intent(&42);
+        let run = call.run(|_| async move {
+            let task = tokio::spawn(async move {
+                provider.act("charge").await?;
+                provider.act("mail").await
+            });
+            Ok(task.await??)
+        });
+        run.await.map(drop)
+    };
+    let report = check(tool).only([Kind::Killed]).await.assert_once();
+    for (step, charged) in [("before the effect (charge)", 0), ("after the effect (charge)", 1)] {
+        let name = format!("killed {step}");
+        let line = report.lines().iter().find(|line| line.scenario().to_string() == name).unwrap();
+        assert_eq!((line.happened(), line.verdict()), (charged, Verdict::Held), "{name}: {report}");
+        assert_eq!(line.answers(), [Answer::Cut, Answer::Held, Answer::Held], "{name}: {report}");
+    }
+}
+
+#[tokio::test]
+async fn a_double_that_does_not_wait_does_nothing_more_either_once_its_process_is_dead() {
+    let tool = async |bench: Bench| -> Result<(), Error> {
+        let call = bench.ledger().operation("charge_payment").intent(&42);
+        let run = call.run(|_| async {
+            bench.provider().happened("charge");
+            bench.provider().happened("mail");
+            Ok(())
+        });
+        run.await.map(drop)
+    };
+    let report = check(tool).with_pauses().await.assert_once();
+    let verdict = |name: &str| {
+        let line = report.lines().iter().find(|line| line.scenario().to_string() == name);
+        line.unwrap_or_else(|| panic!("no {name}: {report}")).verdict()
+    };
+    assert_eq!(verdict("killed after the effect (charge)"), Verdict::Held, "the mail was not sent: {report}");
+    assert_eq!(verdict("killed after the effect (mail)"), Verdict::Once, "{report}");
+    assert_eq!(verdict("paused after the effect (charge)"), Verdict::Once, "{report}");
+    assert_eq!(verdict("given up after the effect (charge)"), Verdict::Once, "{report}");
+}
+
+#[tokio::test]
+async fn a_dead_process_renews_no_lease() {
+    // A lease of 30 ms is renewed every 10 ms by whoever lives.
+    let tool = async |bench: Bench| {
+        let provider = bench.provider();
+        let max_runtime = Duration::from_millis(10);
+        let call = bench.ledger().operation("charge_payment").max_runtime(max_runtime).intent(&42);
+        let run = call.run(|_| async move {
+            let receipt = provider.act("charge").await.map_err(good::classified);
+            tokio::time::sleep(Duration::from_millis(25)).await;
+            receipt
+        });
+        run.await.map(drop)
+    };
+    let report = check(tool).on_store("real time", super::on_its_own_time).await.assert_once();
+    assert_eq!(report.held(), super::GRAY.len(), "{report}");
+}

@@ -1,0 +1,96 @@
+//! Tools that do it right, each in its own way.
+
+use onceward::core::policy::Policy;
+use onceward::testkit::provider;
+use onceward::testkit::{Bench, Receipt};
+use onceward::{Error, Failure, InDoubt, Ledger, Tier};
+
+/// What a tool may say of the stand-in's errors: only a refusal proves anything.
+pub(crate) fn classified(error: provider::Error) -> Failure {
+    match error {
+        provider::Error::Refused => Failure::not_sent(error),
+        _ => Failure::unknown(error),
+    }
+}
+
+/// Holds a doubt for somebody to settle.
+pub(crate) async fn guarded(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").intent(&42);
+    Ok(call.run(|_| async move { provider.act("charge").await.map_err(classified) }).await?.value)
+}
+
+/// Marks the moment at which the first byte leaves.
+pub(crate) async fn marking(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").intent(&42).marks_sent();
+    let done = call.run(|claim| async move {
+        claim.sent().await?;
+        provider.act("charge").await.map_err(classified)
+    });
+    Ok(done.await?.value)
+}
+
+/// Retries a doubt, with the key by which the provider knows it again.
+pub(crate) async fn keyed(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").tier(Tier::Payment).in_doubt(InDoubt::Retry).intent(&42);
+    let done = call.run(|claim| async move { Ok(provider.act_with_key("charge", claim.downstream_key()).await?) });
+    Ok(done.await?.value)
+}
+
+/// Asks the provider when there is a doubt.
+pub(crate) async fn probing(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").in_doubt(InDoubt::Probe).probes().intent(&42);
+    let done = call.run(|claim| async move {
+        if claim.probe_first() {
+            if let Some(receipt) = provider.find("charge").await.map_err(Failure::unknown)? {
+                return Ok(receipt);
+            }
+            claim.not_found().await?;
+        }
+        provider.act("charge").await.map_err(classified)
+    });
+    Ok(done.await?.value)
+}
+
+/// Has a ledger with policies of its own, and a double of its own that only counts.
+pub(crate) async fn with_its_own_double(bench: Bench) -> Result<u32, Error> {
+    let policy = Policy { in_doubt: InDoubt::Hold, ..Policy::of(Tier::Payment) };
+    let ledger = Ledger::builder().policy("charge_payment", policy).on(bench.store());
+    let charge = || bench.provider().happened("charge");
+    let call = ledger.operation("charge_payment").key("invoice-42");
+    let done = call.run(|_| async {
+        charge();
+        Ok(7)
+    });
+    Ok(done.await?.value)
+}
+
+/// Two effects, each an operation of its own.
+pub(crate) async fn of_two_effects(bench: Bench) -> Result<(), Error> {
+    for (operation, effect) in [("charge_payment", "charge"), ("send_receipt", "mail")] {
+        let provider = bench.provider();
+        let call = bench.ledger().operation(operation).in_doubt(InDoubt::Retry).key("invoice-42");
+        let run = call.run(|claim| async move {
+            provider.act_with_key(effect, claim.downstream_key()).await.map_err(Failure::unknown)
+        });
+        run.await?;
+    }
+    Ok(())
+}
+
+/// Doubts every error.
+pub(crate) async fn careful(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").tier(Tier::Payment).intent(&42);
+    Ok(call.run(|_| async move { Ok(provider.act("charge").await?) }).await?.value)
+}
+
+/// Keeps a refusal as the final answer.
+pub(crate) async fn giving_up_for_good(bench: Bench) -> Result<Receipt, Error> {
+    let provider = bench.provider();
+    let call = bench.ledger().operation("charge_payment").intent(&42);
+    Ok(call.run(|_| async move { provider.act("charge").await.map_err(Failure::last) }).await?.value)
+}

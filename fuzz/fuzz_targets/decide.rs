@@ -1,0 +1,253 @@
+//! Any course of events on one intent, through the real `decide`: claims, late owners, the courier, people, a clock that
+//! jumps both ways, owners that are gone. Whatever comes, no step breaks a rule.
+
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::arbitrary::{self, Arbitrary};
+use libfuzzer_sys::fuzz_target;
+use onceward_core::decide::{
+    Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide,
+};
+use onceward_core::fingerprint::{Fingerprint, of_arguments};
+use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outcome::Outcome;
+use onceward_core::policy::{Effect, InDoubt, Terms};
+use onceward_core::record::{Fence, Phase, Record, Seen, Standing, State};
+use onceward_core::time::Timestamp;
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    in_doubt: u8,
+    transactional: bool,
+    retention: Option<u16>,
+    tombstone: u16,
+    honours_key_for: u16,
+    max_attempts: Option<u8>,
+    steps: Vec<Step>,
+}
+
+#[derive(Arbitrary, Debug)]
+struct Step {
+    /// How far the clock goes before it; it may also be set back.
+    passes: i16,
+    owner_gone: bool,
+    /// Whose fence, of the four drawn last.
+    who: u8,
+    act: Act,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Act {
+    Begin { lease: u16, marks_sent: bool, probes: bool, request: bool },
+    Enqueue { delay: u16, request: bool },
+    Lease { lease: u16, marks_sent: bool, probes: bool },
+    Sent { lease: u16 },
+    Renew { lease: u16 },
+    Finish { answer: bool, succeeds: bool },
+    Release { not_before: u64 },
+    Doubt,
+    NotFound,
+    Happened { late: bool },
+    DidNotHappen { late: bool },
+    Reset { late: bool },
+    Expire,
+    Requeue { fresh_key: bool },
+}
+
+struct Walk {
+    record: Option<Record>,
+    now: i64,
+    drawn: u128,
+    terms: Terms,
+}
+
+fuzz_target!(|input: Input| {
+    let millis = |millis: u16| Duration::from_millis(u64::from(millis));
+    let mut walk = Walk {
+        record: None,
+        now: 1_000_000,
+        drawn: 0,
+        terms: Terms {
+            effect: if input.transactional { Effect::Transactional } else { Effect::External },
+            in_doubt: [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe][usize::from(input.in_doubt) % 3],
+            retention: input.retention.map(millis),
+            tombstone: millis(input.tombstone),
+            honours_key_for: millis(input.honours_key_for),
+            max_attempts: input.max_attempts.map(u32::from),
+        },
+    };
+    for step in &input.steps {
+        walk.make(step);
+    }
+});
+
+impl Walk {
+    fn make(&mut self, step: &Step) {
+        self.now += i64::from(step.passes);
+        let now = Timestamp::from_millis(self.now);
+        let seen = self.record.clone().map(|record| Seen { record, now, owner_gone: step.owner_gone });
+        let command = self.command(step);
+        let transition = decide(seen.as_ref(), &command);
+        assert_eq!(decide(seen.as_ref(), &command), transition, "decide is a function");
+        check(seen.as_ref(), &command, &transition, now);
+        match transition.write {
+            Write::None => {}
+            Write::Insert(draft) | Write::Replace(draft) => self.record = Some(draft.stamp(now)),
+            Write::Remove => self.record = None,
+        }
+    }
+
+    fn command(&mut self, step: &Step) -> Command {
+        self.drawn += 1;
+        let drawn = Fence::from_bits(self.drawn);
+        let fence = Fence::from_bits(self.drawn.saturating_sub(1 + u128::from(step.who % 4)));
+        let fence = if step.who & 4 == 0 { self.record.as_ref().and_then(Record::fence).unwrap_or(fence) } else { fence };
+        let version = |late: bool| self.record.as_ref().map_or(0, |record| record.version - u64::from(late));
+        let millis = |millis: u16| Duration::from_millis(u64::from(millis));
+        let take = |lease: u16, marks_sent, probes| Take { fence: drawn, lease: millis(lease), marks_sent, probes, owner: None };
+        let fingerprint = |request: bool| if request { of_arguments(["another"]) } else { Fingerprint::none() };
+        match step.act {
+            Act::Begin { lease, marks_sent, probes, request } => Command::Begin(Begin {
+                identity: identity(),
+                key_digest: None,
+                fingerprint: fingerprint(request),
+                terms: self.terms,
+                take: take(lease, marks_sent, probes),
+            }),
+            Act::Enqueue { delay, request } => Command::Enqueue(Enqueue {
+                identity: identity(),
+                key_digest: None,
+                fingerprint: fingerprint(request),
+                terms: self.terms,
+                payload: "payload".into(),
+                delay: millis(delay),
+            }),
+            Act::Lease { lease, marks_sent, probes } => Command::Lease(take(lease, marks_sent, probes)),
+            Act::Sent { lease } => Command::Sent { fence, lease: millis(lease) },
+            Act::Renew { lease } => Command::Renew { fence, lease: millis(lease) },
+            Act::Finish { answer, succeeds } => {
+                let body = if answer { "1" } else { "2" };
+                let outcome = if succeeds { Outcome::success(body) } else { Outcome::failure(body) };
+                Command::Finish { fence, outcome }
+            }
+            Act::Release { not_before } => {
+                Command::Release { fence, not_before: Duration::from_millis(not_before), error: None }
+            }
+            Act::Doubt => Command::Doubt { fence, error: None },
+            Act::NotFound => Command::NotFound { fence },
+            Act::Happened { late } => {
+                let resolution = Resolution::Happened(Outcome::success("by hand"));
+                Command::Resolve { version: version(late), resolution, fence: drawn }
+            }
+            Act::DidNotHappen { late } => {
+                Command::Resolve { version: version(late), resolution: Resolution::DidNotHappen, fence: drawn }
+            }
+            Act::Reset { late } => {
+                Command::Resolve { version: version(late), resolution: Resolution::Reset, fence: drawn }
+            }
+            Act::Expire => Command::Expire,
+            Act::Requeue { fresh_key } => Command::Requeue { version: version(false), fresh_key },
+        }
+    }
+}
+
+fn identity() -> Identity {
+    Identity {
+        tenant: Tenant::default(),
+        operation: Operation::new("charge").expect("this is a name"),
+        key: Key::new("k").expect("this is a name"),
+    }
+}
+
+/// The rules between any two records, said a second time.
+fn check(seen: Option<&Seen>, command: &Command, transition: &Transition, now: Timestamp) {
+    let standing = seen.and_then(Seen::standing);
+    if let Answer::Decision(Decision::Acquired(acquired)) = &transition.answer {
+        assert!(matches!(transition.write, Write::Insert(_) | Write::Replace(_)), "a claim that is not written");
+        check_acquired(seen, standing, command, acquired.probe_first, now);
+    }
+    if let Answer::Decision(Decision::Replay { outcome, .. }) = &transition.answer {
+        let kept = seen.map(|seen| &seen.record.state);
+        assert!(matches!(kept, Some(State::Done { outcome: kept, .. }) if kept == outcome), "another outcome");
+        assert_eq!(standing, Some(Standing::Done));
+    }
+    if matches!(transition.answer, Answer::Stale { .. } | Answer::Refused(_)) {
+        assert_eq!(transition.write, Write::None, "a refusal that writes");
+    }
+    let after = match (&transition.write, seen) {
+        (Write::None, _) => return,
+        (Write::Insert(draft), None) => {
+            assert_eq!(draft.version, 1);
+            return;
+        }
+        (Write::Insert(_), Some(_)) => panic!("an insert over a record"),
+        (Write::Remove, _) => {
+            assert_eq!(standing, None, "only what is forgotten is removed");
+            return;
+        }
+        (Write::Replace(_), None) => panic!("a replace of nothing"),
+        (Write::Replace(draft), Some(_)) => draft.clone().stamp(now),
+    };
+    let Some(seen) = seen else { return };
+    check_replaced(seen, standing, command, &after);
+}
+
+/// A claim is granted only where nothing runs, nothing is done, and no doubt that the policy does not settle.
+fn check_acquired(seen: Option<&Seen>, standing: Option<Standing>, command: &Command, probe_first: bool, now: Timestamp) {
+    let Some((seen, standing)) = seen.zip(standing) else { return };
+    match standing {
+        Standing::Open { .. } => assert!(!probe_first),
+        Standing::Queued { due } => assert!(matches!(command, Command::Lease(_)) && due <= now),
+        Standing::InDoubt { .. } => match seen.record.terms.in_doubt {
+            InDoubt::Hold => panic!("a held intent ran again"),
+            InDoubt::Probe => assert!(probe_first, "a doubt was not asked about"),
+            InDoubt::Retry => {
+                let first = seen.record.first_sent_at.expect("it was sent");
+                assert!(now < first.after(seen.record.terms.honours_key_for), "the key was forgotten");
+            }
+        },
+        other => panic!("a claim was granted on {other:?}"),
+    }
+}
+
+fn check_replaced(seen: &Seen, standing: Option<Standing>, command: &Command, after: &Record) {
+    let before = &seen.record;
+    assert_eq!(after.version, before.version + 1, "versions rise by one");
+    assert_eq!(after.id, before.id);
+    assert_ne!(standing, Some(Standing::Done), "done was changed by {command:?}");
+    if standing.is_none() {
+        return;
+    }
+    if let Command::Sent { fence, .. }
+    | Command::Renew { fence, .. }
+    | Command::Finish { fence, .. }
+    | Command::Release { fence, .. }
+    | Command::Doubt { fence, .. }
+    | Command::NotFound { fence } = command
+    {
+        assert_eq!(before.fence(), Some(*fence), "somebody else's record was written by {command:?}");
+    } else {
+        assert!(!matches!(standing, Some(Standing::Running { .. })), "a living claim was taken by {command:?}");
+    }
+    let settles = matches!(command, Command::Finish { .. } | Command::Resolve { .. } | Command::NotFound { .. });
+    let was_sent = matches!(&before.state, State::Leased(lease) if lease.phase == Phase::Sent);
+    let releases = matches!(command, Command::Release { .. });
+    if !settles && (before.doubt_since.is_some() || was_sent && !releases) {
+        let is_extended = matches!(command, Command::Sent { .. } | Command::Renew { .. }) && before.doubt_since.is_none();
+        assert!(is_extended || after.doubt_since.is_some(), "a doubt was forgotten by {command:?}");
+    }
+    let may_change_terms = before.fingerprint == Fingerprint::free();
+    assert!(may_change_terms || after.terms == before.terms, "a caller changed the terms of a record");
+    if matches!(after.state, State::Dead) {
+        assert_eq!(after.doubt_since, None, "dead means known not to have happened");
+    }
+    if after.generation != before.generation {
+        let raises = matches!(
+            command,
+            Command::Requeue { fresh_key: true, .. } | Command::Resolve { resolution: Resolution::Reset, .. }
+        );
+        assert!(raises && after.generation == before.generation + 1, "the downstream key changed");
+    }
+}
