@@ -35,7 +35,7 @@ pub struct Options {
 struct Row {
     plant: Plant,
     caught: Vec<Caught>,
-    /// The check that is needed, where it is not built in or left out.
+    /// The check that is needed, where it did not run.
     needs: Option<&'static str>,
 }
 
@@ -82,7 +82,10 @@ fn is_sound(checks: &[&Check], options: &Options) -> bool {
 }
 
 fn try_one(plant: Plant, checks: &[&Check], options: &Options) -> Row {
-    let mut row = Row { plant, caught: Vec::new(), needs: None };
+    let mut row = Row { plant, caught: Vec::new(), needs: missing(plant, checks) };
+    if row.needs.is_some() {
+        return row;
+    }
     let mut spent = Duration::ZERO;
     for check in checks {
         let ended = child::run(check, options.quick, Some(plant));
@@ -94,9 +97,6 @@ fn try_one(plant: Plant, checks: &[&Check], options: &Options) -> Row {
                 break;
             }
         }
-    }
-    if row.caught.is_empty() {
-        row.needs = missing(plant, options.quick);
     }
     row
 }
