@@ -1,0 +1,108 @@
+//! Rules of `decide` that show only in the record itself, and that no scenario of the vectors looks at.
+
+use std::time::Duration;
+
+use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
+use onceward_core::fingerprint::Fingerprint;
+use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outcome::Outcome;
+use onceward_core::policy::{InDoubt, Policy, Terms};
+use onceward_core::record::{Fence, Record, Seen};
+use onceward_core::time::Timestamp;
+
+const LEASE: Duration = Duration::from_millis(3000);
+
+fn at(millis: i64) -> Timestamp {
+    Timestamp::from_millis(millis)
+}
+
+fn fence(number: u128) -> Fence {
+    Fence::from_bits(number)
+}
+
+fn identity() -> Identity {
+    Identity { tenant: Tenant::default(), operation: Operation::new("charge").unwrap(), key: Key::new("k").unwrap() }
+}
+
+fn terms(in_doubt: InDoubt) -> Terms {
+    let retention = Some(Duration::from_millis(10_000));
+    Terms { in_doubt, retention, tombstone: Duration::from_millis(20_000), ..Policy::default().terms() }
+}
+
+fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
+    Command::Begin(Begin {
+        identity: identity(),
+        key_digest: None,
+        fingerprint: Fingerprint::none(),
+        terms: terms(in_doubt),
+        take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None },
+    })
+}
+
+/// What a command makes of a record.
+#[track_caller]
+fn after(record: Option<&Record>, millis: i64, command: &Command) -> Record {
+    let now = at(millis);
+    let seen = record.map(|record| Seen { record: record.clone(), now, owner_gone: false });
+    match decide(seen.as_ref(), command).write {
+        Write::Insert(draft) | Write::Replace(draft) => draft.stamp(now),
+        write => panic!("{command:?} writes {write:?}"),
+    }
+}
+
+#[test]
+fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
+    let first = after(None, 1000, &begin(1, InDoubt::Probe, false));
+    for (marks_sent, expected) in [(false, Some(at(6000))), (true, None)] {
+        let taken = after(Some(&first), 5000, &begin(2, InDoubt::Probe, marks_sent));
+        assert_eq!(taken.first_sent_at, Some(at(1000)), "a takeover settles nothing");
+        let settled = after(Some(&taken), 6000, &Command::NotFound { fence: fence(2) });
+        assert_eq!((settled.doubt_since, settled.first_sent_at), (None, expected));
+    }
+}
+
+#[test]
+fn a_forgotten_record_is_overwritten_with_its_next_version() {
+    let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
+    let enqueue = Command::Enqueue(Enqueue {
+        identity: identity(),
+        key_digest: None,
+        fingerprint: Fingerprint::none(),
+        terms: terms(InDoubt::Hold),
+        payload: "payload".into(),
+        delay: Duration::ZERO,
+    });
+    let forgotten = 2000 + 30_000;
+    for command in [begin(2, InDoubt::Hold, false), enqueue] {
+        let next = after(Some(&done), forgotten, &command);
+        assert_eq!((next.version, next.created_at), (done.version + 1, at(forgotten)));
+        assert_eq!(next.attempts, u32::from(matches!(command, Command::Begin(_))));
+    }
+}
+
+#[test]
+fn what_is_running_is_asked_about_again_soon_and_no_later_than_its_end() {
+    let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    for (now, expected) in [(1000, 1000), (3500, 500)] {
+        let seen = Seen { record: claimed.clone(), now: at(now), owner_gone: false };
+        let Answer::Decision(Decision::InFlight { retry_after, running, attempt }) =
+            decide(Some(&seen), &begin(2, InDoubt::Hold, false)).answer
+        else {
+            panic!("it is running");
+        };
+        assert_eq!((retry_after.as_millis(), running, attempt), (expected, true, 1));
+    }
+}
+
+#[test]
+fn a_reset_record_takes_everything_from_its_next_caller() {
+    let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    let version = claimed.version;
+    let reset = Command::Resolve { version, resolution: Resolution::Reset, fence: fence(9) };
+    let open = after(Some(&claimed), 5000, &reset);
+    assert_eq!((open.fingerprint, open.generation), (Fingerprint::free(), 1));
+    let next = after(Some(&open), 6000, &begin(2, InDoubt::Retry, true));
+    assert_eq!((next.fingerprint, next.terms.in_doubt), (Fingerprint::none(), InDoubt::Retry));
+    assert_eq!((next.attempts, next.generation, next.first_sent_at), (2, 1, None));
+}
