@@ -112,7 +112,8 @@ impl Book {
             }
             if let Some(seen) = found {
                 let events: Vec<Event> = trail.into_iter().map(|entry| entry.event).collect();
-                if let Some(lost) = entries.trail.iter().find(|event| !events.contains(event)) {
+                let lost = entries.trail.iter().find(|event| !events.contains(event));
+                if let Some(lost) = lost.filter(|_| is_the_same_life(entries.acknowledged.as_ref(), &seen.record)) {
                     faults.push(format!("{}: lost from the audit trail: {lost:?}", id.short()));
                 }
                 pages.insert(id, Entries { acknowledged: Some(seen.record), given: Vec::new(), trail: events });
@@ -146,6 +147,13 @@ fn judge(entries: &Entries, found: Option<&Seen>, now: Timestamp) -> Result<bool
         return Ok(true);
     }
     Err(format!("acknowledged: {}; found: {}", describe(known), describe(Some(found))))
+}
+
+/// Whether this is still the record that was known, and not one that was made after that had expired: its trail goes with
+/// it.
+fn is_the_same_life(known: Option<&Record>, found: &Record) -> bool {
+    let is_tombstone = matches!(found.state, State::Tombstone { .. });
+    known.is_some_and(|known| is_tombstone || known.created_at == found.created_at)
 }
 
 /// A tombstone with the same request and the digest of the same outcome.

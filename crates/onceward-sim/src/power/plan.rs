@@ -44,11 +44,11 @@ impl Plan {
         let opening = if is_new { 10 } else { 3 };
         let (phase, moment, within) = dice.weighted(&[
             (opening, (Phase::Opening, Moment::Change, if is_new { 60 } else { 25 })),
-            (6, (Phase::Working, Moment::Change, 400)),
-            (3, (Phase::Working, Moment::LogSync, 40)),
-            (2, (Phase::Working, Moment::FileWrite, 60)),
-            (2, (Phase::Working, Moment::FileSync, 6)),
-            (2, (Phase::Working, Moment::LogStart, 4)),
+            (6, (Phase::Working, Moment::Change, 250)),
+            (3, (Phase::Working, Moment::LogSync, 25)),
+            (2, (Phase::Working, Moment::FileWrite, 40)),
+            (2, (Phase::Working, Moment::FileSync, 3)),
+            (2, (Phase::Working, Moment::LogStart, 2)),
             (2, (Phase::Closing, Moment::Change, 12)),
             (1, (Phase::Closed, Moment::Change, 1)),
         ]);
