@@ -224,6 +224,21 @@ mod tests {
     }
 
     #[test]
+    fn an_integer_is_given_out_where_it_fits() {
+        let as_both = |literal: &str| {
+            let number = Number::from_literal(literal).unwrap();
+            (number.as_i64(), number.as_u64())
+        };
+        assert_eq!(as_both("18446744073709551615"), (None, Some(u64::MAX)));
+        assert_eq!(as_both("-9223372036854775808"), (Some(i64::MIN), None));
+        assert_eq!(as_both("7.0"), (Some(7), Some(7)));
+        assert_eq!(as_both("7.5"), (None, None));
+        assert_eq!(as_both("18446744073709551616"), (None, None));
+        let number = Number::from_literal("7.50").unwrap();
+        assert_eq!((number.to_string(), format!("{number:?}")), ("7.5".to_owned(), "Number(7.5)".to_owned()));
+    }
+
+    #[test]
     fn infinity_is_no_number() {
         assert_eq!(Number::from_f64(f64::INFINITY), None);
         assert_eq!(Number::from_f64(f64::NAN), None);
