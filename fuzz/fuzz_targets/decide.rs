@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use onceward_core::decide::{
-    Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide,
-};
+use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide};
 use onceward_core::fingerprint::{Fingerprint, of_arguments};
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
@@ -103,10 +101,17 @@ impl Walk {
         self.drawn += 1;
         let drawn = Fence::from_bits(self.drawn);
         let fence = Fence::from_bits(self.drawn.saturating_sub(1 + u128::from(step.who % 4)));
-        let fence = if step.who & 4 == 0 { self.record.as_ref().and_then(Record::fence).unwrap_or(fence) } else { fence };
+        let fence =
+            if step.who & 4 == 0 { self.record.as_ref().and_then(Record::fence).unwrap_or(fence) } else { fence };
         let version = |late: bool| self.record.as_ref().map_or(0, |record| record.version - u64::from(late));
         let millis = |millis: u16| Duration::from_millis(u64::from(millis));
-        let take = |lease: u16, marks_sent, probes| Take { fence: drawn, lease: millis(lease), marks_sent, probes, owner: None };
+        let take = |lease: u16, marks_sent, probes| Take {
+            fence: drawn,
+            lease: millis(lease),
+            marks_sent,
+            probes,
+            owner: None,
+        };
         let fingerprint = |request: bool| if request { of_arguments(["another"]) } else { Fingerprint::none() };
         match step.act {
             Act::Begin { lease, marks_sent, probes, request } => Command::Begin(Begin {
@@ -195,7 +200,13 @@ fn check(seen: Option<&Seen>, command: &Command, transition: &Transition, now: T
 }
 
 /// A claim is granted only where nothing runs, nothing is done, and no doubt that the policy does not settle.
-fn check_acquired(seen: Option<&Seen>, standing: Option<Standing>, command: &Command, probe_first: bool, now: Timestamp) {
+fn check_acquired(
+    seen: Option<&Seen>,
+    standing: Option<Standing>,
+    command: &Command,
+    probe_first: bool,
+    now: Timestamp,
+) {
     let Some((seen, standing)) = seen.zip(standing) else { return };
     match standing {
         Standing::Open { .. } => assert!(!probe_first),
@@ -235,7 +246,8 @@ fn check_replaced(seen: &Seen, standing: Option<Standing>, command: &Command, af
     let was_sent = matches!(&before.state, State::Leased(lease) if lease.phase == Phase::Sent);
     let releases = matches!(command, Command::Release { .. });
     if !settles && (before.doubt_since.is_some() || was_sent && !releases) {
-        let is_extended = matches!(command, Command::Sent { .. } | Command::Renew { .. }) && before.doubt_since.is_none();
+        let is_extended =
+            matches!(command, Command::Sent { .. } | Command::Renew { .. }) && before.doubt_since.is_none();
         assert!(is_extended || after.doubt_since.is_some(), "a doubt was forgotten by {command:?}");
     }
     let may_change_terms = before.fingerprint == Fingerprint::free();

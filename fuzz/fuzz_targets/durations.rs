@@ -13,7 +13,11 @@ fuzz_target!(|text: &str| {
             let shortest = format(duration);
             assert_eq!(parse(&shortest), Ok(duration), "{shortest} is read as another duration");
             assert!(shortest.len() <= text.len(), "{shortest} is no shorter than {text}");
-            assert_eq!(format(duration + Duration::from_nanos(999_999)), shortest, "what is below a millisecond counts");
+            assert_eq!(
+                format(duration + Duration::from_nanos(999_999)),
+                shortest,
+                "what is below a millisecond counts"
+            );
         }
         // An error quotes no more than a line of what it refuses.
         Err(error) => assert!(error.to_string().len() < 1024),
