@@ -14,8 +14,10 @@ use super::claiming::Stage;
 /// The lists of a ledger, one for each runtime that it is used on.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    lists: Arc<Mutex<Vec<(Id, Arc<List>)>>>,
+    lists: Lists,
 }
+
+type Lists = Arc<Mutex<Vec<(Id, Arc<List>)>>>;
 
 #[derive(Default)]
 struct List {
@@ -90,7 +92,7 @@ impl Drop for Upkeep {
 
 struct Gone {
     id: Id,
-    lists: Arc<Mutex<Vec<(Id, Arc<List>)>>>,
+    lists: Lists,
 }
 
 impl Drop for Gone {
