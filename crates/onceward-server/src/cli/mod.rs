@@ -7,6 +7,8 @@ mod purge;
 mod reference;
 mod resolve;
 mod run;
+mod serve;
+mod token;
 mod which;
 
 use std::ffi::OsString;
@@ -79,6 +81,8 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Serve(serve::Serve),
+    Token(token::Token),
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
@@ -102,6 +106,14 @@ enum Command {
 }
 
 impl Cli {
+    /// What is logged unless `ONCEWARD_LOG` says otherwise: a server has an access log.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self.command {
+            Command::Serve(_) => "warn,onceward::access=info",
+            _ => "warn",
+        }
+    }
+
     /// Does what is asked. The answer is the exit code.
     pub(crate) fn dispatch(self) -> Result<u8, Fault> {
         let global = self.global;
@@ -112,6 +124,8 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Serve(serve) => serve.execute(&global),
+            Command::Token(token) => token.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),

@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, instead};
-use super::file::{File, LATER, Operation, Window};
+use super::file::{Api, File, LATER, Operation, Token, Window};
 
 /// Reads the text, or says everything that is wrong with it.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
@@ -50,6 +50,12 @@ fn names<T: JsonSchema>() -> BTreeSet<String> {
 fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_names(root, "", &names::<File>(), &LATER, &mut problems);
+    if let Some(DeValue::Table(api)) = value(root, "api") {
+        check_names(api, "api", &names::<Api>(), &[], &mut problems);
+        for (number, token) in tables(api, "token").enumerate() {
+            check_names(token, &format!("api.token[{number}]"), &names::<Token>(), &[], &mut problems);
+        }
+    }
     let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
     for (name, operation) in operations {
         let DeValue::Table(operation) = operation.get_ref() else { continue };
@@ -91,7 +97,27 @@ fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             problems.push(Problem { at: at.unwrap_or(0), path, what });
         }
     }
+    let tokens = file.api.iter().flat_map(|api| &api.token).zip(0..);
+    for (token, number) in tokens {
+        for (field, what) in wrong_token(token) {
+            let path = format!("api.token[{number}].{field}");
+            let table = value(tree, "api").and_then(|api| tables(api.as_table()?, "token").nth(number));
+            let at = table.and_then(|table| place(table, &[field])).unwrap_or(0);
+            problems.push(Problem { at, path, what });
+        }
+    }
     problems
+}
+
+fn wrong_token(token: &Token) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if let Err(error) = onceward::core::name::Tenant::new(&token.tenant) {
+        wrong.push(("tenant", error.to_string()));
+    }
+    if token.scopes.is_empty() {
+        wrong.push(("scopes", "a token that allows nothing is of no use: there are use, read, operate".to_owned()));
+    }
+    wrong
 }
 
 fn wrong(name: &str, operation: &Operation) -> Vec<(&'static str, String)> {
@@ -158,6 +184,12 @@ fn value<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeValue<'i>> 
     entry(table, name).map(|(_, value)| value.get_ref())
 }
 
+/// The tables of `[[NAME]]`.
+fn tables<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> impl Iterator<Item = &'t DeTable<'i>> {
+    let array = value(table, name).and_then(DeValue::as_array);
+    array.into_iter().flat_map(|array| array.iter()).filter_map(|each| each.get_ref().as_table())
+}
+
 /// Where the name at the end of a path stands.
 fn place(table: &DeTable<'_>, path: &[&str]) -> Option<usize> {
     let (name, rest) = path.split_first()?;
@@ -175,10 +207,21 @@ fn path_at(table: &DeTable<'_>, at: usize) -> String {
         let here = bare(name.get_ref());
         let inner = match value.get_ref() {
             DeValue::Table(inner) => path_at(inner, at),
+            DeValue::Array(array) => {
+                let inner = array.iter().enumerate().find_map(|(number, each)| {
+                    let inner = each.get_ref().as_table().map(|table| path_at(table, at)).unwrap_or_default();
+                    match inner.is_empty() {
+                        false => Some(format!("[{number}].{inner}")),
+                        true => each.span().contains(&at).then(|| format!("[{number}]")),
+                    }
+                });
+                inner.unwrap_or_default()
+            }
             _ => String::new(),
         };
         if !inner.is_empty() {
-            return format!("{here}.{inner}");
+            let dot = if inner.starts_with('[') { "" } else { "." };
+            return format!("{here}{dot}{inner}");
         }
         if name.span().contains(&at) || value.span().contains(&at) {
             return here;

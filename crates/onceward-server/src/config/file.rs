@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
+use super::secret::Secret;
+use super::words::{Address, Dedup, Effect, InDoubt, Length, OnError, Retention, Scope, Size, StoreDown, Tier};
 
 /// All of the file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -19,6 +20,37 @@ pub(crate) struct File {
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) operation: BTreeMap<String, Operation>,
+    /// The HTTP API: `[api]`.
+    #[schemars(extend("x-type" = "table", "x-default" = "on `127.0.0.1:8787` without tokens, if nothing else is to be served"))]
+    pub(crate) api: Option<Api>,
+}
+
+/// The HTTP API, which `onceward serve` runs.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Api {
+    /// Where it listens. Port 0 takes a free one, which is printed. Anything but loopback needs tokens.
+    #[schemars(extend("x-type" = "IP address and port", "x-default" = "`\"127.0.0.1:8787\"`"))]
+    pub(crate) listen: Option<Address>,
+    /// One table for each token: `[[api.token]]`. Without any, whoever can reach the API is the tenant `default` and may
+    /// do everything.
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub(crate) token: Vec<Token>,
+}
+
+/// Who may do what. `onceward token new` makes one.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct Token {
+    /// Whose intents its bearer sees and makes; no others.
+    #[schemars(extend("x-type" = "string", "x-default" = "required"))]
+    pub(crate) tenant: String,
+    /// Where the secret is: `"env:NAME"`, `"file:PATH"`, or only its hash as `"sha256:HEX"`. A relative path starts from
+    /// the folder of this file.
+    #[schemars(extend("x-type" = "place of a secret", "x-default" = "required"))]
+    pub(crate) secret: Secret,
+    /// What it allows: `use` (begin, finish and the like), `read` (look and list), `operate` (resolve).
+    #[schemars(extend("x-type" = "list of words", "x-default" = "required"))]
+    pub(crate) scopes: Vec<Scope>,
 }
 
 /// What is configured for an operation. What is absent comes from the tier, or from the surface.
@@ -103,9 +135,5 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 4] = [
-    ("sink", "the outbox and its courier"),
-    ("api", "the HTTP API"),
-    ("gateway", "the HTTP gateway"),
-    ("mcp", "the MCP gateway"),
-];
+pub(super) const LATER: [(&str, &str); 3] =
+    [("sink", "the outbox and its courier"), ("gateway", "the HTTP gateway"), ("mcp", "the MCP gateway")];

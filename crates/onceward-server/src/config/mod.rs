@@ -1,6 +1,7 @@
 //! `onceward.toml`, and the settings that come of it together with flags and environment.
 //!
 //! - `file`: its names, as they are written. `words`: the words that stand for choices.
+//! - `secret`: where a secret is.
 //! - `check`: reading it. `error`: what is wrong with it, for people.
 //! - `settings`: which file, which store, and what an operation wants.
 
@@ -8,6 +9,7 @@ mod check;
 mod error;
 mod file;
 mod reference;
+mod secret;
 mod settings;
 mod words;
 
@@ -19,8 +21,8 @@ use onceward::core::recipe::Recipe;
 
 pub(crate) use file::Operation;
 pub(crate) use reference::reference;
-pub(crate) use settings::{Chosen, Settings};
-pub(crate) use words::{InDoubt, Length, OnError, Retention, Size, Tier};
+pub(crate) use settings::{Bearer, Chosen, Settings};
+pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything
 /// that is wrong with it.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
-use super::file::{File, Operation, Window};
+use super::file::{Api, File, Operation, Token, Window};
 
 /// `docs/reference/configuration.md`.
 pub(crate) fn reference() -> String {
@@ -18,6 +18,8 @@ pub(crate) fn reference() -> String {
     section::<File>(&mut page, "Top level");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");
+    section::<Api>(&mut page, "[api]");
+    section::<Token>(&mut page, "[[api.token]]");
     page
 }
 
