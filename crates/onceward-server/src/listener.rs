@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
@@ -15,7 +14,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tower::Service;
+use tower_service::Service;
 
 use crate::stop::Stop;
 
@@ -96,10 +95,5 @@ impl Bound {
         if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
             tracing::warn!("some requests did not end in time and are cut off");
         }
-    }
-
-    /// The same for a router.
-    pub(crate) async fn serve_router(self, router: Router, stop: Stop) {
-        self.serve(router, stop).await;
     }
 }

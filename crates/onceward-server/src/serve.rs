@@ -19,10 +19,12 @@ pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Re
     let api = settings.api(listen)?;
     let ledger = open(settings).await?;
     let mut listeners = JoinSet::new();
-    let bound = bind("api.listen", api.listen).await?;
-    output::out(&format!("api listening on http://{}", bound.address()));
-    let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
-    listeners.spawn(bound.serve_router(router, stop.clone()));
+    if let Some(api) = api {
+        let bound = bind("api.listen", api.listen).await?;
+        output::out(&format!("api listening on http://{}", bound.address()));
+        let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
+        listeners.spawn(bound.serve(router, stop.clone()));
+    }
     // One that ends by itself takes the others with it: half a server is harder to notice than none.
     tokio::select! {
         () = signals.next() => {}

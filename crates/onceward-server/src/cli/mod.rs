@@ -1,5 +1,6 @@
 //! The command line. Each subcommand is a file with its arguments and what it does with them.
 
+mod gateway;
 mod get;
 mod key;
 mod list;
@@ -83,6 +84,7 @@ enum Command {
     Purge(purge::Purge),
     Serve(serve::Serve),
     Token(token::Token),
+    Gateway(gateway::Gateway),
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
@@ -126,6 +128,7 @@ impl Cli {
             Command::Purge(purge) => purge.execute(&global),
             Command::Serve(serve) => serve.execute(&global),
             Command::Token(token) => token.execute(&global),
+            Command::Gateway(gateway) => gateway.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),

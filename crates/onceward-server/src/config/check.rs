@@ -10,8 +10,10 @@ use schemars::{JsonSchema, schema_for};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::api::{Api, Token};
 use super::error::{Problem, instead};
-use super::file::{Api, File, LATER, Operation, Token, Window};
+use super::file::{File, LATER, Operation, Window};
+use super::gateway::{Gateway, Route};
 
 /// Reads the text, or says everything that is wrong with it.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
@@ -52,8 +54,14 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
     check_names(root, "", &names::<File>(), &LATER, &mut problems);
     if let Some(DeValue::Table(api)) = value(root, "api") {
         check_names(api, "api", &names::<Api>(), &[], &mut problems);
-        for (number, token) in tables(api, "token").enumerate() {
-            check_names(token, &format!("api.token[{number}]"), &names::<Token>(), &[], &mut problems);
+        for (index, token) in tables(api, "token").enumerate() {
+            check_names(token, &format!("api.token[{index}]"), &names::<Token>(), &[], &mut problems);
+        }
+    }
+    if let Some(DeValue::Table(gateway)) = value(root, "gateway") {
+        check_names(gateway, "gateway", &names::<Gateway>(), &[], &mut problems);
+        for (index, route) in tables(gateway, "route").enumerate() {
+            check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
         }
     }
     let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
@@ -97,27 +105,58 @@ fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             problems.push(Problem { at: at.unwrap_or(0), path, what });
         }
     }
-    let tokens = file.api.iter().flat_map(|api| &api.token).zip(0..);
-    for (token, number) in tokens {
-        for (field, what) in wrong_token(token) {
-            let path = format!("api.token[{number}].{field}");
-            let table = value(tree, "api").and_then(|api| tables(api.as_table()?, "token").nth(number));
-            let at = table.and_then(|table| place(table, &[field])).unwrap_or(0);
-            problems.push(Problem { at, path, what });
+    problems.extend(unsound_api(file, tree));
+    problems.extend(unsound_gateway(file, tree));
+    problems
+}
+
+fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
+    let Some(gateway) = &file.gateway else { return Vec::new() };
+    let at = place(tree, &["gateway"]).unwrap_or(0);
+    let mut problems = Vec::new();
+    let listen = gateway.listen.as_deref().map(str::parse::<std::net::SocketAddr>);
+    if let Some(Err(_)) = listen {
+        let what = "it is no address; write one as `127.0.0.1:8080`".to_owned();
+        let at = place(tree, &["gateway", "listen"]).unwrap_or(at);
+        problems.push(Problem { at, path: "gateway.listen".to_owned(), what });
+    }
+    if gateway.route.is_empty() {
+        let what = "a gateway needs at least one `[[gateway.route]]`".to_owned();
+        problems.push(Problem { at, path: "gateway.route".to_owned(), what });
+    }
+    let routes = match value(tree, "gateway") {
+        Some(DeValue::Table(gateway)) => value(gateway, "route"),
+        _ => None,
+    };
+    for (index, route) in gateway.route.iter().enumerate() {
+        let table = match routes {
+            Some(DeValue::Array(routes)) => routes.get(index).map(Spanned::get_ref),
+            _ => None,
+        };
+        let Some(name) = &route.operation else { continue };
+        if !file.operation.contains_key(name) {
+            let here = match table {
+                Some(DeValue::Table(table)) => place(table, &["operation"]),
+                _ => None,
+            };
+            let what =
+                format!("there is no such operation; {}", instead(name, file.operation.keys().map(String::as_str)));
+            problems.push(Problem { at: here.unwrap_or(at), path: format!("gateway.route[{index}].operation"), what });
         }
     }
     problems
 }
 
-fn wrong_token(token: &Token) -> Vec<(&'static str, String)> {
-    let mut wrong = Vec::new();
-    if let Err(error) = onceward::core::name::Tenant::new(&token.tenant) {
-        wrong.push(("tenant", error.to_string()));
+fn unsound_api(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, token) in file.api.iter().flat_map(|api| &api.token).enumerate() {
+        let table = value(tree, "api").and_then(|api| tables(api.as_table()?, "token").nth(index));
+        for (field, what) in token.wrong() {
+            let at = table.and_then(|table| place(table, &[field])).unwrap_or(0);
+            problems.push(Problem { at, path: format!("api.token[{index}].{field}"), what });
+        }
     }
-    if token.scopes.is_empty() {
-        wrong.push(("scopes", "a token that allows nothing is of no use: there are use, read, operate".to_owned()));
-    }
-    wrong
+    problems
 }
 
 fn wrong(name: &str, operation: &Operation) -> Vec<(&'static str, String)> {

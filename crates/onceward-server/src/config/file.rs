@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::secret::Secret;
-use super::words::{Address, Dedup, Effect, InDoubt, Length, OnError, Retention, Scope, Size, StoreDown, Tier};
+use super::api::Api;
+use super::gateway::Gateway;
+use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -23,34 +24,9 @@ pub(crate) struct File {
     /// The HTTP API: `[api]`.
     #[schemars(extend("x-type" = "table", "x-default" = "on `127.0.0.1:8787` without tokens, if nothing else is to be served"))]
     pub(crate) api: Option<Api>,
-}
-
-/// The HTTP API, which `onceward serve` runs.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(default)]
-pub(crate) struct Api {
-    /// Where it listens. Port 0 takes a free one, which is printed. Anything but loopback needs tokens.
-    #[schemars(extend("x-type" = "IP address and port", "x-default" = "`\"127.0.0.1:8787\"`"))]
-    pub(crate) listen: Option<Address>,
-    /// One table for each token: `[[api.token]]`. Without any, whoever can reach the API is the tenant `default` and may
-    /// do everything.
-    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
-    pub(crate) token: Vec<Token>,
-}
-
-/// Who may do what. `onceward token new` makes one.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub(crate) struct Token {
-    /// Whose intents its bearer sees and makes; no others.
-    #[schemars(extend("x-type" = "string", "x-default" = "required"))]
-    pub(crate) tenant: String,
-    /// Where the secret is: `"env:NAME"`, `"file:PATH"`, or only its hash as `"sha256:HEX"`. A relative path starts from
-    /// the folder of this file.
-    #[schemars(extend("x-type" = "place of a secret", "x-default" = "required"))]
-    pub(crate) secret: Secret,
-    /// What it allows: `use` (begin, finish and the like), `read` (look and list), `operate` (resolve).
-    #[schemars(extend("x-type" = "list of words", "x-default" = "required"))]
-    pub(crate) scopes: Vec<Scope>,
+    /// The HTTP gateway, which `onceward serve` starts.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// What is configured for an operation. What is absent comes from the tier, or from the surface.
@@ -135,5 +111,4 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 3] =
-    [("sink", "the outbox and its courier"), ("gateway", "the HTTP gateway"), ("mcp", "the MCP gateway")];
+pub(super) const LATER: [(&str, &str); 2] = [("sink", "the outbox and its courier"), ("mcp", "the MCP gateway")];

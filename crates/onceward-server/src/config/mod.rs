@@ -1,13 +1,15 @@
 //! `onceward.toml`, and the settings that come of it together with flags and environment.
 //!
-//! - `file`: its names, as they are written. `words`: the words that stand for choices.
+//! - `file`: its names, as they are written; `api` and `gateway` have those of theirs. `words`: the words that stand for choices.
 //! - `secret`: where a secret is.
 //! - `check`: reading it. `error`: what is wrong with it, for people.
 //! - `settings`: which file, which store, and what an operation wants.
 
+mod api;
 mod check;
 mod error;
 mod file;
+mod gateway;
 mod reference;
 mod secret;
 mod settings;
@@ -19,9 +21,11 @@ use std::path::Path;
 use onceward::Policy;
 use onceward::core::recipe::Recipe;
 
+pub(crate) use api::Bearer;
 pub(crate) use file::Operation;
+pub(crate) use gateway::{KeyMode, Profile, Route};
 pub(crate) use reference::reference;
-pub(crate) use settings::{Bearer, Chosen, Settings};
+pub(crate) use settings::{Chosen, Settings};
 pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything

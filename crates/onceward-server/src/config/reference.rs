@@ -5,7 +5,9 @@ use std::fmt::Write;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
-use super::file::{Api, File, Operation, Token, Window};
+use super::api::{Api, Token};
+use super::file::{File, Operation, Window};
+use super::gateway::{Gateway, Route};
 
 /// `docs/reference/configuration.md`.
 pub(crate) fn reference() -> String {
@@ -20,6 +22,8 @@ pub(crate) fn reference() -> String {
     section::<Window>(&mut page, "[operation.NAME.window]");
     section::<Api>(&mut page, "[api]");
     section::<Token>(&mut page, "[[api.token]]");
+    section::<Gateway>(&mut page, "[gateway]");
+    section::<Route>(&mut page, "[[gateway.route]]");
     page
 }
 

@@ -1,27 +1,23 @@
 //! Which file, which store, and what an operation wants once file and flags are laid over each other.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use onceward::Policy;
-use onceward::core::hash::Digest;
-use onceward::core::name::Tenant;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
 
+use super::api::{Api, ApiSettings};
 use super::check;
 use super::error::Mistakes;
-use super::file::{Api, Operation};
-use super::words::Scope;
+use super::file::Operation;
+use super::gateway::Gateway;
 use crate::exit::Fault;
 
 /// Looked for in the working directory.
 const FILE: &str = "onceward.toml";
-
-/// Where the API listens when nobody says where.
-const API_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
 
 /// The store when nobody names one.
 const STORE: &str = "onceward.db";
@@ -39,24 +35,9 @@ pub(crate) struct Settings {
     store: String,
     operations: BTreeMap<String, Operation>,
     api: Option<Api>,
-    /// Where relative paths in the file start from.
+    gateway: Option<Gateway>,
+    /// Relative paths in the file start here.
     folder: PathBuf,
-}
-
-/// What is to be served as the API.
-#[derive(Debug)]
-pub(crate) struct ApiSettings {
-    pub(crate) listen: SocketAddr,
-    pub(crate) tokens: Vec<Bearer>,
-}
-
-/// Who has a token, and what it allows.
-#[derive(Debug)]
-pub(crate) struct Bearer {
-    /// The SHA-256 of the secret.
-    pub(crate) hash: Digest,
-    pub(crate) tenant: Tenant,
-    pub(crate) scopes: Vec<Scope>,
 }
 
 impl Settings {
@@ -80,7 +61,7 @@ impl Settings {
         });
         let store = chosen.store.map(str::to_owned).or(configured).unwrap_or_else(|| STORE.to_owned());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        Ok(Self { store, operations: file.operation, api: file.api, folder })
+        Ok(Self { store, operations: file.operation, api: file.api, gateway: file.gateway, folder })
     }
 
     /// The store, for a process that lives as long as its callers.
@@ -93,28 +74,13 @@ impl Settings {
         self.operations.iter().map(|(name, operation)| (name.as_str(), operation))
     }
 
-    /// What is to be served as the API: what the file says, what the flag says, or the default if nothing else is to be
-    /// served. Secrets are looked up here, and only their hashes stay.
-    pub(crate) fn api(&self, listen: Option<SocketAddr>) -> Result<ApiSettings, Fault> {
-        let api = self.api.clone().unwrap_or_default();
-        let listen = listen.or(api.listen.map(|address| address.0)).unwrap_or(API_LISTEN);
-        let mut tokens: Vec<Bearer> = Vec::new();
-        for (number, token) in api.token.into_iter().enumerate() {
-            let wrong = |what: String| Fault::config(format!("api.token[{number}].secret: {what}"));
-            let hash = token.secret.hashed(&self.folder).map_err(wrong)?;
-            if tokens.iter().any(|other| other.hash == hash) {
-                return Err(wrong("another token has the same secret, so nobody could tell them apart".to_owned()));
-            }
-            let tenant = Tenant::new(&token.tenant).map_err(Fault::config)?;
-            tokens.push(Bearer { hash, tenant, scopes: token.scopes });
+    /// What is to be served as the API: what the file or the flag says; or the default, if the file names nothing else
+    /// to be served.
+    pub(crate) fn api(&self, listen: Option<SocketAddr>) -> Result<Option<ApiSettings>, Fault> {
+        if self.api.is_none() && listen.is_none() && self.gateway.is_some() {
+            return Ok(None);
         }
-        if tokens.is_empty() && !listen.ip().is_loopback() {
-            return Err(Fault::config(format!(
-                "{listen} can be reached from elsewhere, and nobody would have to say who they are; nothing was started.\n  \
-                 Add [[api.token]] to the configuration (`onceward token new` prints one), or listen on 127.0.0.1."
-            )));
-        }
-        Ok(ApiSettings { listen, tokens })
+        self.api.clone().unwrap_or_default().settings(listen, &self.folder).map(Some)
     }
 
     /// The store, for a command that ends before the next one begins.
@@ -131,6 +97,16 @@ impl Settings {
     /// What the file says about an operation; nothing, if it does not name it.
     pub(crate) fn operation(&self, name: &str) -> Operation {
         self.operations.get(name).cloned().unwrap_or_default()
+    }
+
+    /// What the file says about the gateway.
+    pub(crate) fn gateway(&self) -> Option<&Gateway> {
+        self.gateway.as_ref()
+    }
+
+    /// The folder of the file.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// What a command that is typed here has to be told to find the same store.
