@@ -134,7 +134,8 @@ fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
                 Some(DeValue::Table(table)) => place(table, &["operation"]),
                 _ => None,
             };
-            let what = format!("there is no such operation; {}", instead(name, file.operation.keys().map(String::as_str)));
+            let what =
+                format!("there is no such operation; {}", instead(name, file.operation.keys().map(String::as_str)));
             problems.push(Problem { at: here.unwrap_or(at), path: format!("gateway.route[{index}].operation"), what });
         }
     }

@@ -107,8 +107,5 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 3] = [
-    ("sink", "the outbox and its courier"),
-    ("api", "the HTTP API"),
-    ("mcp", "the MCP gateway"),
-];
+pub(super) const LATER: [(&str, &str); 3] =
+    [("sink", "the outbox and its courier"), ("api", "the HTTP API"), ("mcp", "the MCP gateway")];

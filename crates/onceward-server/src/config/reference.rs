@@ -5,8 +5,8 @@ use std::fmt::Write;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
-use super::gateway::{Gateway, Route};
 use super::file::{File, Operation, Window};
+use super::gateway::{Gateway, Route};
 
 /// `docs/reference/configuration.md`.
 pub(crate) fn reference() -> String {

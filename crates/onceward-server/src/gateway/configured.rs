@@ -64,7 +64,9 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         return Err(("request_limit", "it is at most 64MiB: a guarded request is read whole".to_owned()));
     }
     if let Some(methods) = &written.methods {
-        let read = |name: &String| Method::from_bytes(name.as_bytes()).map_err(|_| ("methods", format!("{name:?} is no method")));
+        let read = |name: &String| {
+            Method::from_bytes(name.as_bytes()).map_err(|_| ("methods", format!("{name:?} is no method")))
+        };
         rules.methods = methods.iter().map(read).collect::<Result<_, _>>()?;
     }
     rules = match written.key_mode.unwrap_or_default() {
@@ -107,7 +109,8 @@ fn header(field: &'static str, text: &str) -> Result<HeaderName, Mistake> {
 }
 
 fn names(field: &'static str, names: &[String]) -> Result<Vec<HeaderName>, Mistake> {
-    let read = |name: &String| HeaderName::try_from(name.as_str()).map_err(|_| (field, format!("{name:?} is no header")));
+    let read =
+        |name: &String| HeaderName::try_from(name.as_str()).map_err(|_| (field, format!("{name:?} is no header")));
     names.iter().map(read).collect()
 }
 
@@ -115,9 +118,11 @@ fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
     let source = written.tenant.as_deref().unwrap_or("authorization");
     if let Some(claim) = source.strip_prefix("jwt:") {
         let at = |what: String| ("jwt_key", what);
-        let named = written.jwt_key.as_deref().ok_or_else(|| at("`jwt:CLAIM` needs a key to verify tokens with".to_owned()))?;
+        let named =
+            written.jwt_key.as_deref().ok_or_else(|| at("`jwt:CLAIM` needs a key to verify tokens with".to_owned()))?;
         let key = secret(named, folder).map_err(at)?;
-        let verifier = Verifier::new(claim, &key, written.jwt_audience.clone(), written.jwt_issuer.clone()).map_err(at)?;
+        let verifier =
+            Verifier::new(claim, &key, written.jwt_audience.clone(), written.jwt_issuer.clone()).map_err(at)?;
         return Ok(Tenant::Jwt(Arc::new(verifier)));
     }
     if written.jwt_key.is_some() {

@@ -59,7 +59,8 @@ impl Verifier {
                     None => set.keys.first().filter(|_| set.keys.len() == 1),
                 };
                 let named = named.ok_or("The token is signed with a key that is not known here.")?;
-                from_set = DecodingKey::from_jwk(named).map_err(|_| "The key of the token cannot be used.".to_owned())?;
+                from_set =
+                    DecodingKey::from_jwk(named).map_err(|_| "The key of the token cannot be used.".to_owned())?;
                 &from_set
             }
         };

@@ -152,6 +152,11 @@ fn failed(rules: &Rules, error: &Error) -> Response<Body> {
     let problem = match error {
         Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
         Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
+        Error::OwnerUnknown { .. } => Problem::because(
+            Kind::AttemptFailed,
+            "The attempt that you waited for may or may not have happened. The other side knows its key: try again with it.",
+        )
+        .later(SOON),
         Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SOON),
         error => {
             tracing::error!(%error, "a guarded request was refused: the ledger cannot be reached");
