@@ -85,6 +85,9 @@ class Upstream:
         self.plans = {}
         self.seen_by_case = {}
         self.unnamed = []
+        # Everything that came, in order; and what was no request at all.
+        self.requests = []
+        self.broken = []
         self.remembered = {}
         self.numbers = itertools.count(1)
         self.resets = 0
@@ -180,6 +183,8 @@ class Upstream:
                     return
         except OSError:
             pass
+        except ValueError as error:
+            self.broken.append(str(error))
         finally:
             with self.lock:
                 self.connections.discard(connection)
@@ -187,6 +192,7 @@ class Upstream:
 
     def answer(self, connection, request, reused):
         """Answers one request; false when the connection is over."""
+        self.requests.append(request)
         if request.method in ("GET", "HEAD"):
             send(connection, 200, {"object": "list", "data": []}, with_body=request.method == "GET")
             return True
