@@ -71,6 +71,28 @@ pub fn digest(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
+/// The SHA-256 of bytes that come piece by piece.
+#[derive(Clone, Default)]
+pub struct Running(Sha256);
+
+impl Running {
+    /// A further piece.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all pieces.
+    pub fn digest(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Running(..)")
+    }
+}
+
 /// Hashes a list of fields, each prefixed with its length as 8 big-endian bytes.
 ///
 /// Prefixes rather than separators, because a separator can be smuggled in by a value.

@@ -42,6 +42,7 @@
 //! - [`blocking`]: the same for code without async.
 //! - [`clock`]: where stores in this process get their time from.
 //! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
+//! - `http` (feature): what makes two HTTP requests the same, what is kept of an answer, what a repeat is told.
 //! - `conformance` (feature): the suite that every store passes.
 //! - `testkit` (feature): tests whether the effects of your own tools happen once.
 
@@ -55,6 +56,8 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+#[cfg(feature = "http")]
+pub mod http;
 mod ledger;
 #[doc(hidden)]
 pub mod step;

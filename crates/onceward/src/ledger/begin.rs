@@ -1,23 +1,20 @@
-//! The claim. A task of its own writes it, and then renews it until its guard ends. So a caller that goes away in the
-//! middle leaves a released claim and not a doubt about work that never started, and one that does not look for a while
-//! keeps what it was granted.
+//! The claim: answered from the cache if that is all there is to it, and otherwise asked of the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
+use super::claiming::{Asked, Claiming};
 use super::drive::{Driven, Stuck};
-use super::guard::{Guard, Renewal};
+use super::guard::{Guard, renewed_after};
 use super::{Call, Ledger, Operation, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
-use crate::store;
 
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
@@ -31,12 +28,6 @@ pub enum Begun {
     /// Do the work, then finish, release or doubt.
     Acquired(Guard),
     /// Do nothing: this is why.
-    Answered(Decision),
-}
-
-/// What the task of a claim has for its caller, and for itself.
-enum Asked {
-    Acquired(Guard, Renewal),
     Answered(Decision),
 }
 
@@ -65,27 +56,11 @@ impl Ledger {
         if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
             begin.take.fence = fence;
         }
-        let (reply, begun) = oneshot::channel();
+        let from = Instant::now();
+        let due = from + renewed_after(&call.policy);
         let (ledger, call) = (self.clone(), call.clone());
-        // Boxed, because a task is moved a few times until it runs, and the claim is large.
-        let claiming = Box::pin(async move { ledger.claim(&call, &command, fence).await });
-        let task = tokio::spawn(async move {
-            let (begun, renewal) = match claiming.await {
-                Ok(Asked::Acquired(guard, renewal)) => (Ok(Begun::Acquired(guard)), Some(renewal)),
-                Ok(Asked::Answered(decision)) => (Ok(Begun::Answered(decision)), None),
-                Err(error) => (Err(error), None),
-            };
-            // If nobody is there any more, or goes away before looking, the guard is dropped unstarted.
-            drop(reply.send(begun));
-            if let Some(renewal) = renewal {
-                renewal.when_due().await;
-            }
-        });
-        let mut begun = begun.await.unwrap_or(Err(Error::Store(store::Error::Closed)));
-        if let Ok(Begun::Acquired(guard)) = &mut begun {
-            guard.start(task.abort_handle());
-        }
-        begun
+        let asking = Box::pin(async move { ledger.claim(&call, &command, fence, from).await });
+        Claiming::new(&self.inner.upkeep, due, asking).await
     }
 
     /// Answers from the cache, if that needs no write.
@@ -105,9 +80,8 @@ impl Ledger {
         }
     }
 
-    async fn claim(&self, call: &Call, command: &Command, fence: Fence) -> Result<Asked, Error> {
+    async fn claim(&self, call: &Call, command: &Command, fence: Fence, from: Instant) -> Result<Asked, Error> {
         reached(Step::BeginDecided);
-        let from = Instant::now();
         let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
             Err(Stuck::Contended) => return Err(Error::Contended { intent: call.name() }),
@@ -124,7 +98,11 @@ impl Ledger {
             (Answer::Decision(Decision::Acquired(acquired)), Some(seen)) => {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
-                let (guard, renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                // Nobody looked for long, so it may be somebody else's by now.
+                if !renewal.is_fresh().await {
+                    return Err(Error::ClaimLost { intent: call.name(), outcome: None });
+                }
                 Ok(Asked::Acquired(guard, renewal))
             }
             (Answer::Decision(decision), _) => {

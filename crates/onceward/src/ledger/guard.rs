@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use onceward_core::decide::{Acquired, Answer, Command, decide};
@@ -15,10 +14,11 @@ use onceward_core::hash::Digest;
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
-use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
+use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
 use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
 
 use super::carried_on::CarriedOn;
+use super::claiming::Renewed;
 use super::drive::{Driven, Stuck};
 use super::{Call, Ledger, count};
 use crate::error::Error;
@@ -27,6 +27,9 @@ use crate::store::{self, Event, What};
 
 /// A lease is renewed when a third of it is over: two more tries are left before it lapses.
 const RENEW_AFTER: u32 = 3;
+
+/// A claim that is renewed as often before it is granted is granted: its store is slower than its lease.
+const MOST_LOOKS: u32 = 4;
 
 /// A finished outcome is too good to lose: this is how long its owner insists before it tells the caller that it
 /// could not be recorded. The tries go on behind the caller's back.
@@ -62,8 +65,8 @@ pub struct Claim {
 /// The right to do the work, as its owner holds it. Dropping it says that nobody knows what happened.
 pub struct Guard {
     held: Arc<Held>,
-    /// The task that renews it; `None` until the caller has it.
-    renewal: Option<AbortHandle>,
+    /// Has it renewed; `None` until the caller has it.
+    renewed: Option<Renewed>,
     runtime: Handle,
     /// The caller has it in its hands: from now on nobody else knows what it does.
     started: bool,
@@ -101,20 +104,18 @@ impl Guard {
             over: AtomicBool::new(false),
         });
         let renewal = Renewal { held: Arc::clone(&held), from };
-        (Self { held, renewal: None, runtime: Handle::current(), started: false, ended: false }, renewal)
+        (Self { held, renewed: None, runtime: Handle::current(), started: false, ended: false }, renewal)
     }
 
     /// The caller has it: what happens from here on is the caller's.
-    pub(super) fn start(&mut self, renewal: AbortHandle) {
+    pub(super) fn start(&mut self, renewed: Renewed) {
         self.started = true;
-        self.renewal = Some(renewal);
+        self.renewed = Some(renewed);
     }
 
-    fn stop_renewing(&self) {
+    fn stop_renewing(&mut self) {
         self.held.over.store(true, Ordering::SeqCst);
-        if let Some(renewal) = &self.renewal {
-            renewal.abort();
-        }
+        self.renewed = None;
     }
 
     /// The claim, for the work.
@@ -393,18 +394,41 @@ impl Held {
 }
 
 impl Renewal {
-    /// Most work is over before its lease is to be renewed: until then only a timer is kept for it.
-    pub(super) async fn when_due(self) {
-        sleep_until(self.from + self.held.call.policy.lease() / RENEW_AFTER).await;
-        Box::pin(renew(self.held, self.from)).await;
+    /// Whether the claim is held for long enough to be granted. One that nobody looked at in time is renewed before:
+    /// the record may have changed hands.
+    pub(super) async fn is_fresh(&mut self) -> bool {
+        for _ in 0..MOST_LOOKS {
+            if self.from.elapsed() < renewed_after(&self.held.call.policy) {
+                return true;
+            }
+            let command = Command::Renew { fence: self.held.acquired.fence, lease: self.held.call.policy.lease() };
+            let started = Instant::now();
+            match self.held.try_write(&command).await {
+                Ok(Reach::Written) => self.from = started,
+                Ok(Reach::Stale) => return false,
+                // What is known is that it was written. The renewals to come insist, and say when it is lost.
+                Err(_) => return true,
+            }
+        }
+        true
     }
+
+    /// Renews until the guard is over.
+    pub(super) async fn until_over(self) {
+        renew(self.held, self.from).await;
+    }
+}
+
+/// When a lease is to be renewed.
+pub(super) fn renewed_after(policy: &Policy) -> Duration {
+    policy.lease() / RENEW_AFTER
 }
 
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
 async fn renew(held: Arc<Held>, mut from: Instant) {
     let lease = held.call.policy.lease();
     loop {
-        sleep_until(from + lease / RENEW_AFTER).await;
+        sleep_until(from + renewed_after(&held.call.policy)).await;
         if held.over.load(Ordering::SeqCst) {
             return;
         }

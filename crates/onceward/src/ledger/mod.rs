@@ -1,7 +1,9 @@
 //! The front: every surface builds a [`Call`] and comes here.
 //!
 //! - `call`: from names and arguments to a `Call`.
-//! - `begin`: the claim, detached from its caller, with the cache in front.
+//! - `begin`: the claim, with the cache in front.
+//! - `claiming`: a claim that is being asked for, and who looks after it.
+//! - `upkeep`: which claims fall due when.
 //! - `carried_on`: a future that does not end with whoever waits for it.
 //! - `guard`: a claim that was granted: mark, renew, finish, release, doubt.
 //! - `run`: a closure under a guard.
@@ -13,10 +15,12 @@ mod begin;
 mod cache;
 mod call;
 mod carried_on;
+mod claiming;
 mod drive;
 mod guard;
 mod run;
 mod settle;
+mod upkeep;
 mod wait;
 
 use std::collections::HashMap;
@@ -49,6 +53,7 @@ struct Inner {
     waiters: wait::Waiters,
     stats: Counters,
     sweeping: AtomicBool,
+    upkeep: upkeep::Upkeep,
 }
 
 /// What is configured for an operation.
@@ -115,6 +120,7 @@ impl Builder {
             waiters: wait::Waiters::default(),
             stats: Counters::default(),
             sweeping: AtomicBool::new(false),
+            upkeep: upkeep::Upkeep::default(),
         };
         Ledger { inner: Arc::new(inner) }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
-use onceward::{Begun, InDoubt, Ledger, Outcome};
+use onceward::{Begun, Error, InDoubt, Ledger, Outcome};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
@@ -124,4 +124,43 @@ async fn nobody_waits_for_a_writer_that_died() {
     clock.0.store(false, Ordering::SeqCst);
     let after = timeout(Duration::from_secs(5), ledger.operation("charge").key("c").begin()).await;
     assert!(after.expect("it waits for a thread that is gone").is_err());
+}
+
+/// The runtime of the first stands still: neither its caller nor anybody in its place looks, and its lease lapses. Then
+/// somebody takes over, and the first must not be told to go ahead when it is looked at again.
+#[test]
+fn a_claim_that_lapsed_on_a_runtime_that_stood_still_is_not_granted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("l.db");
+    let still = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let open = || Ledger::open(path.to_str().unwrap());
+    let (first, second) = (still.block_on(open()).unwrap(), still.block_on(open()).unwrap());
+    let of = |ledger: &Ledger| {
+        ledger.operation("charge").key("k").in_doubt(InDoubt::Retry).max_runtime(Duration::from_millis(100))
+    };
+    let call = of(&first);
+    let mut begin = Box::pin(async move { call.begin().await });
+    still.block_on(async { assert!(poll_once(begin.as_mut()).is_pending()) });
+    std::thread::sleep(Duration::from_millis(1500));
+    let other = Runtime::new().unwrap();
+    other.block_on(async {
+        let Begun::Acquired(guard) = of(&second).begin().await.unwrap() else { panic!("the first has lapsed") };
+        let begun = tokio::task::spawn_blocking(move || still.block_on(begin)).await;
+        assert!(matches!(begun, Ok(Err(Error::ClaimLost { .. }))), "{begun:?}");
+        guard.finish(Outcome::success("7")).await.unwrap();
+    });
+}
+
+/// A claim is renewed although its caller does nothing but work, and no longer than it works.
+#[tokio::test]
+async fn a_guard_is_renewed_on_a_runtime_of_one_thread() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(100));
+        let Ok(Begun::Acquired(guard)) = call.begin().await else { panic!("it is new") };
+        let again = ledger.operation("charge").key("other").max_runtime(Duration::from_millis(100));
+        drop(again.begin().await.unwrap());
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(status(&call).await, "running");
+        guard.finish(Outcome::success("7")).await.unwrap();
+    }
 }

@@ -1,0 +1,315 @@
+//! One guarded request, in a straight line: call, claim, send, judge the answer, keep it, hand it over. What was sent is
+//! seen through to its end although the client goes away: its retry gets the outcome.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, request, response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tokio::sync::oneshot;
+
+use onceward_core::decide::Decision;
+use onceward_core::outcome::{self, Verdict};
+use onceward_core::policy::InDoubt;
+
+use super::body::{self, Body, Filling, Keeping, Unread};
+use super::kept;
+use super::problem::{Kind, Problem};
+use super::rules::Rules;
+use super::verdict::{self, Ending};
+use crate::clock::{Clock, SystemClock};
+use crate::error::Error;
+use crate::ledger::{Claim, Guard, Ledger, Started};
+
+/// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
+/// lease.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// When to ask again about what will pass soon.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A request that was read whole.
+#[derive(Clone, Debug)]
+pub struct Received {
+    /// Whose it is.
+    pub tenant: String,
+    /// Its head.
+    pub parts: request::Parts,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum NoAnswer {
+    /// The other side was not reached: nothing happened.
+    NotSent(String),
+    /// The request may have arrived.
+    Lost(String),
+    /// The other side took too long. The request may have arrived.
+    TimedOut,
+}
+
+/// Guards one request. `send` takes it to the other side, with the claim under which that happens.
+pub async fn exchange<S, F, B>(
+    ledger: &Ledger,
+    rules: &Arc<Rules>,
+    received: Received,
+    key: Option<String>,
+    send: S,
+) -> Response<Body>
+where
+    S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
+    F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
+    B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    let call = match rules.call(&received, key, SystemClock.now()) {
+        Ok(call) => call,
+        Err(problem) => return problem.response(rules.profile),
+    };
+    let request = Request::from_parts(received.parts, received.body);
+    let Some(call) = call else { return passed(rules, send(request, None).await) };
+    match ledger.start(&call).await {
+        Ok(Started::Guarded(guard)) => {
+            let (reply, answer) = oneshot::channel();
+            let one = One { rules: Arc::clone(rules), guard, reply };
+            // A task of its own: what was sent is seen through although the client goes away.
+            tokio::spawn(one.carry_out(request, send));
+            answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(rules.profile))
+        }
+        Ok(Started::Answered(decision)) => answered(rules, decision),
+        Ok(Started::Unguarded(claim)) => passed(rules, send(request, Some(claim)).await),
+        Err(error) => failed(rules, &error),
+    }
+}
+
+/// The answer to something that nothing guards.
+fn passed<B>(rules: &Rules, answer: Result<Response<B>, NoAnswer>) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    match answer {
+        Ok(response) => response.map(|body| body.map_err(Into::into).boxed_unsync()),
+        Err(missing) => problem_of(&missing).response(rules.profile),
+    }
+}
+
+fn problem_of(missing: &NoAnswer) -> Problem {
+    match missing {
+        NoAnswer::NotSent(_) => Problem::new(Kind::Unreachable).later(SOON),
+        NoAnswer::Lost(_) => Problem::new(Kind::NoAnswer),
+        NoAnswer::TimedOut => Problem::new(Kind::TimedOut),
+    }
+}
+
+/// What a repeat is told.
+fn answered(rules: &Rules, decision: Decision) -> Response<Body> {
+    let problem = match decision {
+        Decision::Replay { outcome, expires_at, .. } => match kept::response(&outcome, expires_at) {
+            Some(response) => return response,
+            None => not_kept(Some(outcome.status), Some(outcome.digest())),
+        },
+        Decision::InFlight { retry_after, running: true, .. } => {
+            Problem::new(Kind::InFlight).later(retry_after.min(LONGEST_RETRY_AFTER))
+        }
+        Decision::InFlight { retry_after, .. } => Problem::because(
+            Kind::InFlight,
+            "The last attempt was refused by the other side, which asked to wait. Ask again with the same key after Retry-After.",
+        )
+        .later(retry_after),
+        Decision::InDoubt { since } => Problem::new(Kind::InDoubt).since(since),
+        Decision::Mismatch => Problem::new(Kind::Mismatch),
+        Decision::Collision | Decision::MixedUse | Decision::OutOfOrder { .. } => Problem::new(Kind::Collision),
+        Decision::OutcomeNotKept { outcome, status } => not_kept(status, outcome),
+        Decision::Queued { .. } => Problem::new(Kind::Queued),
+        Decision::Dead => Problem::new(Kind::Dead),
+        Decision::Acquired(_) => Problem::new(Kind::InFlight).later(SOON),
+    };
+    problem.response(rules.profile)
+}
+
+fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) -> Problem {
+    let mut problem = Problem::new(Kind::NotKept);
+    if let Some(status) = status {
+        problem = problem.with("original_status", status);
+    }
+    match digest {
+        Some(digest) => problem.with("outcome_digest", digest.to_hex()),
+        None => problem,
+    }
+}
+
+/// Nothing ran. What the store says may name files and hosts: it is for the log.
+fn failed(rules: &Rules, error: &Error) -> Response<Body> {
+    let problem = match error {
+        Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
+        Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
+        Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SOON),
+        error => {
+            tracing::error!(%error, "a guarded request was refused: the ledger cannot be reached");
+            Problem::new(Kind::StoreDown).later(SOON)
+        }
+    };
+    problem.response(rules.profile)
+}
+
+/// One request under its claim.
+struct One {
+    rules: Arc<Rules>,
+    guard: Guard,
+    reply: oneshot::Sender<Response<Body>>,
+}
+
+impl One {
+    async fn carry_out<S, F, B>(self, mut request: Request<Bytes>, send: S)
+    where
+        S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
+        F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
+        B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+    {
+        let claim = self.guard.claim();
+        if let Some(name) = &self.rules.downstream_key
+            && let Ok(value) = HeaderValue::try_from(claim.downstream_key())
+        {
+            request.headers_mut().insert(name, value);
+        }
+        let answer = tokio::select! {
+            answer = send(request, Some(claim)) => answer,
+            // Somebody else may go on with it.
+            () = self.guard.lost() => Err(NoAnswer::Lost("the claim was lost".to_owned())),
+        };
+        match answer {
+            Ok(response) => self.judge(response).await,
+            Err(missing) => self.missing(missing).await,
+        }
+    }
+
+    async fn missing(self, missing: NoAnswer) {
+        let mut problem = problem_of(&missing);
+        let ended = match &missing {
+            NoAnswer::NotSent(why) => self.guard.release(Duration::ZERO, Some(why)).await,
+            NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
+            NoAnswer::TimedOut => self.guard.doubt(Some("the other side did not answer in time")).await,
+        };
+        log(ended.err());
+        if !matches!(missing, NoAnswer::NotSent(_)) {
+            problem = problem.retry(self.rules.policy.in_doubt == InDoubt::Retry);
+        }
+        let _ = self.reply.send(problem.response(self.rules.profile));
+    }
+
+    async fn judge<B>(self, response: Response<B>)
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+    {
+        let (parts, body) = response.into_parts();
+        let status = parts.status;
+        let ending = match verdict::of_answer(self.rules.profile, status, &parts.headers, &self.rules.refusals) {
+            Ending::Keep(verdict) => return self.keep(parts, body, verdict).await,
+            Ending::Release(after) => self.guard.release(after, Some(&format!("answered {status}"))).await,
+            Ending::Doubt => self.guard.doubt(Some(&format!("answered {status}"))).await,
+        };
+        log(ending.err());
+        let _ = self.reply.send(Response::from_parts(parts, body.map_err(Into::into).boxed_unsync()));
+    }
+
+    /// A short answer is on the disk before any of it is handed over. A long one, or one that comes bit by bit, is
+    /// handed over as it comes, but for its end: a client that has all of it can rely on every repeat.
+    async fn keep<B>(self, mut parts: response::Parts, body: B, verdict: Verdict)
+    where
+        B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+    {
+        let limit = self.rules.policy.keep_limit;
+        let expires = self.rules.policy.kept_for().map(|kept| SystemClock.now().after(kept));
+        if let Some(expires) = expires.and_then(kept::date) {
+            parts.headers.insert(kept::EXPIRES, expires);
+        }
+        let length = body.size_hint().exact();
+        if length.is_none_or(|length| length > limit as u64) {
+            let (filling, handed) = body::filled();
+            let head = clone(&parts);
+            let _ = self.reply.send(Response::from_parts(parts, handed));
+            return stream(self.guard, limit, head, verdict, body, length, filling).await;
+        }
+        match body::whole(body, limit).await {
+            Ok((bytes, trailers)) => {
+                let kept = outcome::Body::Kept(bytes.clone());
+                let outcome = kept::outcome(&parts, trailers.as_ref(), verdict, kept);
+                log(self.guard.finish(outcome).await.err());
+                let body = match trailers {
+                    Some(trailers) => kept::with_trailers(bytes, trailers),
+                    None => body::full(bytes),
+                };
+                let _ = self.reply.send(Response::from_parts(parts, body));
+            }
+            Err(Unread::Broken(error)) => {
+                log(self.guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
+                let problem = Problem::new(Kind::NoAnswer).retry(self.rules.policy.in_doubt == InDoubt::Retry);
+                let _ = self.reply.send(problem.response(self.rules.profile));
+            }
+            // It said that it was shorter.
+            Err(Unread::TooLarge) => {
+                log(self.guard.doubt(Some("the answer was longer than it said")).await.err());
+                let _ = self.reply.send(Problem::new(Kind::NoAnswer).response(self.rules.profile));
+            }
+        }
+    }
+}
+
+/// Hands an answer over while keeping it. Its end is held back until it is on the disk.
+async fn stream<B>(
+    guard: Guard,
+    limit: usize,
+    head: response::Parts,
+    verdict: Verdict,
+    body: B,
+    length: Option<u64>,
+    mut filling: Filling,
+) where
+    B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    let mut keeping = Keeping::new(limit);
+    let mut trailers = None;
+    let mut last = None;
+    let mut body = std::pin::pin!(body);
+    while let Some(frame) = body.frame().await {
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => {
+                keeping.see(&data);
+                if length == Some(keeping.size()) {
+                    last = Some(Frame::data(data));
+                } else {
+                    filling.put(Frame::data(data)).await;
+                }
+            }
+            Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
+            Err(error) => {
+                let error = error.into();
+                log(guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
+                return filling.break_off(error).await;
+            }
+        }
+    }
+    let outcome = kept::outcome(&head, trailers.as_ref(), verdict, keeping.end());
+    log(guard.finish(outcome).await.err());
+    for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
+        filling.put(frame).await;
+    }
+}
+
+/// The head once more: it goes to the client before the outcome is made from it.
+fn clone(parts: &response::Parts) -> response::Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = parts.status;
+    head.headers = parts.headers.clone();
+    head
+}
+
+/// The answer is true although it could not be recorded, so it is handed over all the same.
+fn log(error: Option<Error>) {
+    if let Some(error) = error {
+        tracing::error!(%error, "what came of a guarded request could not be recorded");
+    }
+}

@@ -1,0 +1,170 @@
+//! Answers as outcomes, and back: status, safe headers and body, byte for byte.
+
+use std::time::SystemTime;
+
+use http::header::{self, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode, response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+
+use onceward_core::outcome::{self, Outcome, Verdict};
+use onceward_core::time::Timestamp;
+
+use super::body::{self, Body};
+
+/// Says that an answer is a repeat.
+pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// Says until when a repeat gets the same answer.
+pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+/// A trailer is kept among the headers, under a name that no header can have.
+const TRAILER: &str = "trailer:";
+
+/// Headers that belong to one connection and not to the answer.
+pub const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Headers that are about this one delivery: a cookie would log somebody in, a length and a date are made anew.
+const NOT_KEPT: [HeaderName; 5] = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE, REPLAYED, EXPIRES];
+
+/// What is kept of an answer.
+pub fn outcome(
+    parts: &response::Parts,
+    trailers: Option<&HeaderMap>,
+    verdict: Verdict,
+    body: outcome::Body,
+) -> Outcome {
+    let named = connection_names(&parts.headers);
+    let content_type = parts.headers.get(CONTENT_TYPE).map(text).unwrap_or_default();
+    let kept = parts.headers.iter().filter(|(name, _)| {
+        *name != CONTENT_TYPE && !HOP_BY_HOP.contains(name) && !NOT_KEPT.contains(name) && !named.contains(name)
+    });
+    let mut headers: Vec<(String, String)> =
+        kept.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
+    let trailers = trailers.into_iter().flatten().map(|(name, value)| (format!("{TRAILER}{name}"), text(value)));
+    headers.extend(trailers);
+    Outcome { verdict, status: i32::from(parts.status.as_u16()), content_type, headers, body }
+}
+
+/// The answer that was kept. `None` when its body was not.
+pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Response<Body>> {
+    let outcome::Body::Kept(bytes) = &outcome.body else { return None };
+    let mut trailers = HeaderMap::new();
+    let mut response = Response::new(());
+    let status = u16::try_from(outcome.status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    // What was settled by hand or by another surface has no status of HTTP.
+    *response.status_mut() = status.unwrap_or(match outcome.verdict {
+        Verdict::Success => StatusCode::OK,
+        Verdict::Failure => StatusCode::UNPROCESSABLE_ENTITY,
+    });
+    let headers = response.headers_mut();
+    for (name, kept) in &outcome.headers {
+        let (to, name) = match name.strip_prefix(TRAILER) {
+            Some(name) => (&mut trailers, name),
+            None => (&mut *headers, name.as_str()),
+        };
+        if let (Ok(name), Some(value)) = (HeaderName::try_from(name), value(kept)) {
+            to.append(name, value);
+        }
+    }
+    if let Some(value) = value(&outcome.content_type).filter(|value| !value.is_empty()) {
+        headers.insert(CONTENT_TYPE, value);
+    }
+    headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    if let Some(expires) = expires.and_then(date) {
+        headers.insert(EXPIRES, expires);
+    }
+    let body = if trailers.is_empty() { body::full(bytes.clone()) } else { with_trailers(bytes.clone(), trailers) };
+    Some(response.map(|()| body))
+}
+
+/// A body with trailers behind it.
+pub(super) fn with_trailers(bytes: bytes::Bytes, trailers: HeaderMap) -> Body {
+    let frames = [Ok::<_, body::Error>(Frame::data(bytes)), Ok(Frame::trailers(trailers))];
+    StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
+}
+
+/// A time as HTTP writes it; `None` for one that no calendar has.
+pub fn date(time: Timestamp) -> Option<HeaderValue> {
+    const LAST: i64 = 253_402_300_799_000;
+    let millis = u64::try_from(time.as_millis()).ok().filter(|_| time.as_millis() <= LAST)?;
+    let time = SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_millis(millis))?;
+    HeaderValue::try_from(httpdate::fmt_http_date(time)).ok()
+}
+
+/// Names that the header `Connection` takes for this connection alone.
+pub fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let names = values.flat_map(|value| value.split(','));
+    names.filter_map(|name| HeaderName::try_from(name.trim()).ok()).collect()
+}
+
+/// Every byte as the character of its number, so that nothing is lost.
+fn text(value: &HeaderValue) -> String {
+    value.as_bytes().iter().map(|byte| char::from(*byte)).collect()
+}
+
+fn value(text: &str) -> Option<HeaderValue> {
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    HeaderValue::from_bytes(&bytes?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_comes_back_as_it_was_without_what_was_for_one_connection() {
+        let answer = Response::builder()
+            .status(201)
+            .header("content-type", "application/json")
+            .header("x-odd", HeaderValue::from_bytes(b"caf\xc3\xa9 \xff").unwrap())
+            .header("x-two", "1")
+            .header("x-two", "2")
+            .header("connection", "close, x-private")
+            .header("x-private", "1")
+            .header("keep-alive", "timeout=5")
+            .header("set-cookie", "session=7")
+            .header("content-length", "3")
+            .body(())
+            .unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("grpc-status", "0".parse().unwrap());
+        let kept = outcome(
+            &answer.into_parts().0,
+            Some(&trailers),
+            Verdict::Success,
+            outcome::Body::Kept(Bytes::from_static(b"\x00\xff1")),
+        );
+        let again = response(&kept, Some(Timestamp::from_millis(784_111_777_000))).unwrap();
+        assert_eq!(again.status(), 201);
+        let headers = again.headers();
+        assert_eq!(headers["x-odd"].as_bytes(), b"caf\xc3\xa9 \xff");
+        assert_eq!(headers.get_all("x-two").iter().count(), 2);
+        assert_eq!(headers["idempotent-replayed"], "true");
+        assert_eq!(headers["idempotency-expires"], "Sun, 06 Nov 1994 08:49:37 GMT");
+        for gone in ["connection", "x-private", "keep-alive", "set-cookie", "content-length", "grpc-status"] {
+            assert!(!headers.contains_key(gone), "{gone}");
+        }
+        let (bytes, trailers) = body::whole(again.into_body(), 10).await.unwrap();
+        assert_eq!(bytes.as_ref(), b"\x00\xff1");
+        assert_eq!(trailers.unwrap()["grpc-status"], "0");
+    }
+
+    #[test]
+    fn what_was_not_kept_has_no_answer() {
+        let large = Outcome::success("12345").within(1);
+        assert!(response(&large, None).is_none());
+    }
+}

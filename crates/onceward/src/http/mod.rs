@@ -1,0 +1,28 @@
+//! HTTP semantics: what makes two requests the same, what is kept of an answer, and what a repeat is told. The gateway and
+//! the Tower layer are both built on this, so that they answer alike.
+//!
+//! - [`key`]: the key that a client sends.
+//! - [`fingerprint`]: what must agree when a key comes again.
+//! - [`profile`]: what the protocols want that differ.
+//! - [`verdict`]: what an answer says about the effect.
+//! - [`kept`]: answers as outcomes, and back.
+//! - [`body`]: reading with a limit, and streaming while keeping.
+//! - [`problem`]: everything that we say ourselves.
+//! - [`rules`]: what is configured for a route.
+//! - [`exchange`]: one guarded request, in a straight line.
+
+pub mod body;
+pub mod exchange;
+pub mod fingerprint;
+pub mod kept;
+pub mod key;
+pub mod problem;
+pub mod profile;
+pub mod rules;
+pub mod verdict;
+
+pub use body::Body;
+pub use exchange::{NoAnswer, Received, exchange};
+pub use problem::{Kind, Problem};
+pub use profile::Profile;
+pub use rules::{KeyFrom, KeyMode, Rules};

@@ -1,0 +1,45 @@
+//! What the protocols want that differ.
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+
+use super::problem::Kind;
+
+/// Whose rules an API follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// The draft of the IETF: a failure is kept like a success.
+    #[default]
+    Ietf,
+    /// Stripe's first API: the same.
+    Stripe,
+    /// The Agentic Commerce Protocol: a key on every request, codes of its own, and no 5xx is kept.
+    Acp,
+}
+
+impl Profile {
+    /// Whether an internal error is the final answer.
+    pub fn keeps_server_errors(self) -> bool {
+        match self {
+            Self::Ietf | Self::Stripe => true,
+            Self::Acp => false,
+        }
+    }
+
+    /// The status of a problem.
+    pub fn status(self, kind: Kind) -> StatusCode {
+        kind.status()
+    }
+
+    /// The protocol's own code for a problem, beside its type.
+    pub fn code(self, kind: Kind) -> Option<&'static str> {
+        match (self, kind) {
+            (Self::Acp, Kind::KeyMissing | Kind::KeyMalformed) => Some("idempotency_key_required"),
+            (Self::Acp, Kind::Mismatch) => Some("idempotency_conflict"),
+            (Self::Acp, Kind::InFlight | Kind::InDoubt | Kind::AttemptFailed) => Some("idempotency_in_flight"),
+            (Self::Stripe, Kind::Mismatch | Kind::KeyMalformed | Kind::KeyMissing) => Some("idempotency_error"),
+            _ => None,
+        }
+    }
+}

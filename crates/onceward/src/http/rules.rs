@@ -1,0 +1,244 @@
+//! What is configured for a route: which requests are guarded, where the key is, and the policy.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderName, Method, request};
+
+use onceward_core::fingerprint::Fingerprint;
+use onceward_core::json::Value;
+use onceward_core::key;
+use onceward_core::name::{Identity, Key, Operation, Session, Tenant};
+use onceward_core::policy::{InDoubt, Policy, Retention};
+use onceward_core::recipe::Recipe;
+use onceward_core::time::Timestamp;
+
+use super::exchange::Received;
+use super::fingerprint;
+use super::problem::{Kind, Problem};
+use super::profile::Profile;
+use crate::ledger::Call;
+
+/// A guarded request is read whole; this holds any order.
+pub const DEFAULT_REQUEST_LIMIT: usize = 1024 * 1024;
+
+/// How long a repeat waits for the running one: within the patience of most clients.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(20);
+
+/// How long a derived key holds after its request is done.
+pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// The header of the draft.
+pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Whether a request has to have a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyMode {
+    /// Without one it is refused.
+    #[default]
+    Required,
+    /// Without one it passes by unguarded.
+    Optional,
+    /// Without one it is made from the request.
+    Derived,
+}
+
+/// Where the client's key is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyFrom {
+    /// In a header.
+    Header(HeaderName),
+    /// In the JSON body, at this pointer.
+    Body(String),
+}
+
+/// How requests of a route are guarded.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// Whose rules the API follows.
+    pub profile: Profile,
+    /// Whether a request has to have a key.
+    pub key_mode: KeyMode,
+    /// Where it is.
+    pub key_from: KeyFrom,
+    /// Which methods are guarded.
+    pub methods: Vec<Method>,
+    /// The policy. Its `wait` is how long a repeat waits.
+    pub policy: Arc<Policy>,
+    /// Which fields of the body make the intent, and which must agree.
+    pub recipe: Option<Arc<Recipe>>,
+    /// Headers that must agree when a key comes again.
+    pub compared_headers: Vec<HeaderName>,
+    /// Statuses that prove that nothing happened.
+    pub refusals: Vec<u16>,
+    /// The largest guarded request.
+    pub request_limit: usize,
+    /// Sends our own downstream key to the other side in this header, instead of what the client sent.
+    pub downstream_key: Option<HeaderName>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            profile: Profile::default(),
+            key_mode: KeyMode::default(),
+            key_from: KeyFrom::Header(IDEMPOTENCY_KEY),
+            methods: vec![Method::POST, Method::PATCH],
+            policy: Arc::new(Policy { wait: DEFAULT_WAIT, ..Policy::default() }),
+            recipe: None,
+            compared_headers: Vec::new(),
+            refusals: Vec::new(),
+            request_limit: DEFAULT_REQUEST_LIMIT,
+            downstream_key: None,
+        }
+    }
+}
+
+/// What a request asks for, as far as its head tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// To be passed by.
+    Nothing,
+    /// To be guarded, under this key if the head has one.
+    Guard(Option<String>),
+}
+
+impl Rules {
+    /// Makes the rules fit an other side that remembers keys, or does not.
+    #[must_use]
+    pub fn honours_key(mut self, honours: bool) -> Self {
+        let policy = Arc::make_mut(&mut self.policy);
+        policy.in_doubt = if honours { InDoubt::Retry } else { InDoubt::Hold };
+        if honours && self.key_mode == KeyMode::Derived && self.downstream_key.is_none() {
+            // The client sends none, and what is not sent cannot be honoured.
+            self.downstream_key = Some(IDEMPOTENCY_KEY);
+        }
+        self
+    }
+
+    /// Makes keys from requests, each of which holds for a window of time after it is done.
+    #[must_use]
+    pub fn derived(mut self, window: Duration) -> Self {
+        self.key_mode = KeyMode::Derived;
+        let policy = Arc::make_mut(&mut self.policy);
+        policy.retention = Some(Retention::For(window));
+        policy.tombstone = Some(Duration::ZERO);
+        self
+    }
+
+    /// What the head of a request asks for.
+    pub fn asks(&self, parts: &request::Parts) -> Result<Asks, Problem> {
+        if !self.methods.contains(&parts.method) {
+            return Ok(Asks::Nothing);
+        }
+        let key = match &self.key_from {
+            KeyFrom::Header(name) => super::key::in_headers(&parts.headers, name)
+                .map_err(|error| Problem::because(Kind::KeyMalformed, format!("{name}: {error}")))?,
+            KeyFrom::Body(_) => return Ok(Asks::Guard(None)),
+        };
+        match (key, self.key_mode) {
+            (Some(key), _) => Ok(Asks::Guard(Some(key))),
+            (None, KeyMode::Derived) => Ok(Asks::Guard(None)),
+            (None, KeyMode::Optional) => Ok(Asks::Nothing),
+            (None, KeyMode::Required) => Err(self.key_missing()),
+        }
+    }
+
+    fn key_missing(&self) -> Problem {
+        let place = match &self.key_from {
+            KeyFrom::Header(name) => format!("the header {name}"),
+            KeyFrom::Body(pointer) => format!("the field {pointer} of the body"),
+        };
+        Problem::because(Kind::KeyMissing, format!("This request needs an idempotency key in {place}."))
+    }
+
+    /// The guarded call that a request is; `None` when its body has no key and none is required.
+    pub(super) fn call(
+        &self,
+        received: &Received,
+        key: Option<String>,
+        now: Timestamp,
+    ) -> Result<Option<Call>, Problem> {
+        let bad = |error: onceward_core::name::Error| Problem::because(Kind::BadRequest, error);
+        let (tenant, operation) = (Tenant::new(&received.tenant).map_err(bad)?, operation(&received.parts)?);
+        let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
+        let key = match (key, &self.key_from) {
+            (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
+            (key, _) => key,
+        };
+        let whole = fingerprint::of_request(&received.parts, &received.body, &self.compared_headers);
+        let (key, key_digest, fingerprint) = match (key, &self.recipe) {
+            (Some(key), None) => (Key::new(key).map_err(bad)?, None, whole),
+            (key, Some(recipe)) if key.is_some() || self.key_mode == KeyMode::Derived => {
+                let session = Session::new("").map_err(bad)?;
+                let malformed = |error| Problem::because(Kind::BodyMalformed, error);
+                let applied = recipe.apply(&session, &operation, body.json()?, now).map_err(malformed)?;
+                Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
+                match key {
+                    Some(key) => {
+                        let identity = Fingerprint::from_digest(applied.derived.digest);
+                        let both = Fingerprint::combine(&[identity, applied.fingerprint]);
+                        (Key::new(key).map_err(bad)?, None, both)
+                    }
+                    None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
+                }
+            }
+            (None, None) if self.key_mode == KeyMode::Derived => {
+                let session = Session::new("").map_err(bad)?;
+                let derived = key::derive(&session, &operation, &Value::String(whole.to_string()));
+                (derived.key, Some(derived.digest), whole)
+            }
+            (None, _) if self.key_mode == KeyMode::Optional => return Ok(None),
+            (None, _) => return Err(self.key_missing()),
+            (Some(key), Some(_)) => (Key::new(key).map_err(bad)?, None, whole),
+        };
+        let identity = Identity { tenant, operation, key };
+        Ok(Some(Call { identity, key_digest, fingerprint, policy, item: None }))
+    }
+}
+
+/// The body of a request, read as JSON at most once.
+struct Body<'a> {
+    received: &'a Received,
+    value: Option<Value>,
+}
+
+impl Body<'_> {
+    fn json(&mut self) -> Result<&Value, Problem> {
+        if self.value.is_none() {
+            let Some(read) = fingerprint::json(&self.received.parts, &self.received.body) else {
+                return Err(Problem::because(Kind::BodyMalformed, "The key is in the body, which has to be JSON."));
+            };
+            self.value = Some(read.map_err(|error| Problem::because(Kind::BodyMalformed, error))?);
+        }
+        self.value.as_ref().ok_or_else(|| Problem::new(Kind::BodyMalformed))
+    }
+
+    /// The key at a pointer: a text that is fit to be one, or a whole number.
+    fn key(&mut self, pointer: &str) -> Result<Option<String>, Problem> {
+        let text = match self.json()?.pointer(pointer) {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(number @ Value::Number(_)) => number.canonical(),
+            Some(_) => return Err(Problem::because(Kind::KeyMalformed, format!("{pointer} is no text"))),
+        };
+        let bad = |error: onceward_core::name::Error| Problem::because(Kind::KeyMalformed, error);
+        Key::new(&text).map_err(bad)?;
+        Ok(Some(text))
+    }
+}
+
+/// The longest path that is an operation's name as it is; of a longer one the end is a digest.
+const LONGEST_PATH: usize = 180;
+
+/// The name of the operation: method and concrete path.
+fn operation(parts: &request::Parts) -> Result<Operation, Problem> {
+    let (method, path) = (&parts.method, parts.uri.path());
+    let shown: String = path.chars().take(LONGEST_PATH).collect();
+    let name = if shown.len() == path.len() {
+        format!("{method} {path}")
+    } else {
+        format!("{method} {shown}~{}", &onceward_core::hash::digest(path.as_bytes()).to_hex()[..32])
+    };
+    Operation::new(name).map_err(|error| Problem::because(Kind::BadRequest, error))
+}

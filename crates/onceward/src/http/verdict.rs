@@ -1,0 +1,106 @@
+//! What an answer says about the effect: whether it is kept, given back or a doubt.
+
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, StatusCode};
+
+use onceward_core::outcome::Verdict;
+
+use super::profile::Profile;
+
+/// What becomes of the claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The final answer, kept and replayed.
+    Keep(Verdict),
+    /// The other side says that nothing happened: the next one may try, after this long.
+    Release(Duration),
+    /// It may have happened.
+    Doubt,
+}
+
+/// Reads an answer. `refusals` are statuses of which this upstream says that they prove that nothing happened.
+pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refusals: &[u16]) -> Ending {
+    let later = retry_after(headers);
+    match status.as_u16() {
+        number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
+        // The other side says: not done, later.
+        408 | 429 => Ending::Release(later.unwrap_or_default()),
+        503 if later.is_some() => Ending::Release(later.unwrap_or_default()),
+        // About the caller or the moment, not about the effect.
+        401 | 403 | 407 | 409 | 425 => Ending::Release(later.unwrap_or_default()),
+        // Somebody in between answers for somebody else.
+        502..=504 => Ending::Doubt,
+        500..=599 if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
+        500..=599 => Ending::Release(Duration::ZERO),
+        400..=499 => Ending::Keep(Verdict::Failure),
+        _ => Ending::Keep(Verdict::Success),
+    }
+}
+
+/// How long the other side asks to wait: in seconds, or until a date.
+pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = httpdate::parse_http_date(text).ok()?;
+    Some(date.duration_since(std::time::SystemTime::now()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(profile: Profile, status: u16, later: Option<&str>) -> Ending {
+        let mut headers = HeaderMap::new();
+        if let Some(later) = later {
+            headers.insert(RETRY_AFTER, later.parse().unwrap());
+        }
+        of_answer(profile, StatusCode::from_u16(status).unwrap(), &headers, &[])
+    }
+
+    #[test]
+    fn every_row_of_the_table() {
+        let now = Ending::Release(Duration::ZERO);
+        let seven = Ending::Release(Duration::from_secs(7));
+        for profile in [Profile::Ietf, Profile::Stripe, Profile::Acp] {
+            for status in [200, 201, 204, 302] {
+                assert_eq!(of(profile, status, None), Ending::Keep(Verdict::Success), "{status}");
+            }
+            for status in [400, 402, 404, 422] {
+                assert_eq!(of(profile, status, None), Ending::Keep(Verdict::Failure), "{status}");
+            }
+            for status in [401, 403, 407, 408, 409, 425, 429] {
+                assert_eq!(of(profile, status, None), now, "{status}");
+            }
+            for status in [408, 429, 503] {
+                assert_eq!(of(profile, status, Some("7")), seven, "{status}");
+            }
+            for status in [502, 503, 504] {
+                assert_eq!(of(profile, status, None), Ending::Doubt, "{status}");
+            }
+        }
+        assert_eq!(of(Profile::Ietf, 500, None), Ending::Keep(Verdict::Failure));
+        assert_eq!(of(Profile::Stripe, 500, None), Ending::Keep(Verdict::Failure));
+        assert_eq!(of(Profile::Acp, 500, None), now);
+    }
+
+    #[test]
+    fn an_upstream_may_say_what_its_refusals_are() {
+        let headers = HeaderMap::new();
+        let of = |refusals: &[u16]| of_answer(Profile::Ietf, StatusCode::SERVICE_UNAVAILABLE, &headers, refusals);
+        assert_eq!(of(&[503]), Ending::Release(Duration::ZERO));
+        assert_eq!(of(&[]), Ending::Doubt);
+    }
+
+    #[test]
+    fn a_date_in_the_past_is_now_and_nonsense_is_nothing() {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
+        assert_eq!(retry_after(&headers), Some(Duration::ZERO));
+        headers.insert(RETRY_AFTER, "soon".parse().unwrap());
+        assert_eq!(retry_after(&headers), None);
+    }
+}
