@@ -6,6 +6,7 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
+//! - `gateway`: a reverse proxy that makes any API safe to retry.
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
@@ -16,6 +17,7 @@ mod cli;
 mod config;
 mod demo;
 mod exit;
+mod gateway;
 mod output;
 mod run;
 mod view;

@@ -1,5 +1,6 @@
 //! The command line. Each subcommand is a file with its arguments and what it does with them.
 
+mod gateway;
 mod get;
 mod key;
 mod list;
@@ -79,6 +80,7 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Gateway(gateway::Gateway),
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
@@ -112,6 +114,7 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Gateway(gateway) => gateway.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),

@@ -17,6 +17,7 @@ use onceward_core::policy::InDoubt;
 use super::body::{self, Body, Filling, Keeping, Unread};
 use super::kept;
 use super::problem::{Kind, Problem};
+use super::profile::Profile;
 use super::rules::Rules;
 use super::verdict::{self, Ending};
 use crate::clock::{Clock, SystemClock};
@@ -92,8 +93,13 @@ where
 {
     match answer {
         Ok(response) => response.map(|body| body.map_err(Into::into).boxed_unsync()),
-        Err(missing) => problem_of(&missing).response(rules.profile),
+        Err(missing) => without_answer(&missing, rules.profile),
     }
+}
+
+/// What a client is told when there is no answer, and nothing guards the request.
+pub fn without_answer(missing: &NoAnswer, profile: Profile) -> Response<Body> {
+    problem_of(missing).response(profile)
 }
 
 fn problem_of(missing: &NoAnswer) -> Problem {

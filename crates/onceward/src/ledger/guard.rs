@@ -94,6 +94,7 @@ pub(super) struct Renewal {
 impl Guard {
     /// A claim whose lease is counted from before it was asked for.
     pub(super) fn new(ledger: Ledger, call: &Call, acquired: Acquired, seen: Seen, from: Instant) -> (Self, Renewal) {
+        ledger.inner.held.fetch_add(1, Ordering::SeqCst);
         let held = Arc::new(Held {
             ledger,
             call: call.clone(),
@@ -284,6 +285,14 @@ impl Claim {
         match reach {
             Reach::Written => Ok(()),
             Reach::Stale => Err(Error::ClaimLost { intent: self.identity.to_string(), outcome: None }),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.ledger.inner.held.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.ledger.inner.none_held.notify_waiters();
         }
     }
 }

@@ -25,7 +25,9 @@ mod wait;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
 
 use onceward_core::policy::Policy;
 use onceward_core::recipe::Recipe;
@@ -54,6 +56,9 @@ struct Inner {
     stats: Counters,
     sweeping: AtomicBool,
     upkeep: upkeep::Upkeep,
+    /// Claims that guards of this process hold.
+    held: AtomicUsize,
+    none_held: Notify,
 }
 
 /// What is configured for an operation.
@@ -121,6 +126,8 @@ impl Builder {
             stats: Counters::default(),
             sweeping: AtomicBool::new(false),
             upkeep: upkeep::Upkeep::default(),
+            held: AtomicUsize::new(0),
+            none_held: Notify::new(),
         };
         Ledger { inner: Arc::new(inner) }
     }
@@ -154,6 +161,25 @@ impl Ledger {
             contradictions: read(&stats.contradictions),
             unguarded: read(&stats.unguarded),
         }
+    }
+
+    /// Waits until no guard of this ledger holds a claim: whoever stops should let what runs come to its end. There is no
+    /// limit; put a time-out around it.
+    pub async fn idle(&self) {
+        loop {
+            let none = self.inner.none_held.notified();
+            tokio::pin!(none);
+            none.as_mut().enable();
+            if self.inner.held.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            none.await;
+        }
+    }
+
+    /// Whether the store answers.
+    pub async fn ping(&self) -> Result<(), store::Error> {
+        self.inner.store.get(onceward_core::hash::digest(b"ping")).await.map(drop)
     }
 
     /// Ends the store's threads and waits for them. Claims that are still held are left to lapse.

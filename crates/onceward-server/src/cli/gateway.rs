@@ -1,0 +1,148 @@
+//! `onceward gateway`: a gateway in front of one upstream, from the command line alone.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::Uri;
+use onceward::http::rules::{DEFAULT_WAIT, DEFAULT_WINDOW};
+use onceward::http::{KeyMode, Profile, Rules};
+use onceward::{Ledger, Policy};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Global, block_on};
+use crate::config::Length;
+use crate::exit::{self, Fault};
+use crate::gateway::{self, GRACE, Listening, Route, Routes, Tenant, Timeouts, Upstreams};
+use crate::output;
+
+/// Put a gateway before an API: its clients may retry as they like, and each effect happens once
+///
+/// Guards POST and PATCH; everything else passes by. Repeats with the same key get the stored answer. What clients gave
+/// up on is seen through to its end, and kept for their retry.
+///
+/// Keys belong to a tenant. `--tenant` says which: `authorization` (a hash of the credential, the default),
+/// `header:NAME` (set by a proxy on this machine), or `fixed:NAME`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  onceward gateway --upstream http://127.0.0.1:9000 --listen 127.0.0.1:8080\n  curl -X POST http://127.0.0.1:8080/v1/charges -H 'Authorization: Bearer sk_test_7' \\\n    -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\":4200}'"
+)]
+pub(super) struct Gateway {
+    /// The API to guard
+    #[arg(long, value_name = "URL", value_parser = gateway::address)]
+    upstream: Uri,
+    /// Where to listen; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
+    listen: SocketAddr,
+    /// Whose rules the API follows
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    profile: ProfileName,
+    /// Whether a guarded request needs a key; `derived` makes one from the request if there is none
+    #[arg(long, value_name = "MODE", value_enum, default_value_t)]
+    key_mode: KeyModeName,
+    /// How long a repeat waits for the running one
+    #[arg(long, value_name = "TIME")]
+    wait: Option<Length>,
+    /// The upstream remembers keys itself: what is unknown may be sent again with the same key
+    #[arg(long)]
+    honours_key: bool,
+    /// How long a derived key holds after its request is done
+    #[arg(long, value_name = "TIME")]
+    window: Option<Length>,
+    /// How long the upstream may take to answer; what takes longer is unknown
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<Length>,
+    /// The certificate chain to serve TLS with, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_chain: Option<std::path::PathBuf>,
+    /// Its private key, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_chain")]
+    tls_key: Option<std::path::PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum ProfileName {
+    #[default]
+    Ietf,
+    Stripe,
+    Acp,
+}
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+enum KeyModeName {
+    #[default]
+    Required,
+    Optional,
+    Derived,
+}
+
+impl Gateway {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let store = settings.store()?.to_owned();
+        let tls = match (&self.tls_chain, &self.tls_key) {
+            (Some(chain), Some(key)) => Some(gateway::Tls::read(chain, key)?),
+            _ => None,
+        };
+        let (listen, route) = (self.listen, self.route(source(global)?));
+        block_on(async move {
+            let ledger = Ledger::open(&store).await?;
+            let gateway = gateway::Gateway::new(ledger.clone(), Routes::new(vec![route]), Upstreams::new()?);
+            let listening = Listening::bind(listen, tls, gateway).await?;
+            let stop = stop()?;
+            output::out(&format!("onceward gateway listens on {}", listening.url()?));
+            listening.serve(stop, GRACE).await;
+            ledger.close().await;
+            Ok(0)
+        })
+    }
+
+    fn route(self, tenant: Tenant) -> Route {
+        let policy = Policy { wait: self.wait.map_or(DEFAULT_WAIT, |wait| wait.0), ..Policy::default() };
+        let mut rules = Rules {
+            profile: match self.profile {
+                ProfileName::Ietf => Profile::Ietf,
+                ProfileName::Stripe => Profile::Stripe,
+                ProfileName::Acp => Profile::Acp,
+            },
+            policy: Arc::new(policy),
+            ..Rules::default()
+        };
+        rules = match self.key_mode {
+            KeyModeName::Required => rules,
+            KeyModeName::Optional => Rules { key_mode: KeyMode::Optional, ..rules },
+            KeyModeName::Derived => rules.derived(self.window.map_or(DEFAULT_WINDOW, |window| window.0)),
+        };
+        let timeouts = Timeouts::default();
+        Route {
+            pattern: "/*".to_owned(),
+            upstream: self.upstream,
+            rules: Arc::new(rules.honours_key(self.honours_key)),
+            tenant,
+            timeouts: Timeouts { answer: self.timeout.map_or(timeouts.answer, |time| time.0), ..timeouts },
+            honours_key: self.honours_key,
+        }
+    }
+}
+
+/// Whose requests they are. `--tenant` says where to take it from; a bare name is that one, always.
+fn source(global: &Global) -> Result<Tenant, Fault> {
+    match global.tenant()? {
+        None => Ok(Tenant::Authorization),
+        Some(name) if name.as_str() != "authorization" && !name.as_str().contains(':') => {
+            Ok(Tenant::Fixed(name.as_str().to_owned()))
+        }
+        Some(source) => source.as_str().parse().map_err(Fault::usage),
+    }
+}
+
+/// Resolves when somebody asks the process to stop.
+fn stop() -> Result<impl Future<Output = ()>, Fault> {
+    let watch = |kind| signal(kind).map_err(|error| Fault::new(exit::STORE, error));
+    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}

@@ -1,0 +1,136 @@
+//! What belongs to a connection and not to a request: taken away on both sides. And what is no request at all.
+
+use std::net::IpAddr;
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::{HeaderMap, Method, request};
+use onceward::http::kept::{HOP_BY_HOP, connection_names};
+
+use super::Peer;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Why a request is not taken: two parties could read it in two ways.
+pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
+    let headers = &parts.headers;
+    if parts.method == Method::CONNECT {
+        return Some("CONNECT is not for a gateway of this kind.");
+    }
+    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
+        return Some("A request has a length or is chunked, not both.");
+    }
+    if headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+        return Some("A request has one length.");
+    }
+    if headers.get_all(header::HOST).iter().count() > 1 {
+        return Some("A request has one host.");
+    }
+    let path = parts.uri.path();
+    if !path.starts_with('/') {
+        return Some("The target of a request is a path.");
+    }
+    let climbs = path.split('/').any(|segment| {
+        let segment = segment.to_ascii_lowercase().replace("%2e", ".");
+        segment == "." || segment == ".."
+    });
+    climbs.then_some("A path does not climb: routes are chosen by it.")
+}
+
+/// Takes away what was for the client's connection, and says for whom the request is sent.
+pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) {
+    strip(headers);
+    let proto = if peer.secure { "https" } else { "http" };
+    let host = host.map(str::to_owned).or_else(|| text(headers, header::HOST)).unwrap_or_default();
+    headers.remove(header::HOST);
+    headers.remove(header::CONTENT_LENGTH);
+    headers.remove(header::EXPECT);
+    let node = match peer.address.ip() {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
+    };
+    let quoted = if host.is_empty() { String::new() } else { format!(";host=\"{}\"", host.replace(['"', '\\'], "")) };
+    append(headers, header::FORWARDED, &format!("for={node};proto={proto}{quoted}"));
+    append(headers, FORWARDED_FOR, &peer.address.ip().to_string());
+    set(headers, FORWARDED_PROTO, proto);
+    set(headers, FORWARDED_HOST, &host);
+}
+
+/// Takes away what was for the connection.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    for name in connection_names(headers) {
+        headers.remove(name);
+    }
+    for name in &HOP_BY_HOP {
+        headers.remove(name);
+    }
+    headers.remove("proxy-connection");
+}
+
+fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// A list that every proxy on the way adds to.
+fn append(headers: &mut HeaderMap, name: HeaderName, more: &str) {
+    let before: Vec<String> =
+        headers.get_all(&name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
+    let all = before.into_iter().chain([more.to_owned()]).collect::<Vec<_>>().join(", ");
+    set(headers, name, &all);
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::try_from(value)
+        && !value.is_empty()
+    {
+        headers.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(request: http::request::Builder) -> request::Parts {
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_not_taken() {
+        let post = || http::Request::post("/v1/charges");
+        assert!(wrong(&parts(post().header("content-length", "3"))).is_none());
+        let bad = [
+            parts(post().header("content-length", "3").header("transfer-encoding", "chunked")),
+            parts(post().header("content-length", "3").header("content-length", "4")),
+            parts(post().header("host", "a").header("host", "b")),
+            parts(http::Request::post("/v1/../admin")),
+            parts(http::Request::post("/v1/%2e%2E/admin")),
+            parts(http::Request::post("/v1/.")),
+        ];
+        for parts in bad {
+            assert!(wrong(&parts).is_some(), "{parts:?}");
+        }
+        assert!(wrong(&parts(http::Request::post("/v1/..a/b."))).is_none());
+    }
+
+    #[test]
+    fn what_was_for_one_connection_goes_no_further() {
+        let mut request = parts(
+            http::Request::post("/")
+                .header("connection", "keep-alive, x-secret")
+                .header("x-secret", "1")
+                .header("te", "trailers")
+                .header("x-forwarded-for", "10.0.0.1")
+                .header("host", "api.example"),
+        );
+        let peer = Peer { address: "[::1]:9".parse().unwrap(), secure: true };
+        outgoing(&mut request.headers, None, peer);
+        for gone in ["connection", "x-secret", "te", "host"] {
+            assert!(!request.headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(request.headers["forwarded"], "for=\"[::1]\";proto=https;host=\"api.example\"");
+        assert_eq!(request.headers["x-forwarded-for"], "10.0.0.1, ::1");
+        assert_eq!(request.headers["x-forwarded-host"], "api.example");
+    }
+}

@@ -1,0 +1,122 @@
+//! The HTTP gateway: a reverse proxy that makes any API safe to retry.
+//!
+//! - `route`: which requests go where, and how they are guarded.
+//! - `tenant`: whose request it is.
+//! - `upstream`: taking a request to the other side, and what its failure proves.
+//! - `headers`: what belongs to a connection and not to a request.
+//! - `own`: the paths of the gateway itself, under `/.well-known/`.
+//! - `listen`: connections: limits, time-outs, TLS, and their end.
+
+mod headers;
+mod listen;
+mod own;
+mod route;
+mod tenant;
+mod upstream;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, request};
+use hyper::body::Incoming;
+use onceward::Ledger;
+use onceward::http::body::{self, Unread};
+use onceward::http::rules::Asks;
+use onceward::http::{Body, Kind, Problem, Received, exchange};
+
+pub(crate) use listen::{Listening, Tls};
+pub(crate) use route::{Route, Routes, Timeouts};
+pub(crate) use tenant::Tenant;
+pub(crate) use upstream::{Upstreams, address};
+
+/// A gateway that is ready to answer.
+pub(crate) struct Gateway {
+    ledger: Ledger,
+    routes: Routes,
+    upstreams: Upstreams,
+}
+
+/// Who sent a request, and how it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) secure: bool,
+}
+
+impl Gateway {
+    pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams) -> Self {
+        Self { ledger, routes, upstreams }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+        let (parts, body) = request.into_parts();
+        if let Some(wrong) = headers::wrong(&parts) {
+            return Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
+        }
+        if let Some(response) = own::answer(&self.ledger, &self.routes, &parts).await {
+            return response;
+        }
+        let Some(route) = self.routes.find(parts.uri.path()) else {
+            return Problem::new(Kind::NoRoute).response(onceward::http::Profile::default());
+        };
+        match route.rules.asks(&parts) {
+            Err(problem) => problem.response(route.rules.profile),
+            Ok(Asks::Nothing) => self.pass(&route, parts, body, peer).await,
+            Ok(Asks::Guard(key)) => self.guard(&route, parts, body, peer, key).await,
+        }
+    }
+
+    /// Streams a request through that nothing guards.
+    async fn pass(&self, route: &Arc<Route>, parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
+        let body = body::Body::new(http_body_util::BodyExt::map_err(body, Into::into));
+        match self.upstreams.send(route, Request::from_parts(parts, body), peer).await {
+            Ok(response) => response.map(upstream::boxed),
+            Err(missing) => onceward::http::exchange::without_answer(&missing, route.rules.profile),
+        }
+    }
+
+    async fn guard(
+        &self,
+        route: &Arc<Route>,
+        parts: request::Parts,
+        body: Incoming,
+        peer: Peer,
+        key: Option<String>,
+    ) -> Response<Body> {
+        let profile = route.rules.profile;
+        // First: who is nobody need not be listened to.
+        let tenant = match route.tenant.of(&parts, peer) {
+            Ok(tenant) => tenant,
+            Err(problem) => return problem.response(profile),
+        };
+        let body = match read(body, route).await {
+            Ok(body) => body,
+            Err(problem) => return problem.response(profile),
+        };
+        let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
+        let received = Received { tenant, parts, body };
+        exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
+            upstreams.send(&to, request.map(body::full), peer).await
+        })
+        .await
+    }
+}
+
+/// Reads the body of a guarded request: all of it, within limits of size and time.
+async fn read(body: Incoming, route: &Route) -> Result<bytes::Bytes, Problem> {
+    let limit = route.rules.request_limit;
+    match tokio::time::timeout(route.timeouts.body, body::whole(body, limit)).await {
+        Ok(Ok((body, _))) => Ok(body),
+        Ok(Err(Unread::TooLarge)) => {
+            let detail = format!("A guarded request has at most {limit} bytes here.");
+            Err(Problem::because(Kind::BodyTooLarge, detail))
+        }
+        Ok(Err(Unread::Broken(_))) => Err(Problem::because(Kind::BadRequest, "The body broke off.")),
+        Err(_) => Err(Problem::because(Kind::BadRequest, "The body did not arrive in time.")),
+    }
+}
+
+/// How long what runs may take to end when the gateway is told to stop.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);

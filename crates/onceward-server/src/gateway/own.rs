@@ -1,0 +1,94 @@
+//! The paths of the gateway itself, all under `/.well-known/`: readiness, the policy of every route, and the pages of
+//! problems.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Response, StatusCode, request};
+use onceward::Ledger;
+use onceward::core::policy::{InDoubt, Policy};
+use onceward::http::rules::KeyFrom;
+use onceward::http::{Body, KeyMode, Kind, Problem, Profile, body, problem};
+use serde_json::{Value, json};
+
+use super::route::{Route, Routes};
+
+const READY: &str = "/.well-known/onceward/ready";
+const POLICY: &str = "/.well-known/idempotency";
+const OURS: &str = "/.well-known/onceward/";
+
+/// Answers what is about the gateway itself.
+pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Parts) -> Option<Response<Body>> {
+    let path = parts.uri.path();
+    if path != POLICY && !path.starts_with(OURS) {
+        return None;
+    }
+    if !matches!(parts.method, Method::GET | Method::HEAD) {
+        return Some(Problem::because(Kind::BadRequest, "This path is only to be read.").response(Profile::default()));
+    }
+    Some(match path {
+        READY => ready(ledger).await,
+        POLICY => document(StatusCode::OK, &policy(routes)),
+        _ => match problem::page(path) {
+            Some(page) => page,
+            None => Problem::new(Kind::NoRoute).response(Profile::default()),
+        },
+    })
+}
+
+/// Ready is who can reach its ledger.
+async fn ready(ledger: &Ledger) -> Response<Body> {
+    match ledger.ping().await {
+        Ok(()) => document(StatusCode::OK, &json!({"ready": true})),
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            Problem::new(Kind::StoreDown).response(Profile::default())
+        }
+    }
+}
+
+fn document(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(body::full(value.to_string().into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// What every client of this gateway may rely on, as a document for programs.
+fn policy(routes: &Routes) -> Value {
+    json!({"routes": routes.all().iter().map(|route| of(route)).collect::<Vec<_>>()})
+}
+
+fn of(route: &Route) -> Value {
+    let rules = &route.rules;
+    let policy: &Policy = &rules.policy;
+    let terms = policy.terms();
+    json!({
+        "path": route.pattern,
+        "methods": rules.methods.iter().map(Method::as_str).collect::<Vec<_>>(),
+        "profile": rules.profile,
+        "key": {
+            "mode": match rules.key_mode {
+                KeyMode::Required => "required",
+                KeyMode::Optional => "optional",
+                KeyMode::Derived => "derived",
+            },
+            "in": match &rules.key_from {
+                KeyFrom::Header(name) => json!({"header": name.as_str()}),
+                KeyFrom::Body(pointer) => json!({"body": pointer}),
+            },
+            "longest": onceward::core::name::MAX_CHARACTERS,
+        },
+        "fingerprint": if rules.recipe.is_some() { "recipe" } else { "request" },
+        "kept_seconds": terms.retention.map(|kept| kept.as_secs()),
+        "held_after_seconds": terms.tombstone.as_secs(),
+        "wait_seconds": policy.wait.as_secs(),
+        "largest_request": rules.request_limit,
+        "largest_kept_answer": policy.keep_limit,
+        "server_errors_kept": rules.profile.keeps_server_errors(),
+        "upstream_honours_key": route.honours_key,
+        "in_doubt": match policy.in_doubt {
+            InDoubt::Hold => "hold",
+            InDoubt::Retry => "retry",
+            InDoubt::Probe => "probe",
+        },
+    })
+}

@@ -1,0 +1,135 @@
+//! Whose request it is. A replay is answered without asking the other side, so this has to be as good as the other
+//! side's own check.
+
+use std::str::FromStr;
+
+use http::header::{AUTHORIZATION, HeaderName};
+use http::request;
+use onceward::core::hash::digest;
+use onceward::http::{Kind, Problem};
+
+use super::Peer;
+
+/// Where a route takes the tenant from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Tenant {
+    /// A hash of the credential: for API keys that stay the same.
+    Authorization,
+    /// A header that a proxy in front has set. Taken from this machine only.
+    Header(HeaderName),
+    /// Always the same one.
+    Fixed(String),
+}
+
+impl Tenant {
+    /// Whose request it is, or why nobody can tell.
+    pub(super) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
+        match self {
+            Self::Fixed(name) => Ok(name.clone()),
+            Self::Header(_) if !peer.address.ip().to_canonical().is_loopback() => Err(Problem::because(
+                Kind::BadCredential,
+                "The header that names the tenant is taken from trusted peers only.",
+            )),
+            Self::Header(name) => one(parts, name),
+            Self::Authorization => {
+                let credential = one(parts, &AUTHORIZATION)?;
+                if is_jwt(&credential) {
+                    return Err(Problem::because(
+                        Kind::BadCredential,
+                        "This is a JSON Web Token. A refreshed one would be another tenant, and would find none of its keys. \
+                         Use tenant = \"jwt:CLAIM\" on this route.",
+                    ));
+                }
+                Ok(format!("auth:{}", &digest(credential.as_bytes()).to_hex()[..32]))
+            }
+        }
+    }
+}
+
+/// The one value of a header.
+fn one(parts: &request::Parts, name: &HeaderName) -> Result<String, Problem> {
+    let mut values = parts.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (None, _) => Err(Problem::because(Kind::NoCredential, format!("The header {name} is missing."))),
+        (Some(value), None) => match value.to_str().map(str::trim) {
+            Ok(value) if !value.is_empty() => Ok(value.to_owned()),
+            _ => Err(Problem::because(Kind::BadCredential, format!("The header {name} cannot be read."))),
+        },
+        (Some(_), Some(_)) => Err(Problem::because(Kind::BadCredential, format!("The header {name} came twice."))),
+    }
+}
+
+/// Three parts between dots, the first of which is an object in base64: `{"` is always `eyJ` or `ew`.
+fn is_jwt(credential: &str) -> bool {
+    let token = credential.split_once(' ').map_or(credential, |(_, token)| token.trim());
+    let parts: Vec<&str> = token.split('.').collect();
+    let base64 = |part: &&str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+    };
+    parts.len() == 3 && parts.iter().take(2).all(base64) && (token.starts_with("eyJ") || token.starts_with("ew"))
+}
+
+impl FromStr for Tenant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "authorization" => Ok(Self::Authorization),
+            Some(("header", name)) => {
+                let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header"))?;
+                Ok(Self::Header(name))
+            }
+            Some(("fixed", name)) => {
+                onceward::core::name::Tenant::new(name).map_err(|error| error.to_string())?;
+                Ok(Self::Fixed(name.to_owned()))
+            }
+            _ => Err(format!("{text:?} is none of authorization, header:NAME, fixed:NAME")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(tenant: &str, headers: &[(&str, &str)], from: &str) -> Result<String, Kind> {
+        let mut request = http::Request::post("/");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let peer = Peer { address: from.parse().unwrap(), secure: false };
+        let tenant: Tenant = tenant.parse().unwrap();
+        tenant.of(&request.body(()).unwrap().into_parts().0, peer).map_err(|problem| problem.kind)
+    }
+
+    #[test]
+    fn a_credential_is_a_tenant_and_is_not_shown() {
+        let here = "127.0.0.1:1";
+        let one = of("authorization", &[("authorization", "Bearer sk_test_7")], here).unwrap();
+        assert!(!one.contains("sk_test_7"));
+        assert_eq!(one, of("authorization", &[("authorization", "Bearer sk_test_7")], here).unwrap());
+        assert_ne!(one, of("authorization", &[("authorization", "Bearer sk_test_8")], here).unwrap());
+        assert_eq!(of("authorization", &[], here), Err(Kind::NoCredential));
+        let twice = [("authorization", "a"), ("authorization", "b")];
+        assert_eq!(of("authorization", &twice, here), Err(Kind::BadCredential));
+        let jwt = [("authorization", "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln")];
+        assert_eq!(of("authorization", &jwt, here), Err(Kind::BadCredential));
+    }
+
+    #[test]
+    fn a_header_is_believed_from_this_machine_only() {
+        let headers = [("x-tenant", "acme")];
+        assert_eq!(of("header:x-tenant", &headers, "127.0.0.1:1"), Ok("acme".to_owned()));
+        assert_eq!(of("header:x-tenant", &headers, "[::ffff:127.0.0.1]:1"), Ok("acme".to_owned()));
+        assert_eq!(of("header:x-tenant", &headers, "10.0.0.1:1"), Err(Kind::BadCredential));
+        assert_eq!(of("header:x-tenant", &[], "127.0.0.1:1"), Err(Kind::NoCredential));
+    }
+
+    #[test]
+    fn what_is_no_source_of_tenants_is_told() {
+        for text in ["", "nobody", "header:a b", "fixed:", "jwt"] {
+            assert!(text.parse::<Tenant>().is_err(), "{text}");
+        }
+        assert_eq!("fixed:hooks".parse(), Ok(Tenant::Fixed("hooks".to_owned())));
+    }
+}
