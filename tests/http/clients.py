@@ -16,11 +16,12 @@ import os
 import secrets
 import sys
 import time
+import urllib.request
 import uuid
 
 import expectations
 import install
-from expectations import CLASSES, DIRECT, FAULTS, GATEWAYS, KEYED, PLANNED, Way, WAYS, class_of, rows
+from expectations import CLASSES, DIRECT, FAULTS, GATEWAYS, KEYED, PLANNED, WAYS, Way, class_of, rows
 from gateway import Gateway
 from upstream import Upstream
 
@@ -59,19 +60,21 @@ class Place:
         return faults
 
 
-def run(place, client, fault, key=None):
+def run(place, client, fault):
     """Lets a client meet a fault, and says what happened at both ends."""
-    way = WAYS.get(fault, Way())
+    way, key = WAYS.get(fault, Way()), None
     case = f"case-{secrets.token_hex(6)}"
     place.upstream.plan(case, PLANNED.get(fault, fault))
-    # curl has no key of its own making, and a refused call leaves no trace of one.
-    if key is None and (client.name == "curl" or (fault == "refused" and client.name in KEYED)):
+    # curl has no key of its own making, and a call that does not arrive leaves no trace of one.
+    if client.name == "curl" or (way.connection and client.name in KEYED):
         key = f"order-{uuid.uuid4()}"
     words = f"{case} for {client.name}"
     if fault == "refused":
         place.upstream.refuse()
     if fault == "reset before":
         place.upstream.reset_next(1)
+    if way.warm:
+        urllib.request.urlopen(f"{place.url}/v1/customers", timeout=20).read()
     got = client.call(place.url, words, key, way.retries, way.timeout)
     if fault == "refused":
         place.upstream.listen()
@@ -84,14 +87,15 @@ def judge(place, client, case):
     used = key or next((key for key in seen.keys if key), None)
     again = client.call(place.url, words, used if client.name in KEYED else None, 0, 20.0)
     after = place.upstream.seen(name)
-    profile = GATEWAYS[case.group].profile
-    expected = rows(case.fault, case.client, profile, case.honours)
+    expected = rows(case.fault, case.client, GATEWAYS[case.group], case.honours)
     verdicts = [compare(row, client.name, first, seen, again, after) for row in expected]
     faults = min(verdicts, key=len)
     if client.name in KEYED and len(set(after.keys)) > 1:
         faults = faults + [f"the upstream saw several keys: {after.keys}"]
     if client.name in KEYED and key and set(after.keys) - {key}:
         faults = faults + [f"the key was not passed on unchanged: {after.keys}"]
+    if case.fault == "reset after, kept connection" and not seen.reused:
+        faults = faults + ["no connection was kept"]
     if case.honours and (None in after.keys or len(set(after.keys)) > 1):
         faults = faults + [f"an upstream that honours keys needs the same one each time: {after.keys}"]
     return faults, (first, seen, again, after)
@@ -157,7 +161,7 @@ def everything(arguments, clients):
         for honours in (False, True) if there else ():
             options = ["--profile", group.profile, "--key-mode", group.key_mode, "--tenant", group.tenant]
             options += ["--wait", WAIT] + (["--honours-key"] if honours else [])
-            place = places[name, honours] = Place(honours, options, arguments.binary)
+            place = places[name, honours] = Place(honours and not group.deceived, options, arguments.binary)
             cases += [(Case(name, client, fault, honours), place) for client in there for fault in group.faults]
     return places, cases
 
@@ -192,8 +196,9 @@ def run_all(cases, clients, judged):
 def print_table(results):
     """Effects for each fault and client; with a gateway, honours_key false and then true."""
     columns = sorted({(case.group, case.client) for case in results})
-    lines = [["effects", *(client if group in ("direct", "stripe", "ietf") else f"{client} ({group})" for group, client in columns)]]
-    for fault in dict.fromkeys(case.fault for case in results):
+    plain = ("direct", "stripe", "ietf", "derived")
+    lines = [["effects", *(client if group in plain else f"{client} ({group})" for group, client in columns)]]
+    for fault in sorted({case.fault for case in results}, key=[*FAULTS, *expectations.ACP].index):
         line = [fault]
         for group, client in columns:
             cell = []
@@ -210,7 +215,8 @@ def print_table(results):
 
 def duplicates(results):
     """What the direct mode has to show, or the zeros of the other mode mean nothing."""
-    twice = {case.client for case, (_, seen) in results.items() if case.fault == "lost" and seen and seen[3].effects > 1}
+    lost = {case.client: seen[3].effects for case, (_, seen) in results.items() if case.fault == "lost" and seen}
+    twice = {client for client, effects in lost.items() if effects > 1}
     keyless = set(expectations.KEYLESS) & {case.client for case in results}
     return [] if keyless and keyless <= twice else [f"without a gateway, a lost answer has to act twice for {keyless}"]
 
@@ -233,7 +239,8 @@ def main():
 def start_inside():
     """Starts over in the environment in which the clients are installed."""
     python, missing = install.python()
-    absent = {client: "pip could not install it" for client in CLASSES if client.split()[0].split("-python")[0] in missing}
+    packages = {client: client.removesuffix("-python").split()[0] for client in CLASSES}
+    absent = {client: "pip could not install it" for client, package in packages.items() if package in missing}
     node, why = install.node()
     absent |= {"stripe-node": why} if why else {}
     absent |= {"curl": install.curl()} if install.curl() else {}
@@ -264,8 +271,8 @@ def tested(arguments, installed):
     for client, why in installed["absent"].items():
         print(f"skipped: {client}: {why}")
     failed = sum(bool(wrong) for wrong, _ in results.values()) + len(faults)
-    seconds = time.monotonic() - started
-    print(f"{len(results) + len(faults) - failed} passed, {failed} failed, {len(installed['absent'])} skipped in {seconds:.0f} s")
+    passed, skipped, seconds = len(results) + len(faults) - failed, len(installed["absent"]), time.monotonic() - started
+    print(f"in {seconds:.0f} s: {passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not results else 0
 
 

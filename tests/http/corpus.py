@@ -12,8 +12,15 @@ REFUSED = "refused"
 # Refused, or taken in the one reading that the specification allows: once, and with nothing hidden in it.
 ONCE = "once"
 
-SMUGGLED = b"POST /smuggled HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\n\r\n"
+# It has all that it takes to be served, if anybody takes it for a request.
+SMUGGLED = (
+    b"POST /smuggled HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token\r\n"
+    b"Idempotency-Key: smuggled-KEY\r\nContent-Length: 0\r\n\r\n"
+)
 BODY = b'{"amount":1}'
+
+# Half a gigabyte of zeros, in as many members as it takes to make them quickly.
+BOMB = gzip.compress(bytes(5_000_000), 9) * 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,9 +37,13 @@ class Entry:
     silent: bool = False
     # Which statuses, where one is due.
     statuses: tuple = ()
+    # How often it is sent. What is taken once must not be taken again.
+    times: int = 1
 
 
-def post(body=BODY, key="Idempotency-Key: KEY", length=True, extra=(), start="POST PLACE HTTP/1.1", host="Host: gateway"):
+def post(
+    body=BODY, key="Idempotency-Key: KEY", length=True, extra=(), start="POST PLACE HTTP/1.1", host="Host: gateway"
+):
     """A request that would be good, but for what is asked."""
     lines = [start, host, "Authorization: Bearer token", "Content-Type: application/json", key]
     lines += [f"Content-Length: {len(body)}"] if length else []
@@ -63,11 +74,26 @@ def guarded(name, start, **more):
     return Entry(name, post(start=start, key=None), **more)
 
 
-def derived(name, body, **more):
-    return Entry(name, post(body=body, key=None), modes=("derived",), **more)
+def derived(name, body, kind=b"application/json"):
+    """A body from which no canonical form can be made. It is for the other side to refuse, and is guarded as the bytes
+    that it is."""
+    data = post(body=body, key=None).replace(b"application/json", kind)
+    return Entry(name, data, expect=ONCE, read_as=body, modes=("derived",), times=2)
 
 
-LENGTHS = ("+12", "-12", "-0", "0x0c", "12abc", "1 2", "12;", "", "18446744073709551628", "99999999999999999999", "12.0")
+LENGTHS = (
+    "+12",
+    "-12",
+    "-0",
+    "0x0c",
+    "12abc",
+    "1 2",
+    "12;",
+    "",
+    "18446744073709551628",
+    "99999999999999999999",
+    "12.0",
+)
 CODINGS = ("identity", "xchunked", "chunked, identity", "chunked;q=1, gzip", "\x0bchunked", "chunked\x00", "")
 
 FRAMING = [
@@ -78,7 +104,7 @@ FRAMING = [
     framed("two equal lengths in a line", "Content-Length: 12, 12", body=BODY, after=b"", expect=ONCE),
     framed("two equal lengths", "Content-Length: 12", "Content-Length: 12", body=BODY, after=b"", expect=ONCE),
     *(framed(f"length {length!r}", f"Content-Length: {length}", body=BODY) for length in LENGTHS),
-    framed("no length and no coding", body=b"", after=SMUGGLED, expect=ONCE),
+    framed("no length and no coding", body=b"", after=b"", expect=ONCE, read_as=b""),
     *(framed(f"coding {coding!r}", f"Transfer-Encoding: {coding}") for coding in CODINGS),
     framed("a second coding", "Transfer-Encoding: chunked", "Transfer-Encoding: cow"),
     framed("a space before the colon", "Transfer-Encoding : chunked"),
@@ -88,10 +114,23 @@ FRAMING = [
     framed("a folded coding", "Transfer-Encoding:", " chunked"),
     framed("a carriage return in a header", "X-Bare: a\rTransfer-Encoding: chunked", "Content-Length: 12", body=BODY),
     Entry("a space before the first header", post(host=" Host: gateway")),
-    Entry("coding in HTTP/1.0", post(b"c\r\n" + BODY + b"\r\n0\r\n\r\n", length=False, start="POST PLACE HTTP/1.0", extra=("Transfer-Encoding: chunked",))),
+    Entry(
+        "coding in HTTP/1.0",
+        post(
+            b"c\r\n" + BODY + b"\r\n0\r\n\r\n",
+            length=False,
+            start="POST PLACE HTTP/1.0",
+            extra=("Transfer-Encoding: chunked",),
+        ),
+    ),
     Entry("bare line feeds", post().replace(b"\r\n", b"\n"), expect=ONCE, read_as=BODY),
     Entry("bare carriage returns", post().replace(b"\r\n", b"\r"), silent=True),
-    Entry("a body in a GET", b"GET PLACE HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer t\r\nContent-Length: %d\r\n\r\n" % len(SMUGGLED) + SMUGGLED, expect=ONCE),
+    Entry(
+        "a body in a GET",
+        b"GET PLACE HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer t\r\nContent-Length: %d\r\n\r\n" % len(SMUGGLED)
+        + SMUGGLED,
+        expect=ONCE,
+    ),
 ]
 
 CHUNKS = [
@@ -100,7 +139,7 @@ CHUNKS = [
     chunks("a chunk size that is no number", b"zz\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("an empty chunk size", b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("a chunk size beyond 64 bits", b"10000000000000000c\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    chunks("an absurd chunk size", b"7fffffffffffffff\r\n" + BODY, statuses=(400, 413)),
+    chunks("an absurd chunk size", b"7fffffffffffffff\r\n" + BODY, silent=True),
     chunks("a chunk that is longer than it says", b"5\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("a chunk that is shorter than it says", b"20\r\n" + BODY + b"\r\n0\r\n\r\n", end="half"),
     chunks("a bare line feed after the size", b"c\n" + BODY + b"\r\n0\r\n\r\n"),
@@ -108,9 +147,21 @@ CHUNKS = [
     chunks("a huge chunk extension", b"c;" + b"a" * 100_000 + b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("no last chunk", b"c\r\n" + BODY + b"\r\n", end="half"),
     chunks("too many trailers", b"c\r\n" + BODY + b"\r\n0\r\n" + b"X-Trailer: a\r\n" * 5000 + b"\r\n"),
-    chunks("a length among the trailers", b"c\r\n" + BODY + b"\r\n0\r\nContent-Length: 5\r\n\r\n" + SMUGGLED, expect=ONCE, read_as=BODY),
-    chunks("a key among the trailers", b"c\r\n" + BODY + b"\r\n0\r\nIdempotency-Key: other\r\n\r\n", expect=ONCE, read_as=BODY),
-    chunks("a body above the limit in chunks", (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40 + b"0\r\n\r\n", statuses=(413,)),
+    chunks(
+        "a length among the trailers",
+        b"c\r\n" + BODY + b"\r\n0\r\nContent-Length: 5\r\n\r\n",
+        expect=ONCE,
+        read_as=BODY,
+    ),
+    chunks(
+        "a key among the trailers",
+        b"c\r\n" + BODY + b"\r\n0\r\nIdempotency-Key: other\r\n\r\n",
+        expect=ONCE,
+        read_as=BODY,
+    ),
+    chunks(
+        "a body above the limit in chunks", (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 40 + b"0\r\n\r\n", statuses=(413,)
+    ),
 ]
 
 BODIES = [
@@ -119,12 +170,22 @@ BODIES = [
     Entry("a body that never comes", post(length=False, extra=("Content-Length: 500",)), silent=True),
     Entry("a length of terabytes", post(length=False, extra=("Content-Length: 10000000000000",)), statuses=(413,)),
     Entry("a length just above the limit", post(length=False, extra=("Content-Length: 1048577",)), statuses=(413,)),
-    Entry("a length above the limit that asks first", post(b"", length=False, extra=("Content-Length: 99999999", "Expect: 100-continue")), statuses=(413, 417)),
+    Entry(
+        "a length above the limit that asks first",
+        post(b"", length=False, extra=("Content-Length: 99999999", "Expect: 100-continue")),
+        statuses=(413, 417),
+    ),
     Entry("broken gzip", post(b"\x1f\x8b\x08broken", extra=("Content-Encoding: gzip",)), expect=ONCE),
-    Entry("gzip inside gzip", post(gzip.compress(gzip.compress(bytes(200_000_000), 9), 9), extra=("Content-Encoding: gzip, gzip",)), expect=ONCE),
-    Entry("gzip of two hundred megabytes", post(gzip.compress(bytes(200_000_000), 9), extra=("Content-Encoding: gzip",)), expect=ONCE),
-    Entry("multipart without a boundary", post(b"--\r\n\r\n--").replace(b"application/json", b"multipart/form-data"), expect=ONCE),
-    Entry("a content type that is none", post().replace(b"application/json", b"\xff\xfe/;;;=\"", 1), expect=ONCE),
+    Entry("gzip of 500 MB", post(BOMB, extra=("Content-Encoding: gzip",)), expect=ONCE, times=2),
+    Entry(
+        "gzip of 500 MB inside gzip", post(gzip.compress(BOMB), extra=("Content-Encoding: gzip, gzip",)), expect=ONCE
+    ),
+    Entry(
+        "multipart without a boundary",
+        post(b"--\r\n\r\n--").replace(b"application/json", b"multipart/form-data"),
+        expect=ONCE,
+    ),
+    Entry("a content type that is none", post().replace(b"application/json", b'\xff\xfe/;;;="', 1), expect=ONCE),
 ]
 
 LINES = [
@@ -144,10 +205,14 @@ LINES = [
     line("bytes that are no ASCII in the path", b"POST PLACE\xff\xfe HTTP/1.1", expect=ONCE),
     line("a path of 100 kB", "POST PLACE/" + "a" * 100_000 + " HTTP/1.1"),
     line("a method with a slash", "P/ST PLACE HTTP/1.1"),
-    line("a method of 10 kB", "P" * 10_000 + " PLACE HTTP/1.1"),
+    line("a method of 10 kB", "P" * 10_000 + " PLACE HTTP/1.1", expect=ONCE),
     line("a tunnel", "CONNECT gateway:443 HTTP/1.1"),
     Entry("a tunnel without a key", b"CONNECT 127.0.0.1:CANARY HTTP/1.1\r\nHost: 127.0.0.1:CANARY\r\n\r\n"),
-    Entry("a tunnel to the upstream", b"CONNECT 127.0.0.1:UPSTREAM HTTP/1.1\r\nHost: 127.0.0.1:UPSTREAM\r\nAuthorization: Bearer t\r\n\r\n" + SMUGGLED),
+    Entry(
+        "a tunnel to the upstream",
+        b"CONNECT 127.0.0.1:UPSTREAM HTTP/1.1\r\nHost: 127.0.0.1:UPSTREAM\r\nAuthorization: Bearer t\r\n\r\n"
+        + SMUGGLED,
+    ),
     Entry("nothing but line ends", b"\r\n" * 2000, silent=True),
     Entry("noise", bytes(range(256)) * 16),
     Entry("a TLS greeting", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500)),
@@ -172,11 +237,19 @@ HEADERS = [
     Entry("the key named as hop by hop", post(extra=("Connection: Idempotency-Key",)), statuses=(400,)),
     Entry("the credential named as hop by hop", post(extra=("Connection: Authorization",)), statuses=(400,)),
     Entry("an upgrade", post(extra=("Connection: Upgrade", "Upgrade: websocket")), expect=ONCE),
-    Entry("an upgrade to clear-text HTTP/2", post(extra=("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")), expect=ONCE),
+    Entry(
+        "an upgrade to clear-text HTTP/2",
+        post(extra=("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA")),
+        expect=ONCE,
+    ),
     Entry("no credential", post().replace(b"Authorization: Bearer token\r\n", b""), statuses=(401,)),
     Entry("an empty credential", post().replace(b"Bearer token", b""), statuses=(400, 401)),
     Entry("two credentials", post(extra=("Authorization: Bearer other",)), statuses=(400, 401)),
-    Entry("a token that will be refreshed", post().replace(b"Bearer token", b"Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"), statuses=(400, 401, 403)),
+    Entry(
+        "a token that will be refreshed",
+        post().replace(b"Bearer token", b"Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl"),
+        statuses=(400, 401, 403),
+    ),
 ]
 
 KEYS = [
@@ -217,12 +290,24 @@ PATHS = [
     guarded("an absolute form of another scheme", "POST ftp://gatewayPLACE HTTP/1.1"),
     guarded("dots out of the own paths", "POST /.well-known/onceward/../..PLACE HTTP/1.1"),
     guarded("encoded dots out of the own paths", "POST /.well-known/onceward/%2e%2e/%2e%2ePLACE HTTP/1.1"),
-    Entry("an absolute form of elsewhere, unguarded", b"GET http://127.0.0.1:CANARYPLACE HTTP/1.1\r\nHost: 127.0.0.1:CANARY\r\nAuthorization: Bearer t\r\n\r\n", expect=ONCE),
-    Entry("a POST to the readiness", post(start="POST /.well-known/onceward/ready HTTP/1.1"), statuses=(404, 405)),
-    Entry("a POST to the policy", post(start="POST /.well-known/idempotency HTTP/1.1"), statuses=(404, 405)),
-    Entry("a path of ours that is not there", b"GET /.well-known/onceward/secret HTTP/1.1\r\nHost: gateway\r\n\r\n", statuses=(404,)),
+    Entry(
+        "an absolute form of elsewhere, unguarded",
+        b"GET http://127.0.0.1:CANARYPLACE HTTP/1.1\r\nHost: 127.0.0.1:CANARY\r\nAuthorization: Bearer t\r\n\r\n",
+        expect=ONCE,
+    ),
+    Entry("a POST to the readiness", post(start="POST /.well-known/onceward/ready HTTP/1.1"), statuses=(400, 404, 405)),
+    Entry("a POST to the policy", post(start="POST /.well-known/idempotency HTTP/1.1"), statuses=(400, 404, 405)),
+    Entry(
+        "a path of ours that is not there",
+        b"GET /.well-known/onceward/secret HTTP/1.1\r\nHost: gateway\r\n\r\n",
+        statuses=(404,),
+    ),
     Entry("dots inside the own paths", b"GET /.well-known/onceward/../../etc/passwd HTTP/1.1\r\nHost: gateway\r\n\r\n"),
-    Entry("a DELETE of the readiness", b"DELETE /.well-known/onceward/ready HTTP/1.1\r\nHost: gateway\r\n\r\n", statuses=(404, 405)),
+    Entry(
+        "a DELETE of the readiness",
+        b"DELETE /.well-known/onceward/ready HTTP/1.1\r\nHost: gateway\r\n\r\n",
+        statuses=(400, 404, 405),
+    ),
 ]
 
 DERIVED = [
@@ -243,7 +328,8 @@ DERIVED = [
     derived("a control character in a string", b'{"amount":"a\x00b"}'),
     derived("a byte order mark", b"\xef\xbb\xbf" + BODY),
     derived("UTF-16", '{"amount":1}'.encode("utf-16")),
-    Entry("a form, where JSON is due", post(b"amount=1", key=None).replace(b"application/json", b"application/x-www-form-urlencoded"), modes=("derived",)),
+    derived("a form", b"amount=1", kind=b"application/x-www-form-urlencoded"),
+    derived("JSON that says that it is an image", BODY, kind=b"image/png"),
     Entry("a bad key, where one is not needed", post(key='Idempotency-Key: "KEY'), modes=("derived",)),
 ]
 

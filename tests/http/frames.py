@@ -86,9 +86,11 @@ FRAMES = [
     Entry("h2: a method in small letters without a key", request({":method": "post"}, without=("idempotency-key",))),
     Entry(
         "h2: headers without end",
-        lambda named: PREFACE
-        + frame(SETTINGS, 0, 0, b"")
-        + frame(HEADERS, 0, 1, header(":method", "POST"))
-        + frame(CONTINUATION, 0, 1, header("x-a", "a" * 10_000)) * 200,
+        lambda named: (
+            PREFACE
+            + frame(SETTINGS, 0, 0, b"")
+            + frame(HEADERS, 0, 1, header(":method", "POST"))
+            + frame(CONTINUATION, 0, 1, header("x-a", "a" * 10_000)) * 200
+        ),
     ),
 ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Malformed and hostile requests over raw sockets: no panic, no 5xx of our own making, no effect.
 
-    tests/http/malformed.py --binary target/debug/onceward
+tests/http/malformed.py --binary target/debug/onceward
 """
 
 import argparse
@@ -28,7 +28,7 @@ MODES = {
 # How long an answer may take before it counts as none.
 PATIENCE = 5.0
 
-# All the memory that a gateway may have in the end, whatever it was sent. A gigabyte of zeros was among it.
+# All the memory that a gateway may take, whatever it was sent. Half a gigabyte of zeros was among it.
 MOST_MEMORY = 250 * 1024 * 1024
 
 Answer = collections.namedtuple("Answer", "statuses closed frames")
@@ -56,7 +56,9 @@ def naming(number, canary, upstream):
 
     def named(value):
         for name, real in names.items():
-            value = value.replace(name.encode(), real.encode()) if isinstance(value, bytes) else value.replace(name, real)
+            value = (
+                value.replace(name.encode(), real.encode()) if isinstance(value, bytes) else value.replace(name, real)
+            )
         return value
 
     return named
@@ -132,7 +134,7 @@ def run_mode(binary, mode, canary):
     def one(number, entry):
         named = naming(number, canary.port, upstream.port)
         data = entry.data(named) if callable(entry.data) else named(entry.data)
-        return talk(address, data, entry.end)
+        return [talk(address, data, entry.end) for _ in range(entry.times)][0]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(one, range(len(entries)), entries))
@@ -153,7 +155,8 @@ def run_mode(binary, mode, canary):
 
 def afterwards(gateway, upstream, address):
     """Whether the gateway is as it was: nothing hidden came through, it serves, and it has not grown."""
-    faults = [f"arrived: {request.path}" for request in upstream.requests if "smuggled" in request.path]
+    hidden = [request for request in upstream.requests if "smuggled" in request.path]
+    faults = [f"arrived: {request.path} with {request.header('idempotency-key')}" for request in hidden]
     faults += [f"arrived, and was no request: {what}" for what in upstream.broken]
     before = len(upstream.requests)
     good = naming("good", 0, 0)(post(BODY))

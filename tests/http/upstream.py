@@ -1,8 +1,8 @@
 """An API that fails on purpose and counts what it did.
 
 It speaks as much of Stripe, OpenAI and Anthropic as their clients need. A test names its case inside the request body
-(`case-…`), and plans what happens to the first calls of that case. It runs on plain sockets and threads, because resets
-and half answers are the point.
+(`case-` and twelve digits), and plans what happens to the first calls of that case. It runs on plain sockets and
+threads, because resets and half answers are the point.
 """
 
 import dataclasses
@@ -92,7 +92,6 @@ class Upstream:
         self.numbers = itertools.count(1)
         self.resets = 0
         self.connections = set()
-        self.stopping = False
         self.port = free_port()
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -148,7 +147,6 @@ class Upstream:
                 pass
 
     def stop(self):
-        self.stopping = True
         try:
             self.listener.shutdown(socket.SHUT_RDWR)
         except OSError:
