@@ -4,6 +4,7 @@ Every client gets the retries and time-outs that its users get, through its own 
 tries is shortened, so that a whole run takes seconds.
 """
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -132,7 +133,11 @@ class Stainless:
             return Got(None, type(error).__name__, error.status_code, replayed(headers), error.response.text)
         except self.module.APIError as error:
             return Got(None, type(error).__name__, None, False, str(error))
-        return Got(response.parse().id, None, response.status_code, replayed(response.headers), "")
+        try:
+            thing = response.parse()
+        except Exception as error:  # a stream breaks off with whatever the transport has to say
+            return Got(None, type(error).__name__, None, False, str(error))
+        return Got(thing.id, None, response.status_code, replayed(response.headers), "")
 
 
 class OpenAI(Stainless):
@@ -157,6 +162,33 @@ class OpenAIResponses(OpenAI):
 
     def create(self, client, words):
         return client.responses.with_raw_response.create(model="m", input=words)
+
+
+class OpenAIStream(OpenAI):
+    """Its answer comes word by word, and may break off between two of them."""
+
+    name = "openai stream"
+
+    def create(self, client, words):
+        messages = [{"role": "user", "content": words}]
+        create = client.chat.completions.with_raw_response.create
+        return Streamed(create(model="m", messages=messages, stream=True))
+
+
+class Streamed:
+    """A stream, read to its end when the answer is asked for."""
+
+    def __init__(self, response):
+        self.response, self.status_code, self.headers = response, response.status_code, response.headers
+
+    def parse(self):
+        pieces = list(self.response.parse())
+        # The same id and the same words, whether they come for the first time or again.
+        said = "".join(piece.choices[0].delta.content for piece in pieces)
+        return Answer(f"{pieces[0].id} {said.strip()}")
+
+
+Answer = collections.namedtuple("Answer", "id")
 
 
 class Anthropic(Stainless):
@@ -214,6 +246,7 @@ def all_of_them(node_folder, absent):
         "stripe-node": lambda: StripeNode(node_folder),
         "openai": OpenAI,
         "openai responses": OpenAIResponses,
+        "openai stream": OpenAIStream,
         "anthropic": Anthropic,
         "curl": Curl,
     }

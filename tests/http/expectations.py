@@ -2,15 +2,15 @@
 has in the end, and what a person gets who tries once more with the same key.
 
 The words for an answer: `object` (a success that is new), `replay` (the kept success), `doubt` (409: nobody knows
-whether it happened, and a person has to say), `no answer` (time-out or broken connection), or a status, with `kept` if
-it is the replay of a kept failure.
+whether it happened, and a person has to say), `no answer` (in time), `broken off` (in the middle of an answer), or a
+status, with `kept` if it is the replay of a kept failure.
 """
 
 import dataclasses
 
 KEYED = ("stripe-python", "stripe-node", "curl")
 STRIPE = ("stripe-python", "stripe-node")
-KEYLESS = ("openai", "openai responses", "anthropic")
+KEYLESS = ("openai", "openai responses", "openai stream", "anthropic")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Gateway:
     faults: tuple
     # Whether the upstream forgets keys although the gateway was told that it honours them.
     deceived: bool = False
+    options: tuple = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,10 @@ WAYS = {
     "refused": Way(retries=0, connection=True),
     "reset before": Way(connection=True),
     "reset after, kept connection": Way(connection=True, warm=True),
+    # The client has all the time in the world, and the gateway has not.
+    "slow for the gateway": Way(),
+    # The client gives up on the first try, and finds its next ones told to come back.
+    "slow, not waited for": Way(timeout=1.5, retries=8),
 }
 
 # Cases whose name is not that of the fault.
@@ -62,6 +67,8 @@ PLANNED = {
     "refused": "ok",
     "reset before": "ok",
     "reset after, kept connection": "reset after",
+    "slow for the gateway": "slow",
+    "slow, not waited for": "slow",
 }
 
 FAULTS = (
@@ -83,12 +90,25 @@ FAULTS = (
     "reset after, kept connection",
 )
 ACP = ("ok", "500", "500 clean", "502", "503 later", "lost")
+EVERY = (*FAULTS, "slow for the gateway", "slow, not waited for", "500 clean")
 
 GATEWAYS = {
     "stripe": Gateway("stripe", "required", "authorization", STRIPE, FAULTS),
     "ietf": Gateway("ietf", "required", "authorization", ("curl",), FAULTS),
     "acp": Gateway("acp", "required", "authorization", ("curl",), ACP),
     "derived": Gateway("ietf", "derived", "authorization", KEYLESS, FAULTS),
+    "impatient": Gateway(
+        "stripe", "required", "authorization", KEYED, ("slow for the gateway",), options=("--timeout", "1s")
+    ),
+    "impatient, derived": Gateway(
+        "ietf", "derived", "authorization", KEYLESS, ("slow for the gateway",), options=("--timeout", "1s")
+    ),
+    "not waiting": Gateway(
+        "stripe", "required", "authorization", STRIPE, ("slow, not waited for",), options=("--wait", "200ms")
+    ),
+    "not waiting, derived": Gateway(
+        "ietf", "derived", "authorization", KEYLESS, ("slow, not waited for",), options=("--wait", "200ms")
+    ),
     # `honours_key` is a promise about the upstream. Where it is broken, things happen twice, and these cases see it.
     "deceived": Gateway("ietf", "required", "authorization", ("curl",), ("502", "lost"), deceived=True),
 }
@@ -139,8 +159,16 @@ def rows(case, client, gateway, honours):
         return [FREED]
     if case in ("502", "503", "504"):
         return [unknown]
+    if case == "lost" and client == "openai stream":
+        # The head and some words were there, so no client tries again by itself.
+        return [Row(1, 1, "broken off", "object" if honours else "doubt", 1)]
     if case in ("reset after", "reset after, kept connection", "lost"):
         return [unanswered]
+    if case == "slow for the gateway":
+        return [dataclasses.replace(unanswered, final="504") if unanswered == HELD_AT_ONCE else unanswered]
+    if case == "slow, not waited for":
+        # In flight is a 409 that asks for further tries, one of which gets the answer.
+        return [DONE]
     if case == "refused":
         return [Row(0, 0, "502", "object", 1)]
     if case == "reset before":
@@ -163,8 +191,9 @@ DIRECT = {
     "402": {"*": 0},
     "429": {"*": 1, "stripe-python": 0, "stripe-node": 0},
     "reset after": {"*": 2},
-    # Stripe's clients do not try again once the head of an answer was there. The caller has an error, and no id.
-    "lost": {"*": 2, "stripe-python": 1, "stripe-node": 1},
+    # Stripe's clients do not try again once the head of an answer was there, and nobody does in the middle of a stream.
+    # The caller has an error, and no id.
+    "lost": {"*": 2, "stripe-python": 1, "stripe-node": 1, "openai stream": 1},
     "slow": {"*": 2},
     "slow, given up": {"*": 1},
     "reset before": {"*": 1},
@@ -191,6 +220,7 @@ CLASSES = {
         "doubt": "ConflictError",
         "429": "RateLimitError",
         "no answer": "APITimeoutError",
+        "broken off": "APIConnectionError",
         "*": "InternalServerError",
     },
     "anthropic": {
@@ -198,12 +228,14 @@ CLASSES = {
         "409": "ConflictError",
         "doubt": "ConflictError",
         "429": "RateLimitError",
+        "504": "GatewayTimeoutError",
         "no answer": "APITimeoutError",
         "*": "InternalServerError",
     },
     "curl": {"no answer": "Timeout", "*": "Status"},
 }
 CLASSES["openai responses"] = CLASSES["openai"]
+CLASSES["openai stream"] = CLASSES["openai"]
 
 
 def class_of(client, answer):

@@ -141,7 +141,7 @@ def run_mode(binary, mode, canary):
     # What was let through may still be on its way.
     time.sleep(0.5)
     faults = {}
-    for number, (entry, answer) in enumerate(zip(entries, answers)):
+    for number, (entry, answer) in enumerate(zip(entries, answers, strict=True)):
         ours = re.compile(rf"/v1/charges/{number}\b")
         arrived = [request for request in upstream.requests if ours.search(request.path)]
         faults[f"{mode}: {entry.name}"] = judge(entry, answer, arrived)

@@ -15,6 +15,7 @@ import threading
 import time
 
 CASE = re.compile(rb"case-[0-9a-f]{12}")
+STREAMED = re.compile(rb'"stream": ?true')
 
 # With this linger, close() sends a reset instead of an orderly end.
 RESET = struct.pack("ii", 1, 0)
@@ -204,9 +205,11 @@ class Upstream:
             status, body, effect = self.outcome(fault, request)
             if case:
                 self.seen_by_case[case].effects += effect
+        streamed = status == 200 and STREAMED.search(request.body)
+        whole = rendered_stream(body) if streamed else rendered(status, body, fault.headers)
         try:
             time.sleep(fault.delay)
-            return deliver(connection, fault, status, body)
+            return deliver(connection, fault, whole)
         finally:
             with self.lock:
                 if case:
@@ -238,15 +241,15 @@ class Upstream:
         return (*said, fault.effect)
 
 
-def deliver(connection, fault, status, body):
+def deliver(connection, fault, whole):
     if fault.ending == "reset":
         close_with_reset(connection)
         return False
     if fault.ending == "half":
-        whole = rendered(status, body, fault.headers)
-        connection.sendall(whole[: whole.index(b"\r\n\r\n") + 4 + 10])
+        head = whole.index(b"\r\n\r\n") + 4
+        connection.sendall(whole[: (head + len(whole)) // 2])
         return False
-    send(connection, status, body, fault.headers)
+    connection.sendall(whole)
     return True
 
 
@@ -260,6 +263,17 @@ def rendered(status, body, headers):
     lines = [f"HTTP/1.1 {status} Status", "Content-Type: application/json", f"Content-Length: {len(data)}"]
     lines += [f"{name}: {value}" for name, value in headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+def rendered_stream(body):
+    """The same answer as a stream of events, word by word."""
+    words = body["choices"][0]["message"]["content"].split()
+    deltas = [{"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None} for word in words]
+    pieces = [body | {"object": "chat.completion.chunk", "choices": [delta]} for delta in deltas]
+    events = [f"data: {json.dumps(piece)}\n\n".encode() for piece in pieces] + [b"data: [DONE]\n\n"]
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(event), event) for event in events)
+    head = b"HTTP/1.1 200 Status\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + chunks + b"0\r\n\r\n"
 
 
 def made(path, number):
