@@ -1,18 +1,15 @@
 //! `onceward gateway`: a gateway in front of one upstream, from the command line alone.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::path::Path;
 
-use http::Uri;
-use onceward::http::rules::{DEFAULT_WAIT, DEFAULT_WINDOW};
-use onceward::http::{KeyMode, Profile, Rules};
-use onceward::{Ledger, Policy};
+use onceward::Ledger;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Global, block_on};
-use crate::config::Length;
+use crate::config::{self, Length};
 use crate::exit::{self, Fault};
-use crate::gateway::{self, GRACE, Listening, Route, Routes, Tenant, Timeouts, Upstreams};
+use crate::gateway::{self, GRACE, Listening, Route, Routes, Tenant, Upstreams};
 use crate::output;
 
 /// Put a gateway before an API: its clients may retry as they like, and each effect happens once
@@ -28,17 +25,17 @@ use crate::output;
 )]
 pub(super) struct Gateway {
     /// The API to guard
-    #[arg(long, value_name = "URL", value_parser = gateway::address)]
-    upstream: Uri,
+    #[arg(long, value_name = "URL")]
+    upstream: String,
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     listen: SocketAddr,
     /// Whose rules the API follows
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
-    profile: ProfileName,
+    profile: config::Profile,
     /// Whether a guarded request needs a key; `derived` makes one from the request if there is none
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
-    key_mode: KeyModeName,
+    key_mode: config::KeyMode,
     /// How long a repeat waits for the running one
     #[arg(long, value_name = "TIME")]
     wait: Option<Length>,
@@ -59,22 +56,6 @@ pub(super) struct Gateway {
     tls_key: Option<std::path::PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum ProfileName {
-    #[default]
-    Ietf,
-    Stripe,
-    Acp,
-}
-
-#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum KeyModeName {
-    #[default]
-    Required,
-    Optional,
-    Derived,
-}
-
 impl Gateway {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
@@ -83,7 +64,7 @@ impl Gateway {
             (Some(chain), Some(key)) => Some(gateway::Tls::read(chain, key)?),
             _ => None,
         };
-        let (listen, route) = (self.listen, self.route(source(global)?));
+        let (listen, route) = (self.listen, self.route(source(global)?)?);
         block_on(async move {
             let ledger = Ledger::open(&store).await?;
             let gateway = gateway::Gateway::new(ledger.clone(), Routes::new(vec![route]), Upstreams::new()?);
@@ -96,31 +77,20 @@ impl Gateway {
         })
     }
 
-    fn route(self, tenant: Tenant) -> Route {
-        let policy = Policy { wait: self.wait.map_or(DEFAULT_WAIT, |wait| wait.0), ..Policy::default() };
-        let mut rules = Rules {
-            profile: match self.profile {
-                ProfileName::Ietf => Profile::Ietf,
-                ProfileName::Stripe => Profile::Stripe,
-                ProfileName::Acp => Profile::Acp,
-            },
-            policy: Arc::new(policy),
-            ..Rules::default()
+    fn route(self, tenant: Tenant) -> Result<Route, Fault> {
+        let written = config::Route {
+            upstream: Some(self.upstream),
+            profile: Some(self.profile),
+            key_mode: Some(self.key_mode),
+            honours_key: Some(self.honours_key),
+            wait: self.wait,
+            window: self.window,
+            timeout: self.timeout,
+            ..config::Route::default()
         };
-        rules = match self.key_mode {
-            KeyModeName::Required => rules,
-            KeyModeName::Optional => Rules { key_mode: KeyMode::Optional, ..rules },
-            KeyModeName::Derived => rules.derived(self.window.map_or(DEFAULT_WINDOW, |window| window.0)),
-        };
-        let timeouts = Timeouts::default();
-        Route {
-            pattern: "/*".to_owned(),
-            upstream: self.upstream,
-            rules: Arc::new(rules.honours_key(self.honours_key)),
-            tenant,
-            timeouts: Timeouts { answer: self.timeout.map_or(timeouts.answer, |time| time.0), ..timeouts },
-            honours_key: self.honours_key,
-        }
+        let route = Route::configured(&written, &config::Operation::default(), Path::new(""));
+        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", field.replace('_', "-"))))?;
+        Ok(Route { tenant, ..route })
     }
 }
 

@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, instead};
 use super::file::{File, LATER, Operation, Window};
+use super::gateway::{Gateway, Route};
 
 /// Reads the text, or says everything that is wrong with it.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
@@ -50,6 +51,15 @@ fn names<T: JsonSchema>() -> BTreeSet<String> {
 fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_names(root, "", &names::<File>(), &LATER, &mut problems);
+    if let Some(DeValue::Table(gateway)) = value(root, "gateway") {
+        check_names(gateway, "gateway", &names::<Gateway>(), &[], &mut problems);
+        if let Some(DeValue::Array(routes)) = value(gateway, "route") {
+            for (index, route) in routes.iter().enumerate() {
+                let DeValue::Table(route) = route.get_ref() else { continue };
+                check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
+            }
+        }
+    }
     let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
     for (name, operation) in operations {
         let DeValue::Table(operation) = operation.get_ref() else { continue };
@@ -89,6 +99,43 @@ fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             let at = place(tree, &["operation", name, field]).or_else(|| place(tree, &["operation", name]));
             let path = format!("operation.{}{}{field}", bare(name), if field.is_empty() { "" } else { "." });
             problems.push(Problem { at: at.unwrap_or(0), path, what });
+        }
+    }
+    problems.extend(unsound_gateway(file, tree));
+    problems
+}
+
+fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
+    let Some(gateway) = &file.gateway else { return Vec::new() };
+    let at = place(tree, &["gateway"]).unwrap_or(0);
+    let mut problems = Vec::new();
+    let listen = gateway.listen.as_deref().map(str::parse::<std::net::SocketAddr>);
+    if let Some(Err(_)) = listen {
+        let what = "it is no address; write one as `127.0.0.1:8080`".to_owned();
+        let at = place(tree, &["gateway", "listen"]).unwrap_or(at);
+        problems.push(Problem { at, path: "gateway.listen".to_owned(), what });
+    }
+    if gateway.route.is_empty() {
+        let what = "a gateway needs at least one `[[gateway.route]]`".to_owned();
+        problems.push(Problem { at, path: "gateway.route".to_owned(), what });
+    }
+    let routes = match value(tree, "gateway") {
+        Some(DeValue::Table(gateway)) => value(gateway, "route"),
+        _ => None,
+    };
+    for (index, route) in gateway.route.iter().enumerate() {
+        let table = match routes {
+            Some(DeValue::Array(routes)) => routes.get(index).map(Spanned::get_ref),
+            _ => None,
+        };
+        let Some(name) = &route.operation else { continue };
+        if !file.operation.contains_key(name) {
+            let here = match table {
+                Some(DeValue::Table(table)) => place(table, &["operation"]),
+                _ => None,
+            };
+            let what = format!("there is no such operation; {}", instead(name, file.operation.keys().map(String::as_str)));
+            problems.push(Problem { at: here.unwrap_or(at), path: format!("gateway.route[{index}].operation"), what });
         }
     }
     problems

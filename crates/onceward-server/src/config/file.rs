@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::gateway::Gateway;
 use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
@@ -19,6 +20,9 @@ pub(crate) struct File {
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) operation: BTreeMap<String, Operation>,
+    /// The HTTP gateway, which `onceward serve` starts.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) gateway: Option<Gateway>,
 }
 
 /// What is configured for an operation. What is absent comes from the tier, or from the surface.
@@ -103,9 +107,8 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 4] = [
+pub(super) const LATER: [(&str, &str); 3] = [
     ("sink", "the outbox and its courier"),
     ("api", "the HTTP API"),
-    ("gateway", "the HTTP gateway"),
     ("mcp", "the MCP gateway"),
 ];

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
+use super::gateway::{Gateway, Route};
 use super::file::{File, Operation, Window};
 
 /// `docs/reference/configuration.md`.
@@ -18,6 +19,8 @@ pub(crate) fn reference() -> String {
     section::<File>(&mut page, "Top level");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");
+    section::<Gateway>(&mut page, "[gateway]");
+    section::<Route>(&mut page, "[[gateway.route]]");
     page
 }
 

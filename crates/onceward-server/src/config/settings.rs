@@ -11,6 +11,7 @@ use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
 use super::check;
 use super::error::Mistakes;
 use super::file::Operation;
+use super::gateway::Gateway;
 use crate::exit::Fault;
 
 /// Looked for in the working directory.
@@ -31,6 +32,9 @@ pub(crate) struct Chosen<'a> {
 pub(crate) struct Settings {
     store: String,
     operations: BTreeMap<String, Operation>,
+    gateway: Option<Gateway>,
+    /// Relative paths in the file start here.
+    folder: PathBuf,
 }
 
 impl Settings {
@@ -53,7 +57,8 @@ impl Settings {
             None => store,
         });
         let store = chosen.store.map(str::to_owned).or(configured).unwrap_or_else(|| STORE.to_owned());
-        Ok(Self { store, operations: file.operation })
+        let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+        Ok(Self { store, operations: file.operation, gateway: file.gateway, folder })
     }
 
     /// The store, for a command that ends before the next one begins.
@@ -70,6 +75,16 @@ impl Settings {
     /// What the file says about an operation; nothing, if it does not name it.
     pub(crate) fn operation(&self, name: &str) -> Operation {
         self.operations.get(name).cloned().unwrap_or_default()
+    }
+
+    /// What the file says about the gateway.
+    pub(crate) fn gateway(&self) -> Option<&Gateway> {
+        self.gateway.as_ref()
+    }
+
+    /// The folder of the file.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// What a command that is typed here has to be told to find the same store.

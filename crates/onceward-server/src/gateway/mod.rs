@@ -1,13 +1,16 @@
 //! The HTTP gateway: a reverse proxy that makes any API safe to retry.
 //!
 //! - `route`: which requests go where, and how they are guarded.
-//! - `tenant`: whose request it is.
+//! - `configured`: routes as `onceward.toml` has them.
+//! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 //! - `listen`: connections: limits, time-outs, TLS, and their end.
 
+mod configured;
 mod headers;
+mod jwt;
 mod listen;
 mod own;
 mod route;
@@ -29,7 +32,7 @@ use onceward::http::{Body, Kind, Problem, Received, exchange};
 pub(crate) use listen::{Listening, Tls};
 pub(crate) use route::{Route, Routes, Timeouts};
 pub(crate) use tenant::Tenant;
-pub(crate) use upstream::{Upstreams, address};
+pub(crate) use upstream::Upstreams;
 
 /// A gateway that is ready to answer.
 pub(crate) struct Gateway {

@@ -64,7 +64,7 @@ fn fits(pattern: &str, path: &str) -> bool {
     loop {
         match (wanted.next(), given.next()) {
             (None, None) => return true,
-            (Some(""), _) if open && wanted.clone().next().is_none() => return true,
+            (Some(""), Some(_)) if open && wanted.clone().next().is_none() => return true,
             (Some("*"), Some(segment)) if !segment.is_empty() => {}
             (Some(wanted), Some(given)) if wanted == given => {}
             (Some(beginning), Some(given)) if open && wanted.clone().next().is_none() => {

@@ -2,21 +2,26 @@
 //! side's own check.
 
 use std::str::FromStr;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request;
+use ipnet::IpNet;
 use onceward::core::hash::digest;
 use onceward::http::{Kind, Problem};
 
 use super::Peer;
+use super::jwt::Verifier;
 
 /// Where a route takes the tenant from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) enum Tenant {
     /// A hash of the credential: for API keys that stay the same.
     Authorization,
-    /// A header that a proxy in front has set. Taken from this machine only.
-    Header(HeaderName),
+    /// A header that a proxy in front has set. Taken from these networks, and from this machine if there are none.
+    Header(HeaderName, Vec<IpNet>),
+    /// A claim of a token that is verified here.
+    Jwt(Arc<Verifier>),
     /// Always the same one.
     Fixed(String),
 }
@@ -26,11 +31,19 @@ impl Tenant {
     pub(super) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
         match self {
             Self::Fixed(name) => Ok(name.clone()),
-            Self::Header(_) if !peer.address.ip().to_canonical().is_loopback() => Err(Problem::because(
+            Self::Header(_, peers) if !is_trusted(peers, peer) => Err(Problem::because(
                 Kind::BadCredential,
                 "The header that names the tenant is taken from trusted peers only.",
             )),
-            Self::Header(name) => one(parts, name),
+            Self::Header(name, _) => one(parts, name),
+            Self::Jwt(verifier) => {
+                let credential = one(parts, &AUTHORIZATION)?;
+                let token = match credential.split_once(' ') {
+                    Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
+                    _ => return Err(Problem::because(Kind::NoCredential, "This route wants a bearer token.")),
+                };
+                verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
+            }
             Self::Authorization => {
                 let credential = one(parts, &AUTHORIZATION)?;
                 if is_jwt(&credential) {
@@ -44,6 +57,11 @@ impl Tenant {
             }
         }
     }
+}
+
+fn is_trusted(peers: &[IpNet], peer: Peer) -> bool {
+    let address = peer.address.ip().to_canonical();
+    if peers.is_empty() { address.is_loopback() } else { peers.iter().any(|network| network.contains(&address)) }
 }
 
 /// The one value of a header.
@@ -77,13 +95,14 @@ impl FromStr for Tenant {
             None if text == "authorization" => Ok(Self::Authorization),
             Some(("header", name)) => {
                 let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header"))?;
-                Ok(Self::Header(name))
+                Ok(Self::Header(name, Vec::new()))
             }
             Some(("fixed", name)) => {
                 onceward::core::name::Tenant::new(name).map_err(|error| error.to_string())?;
                 Ok(Self::Fixed(name.to_owned()))
             }
-            _ => Err(format!("{text:?} is none of authorization, header:NAME, fixed:NAME")),
+            Some(("jwt", _)) => Err("jwt:CLAIM needs a key, which stands in onceward.toml: see `jwt_key`".to_owned()),
+            _ => Err(format!("{text:?} is none of authorization, jwt:CLAIM, header:NAME, fixed:NAME")),
         }
     }
 }
@@ -123,6 +142,10 @@ mod tests {
         assert_eq!(of("header:x-tenant", &headers, "[::ffff:127.0.0.1]:1"), Ok("acme".to_owned()));
         assert_eq!(of("header:x-tenant", &headers, "10.0.0.1:1"), Err(Kind::BadCredential));
         assert_eq!(of("header:x-tenant", &[], "127.0.0.1:1"), Err(Kind::NoCredential));
+        let from = |address: &str| Peer { address: address.parse().unwrap(), secure: false };
+        let networks = ["10.0.0.0/8".parse().unwrap()];
+        assert!(is_trusted(&networks, from("10.1.2.3:1")));
+        assert!(!is_trusted(&networks, from("127.0.0.1:1")));
     }
 
     #[test]
@@ -130,6 +153,6 @@ mod tests {
         for text in ["", "nobody", "header:a b", "fixed:", "jwt"] {
             assert!(text.parse::<Tenant>().is_err(), "{text}");
         }
-        assert_eq!("fixed:hooks".parse(), Ok(Tenant::Fixed("hooks".to_owned())));
+        assert!(matches!("fixed:hooks".parse(), Ok(Tenant::Fixed(name)) if name == "hooks"));
     }
 }

@@ -93,7 +93,7 @@ fn target(upstream: &Uri, request: &Uri) -> Option<Uri> {
 }
 
 /// Reads the address of an upstream.
-pub(crate) fn address(text: &str) -> Result<Uri, String> {
+pub(super) fn address(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
     let known = matches!(uri.scheme(), Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
     if !known || uri.authority().is_none() {

@@ -1,0 +1,130 @@
+//! `[gateway]` and its routes, as they are written. Their comments are the reference page.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::words::{Length, Size};
+
+/// The HTTP gateway: listens, and takes requests to upstreams.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Gateway {
+    /// Where it listens. Port 0 takes a free one.
+    #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
+    pub(crate) listen: Option<String>,
+    /// The certificate chain and the private key with which TLS is served, as PEM files.
+    #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
+    pub(crate) tls: Option<Tls>,
+    /// The routes, in order: the first whose path fits is taken.
+    #[schemars(extend("x-type" = "tables", "x-default" = "required"))]
+    pub(crate) route: Vec<Route>,
+}
+
+/// The files of a certificate.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+pub(crate) struct Tls {
+    /// The certificate chain, as PEM.
+    #[schemars(extend("x-type" = "path", "x-default" = "required"))]
+    pub(crate) chain: String,
+    /// Its private key, as PEM.
+    #[schemars(extend("x-type" = "path", "x-default" = "required"))]
+    pub(crate) key: String,
+}
+
+/// One route of the gateway.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Route {
+    /// The path. `*` at the end stands for anything, and elsewhere for one segment.
+    #[schemars(extend("x-type" = "string", "x-default" = "`\"/*\"`"))]
+    pub(crate) path: Option<String>,
+    /// Where its requests go: `http://` or `https://`, with a path that comes before the request's if there is one.
+    #[schemars(extend("x-type" = "URL", "x-default" = "required"))]
+    pub(crate) upstream: Option<String>,
+    /// Whose rules the API follows.
+    #[schemars(extend("x-default" = "`\"ietf\"`"))]
+    pub(crate) profile: Option<Profile>,
+    /// Which methods are guarded. All others pass by.
+    #[schemars(extend("x-type" = "list of methods", "x-default" = "`[\"POST\", \"PATCH\"]`"))]
+    pub(crate) methods: Option<Vec<String>>,
+    /// Whether a guarded request needs a key.
+    #[schemars(extend("x-default" = "`\"required\"`"))]
+    pub(crate) key_mode: Option<KeyMode>,
+    /// Where the client's key is: `header:NAME`, or `body:POINTER` for a field of a JSON body.
+    #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
+    pub(crate) key_from: Option<String>,
+    /// Whose request it is: `authorization` (a hash of the credential; for API keys that stay the same), `jwt:CLAIM`
+    /// (of a token that is verified with `jwt_key`), `header:NAME` (from `trusted_peers`), or `fixed:NAME`.
+    #[schemars(extend("x-type" = "string", "x-default" = "`\"authorization\"`"))]
+    pub(crate) tenant: Option<String>,
+    /// What tokens are verified with: `env:NAME` or `file:PATH` with a set of keys (JWKS), a public key as PEM, or a
+    /// shared secret.
+    #[schemars(extend("x-type" = "string", "x-default" = "none"))]
+    pub(crate) jwt_key: Option<String>,
+    /// The audience that a token must have.
+    #[schemars(extend("x-type" = "string", "x-default" = "any"))]
+    pub(crate) jwt_audience: Option<String>,
+    /// The issuer that a token must have.
+    #[schemars(extend("x-type" = "string", "x-default" = "any"))]
+    pub(crate) jwt_issuer: Option<String>,
+    /// From whom `header:NAME` is taken.
+    #[schemars(extend("x-type" = "list of networks", "x-default" = "this machine"))]
+    pub(crate) trusted_peers: Option<Vec<String>>,
+    /// The operation whose policy and recipe hold here: `[operation.NAME]`. Without one: tier `standard`, the whole
+    /// request.
+    #[schemars(extend("x-type" = "string", "x-default" = "none"))]
+    pub(crate) operation: Option<String>,
+    /// The upstream remembers keys itself. Then what is unknown is sent again with the same key, unless the operation's
+    /// `in_doubt` says otherwise.
+    #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
+    pub(crate) honours_key: Option<bool>,
+    /// Sends a key of our own to the upstream in this header, instead of the client's: `header:NAME`.
+    #[schemars(extend("x-type" = "string", "x-default" = "the client's key, unchanged"))]
+    pub(crate) downstream_key: Option<String>,
+    /// Statuses with which this upstream proves that nothing happened.
+    #[schemars(extend("x-type" = "list of statuses", "x-default" = "`[]`"))]
+    pub(crate) refusals: Option<Vec<u16>>,
+    /// Headers that must agree when a key comes again, besides method, path, query, type and body.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) compared_headers: Option<Vec<String>>,
+    /// How long a repeat waits for the running one.
+    #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
+    pub(crate) wait: Option<Length>,
+    /// How long a derived key holds after its request is done.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
+    pub(crate) window: Option<Length>,
+    /// How long the upstream may take to answer. What takes longer is unknown.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"5m\"`"))]
+    pub(crate) timeout: Option<Length>,
+    /// The largest guarded request.
+    #[schemars(extend("x-type" = "bytes", "x-default" = "`\"1MiB\"`"))]
+    pub(crate) request_limit: Option<Size>,
+}
+
+/// Whose rules an API follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Profile {
+    /// The draft of the IETF: failures are kept like successes.
+    #[default]
+    Ietf,
+    /// Stripe's API: the same.
+    Stripe,
+    /// The Agentic Commerce Protocol: codes of its own, and no 5xx is kept.
+    Acp,
+}
+
+/// Whether a guarded request needs a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum KeyMode {
+    /// Without one it is refused.
+    #[default]
+    Required,
+    /// Without one it passes by unguarded.
+    Optional,
+    /// Without one it is made from the request: by the operation's recipe, or from all of it.
+    Derived,
+}

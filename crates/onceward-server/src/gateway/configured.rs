@@ -1,0 +1,205 @@
+//! From what is written in the configuration to routes. Every mistake names its field.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::{HeaderName, Method};
+use onceward::Policy;
+use onceward::core::policy::InDoubt;
+use onceward::http::rules::{DEFAULT_REQUEST_LIMIT, DEFAULT_WAIT, DEFAULT_WINDOW, IDEMPOTENCY_KEY};
+use onceward::http::{self as semantics, KeyFrom, Rules};
+
+use super::jwt::Verifier;
+use super::{Route, Tenant, Timeouts, upstream};
+use crate::config::{self, Operation};
+
+/// The largest request that may be allowed to be guarded: it is read whole.
+const LARGEST_REQUEST: usize = 64 * 1024 * 1024;
+
+/// A field, and what is wrong with it.
+pub(crate) type Mistake = (&'static str, String);
+
+impl Route {
+    /// Makes a route. `operation` is what the file says about the one that it names, and `folder` is that of the file.
+    pub(crate) fn configured(written: &config::Route, operation: &Operation, folder: &Path) -> Result<Self, Mistake> {
+        let at = |field: &'static str| move |what: String| (field, what);
+        let upstream = written.upstream.as_deref().ok_or(("upstream", "a route needs an upstream".to_owned()))?;
+        let pattern = written.path.clone().unwrap_or_else(|| "/*".to_owned());
+        if !pattern.starts_with('/') {
+            return Err(("path", "a path starts with `/`".to_owned()));
+        }
+        let honours_key = written.honours_key.unwrap_or(false);
+        let timeouts = Timeouts::default();
+        Ok(Self {
+            pattern,
+            upstream: upstream::address(upstream).map_err(at("upstream"))?,
+            rules: Arc::new(rules(written, operation, honours_key)?),
+            tenant: tenant(written, folder)?,
+            timeouts: Timeouts { answer: written.timeout.map_or(timeouts.answer, |time| time.0), ..timeouts },
+            honours_key,
+        })
+    }
+}
+
+fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> Result<Rules, Mistake> {
+    let mut policy: Policy = operation.policy();
+    policy.wait = written.wait.or(operation.wait).map_or(DEFAULT_WAIT, |wait| wait.0);
+    let recipe = operation.recipe().map_err(|error| ("operation", error.to_string()))?;
+    let mut rules = Rules {
+        profile: match written.profile.unwrap_or_default() {
+            config::Profile::Ietf => semantics::Profile::Ietf,
+            config::Profile::Stripe => semantics::Profile::Stripe,
+            config::Profile::Acp => semantics::Profile::Acp,
+        },
+        key_from: key_from(written)?,
+        policy: Arc::new(policy),
+        recipe: recipe.map(Arc::new),
+        refusals: written.refusals.clone().unwrap_or_default(),
+        compared_headers: names("compared_headers", written.compared_headers.as_deref().unwrap_or_default())?,
+        request_limit: written.request_limit.map_or(DEFAULT_REQUEST_LIMIT, |size| size.0),
+        downstream_key: written.downstream_key.as_deref().map(|text| header("downstream_key", text)).transpose()?,
+        ..Rules::default()
+    };
+    if rules.request_limit > LARGEST_REQUEST {
+        return Err(("request_limit", "it is at most 64MiB: a guarded request is read whole".to_owned()));
+    }
+    if let Some(methods) = &written.methods {
+        let read = |name: &String| Method::from_bytes(name.as_bytes()).map_err(|_| ("methods", format!("{name:?} is no method")));
+        rules.methods = methods.iter().map(read).collect::<Result<_, _>>()?;
+    }
+    rules = match written.key_mode.unwrap_or_default() {
+        config::KeyMode::Required => rules,
+        config::KeyMode::Optional => Rules { key_mode: semantics::KeyMode::Optional, ..rules },
+        config::KeyMode::Derived => {
+            // A retention that somebody chose is meant.
+            let chosen = operation.retention.is_some() || operation.tier.is_some() || operation.dedup.is_some();
+            match (written.window, chosen) {
+                (None, true) => Rules { key_mode: semantics::KeyMode::Derived, ..rules },
+                (window, _) => rules.derived(window.map_or(DEFAULT_WINDOW, |window| window.0)),
+            }
+        }
+    };
+    if written.window.is_some() && rules.key_mode != semantics::KeyMode::Derived {
+        return Err(("window", "it is for `key_mode = \"derived\"`".to_owned()));
+    }
+    let in_doubt = operation.in_doubt.map(InDoubt::from);
+    rules = rules.honours_key(honours_key);
+    if let Some(in_doubt) = in_doubt {
+        Arc::make_mut(&mut rules.policy).in_doubt = in_doubt;
+    }
+    Ok(rules)
+}
+
+fn key_from(written: &config::Route) -> Result<KeyFrom, Mistake> {
+    match written.key_from.as_deref() {
+        None => Ok(KeyFrom::Header(IDEMPOTENCY_KEY)),
+        Some(text) => match text.strip_prefix("body:") {
+            Some(pointer) if pointer.starts_with('/') => Ok(KeyFrom::Body(pointer.to_owned())),
+            Some(_) => Err(("key_from", "a JSON pointer starts with `/`, as in `body:/idempotency_key`".to_owned())),
+            None => header("key_from", text).map(KeyFrom::Header),
+        },
+    }
+}
+
+fn header(field: &'static str, text: &str) -> Result<HeaderName, Mistake> {
+    let name = text.strip_prefix("header:").and_then(|name| HeaderName::try_from(name).ok());
+    name.ok_or_else(|| (field, format!("{text:?} is no header; write `header:NAME`")))
+}
+
+fn names(field: &'static str, names: &[String]) -> Result<Vec<HeaderName>, Mistake> {
+    let read = |name: &String| HeaderName::try_from(name.as_str()).map_err(|_| (field, format!("{name:?} is no header")));
+    names.iter().map(read).collect()
+}
+
+fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
+    let source = written.tenant.as_deref().unwrap_or("authorization");
+    if let Some(claim) = source.strip_prefix("jwt:") {
+        let at = |what: String| ("jwt_key", what);
+        let named = written.jwt_key.as_deref().ok_or_else(|| at("`jwt:CLAIM` needs a key to verify tokens with".to_owned()))?;
+        let key = secret(named, folder).map_err(at)?;
+        let verifier = Verifier::new(claim, &key, written.jwt_audience.clone(), written.jwt_issuer.clone()).map_err(at)?;
+        return Ok(Tenant::Jwt(Arc::new(verifier)));
+    }
+    if written.jwt_key.is_some() {
+        return Err(("jwt_key", "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
+    }
+    let tenant: Tenant = source.parse().map_err(|what| ("tenant", what))?;
+    match (tenant, &written.trusted_peers) {
+        (Tenant::Header(name, _), Some(peers)) => {
+            let read = |peer: &String| {
+                let network = peer.parse().or_else(|_| peer.parse::<std::net::IpAddr>().map(ipnet::IpNet::from));
+                network.map_err(|_| ("trusted_peers", format!("{peer:?} is no network, such as `10.0.0.0/8`")))
+            };
+            Ok(Tenant::Header(name, peers.iter().map(read).collect::<Result<_, _>>()?))
+        }
+        (_, Some(_)) => Err(("trusted_peers", "it is for `tenant = \"header:NAME\"`".to_owned())),
+        (tenant, None) => Ok(tenant),
+    }
+}
+
+/// Something that is not to stand in a file that people share.
+fn secret(named: &str, folder: &Path) -> Result<Vec<u8>, String> {
+    match named.split_once(':') {
+        Some(("env", name)) => match std::env::var(name) {
+            Ok(value) if !value.is_empty() => Ok(value.into_bytes()),
+            _ => Err(format!("the variable {name} is not set")),
+        },
+        Some(("file", path)) => {
+            let path: PathBuf = folder.join(path);
+            std::fs::read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
+        }
+        _ => Err("it does not stand in the file itself: write `env:NAME` or `file:PATH`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(text: &str) -> Result<Route, Mistake> {
+        let written: config::Route = toml::from_str(text).unwrap();
+        Route::configured(&written, &Operation::default(), Path::new("."))
+    }
+
+    const UPSTREAM: &str = "upstream = \"http://127.0.0.1:9000\"\n";
+
+    #[test]
+    fn a_route_is_what_is_written() {
+        let route = route(&format!(
+            "{UPSTREAM}path = \"/v1/*\"\nprofile = \"acp\"\nkey_from = \"header:PayPal-Request-Id\"\n\
+             tenant = \"header:x-tenant\"\ntrusted_peers = [\"10.0.0.0/8\", \"192.168.0.7\"]\nhonours_key = true"
+        ))
+        .map_err(|(field, what)| format!("{field}: {what}"))
+        .unwrap();
+        assert_eq!(route.rules.profile, semantics::Profile::Acp);
+        assert_eq!(route.rules.key_from, KeyFrom::Header(HeaderName::from_static("paypal-request-id")));
+        assert_eq!(route.rules.policy.in_doubt, InDoubt::Retry);
+        assert!(matches!(&route.tenant, Tenant::Header(_, peers) if peers.len() == 2));
+    }
+
+    #[test]
+    fn every_mistake_names_its_field() {
+        for (text, field) in [
+            ("", "upstream"),
+            ("upstream = \"here\"", "upstream"),
+            ("path = \"v1\"", "path"),
+            ("key_from = \"Idempotency-Key\"", "key_from"),
+            ("key_from = \"body:key\"", "key_from"),
+            ("tenant = \"who\"", "tenant"),
+            ("tenant = \"jwt:sub\"", "jwt_key"),
+            ("tenant = \"jwt:sub\"\njwt_key = \"swordfish\"", "jwt_key"),
+            ("jwt_key = \"env:X\"", "jwt_key"),
+            ("trusted_peers = [\"10.0.0.0/8\"]", "trusted_peers"),
+            ("tenant = \"header:x\"\ntrusted_peers = [\"ten\"]", "trusted_peers"),
+            ("window = \"1m\"", "window"),
+            ("methods = [\"PO ST\"]", "methods"),
+            ("request_limit = \"1024MiB\"", "request_limit"),
+            ("compared_headers = [\"a b\"]", "compared_headers"),
+            ("downstream_key = \"X\"", "downstream_key"),
+        ] {
+            let upstream = if field == "upstream" { "" } else { UPSTREAM };
+            let mistake = route(&format!("{upstream}{text}")).err().map(|(field, _)| field);
+            assert_eq!(mistake, Some(field), "{text}");
+        }
+    }
+}

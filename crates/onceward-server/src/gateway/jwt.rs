@@ -1,0 +1,151 @@
+//! JSON Web Tokens: verified here, because a replay is answered without the other side looking at them.
+
+use jsonwebtoken::jwk::JwkSet;
+use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
+use serde_json::{Map, Value};
+
+/// Verifies tokens, and reads one claim of them.
+#[derive(Clone)]
+pub(crate) struct Verifier {
+    keys: Keys,
+    claim: String,
+    audience: Option<String>,
+    issuer: Option<String>,
+}
+
+#[derive(Clone)]
+enum Keys {
+    One(Box<DecodingKey>),
+    Set(JwkSet),
+}
+
+impl Verifier {
+    /// With a key as it is written: a set of keys as JSON, a public key as PEM, or else a shared secret.
+    pub(crate) fn new(
+        claim: &str,
+        key: &[u8],
+        audience: Option<String>,
+        issuer: Option<String>,
+    ) -> Result<Self, String> {
+        let text = key.trim_ascii();
+        let keys = if text.starts_with(b"{") {
+            let set: JwkSet = serde_json::from_slice(text).map_err(|error| format!("it is no set of keys: {error}"))?;
+            if set.keys.is_empty() {
+                return Err("the set of keys is empty".to_owned());
+            }
+            Keys::Set(set)
+        } else if text.starts_with(b"-----BEGIN") {
+            let key = DecodingKey::from_rsa_pem(text)
+                .or_else(|_| DecodingKey::from_ec_pem(text))
+                .or_else(|_| DecodingKey::from_ed_pem(text));
+            Keys::One(Box::new(key.map_err(|error| format!("it is no public key as PEM: {error}"))?))
+        } else if text.len() < SHORTEST_SECRET {
+            return Err(format!("a shared secret has at least {SHORTEST_SECRET} bytes"));
+        } else {
+            Keys::One(Box::new(DecodingKey::from_secret(text)))
+        };
+        Ok(Self { keys, claim: claim.to_owned(), audience, issuer })
+    }
+
+    /// The claim of a token that can be believed. The error is for the client, and shows nothing of the token.
+    pub(super) fn claim(&self, token: &str) -> Result<String, String> {
+        let from_set;
+        let key = match &self.keys {
+            Keys::One(key) => key,
+            Keys::Set(set) => {
+                let header = decode_header(token).map_err(|_| "The token cannot be read.".to_owned())?;
+                let named = match &header.kid {
+                    Some(kid) => set.find(kid),
+                    None => set.keys.first().filter(|_| set.keys.len() == 1),
+                };
+                let named = named.ok_or("The token is signed with a key that is not known here.")?;
+                from_set = DecodingKey::from_jwk(named).map_err(|_| "The key of the token cannot be used.".to_owned())?;
+                &from_set
+            }
+        };
+        // What the token itself says about its algorithm counts only if the key is for it.
+        let mut validation = Validation::new_for_family(key.family());
+        validation.validate_nbf = true;
+        match &self.audience {
+            Some(audience) => validation.set_audience(&[audience]),
+            None => validation.validate_aud = false,
+        }
+        if let Some(issuer) = &self.issuer {
+            validation.set_issuer(&[issuer]);
+        }
+        let claims = decode::<Map<String, Value>>(token, key, &validation)
+            .map_err(|error| format!("The token is not accepted: {error}."))?
+            .claims;
+        match claims.get(&self.claim) {
+            Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
+            Some(Value::Number(number)) => Ok(number.to_string()),
+            _ => Err(format!("The token has no claim {}.", self.claim)),
+        }
+    }
+}
+
+/// The least that RFC 7518 wants for a shared secret.
+const SHORTEST_SECRET: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use jsonwebtoken::{Algorithm, EncodingKey, Header, encode};
+    use serde_json::json;
+
+    use super::*;
+
+    const SECRET: &[u8] = b"a secret of more than thirty-two bytes";
+
+    fn token(secret: &[u8], claims: &Value) -> String {
+        encode(&Header::new(Algorithm::HS256), claims, &EncodingKey::from_secret(secret)).unwrap()
+    }
+
+    fn verifier() -> Verifier {
+        Verifier::new("sub", SECRET, Some("pay".to_owned()), None).unwrap()
+    }
+
+    const LATER: u64 = 4_000_000_000;
+
+    #[test]
+    fn only_a_token_that_can_be_believed_names_a_tenant() {
+        let good = token(SECRET, &json!({"sub": "acme", "aud": "pay", "exp": LATER}));
+        assert_eq!(verifier().claim(&good), Ok("acme".to_owned()));
+        let number = token(SECRET, &json!({"sub": 17, "aud": "pay", "exp": LATER}));
+        assert_eq!(verifier().claim(&number), Ok("17".to_owned()));
+        let bad = [
+            token(b"another secret of thirty-two bytes....", &json!({"sub": "acme", "aud": "pay", "exp": LATER})),
+            token(SECRET, &json!({"sub": "acme", "aud": "other", "exp": LATER})),
+            token(SECRET, &json!({"sub": "acme", "aud": "pay", "exp": 1})),
+            token(SECRET, &json!({"sub": "acme", "aud": "pay"})),
+            token(SECRET, &json!({"sub": "acme", "aud": "pay", "exp": LATER, "nbf": LATER})),
+            token(SECRET, &json!({"aud": "pay", "exp": LATER})),
+            // `alg: none`, which anybody can write.
+            "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhY21lIiwiYXVkIjoicGF5IiwiZXhwIjo0MDAwMDAwMDAwfQ.".to_owned(),
+            "no token".to_owned(),
+        ];
+        for token in bad {
+            assert!(verifier().claim(&token).is_err(), "{token}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_keys_is_searched_by_name() {
+        let set = json!({"keys": [{"kty": "oct", "kid": "one", "alg": "HS256",
+            "k": "YSBzZWNyZXQgb2YgbW9yZSB0aGFuIHRoaXJ0eS10d28gYnl0ZXM"}]});
+        let verifier = Verifier::new("sub", set.to_string().as_bytes(), None, None).unwrap();
+        let signed = |kid: Option<&str>| {
+            let header = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
+            encode(&header, &json!({"sub": "acme", "exp": LATER}), &EncodingKey::from_secret(SECRET)).unwrap()
+        };
+        assert_eq!(verifier.claim(&signed(Some("one"))), Ok("acme".to_owned()));
+        assert_eq!(verifier.claim(&signed(None)), Ok("acme".to_owned()));
+        assert!(verifier.claim(&signed(Some("two"))).is_err());
+    }
+
+    #[test]
+    fn what_is_no_key_is_told() {
+        for key in ["short", "{}", "{\"keys\":[]}", "-----BEGIN PUBLIC KEY-----\nxx\n-----END PUBLIC KEY-----"] {
+            assert!(Verifier::new("sub", key.as_bytes(), None, None).is_err(), "{key}");
+        }
+    }
+}
