@@ -67,7 +67,9 @@ impl From<onceward::Error> for Fault {
         match error {
             onceward::Error::Invalid(error) => error.into(),
             onceward::Error::Store(error) => error.into(),
-            onceward::Error::Contended { .. } | onceward::Error::InFlight { .. } => Self::new(IN_FLIGHT, error),
+            onceward::Error::Contended { .. }
+            | onceward::Error::InFlight { .. }
+            | onceward::Error::OwnerUnknown { .. } => Self::new(IN_FLIGHT, error),
             onceward::Error::InDoubt { .. } => Self::new(IN_DOUBT, error),
             error => Self::new(STORE, error),
         }

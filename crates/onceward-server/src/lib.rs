@@ -30,6 +30,7 @@ mod view;
 #[doc(hidden)]
 pub use config::checked;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -37,7 +38,13 @@ use clap::error::ErrorKind;
 
 /// What the binary does.
 pub fn main() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    main_with(std::env::args_os())
+}
+
+/// The same with other arguments than those of the process, the name first. For the harness, whose own binary stands in.
+#[doc(hidden)]
+pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match cli::Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };

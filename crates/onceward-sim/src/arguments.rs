@@ -11,7 +11,7 @@ use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
 use crate::model::Bounds;
 use crate::vfs::{Part, Swallow};
-use crate::{clock, disk, plants, power, walk};
+use crate::{clock, disk, gateway, plants, power, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
@@ -22,6 +22,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
        onceward-sim interleave [--schedules 100000] [--seed S]
+       onceward-sim gateway [--kills 1000] [--seed S] [--honours-key]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -50,6 +51,10 @@ pub enum Wanted {
     Interleave(interleave::Options),
     /// A run of power cuts.
     Power(power::Options),
+    /// The gateway, killed under load.
+    Gateway(gateway::Options),
+    /// The product's own command line, for a process that the harness starts and kills.
+    Onceward(Vec<std::ffi::OsString>),
     /// A run of faults of the disk.
     Disk(disk::Options),
     /// One worker of a crash run, and its part; the harness starts these itself.
@@ -73,6 +78,9 @@ pub enum Casting {
 /// Reads the command line.
 pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
     let (command, rest) = arguments.split_first().ok_or("a command is missing")?;
+    if command == "onceward" {
+        return Ok(Wanted::Onceward(arguments.iter().map(Into::into).collect()));
+    }
     let mut given = Given::parse(rest)?;
     let wanted = match command.as_str() {
         "crash" => Wanted::Crash(Options {
@@ -106,6 +114,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             schedules: given.number("--schedules", 100_000)?,
             seed: given.number("--seed", 1)?,
             lie: given.lie()?,
+        }),
+        "gateway" => Wanted::Gateway(gateway::Options {
+            kills: given.number("--kills", 50)?,
+            seed: given.number("--seed", 1)?,
+            honours_key: given.flag("--honours-key"),
         }),
         "vectors" => Wanted::Vectors,
         "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),

@@ -11,6 +11,7 @@
 //! - `plants`: every bug that can be planted, against every check.
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `sweep`: a ledger whose first sweep is over.
+//! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -27,6 +28,7 @@ mod conformance;
 mod crash;
 mod dice;
 mod disk;
+mod gateway;
 mod interleave;
 mod model;
 mod plants;
@@ -59,6 +61,8 @@ fn main() -> ExitCode {
         Ok(Wanted::Vectors) => ExitCode::from(u8::from(!vectors::run())),
         Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
+        Ok(Wanted::Gateway(options)) => ExitCode::from(u8::from(!gateway::run(&options))),
+        Ok(Wanted::Onceward(arguments)) => onceward_server::main_with(arguments),
         Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
         Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
         Ok(Wanted::Worker(orders, casting)) => {

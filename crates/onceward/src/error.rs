@@ -116,6 +116,15 @@ pub enum Error {
         /// What the owner said.
         reason: String,
     },
+    /// The attempt that this call waited for ended in doubt, and the policy lets the next call try again.
+    #[error(
+        "the attempt at {intent} that this call waited for may or may not have happened; another call may try it again, with \
+         the same key"
+    )]
+    OwnerUnknown {
+        /// Which intent, masked.
+        intent: String,
+    },
     /// The claim was lost to somebody else while the work ran: somebody took over, or settled it.
     #[error("the claim on {intent} was lost while the work ran; somebody else may go on with it")]
     ClaimLost {

@@ -116,8 +116,9 @@ pub(super) enum Decided {
     Queued,
     /// All attempts are used up, and none of them happened.
     Dead,
-    /// The attempt that this call waited for failed and was given back. Whoever asks again may try.
-    Released {
+    /// The attempt that this call waited for came to nothing, or nobody knows and the policy lets the next one try. Ask
+    /// again.
+    TryAgain {
         /// What its owner said.
         reason: String,
     },
@@ -232,7 +233,10 @@ fn decided(granted: Result<Granted, Error>) -> Result<(Decided, Option<Grant>), 
         Ok(Granted::Acquired(grant)) => (Decided::Acquired(Acquired::of(&grant)), Some(grant)),
         Ok(Granted::Answered(decision)) => (told(decision)?, None),
         Ok(Granted::Unguarded(downstream_key)) => (Decided::Unguarded { downstream_key }, None),
-        Err(Error::OwnerFailed { reason, .. }) => (Decided::Released { reason }, None),
+        Err(Error::OwnerFailed { reason, .. }) => (Decided::TryAgain { reason }, None),
+        Err(Error::OwnerUnknown { .. }) => {
+            (Decided::TryAgain { reason: "nobody knows whether it happened".to_owned() }, None)
+        }
         Err(error) => return Err(error.into()),
     })
 }
@@ -299,7 +303,7 @@ impl Decided {
             Self::OutcomeNotKept { .. } => "outcome_not_kept",
             Self::Queued => "queued",
             Self::Dead => "dead",
-            Self::Released { .. } => "released",
+            Self::TryAgain { .. } => "try_again",
             Self::Unguarded { .. } => "unguarded",
         }
     }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use axum::extract::State;
 use http::StatusCode;
-use onceward::core::name::{Identity, Key, Operation, Tenant};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -57,11 +56,9 @@ pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, Json<H
     if api.0.stop.is_stopped() {
         return Err(Problem::because(Kind::StoreDown, "the server is about to stop"));
     }
-    let nothing =
-        Identity { tenant: Tenant::default(), operation: Operation::new("readyz")?, key: Key::new("readyz")? };
-    match tokio::time::timeout(WITHIN, api.ledger().get(&nothing)).await {
-        Ok(looked) => {
-            looked?;
+    match tokio::time::timeout(WITHIN, api.ledger().ping()).await {
+        Ok(answered) => {
+            answered?;
             Ok((StatusCode::OK, health("ready")))
         }
         Err(_) => Err(Problem::because(Kind::StoreDown, "the store does not answer")),

@@ -88,7 +88,7 @@ pub(super) struct Entry {
 /// How the tenant's intents stand
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Stats {
-    /// How many intents stand how. Tombstones have no names any more and belong to nobody, so they are not in it.
+    /// How many intents stand how. Once an outcome is swept, its record has no names any more and is not counted.
     counts: BTreeMap<&'static str, u64>,
     /// How often each decision was answered to begin since the server started.
     decisions: BTreeMap<&'static str, u64>,
@@ -203,7 +203,7 @@ pub(super) async fn get(
     responses((status = 200, description = "The counts", body = Stats), Refused)
 )]
 pub(super) async fn stats(State(api): State<Api>, Reader(caller): Reader) -> Result<Json<Stats>, Problem> {
-    let counts = api.ledger().counts().await?;
+    let counts = api.ledger().counts_of(&caller.tenant).await?;
     let counts = record::Status::ALL.into_iter().map(|status| (status.as_str(), counts.of(status))).collect();
     Ok(Json(Stats { counts, decisions: api.0.tally.of(&caller.tenant) }))
 }

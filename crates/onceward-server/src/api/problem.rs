@@ -1,14 +1,13 @@
 //! What is wrong with a request, as `application/problem+json`; and a page for each kind, which its `type` names.
 
+use axum::body::Body;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
+use onceward::http::problem::PAGES;
 use serde::Serialize;
 use utoipa::ToSchema;
-
-/// Where the pages are, on this server itself: they hold for this very version.
-const PAGES: &str = "/.well-known/onceward/problems/";
 
 /// A kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,14 +238,19 @@ pub(super) async fn no_such_method() -> Problem {
         (status = 404, description = "There is no such kind", content_type = "application/problem+json", body = Told),
     )
 )]
-pub(super) async fn page(Path(name): Path<String>) -> Result<Html<String>, Problem> {
-    let Some(kind) = Kind::named(&name) else { return Err(Problem::new(Kind::NoRoute)) };
+pub(super) async fn page(Path(name): Path<String>) -> Result<Response, Problem> {
+    let Some(kind) = Kind::named(&name) else {
+        // One of the gateway's: its answers name the same place.
+        let page = onceward::http::problem::page(&format!("{PAGES}{name}"));
+        return page.map(|page| page.map(Body::new)).ok_or_else(|| Problem::new(Kind::NoRoute));
+    };
     let (name, status, title, advice) = kind.told();
     // Nothing in it comes from the request, and none of our own words holds a character that HTML would read otherwise.
-    Ok(Html(format!(
+    let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
          <p>{advice}</p>\n<p>Problem <code>{name}</code>, status {status}.</p>\n</html>\n"
-    )))
+    );
+    Ok(Html(page).into_response())
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{self, HeaderName, HeaderValue};
-use http::{HeaderMap, Method, request};
+use http::uri::Authority;
+use http::{HeaderMap, Method, Version, request};
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
 
 use super::Peer;
@@ -11,6 +12,16 @@ use super::Peer;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Headers that say what a request is or whose. With `Connection` a client could have them taken away on the way.
+const OF_THE_REQUEST: [HeaderName; 6] = [
+    header::AUTHORIZATION,
+    header::CONTENT_ENCODING,
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::COOKIE,
+    header::HOST,
+];
 
 /// Why a request is not taken: two parties could read it in two ways.
 pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
@@ -24,8 +35,11 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
     if headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
         return Some("A request has one length.");
     }
-    if headers.get_all(header::HOST).iter().count() > 1 {
+    if !has_one_host(parts) {
         return Some("A request has one host.");
+    }
+    if connection_names(headers).iter().any(|name| OF_THE_REQUEST.contains(name)) {
+        return Some("The header Connection names what belongs to the request.");
     }
     let path = parts.uri.path();
     if !path.starts_with('/') {
@@ -36,6 +50,19 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
         segment == "." || segment == ".."
     });
     climbs.then_some("A path does not climb: routes are chosen by it.")
+}
+
+/// Every request of HTTP/1.1 has one; in HTTP/2 it is part of the target.
+fn has_one_host(parts: &request::Parts) -> bool {
+    let mut hosts = parts.headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) => parts.version != Version::HTTP_11 || parts.uri.authority().is_some(),
+        (Some(host), None) => {
+            let host = host.to_str().ok().filter(|host| !host.contains('@'));
+            host.is_some_and(|host| Authority::try_from(host).is_ok())
+        }
+        (Some(_), Some(_)) => false,
+    }
 }
 
 /// Takes away what was for the client's connection, and says for whom the request is sent.
@@ -98,20 +125,29 @@ mod tests {
 
     #[test]
     fn what_can_be_read_in_two_ways_is_not_taken() {
-        let post = || http::Request::post("/v1/charges");
+        let post = || http::Request::post("/v1/charges").header("host", "a:80");
+        let to = |path: &str| http::Request::post(path).header("host", "a");
         assert!(wrong(&parts(post().header("content-length", "3"))).is_none());
         let bad = [
             parts(post().header("content-length", "3").header("transfer-encoding", "chunked")),
             parts(post().header("content-length", "3").header("content-length", "4")),
-            parts(post().header("host", "a").header("host", "b")),
-            parts(http::Request::post("/v1/../admin")),
-            parts(http::Request::post("/v1/%2e%2E/admin")),
-            parts(http::Request::post("/v1/.")),
+            parts(post().header("host", "b")),
+            parts(http::Request::post("/v1/charges")),
+            parts(http::Request::post("/v1/charges").header("host", "a/b")),
+            parts(http::Request::post("/v1/charges").header("host", "a b")),
+            parts(http::Request::post("/v1/charges").header("host", "")),
+            parts(http::Request::post("/v1/charges").header("host", "user@a")),
+            parts(post().header("connection", "close, Authorization")),
+            parts(to("/v1/../admin")),
+            parts(to("/v1/%2e%2E/admin")),
+            parts(to("/v1/.")),
         ];
         for parts in bad {
             assert!(wrong(&parts).is_some(), "{parts:?}");
         }
-        assert!(wrong(&parts(http::Request::post("/v1/..a/b."))).is_none());
+        assert!(wrong(&parts(to("/v1/..a/b."))).is_none());
+        assert!(wrong(&parts(http::Request::post("http://a/v1").version(Version::HTTP_2))).is_none());
+        assert!(wrong(&parts(http::Request::post("/v1").version(Version::HTTP_10))).is_none());
     }
 
     #[test]

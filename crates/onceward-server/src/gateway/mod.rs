@@ -21,7 +21,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, request};
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use onceward::Ledger;
 use onceward::http::body::{self, Unread};
@@ -56,7 +57,10 @@ impl Gateway {
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (parts, body) = request.into_parts();
         if let Some(wrong) = headers::wrong(&parts) {
-            return Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
+            let mut refused = Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
+            // What comes behind it may be part of it, if somebody in between reads it in another way.
+            refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            return refused;
         }
         if let Some(response) = own::answer(&self.ledger, &self.routes, &parts).await {
             return response;

@@ -70,6 +70,7 @@ impl Job {
             // Somebody else may be at it, so a store that fails now is no licence to run.
             Err(Error::Store(error)) => Ok(self.store_failed(&error)),
             Err(Error::OwnerFailed { reason, .. }) => Ok(self.owner_failed(&reason)),
+            Err(Error::OwnerUnknown { .. }) => Ok(self.owner_unknown()),
             Err(error) => Err(error.into()),
         }
     }
@@ -325,6 +326,15 @@ impl Job {
             self.intent()
         );
         Report { decision: "owner_failed", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
+    }
+
+    fn owner_unknown(&self) -> Report {
+        let message = format!(
+            "the run of {} that was waited for may or may not have happened; nothing was run here.\n  Its policy lets it \
+             be tried again: run it again.",
+            self.intent()
+        );
+        Report { decision: "owner_unknown", exit_code: IN_FLIGHT, message: Some(message), ..Report::default() }
     }
 
     fn in_doubt(&self, since: Option<Timestamp>) -> Report {

@@ -43,6 +43,25 @@ fn all_unknown_fields_are_told_at_once_in_order() {
 }
 
 #[test]
+fn a_mistake_in_a_route_is_told_with_its_line() {
+    let route = "[[gateway.route]]\nupstream = \"http://127.0.0.1:1\"\n";
+    for (toml, says) in [
+        ("[gateway]".to_owned(), "onceward.toml:1: gateway.route: a gateway needs at least one"),
+        (
+            format!("{route}pth = \"/\""),
+            "onceward.toml:3: gateway.route[0].pth: there is no such field; did you mean `path`?",
+        ),
+        (
+            format!("{route}operation = \"charge\""),
+            "onceward.toml:3: gateway.route[0].operation: there is no such operation",
+        ),
+        (format!("[gateway]\nlisten = \"here\"\n{route}"), "onceward.toml:2: gateway.listen: it is no address"),
+    ] {
+        refused(&toml, &[says]);
+    }
+}
+
+#[test]
 fn names_of_later_versions_say_so() {
     for (toml, path) in [
         ("[sink.stripe]\ntype = \"http\"", "onceward.toml:1: sink: this version of onceward does not have the outbox"),
@@ -50,7 +69,6 @@ fn names_of_later_versions_say_so() {
             "[api]\nlisten = \"127.0.0.1:1\"",
             "onceward.toml:1: api: this version of onceward does not have the HTTP API yet",
         ),
-        ("[gateway]", "gateway: this version of onceward does not have the HTTP gateway yet"),
         ("[mcp.server.mail]", "mcp: this version of onceward does not have the MCP gateway yet"),
         (
             "[operation.a]\nsink = \"stripe\"",

@@ -188,7 +188,7 @@ impl Call {
             Err(Error::Failed { failure, .. }) if kept => return What::Ack { value: failure.message().to_owned() },
             Err(Error::Failed { .. }) => Answer::Failed,
             Err(Error::InFlight { .. }) => Answer::InFlight,
-            Err(Error::InDoubt { .. }) => Answer::InDoubt,
+            Err(Error::InDoubt { .. } | Error::OwnerUnknown { .. }) => Answer::InDoubt,
             Err(Error::OutcomeNotKept { .. }) => Answer::NotKept,
             Err(Error::OwnerFailed { .. }) => Answer::OwnerFailed,
             Err(Error::ClaimLost { .. }) => Answer::ClaimLost,

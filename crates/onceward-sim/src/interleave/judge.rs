@@ -171,6 +171,12 @@ impl<'a> Judge<'a> {
                 let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_open(&seen.record));
                 (!self.between(exchange).any(is_so)).then(|| "nobody gave it back".to_owned())
             }
+            Error::OwnerUnknown { .. } => {
+                let retries = |record: &Record| record.terms.in_doubt == InDoubt::Retry;
+                let is_doubt = |record: &Record| matches!(record.state, State::InDoubt { .. }) && retries(record);
+                let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_doubt(&seen.record));
+                (!self.between(exchange).any(is_so)).then(|| "nobody left a doubt that may be tried again".to_owned())
+            }
             Error::ClaimLost { .. } => (!self.was_superseded(exchange) && !self.may_have_lapsed(exchange))
                 .then(|| "it had the claim".to_owned()),
             Error::Store(_) | Error::NotRecorded { .. } if self.plan.faults => None,

@@ -141,6 +141,7 @@ fn name(exchange: &Exchange) -> &'static str {
         Told::Ended(_, _, Reach::Written) | Told::Ran(Ok(_)) => "told: written",
         Told::Ended(_, _, Reach::Stale) | Told::Ran(Err(Error::ClaimLost { .. })) => "told: the claim was lost",
         Told::Ran(Err(Error::Failed { .. })) => "told: failed",
+        Told::Ran(Err(Error::OwnerUnknown { .. })) => "told: the awaited owner's end is unknown",
         Told::Ran(Err(Error::OwnerFailed { .. })) => "told: the awaited owner failed",
         Told::Ran(Err(_)) | Told::Failed(_) => "told: the store failed",
         Told::Nothing => "told: resolved or refused",

@@ -262,7 +262,7 @@ impl Walk {
                 self.compare(who, &Told::Replay { outcome: value, expires_at }, &found)
             }
             (false, Ok(Begun::Answered(Decision::InDoubt { .. }))) => Ok(()),
-            (false, Err(onceward::Error::OwnerFailed { .. })) => Ok(()),
+            (false, Err(onceward::Error::OwnerFailed { .. } | onceward::Error::OwnerUnknown { .. })) => Ok(()),
             (_, waited) => Err(format!("{who}: who waited was told {waited:?}")),
         }
     }

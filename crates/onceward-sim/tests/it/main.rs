@@ -5,6 +5,7 @@
 
 mod crash;
 mod disk;
+mod gateway;
 mod plants;
 mod power;
 mod schedules;

@@ -22,11 +22,14 @@ use super::rules::Rules;
 use super::verdict::{self, Ending};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{Claim, Guard, Ledger, Started};
+use crate::ledger::{Call, Claim, Guard, Ledger, Started};
 
 /// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
 /// lease.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// Timers and the store's clock need not agree on the very millisecond.
+const AFTER_THE_MOMENT: Duration = Duration::from_millis(5);
 
 /// When to ask again about what will pass soon.
 const SOON: Duration = Duration::from_secs(1);
@@ -72,7 +75,7 @@ where
     };
     let request = Request::from_parts(received.parts, received.body);
     let Some(call) = call else { return passed(rules, send(request, None).await) };
-    match ledger.start(&call).await {
+    match started(ledger, &call).await {
         Ok(Started::Guarded(guard)) => {
             let (reply, answer) = oneshot::channel();
             let one = One { rules: Arc::clone(rules), guard, reply };
@@ -83,6 +86,18 @@ where
         Ok(Started::Answered(decision)) => answered(rules, decision),
         Ok(Started::Unguarded(claim)) => passed(rules, send(request, Some(claim)).await),
         Err(error) => failed(rules, &error),
+    }
+}
+
+/// Begins. Who comes back before the other side wants to be asked again waits for that moment as for running work: many
+/// clients do not look at Retry-After, and would use up their tries on being told to wait.
+async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
+    match ledger.start(call).await? {
+        Started::Answered(Decision::InFlight { retry_after, running: false, .. }) if retry_after < call.policy.wait => {
+            tokio::time::sleep(retry_after + AFTER_THE_MOMENT).await;
+            ledger.start(call).await
+        }
+        started => Ok(started),
     }
 }
 
@@ -152,6 +167,11 @@ fn failed(rules: &Rules, error: &Error) -> Response<Body> {
     let problem = match error {
         Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
         Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
+        Error::OwnerUnknown { .. } => Problem::because(
+            Kind::AttemptFailed,
+            "The attempt that you waited for may or may not have happened. The other side knows its key: try again with it.",
+        )
+        .later(SOON),
         Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SOON),
         error => {
             tracing::error!(%error, "a guarded request was refused: the ledger cannot be reached");
@@ -317,5 +337,40 @@ fn clone(parts: &response::Parts) -> response::Parts {
 fn log(error: Option<Error>) {
     if let Some(error) = error {
         tracing::error!(%error, "what came of a guarded request could not be recorded");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::rules::Rules;
+    use super::*;
+
+    /// One request to an upstream that refuses the first call and asks for a second of patience.
+    async fn asked(ledger: &Ledger, wait: Duration, calls: &Arc<AtomicUsize>) -> Response<Body> {
+        let mut rules = Rules::default();
+        Arc::make_mut(&mut rules.policy).wait = wait;
+        let (parts, ()) = Request::post("/v1/charges").body(()).unwrap().into_parts();
+        let received = Received { tenant: "acme".to_owned(), parts, body: Bytes::new() };
+        let calls = Arc::clone(calls);
+        exchange(ledger, &Arc::new(rules), received, Some("order-7".to_owned()), move |_, _| async move {
+            let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
+            let answer =
+                if first { Response::builder().status(503).header("retry-after", "1") } else { Response::builder() };
+            answer.body(body::full(Bytes::new())).map_err(|error| NoAnswer::Lost(error.to_string()))
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn who_comes_too_early_waits_for_the_moment_that_the_other_side_named() {
+        for (wait, status, sent) in [(Duration::from_secs(20), 200, 2), (Duration::from_millis(100), 409, 1)] {
+            let (ledger, calls) = (Ledger::open("memory:").await.unwrap(), Arc::default());
+            assert_eq!(asked(&ledger, wait, &calls).await.status(), 503);
+            let again = asked(&ledger, wait, &calls).await;
+            assert_eq!((again.status().as_u16(), calls.load(Ordering::Relaxed)), (status, sent));
+            assert_eq!(again.headers().contains_key("retry-after"), status == 409);
+        }
     }
 }

@@ -293,6 +293,11 @@ impl Problem {
             members.insert("code".to_owned(), json!(code));
             members.insert("message".to_owned(), json!(self.kind.title()));
         }
+        if let Some(error) = profile.error(self.kind) {
+            // Stripe's client for Node takes an answer without this member for a success, whatever its status.
+            let message = self.detail.as_deref().unwrap_or(self.kind.advice());
+            members.insert("error".to_owned(), json!({"type": error, "code": self.kind.name(), "message": message}));
+        }
         members.extend(self.more.clone());
         let mut response = Response::new(body::full(Bytes::from(Value::Object(members).to_string())));
         *response.status_mut() = status;
@@ -340,6 +345,17 @@ mod tests {
             assert!(page(&format!("{PAGES}{}", kind.name())).is_some());
         }
         assert!(page(&format!("{PAGES}other")).is_none());
+    }
+
+    #[tokio::test]
+    async fn stripes_clients_find_an_error_in_every_problem() {
+        for kind in Kind::ALL {
+            let answer = Problem::because(kind, "for this reason").response(Profile::Stripe);
+            let (bytes, _) = body::whole(answer.into_body(), 10_000).await.unwrap();
+            let members: Value = serde_json::from_slice(&bytes).unwrap();
+            assert_eq!(members["error"]["message"], "for this reason", "{kind:?}");
+            assert!(members["error"]["type"].is_string(), "{kind:?}");
+        }
     }
 
     #[test]

@@ -42,4 +42,14 @@ impl Profile {
             _ => None,
         }
     }
+
+    /// The type of the error inside a problem, where the protocol's clients look for one there.
+    pub fn error(self, kind: Kind) -> Option<&'static str> {
+        match (self, kind) {
+            (Self::Stripe, Kind::Mismatch | Kind::KeyMalformed | Kind::KeyMissing) => Some("idempotency_error"),
+            (Self::Stripe, kind) if kind.status().is_server_error() => Some("api_error"),
+            (Self::Stripe, _) => Some("invalid_request_error"),
+            (Self::Ietf | Self::Acp, _) => None,
+        }
+    }
 }

@@ -15,6 +15,7 @@ use onceward_core::time::Timestamp;
 
 use super::exchange::Received;
 use super::fingerprint;
+use super::kept::connection_names;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
 use crate::ledger::Call;
@@ -129,9 +130,20 @@ impl Rules {
     /// What the head of a request asks for.
     pub fn asks(&self, parts: &request::Parts) -> Result<Asks, Problem> {
         if !self.methods.contains(&parts.method) {
-            return Ok(Asks::Nothing);
+            // Some servers take `post` for POST, and must not get one that nobody guards.
+            let name = parts.method.as_str();
+            return if self.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case(name)) {
+                Err(Problem::because(Kind::BadRequest, "Methods are written in capital letters."))
+            } else {
+                Ok(Asks::Nothing)
+            };
         }
         let key = match &self.key_from {
+            // It would guard here and be gone there, where it may be honoured.
+            KeyFrom::Header(name) if connection_names(&parts.headers).contains(name) => {
+                let detail = format!("{name}: the header Connection says that it goes no further");
+                return Err(Problem::because(Kind::KeyMalformed, detail));
+            }
             KeyFrom::Header(name) => super::key::in_headers(&parts.headers, name)
                 .map_err(|error| Problem::because(Kind::KeyMalformed, format!("{name}: {error}")))?,
             KeyFrom::Body(_) => return Ok(Asks::Guard(None)),
@@ -241,4 +253,34 @@ fn operation(parts: &request::Parts) -> Result<Operation, Problem> {
         format!("{method} {shown}~{}", &onceward_core::hash::digest(path.as_bytes()).to_hex()[..32])
     };
     Operation::new(name).map_err(|error| Problem::because(Kind::BadRequest, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &str, headers: &[(&str, &str)]) -> Result<Asks, Kind> {
+        let mut request = http::Request::builder().method(method).uri("/v1/charges");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        Rules::default().asks(&request.body(()).unwrap().into_parts().0).map_err(|problem| problem.kind)
+    }
+
+    #[test]
+    fn a_guarded_method_in_small_letters_does_not_pass_by() {
+        assert_eq!(asked("GET", &[]), Ok(Asks::Nothing));
+        assert_eq!(asked("POST", &[]), Err(Kind::KeyMissing));
+        for method in ["post", "Post", "patch"] {
+            assert_eq!(asked(method, &[]), Err(Kind::BadRequest), "{method}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_would_go_no_further_is_none() {
+        let key = ("idempotency-key", "order-7");
+        assert_eq!(asked("POST", &[key, ("connection", "close")]), Ok(Asks::Guard(Some("order-7".to_owned()))));
+        let named = ("connection", "close, Idempotency-Key");
+        assert_eq!(asked("POST", &[key, named]), Err(Kind::KeyMalformed));
+    }
 }

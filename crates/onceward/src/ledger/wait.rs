@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use onceward_core::decide::Decision;
+use onceward_core::decide::{Answer, Decision, Take, decide};
 use onceward_core::hash::Digest;
 use onceward_core::plant::{Plant, planted};
-use onceward_core::record::{Seen, Standing, State};
+use onceward_core::record::{Fence, Seen, Standing, State};
 use onceward_core::time::Timestamp;
 
 use super::{Begun, Call, Ledger};
@@ -84,6 +84,8 @@ enum Look {
     Doubt(Timestamp),
     /// The owner failed and gave the claim back.
     Released(String),
+    /// The owner ended it in doubt, and the record's policy lets the next one try.
+    MayBeTried,
 }
 
 /// A caller that waits.
@@ -132,10 +134,11 @@ impl Ledger {
             let woken = waiting.place.notify.notified();
             tokio::pin!(woken);
             woken.as_mut().enable();
-            match look(self.inner.store.get(waiting.place.id).await?, call.sequence()) {
+            match look(self.inner.store.get(waiting.place.id).await?, call) {
                 Look::Ask => return Ok(Waited::Ask),
                 Look::Doubt(since) => return Ok(Waited::Doubt(since)),
                 Look::Released(reason) => return Err(Error::OwnerFailed { intent: call.name(), reason }),
+                Look::MayBeTried => return Err(Error::OwnerUnknown { intent: call.name() }),
                 Look::Wait => {
                     let left = waiting.deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
@@ -154,16 +157,29 @@ pub(super) fn is_running(decision: &Decision) -> bool {
     matches!(decision, Decision::InFlight { running: true, .. })
 }
 
-fn look(seen: Option<Seen>, sequence: Option<u64>) -> Look {
+fn look(seen: Option<Seen>, call: &Call) -> Look {
     // The head of a stream may hold another item by now, which is not the one that is waited for.
-    let Some(seen) = seen.filter(|seen| seen.record.sequence == sequence) else { return Look::Ask };
+    let Some(seen) = seen.filter(|seen| seen.record.sequence == call.sequence()) else { return Look::Ask };
     match &seen.record.state {
         State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => Look::Wait,
         State::Open { .. } if !planted(Plant::WaitersRunInTurn) => {
             let reason = seen.record.last_error.unwrap_or_else(|| "it was given back".to_owned());
             Look::Released(reason)
         }
+        State::InDoubt { .. } if may_be_tried(&seen, call) => Look::MayBeTried,
         State::InDoubt { .. } => Look::Doubt(seen.record.doubt_since.unwrap_or(seen.now)),
         _ => Look::Ask,
     }
+}
+
+/// Whether the next begin would be granted. Only asked: nothing is written.
+fn may_be_tried(seen: &Seen, call: &Call) -> bool {
+    let begin = call.begin(Take {
+        fence: Fence::from_bits(0),
+        lease: call.policy.lease(),
+        marks_sent: call.policy.marks_sent,
+        probes: call.policy.probes,
+        owner: None,
+    });
+    matches!(decide(Some(seen), &begin).answer, Answer::Decision(Decision::Acquired(_)))
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::{Error, Failure, Ledger};
+use onceward::{Begun, Error, Failure, InDoubt, Ledger};
 
 use crate::{Effects, every_ledger};
 
@@ -146,4 +146,22 @@ async fn several_handles_on_one_file_meet_in_it() {
         fresh += usize::from(!caller.await.unwrap());
     }
     assert_eq!((fresh, effects.count()), (10, 10));
+}
+
+/// The other side remembers the key, so a doubt is nothing to settle by hand: who waited is told to try again.
+#[tokio::test]
+async fn who_waits_for_an_attempt_that_may_be_repeated_is_not_told_to_settle_it() {
+    for (ledger, _folder) in every_ledger().await {
+        for (in_doubt, retries) in [(InDoubt::Retry, true), (InDoubt::Hold, false)] {
+            let call = ledger.operation("charge").key(&format!("{in_doubt:?}")).in_doubt(in_doubt);
+            let Begun::Acquired(guard) = call.begin().await.unwrap() else { panic!("it is new") };
+            let waiting = call.clone().wait(Duration::from_secs(20));
+            let waiting = tokio::spawn(async move { waiting.run(|_| async { Ok(1) }).await });
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            guard.doubt(Some("lost")).await.unwrap();
+            let told = waiting.await.unwrap();
+            assert_eq!(matches!(told, Err(Error::OwnerUnknown { .. })), retries, "{told:?}");
+            assert_eq!(matches!(told, Err(Error::InDoubt { .. })), !retries, "{told:?}");
+        }
+    }
 }
