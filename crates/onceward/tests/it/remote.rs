@@ -14,7 +14,7 @@ fn call(ledger: &Ledger, key: &str) -> Call {
     ledger.operation("op").key(key).call().unwrap()
 }
 
-async fn granted(ledger: &Ledger, call: &Call) -> Grant {
+async fn granted(ledger: &Ledger, call: &Call) -> Box<Grant> {
     match ledger.grant(call, None, Duration::ZERO).await.unwrap() {
         Granted::Acquired(grant) => grant,
         other => panic!("{other:?}"),

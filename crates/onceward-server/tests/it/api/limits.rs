@@ -28,7 +28,9 @@ fn each_kind_of_bad_input_has_its_own_clear_answer() {
     invalid(&json!({ "operation": "op", "key": "k".repeat(256) }).to_string(), "at most 255");
     invalid(r#"{"operation":"op","key":"k","wait_ms":60001}"#, "wait_ms: it is at most 60000");
     invalid(r#"{"operation":"op","key":"k","lease_ms":0}"#, "lease_ms: it is from 1");
-    invalid(r#"{"operation":"op","key":"k","wait_ms":-1}"#, "wait_ms: expected u64");
+    invalid(r#"{"operation":"op","key":"k","wait_ms":-1}"#, "wait_ms: expected a whole number");
+    invalid(r#"{"operation":"op","key":"k","wait_ms":0.5}"#, "wait_ms: expected a whole number");
+    invalid(r#"{"operation":"op","key":"k","lease_ms":1e300}"#, "lease_ms: expected a whole number");
     invalid(r#"{"operation":"op","intent":{"a":1,"a":2}}"#, "the intent is refused");
     invalid(r#"{"operation":"op","intent":1e400}"#, "the intent is refused");
     let finish = |outcome: serde_json::Value| {
@@ -43,6 +45,13 @@ fn each_kind_of_bad_input_has_its_own_clear_answer() {
     let fence = json!({ "operation": "op", "key": "k", "fence": "12" });
     assert!(client.post("/v1/not_found", &fence).is_problem(422, "invalid").contains("32 hex digits"));
     assert_eq!(client.seen("/v1/intents")["intents"], json!([]), "none of it reached the store");
+}
+
+#[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let server = Server::start("");
+    let body = br#"{"operation":"op","key":"k","lease_ms":60000.0,"wait_ms":0.0}"#;
+    is(&server.client().send("/v1/begin", "application/json", body).json(), "lease_ms", 60_000);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The server as a process: it is stopped, killed and started again, and its clients go away.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -117,4 +118,37 @@ fn an_address_that_is_taken_is_told() {
     let address = server.url.strip_prefix("http://").unwrap();
     let answer = Place::new().onceward(&["serve", "--listen", address]);
     answer.says(69, &[&format!("api.listen: cannot listen on {address}")]);
+}
+
+#[test]
+fn api_and_gateway_run_together_on_one_ledger_and_stop_together() {
+    let upstream = Server::start("");
+    let place = Place::new();
+    place.write(
+        "onceward.toml",
+        &format!(
+            "store = \"ledger.db\"\n[api]\nlisten = \"127.0.0.1:0\"\n[gateway]\nlisten = \"127.0.0.1:0\"\n\
+             [[gateway.route]]\nupstream = \"{}\"\ntenant = \"fixed:default\"\n",
+            upstream.url
+        ),
+    );
+    let mut child = place.command(&["serve"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
+    let url = |name: &str| {
+        let line = lines.iter().find(|line| line.starts_with(&format!("onceward {name} listens on "))).unwrap();
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    let body = json!({ "operation": "op", "key": "k" });
+    let through = |path: &str| {
+        let request = ureq::post(format!("{}{path}", url("gateway"))).header("content-type", "application/json");
+        let mut answer = request.header("idempotency-key", "once").send(body.to_string().as_bytes()).unwrap();
+        answer.body_mut().read_to_string().unwrap()
+    };
+    let first = through("/v1/begin");
+    assert!(first.contains("acquired"), "{first}");
+    assert_eq!(through("/v1/begin"), first, "the upstream is asked once");
+    let listed = ureq::get(format!("{}/v1/intents", url("api"))).call().unwrap().body_mut().read_to_string().unwrap();
+    assert!(listed.contains("\"key\":\"once\"") && listed.contains("\"done\""), "{listed}");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }

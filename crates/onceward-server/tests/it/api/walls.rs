@@ -196,7 +196,10 @@ fn mistakes_in_the_file_are_told_with_their_places() {
     );
     let token = "[[api.token]]\ntenant = \"acme\"\nsecret = \"env:A\"\n";
     refused(&format!("{token}scopes = []\n"), "onceward.toml:4: api.token[0].scopes: a token that allows nothing");
-    refused(&format!("{token}scopes = [\"admin\"]\n"), "onceward.toml:4: api.token[0].scopes[0]: unknown variant `admin`");
+    refused(
+        &format!("{token}scopes = [\"admin\"]\n"),
+        "onceward.toml:4: api.token[0].scopes[0]: unknown variant `admin`",
+    );
     refused(
         "[[api.token]]\ntenant = \"\"\nsecret = \"env:A\"\nscopes = [\"use\"]\n",
         "onceward.toml:2: api.token[0].tenant: the tenant is empty",
