@@ -19,6 +19,10 @@ use crate::step::{Step, reached};
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
 
+/// How often a claim is asked for that lapses before anybody looks at it. A runtime that stands still this often has
+/// other worries.
+const MOST_LAPSES: u32 = 8;
+
 /// A look into the cache writes nothing, so it draws no random number either.
 const NO_FENCE: Fence = Fence::from_bits(0);
 
@@ -53,13 +57,11 @@ impl Ledger {
             return Ok(Begun::Answered(self.noted(decision)));
         }
         let fence = fence()?;
-        if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
-            begin.take.fence = fence;
-        }
+        set_fence(&mut command, fence);
         let from = Instant::now();
         let due = from + renewed_after(&call.policy);
         let (ledger, call) = (self.clone(), call.clone());
-        let asking = Box::pin(async move { ledger.claim(&call, &command, fence, from).await });
+        let asking = Box::pin(async move { ledger.claim(&call, command, fence, from).await });
         Claiming::new(&self.inner.upkeep, due, asking).await
     }
 
@@ -80,7 +82,33 @@ impl Ledger {
         }
     }
 
-    async fn claim(&self, call: &Call, command: &Command, fence: Fence, from: Instant) -> Result<Asked, Error> {
+    /// Asks until the answer is one that holds: a claim that nobody looked at in time may be somebody else's by now, and
+    /// as nothing was done under it, it is asked for anew.
+    async fn claim(
+        &self,
+        call: &Call,
+        mut command: Command,
+        mut take: Fence,
+        mut from: Instant,
+    ) -> Result<Asked, Error> {
+        for _ in 0..MOST_LAPSES {
+            if let Some(asked) = self.claim_once(call, &command, take, from).await? {
+                return Ok(asked);
+            }
+            (take, from) = (fence()?, Instant::now());
+            set_fence(&mut command, take);
+        }
+        Err(Error::Contended { intent: call.name() })
+    }
+
+    /// `None` when the claim was lost before anybody had it.
+    async fn claim_once(
+        &self,
+        call: &Call,
+        command: &Command,
+        fence: Fence,
+        from: Instant,
+    ) -> Result<Option<Asked>, Error> {
         reached(Step::BeginDecided);
         let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
@@ -99,17 +127,13 @@ impl Ledger {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
                 let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
-                // Nobody looked for long, so it may be somebody else's by now.
-                if !renewal.is_fresh().await {
-                    return Err(Error::ClaimLost { intent: call.name(), outcome: None });
-                }
-                Ok(Asked::Acquired(guard, renewal))
+                Ok(renewal.is_fresh().await.then_some(Asked::Acquired(guard, renewal)))
             }
             (Answer::Decision(decision), _) => {
                 if let Some(found) = driven.found {
                     self.inner.cache.keep(&found.record);
                 }
-                Ok(Asked::Answered(self.noted(decision)))
+                Ok(Some(Asked::Answered(self.noted(decision))))
             }
             (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
                 Err(Error::Contended { intent: call.name() })
@@ -164,6 +188,12 @@ impl Ledger {
                 }
             }
         });
+    }
+}
+
+fn set_fence(command: &mut Command, fence: Fence) {
+    if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = command {
+        begin.take.fence = fence;
     }
 }
 
