@@ -270,7 +270,8 @@ def tested(arguments, installed):
         print(f"skipped: {client}: {why}")
     failed = sum(bool(wrong) for wrong, _ in results.values()) + len(faults)
     passed, skipped, seconds = len(results) + len(faults) - failed, len(installed["absent"]), time.monotonic() - started
-    print(f"in {seconds:.0f} s: {passed} passed, {failed} failed, {skipped} skipped")
+    print(f"took {seconds:.0f} s")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not results else 0
 
 

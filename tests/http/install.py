@@ -24,8 +24,9 @@ def python():
     binary = folder / "bin" / "python"
     if not binary.exists():
         run([sys.executable, "-m", "venv", str(folder)])
-    missing = [name for name in PYTHON_PACKAGES if not has_module(binary, name)]
-    for name in missing:
+    if not binary.exists():
+        return pathlib.Path(sys.executable), set(PYTHON_PACKAGES)
+    for name in [name for name in PYTHON_PACKAGES if not has_module(binary, name)]:
         run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name])
     return binary, {name for name in PYTHON_PACKAGES if not has_module(binary, name)}
 

@@ -15,7 +15,7 @@ import threading
 import time
 
 from corpus import BODY, CORPUS, ONCE, post
-from frames import FRAMES
+from frames import FRAMES, request
 from gateway import Gateway
 from upstream import Upstream
 
@@ -30,6 +30,15 @@ PATIENCE = 5.0
 
 # All the memory that a gateway may take, whatever it was sent. Half a gigabyte of zeros was among it.
 MOST_MEMORY = 250 * 1024 * 1024
+
+# What the entries are made from, unspoilt: it is served, so what is refused is refused for its fault.
+GOOD = {
+    "length": lambda named: named(post()),
+    "chunks": lambda named: named(
+        post(b"c\r\n" + BODY + b"\r\n0\r\n\r\n", length=False, extra=("Transfer-Encoding: chunked",))
+    ),
+    "frames": request(),
+}
 
 Answer = collections.namedtuple("Answer", "statuses closed frames")
 
@@ -158,11 +167,14 @@ def afterwards(gateway, upstream, address):
     hidden = [request for request in upstream.requests if "smuggled" in request.path]
     faults = [f"arrived: {request.path} with {request.header('idempotency-key')}" for request in hidden]
     faults += [f"arrived, and was no request: {what}" for what in upstream.broken]
-    before = len(upstream.requests)
-    good = naming("good", 0, 0)(post(BODY))
-    answers = [talk(address, good, "wait") for _ in range(2)]
-    if any(answer.statuses != (200,) for answer in answers) or len(upstream.requests) != before + 1:
-        faults.append(f"a good request is not served once: {answers}, {len(upstream.requests) - before} calls")
+    for name, make in GOOD.items():
+        before = len(upstream.requests)
+        good = make(naming(f"good-{name}", 0, 0))
+        answers = [talk(address, good, "wait") for _ in range(2)]
+        if any(answer.statuses != (200,) and not answer.frames for answer in answers):
+            faults.append(f"a good request ({name}) is not served: {answers}")
+        if [request.body for request in upstream.requests[before:]] != [BODY]:
+            faults.append(f"a good request ({name}) arrived {len(upstream.requests) - before} times")
     memory = resident(gateway.process.pid)
     if memory > MOST_MEMORY:
         faults.append(f"the gateway has {memory // 1024 // 1024} MB")

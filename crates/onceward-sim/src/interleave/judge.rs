@@ -172,7 +172,7 @@ impl<'a> Judge<'a> {
                 (!self.between(exchange).any(is_so)).then(|| "nobody gave it back".to_owned())
             }
             Error::OwnerUnknown { .. } => {
-                let retries = |record: &Record| record.terms.in_doubt == InDoubt::Retry;
+                let retries = |record: &Record| record.terms.in_doubt != InDoubt::Hold;
                 let is_doubt = |record: &Record| matches!(record.state, State::InDoubt { .. }) && retries(record);
                 let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_doubt(&seen.record));
                 (!self.between(exchange).any(is_so)).then(|| "nobody left a doubt that may be tried again".to_owned())

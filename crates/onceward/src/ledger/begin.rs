@@ -23,6 +23,10 @@ const GIVE_BACK_TRIES: u32 = 6;
 /// A store that has just failed is left alone for so long.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(50);
 
+/// How often a claim is asked for that lapses before anybody looks at it. A runtime that stands still this often has
+/// other worries.
+pub(super) const MOST_LAPSES: u32 = 8;
+
 /// A look into the cache writes nothing, so it draws no random number either.
 const NO_FENCE: Fence = Fence::from_bits(0);
 
@@ -60,7 +64,7 @@ impl Ledger {
         let from = Instant::now();
         let due = from + renewed_after(call.policy.lease());
         let (ledger, call) = (self.clone(), call.clone());
-        let asking = Box::pin(async move { ledger.claim(&call, &command, fence, from).await });
+        let asking = Box::pin(async move { ledger.claim(&call, command, fence, from).await });
         Claiming::new(&self.inner.upkeep, due, asking).await
     }
 
@@ -82,9 +86,7 @@ impl Ledger {
             return Ok(Err(self.noted(decision)));
         }
         let fence = fence()?;
-        if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = &mut command {
-            begin.take.fence = fence;
-        }
+        set_fence(&mut command, fence);
         Ok(Ok((command, fence)))
     }
 
@@ -105,18 +107,29 @@ impl Ledger {
         }
     }
 
-    async fn claim(&self, call: &Call, command: &Command, fence: Fence, from: Instant) -> Result<Asked, Error> {
-        match self.contest(call, command, fence).await? {
-            Won::Acquired(acquired, seen) => {
-                let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
-                // Nobody looked for long, so it may be somebody else's by now.
-                if !renewal.is_fresh().await {
-                    return Err(Error::ClaimLost { intent: call.name(), outcome: None });
+    /// Asks until the answer is one that holds: a claim that nobody looked at in time may be somebody else's by now, and
+    /// as nothing was done under it, it is asked for anew.
+    async fn claim(
+        &self,
+        call: &Call,
+        mut command: Command,
+        mut take: Fence,
+        mut from: Instant,
+    ) -> Result<Asked, Error> {
+        for _ in 0..MOST_LAPSES {
+            match self.contest(call, &command, take).await? {
+                Won::Answered(decision) => return Ok(Asked::Answered(decision)),
+                Won::Acquired(acquired, seen) => {
+                    let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                    if renewal.is_fresh().await {
+                        return Ok(Asked::Acquired(guard, renewal));
+                    }
                 }
-                Ok(Asked::Acquired(guard, renewal))
             }
-            Won::Answered(decision) => Ok(Asked::Answered(decision)),
+            (take, from) = (fence()?, Instant::now());
+            set_fence(&mut command, take);
         }
+        Err(Error::Contended { intent: call.name() })
     }
 
     /// The one atomic step: this caller has the claim now, or is told why not.
@@ -200,6 +213,12 @@ impl Ledger {
                 pause = (pause * 4).max(GIVE_BACK_AFTER);
             }
         });
+    }
+}
+
+pub(super) fn set_fence(command: &mut Command, fence: Fence) {
+    if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = command {
+        begin.take.fence = fence;
     }
 }
 
