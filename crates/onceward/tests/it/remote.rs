@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward::core::decide::Decision;
 use onceward::core::outcome::Outcome;
 use onceward::core::record::Status;
-use onceward::{Begun, Call, Grant, Granted, Held, Ledger};
+use onceward::{Call, Grant, Granted, Held, Ledger};
 
 use crate::faulty::Faulty;
 
@@ -70,12 +70,10 @@ async fn the_death_of_the_server_ends_no_remote_claim() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.db");
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
-    let (remote, local) = (call(&ledger, "remote"), call(&ledger, "local"));
+    let remote = call(&ledger, "remote");
     let grant = granted(&ledger, &remote).await;
     let fence = grant.acquired().fence;
     grant.hand_over();
-    let Begun::Acquired(guard) = ledger.begin(&local).await.unwrap() else { panic!() };
-    std::mem::forget(guard);
     ledger.close().await;
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
     assert_eq!(status(&ledger, &remote).await, Some(Status::Running));
