@@ -6,20 +6,25 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
+//! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `stop`: what every listener needs.
 //! - `gateway`: a reverse proxy that makes any API safe to retry.
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
 //! - `exit`: exit codes. `output`: the only way to the terminal.
 
+mod api;
 mod bench;
 mod cli;
 mod config;
 mod demo;
 mod exit;
 mod gateway;
+mod listener;
 mod output;
 mod run;
+mod serve;
+mod stop;
 mod view;
 
 #[doc(hidden)]
@@ -43,7 +48,7 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return wrong_usage(&error),
     };
-    log();
+    log(cli.default_log());
     match cli.dispatch() {
         Ok(code) => ExitCode::from(code),
         Err(fault) => {
@@ -63,9 +68,9 @@ fn wrong_usage(error: &clap::Error) -> ExitCode {
 }
 
 /// Logs go to stderr. They name intents by operation and short hash, never by key or arguments.
-fn log() {
+fn log(default: &str) {
     let level = std::env::var("ONCEWARD_LOG").unwrap_or_default();
-    let level = if level.is_empty() { "warn" } else { &level };
+    let level = if level.is_empty() { default } else { &level };
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
     // A second subscriber can only be a mistake of ours, and no reason to do nothing.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();

@@ -8,36 +8,56 @@ use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
 use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::api;
 
 /// What a list shows of an intent.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Intent)]
 pub(crate) struct View {
     /// The digest of the identity; all that a tombstone has of it.
     pub(crate) id: String,
+    #[schema(required)]
     pub(crate) tenant: Option<String>,
+    #[schema(required)]
     pub(crate) operation: Option<String>,
+    #[schema(required)]
     pub(crate) key: Option<String>,
     /// Which item of its stream it is.
+    #[schema(required)]
     pub(crate) sequence: Option<u64>,
+    #[schema(value_type = api::State)]
     pub(crate) state: &'static str,
     pub(crate) version: u64,
     pub(crate) attempts: u32,
     /// What its terms say for the case of doubt.
+    #[schema(value_type = api::WhenInDoubt)]
     pub(crate) when_in_doubt: InDoubt,
+    #[schema(format = DateTime)]
     pub(crate) created_at: String,
+    #[schema(format = DateTime)]
     pub(crate) updated_at: String,
+    #[schema(format = DateTime, required)]
     pub(crate) running_until: Option<String>,
+    #[schema(format = DateTime, required)]
     pub(crate) not_before: Option<String>,
+    #[schema(format = DateTime, required)]
     pub(crate) doubt_since: Option<String>,
+    #[schema(format = DateTime, required)]
     pub(crate) finished_at: Option<String>,
+    #[schema(format = DateTime, required)]
     pub(crate) expires_at: Option<String>,
+    #[schema(required)]
     pub(crate) last_error: Option<String>,
+    #[schema(required)]
     pub(crate) outcome: Option<Summary>,
 }
 
 /// What is known of an outcome without showing it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Summary {
+    #[schema(value_type = api::Verdict)]
     pub(crate) verdict: Verdict,
     pub(crate) status: i32,
     pub(crate) content_type: String,

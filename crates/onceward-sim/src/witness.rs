@@ -283,8 +283,8 @@ impl Store for Witness {
         self.store.list(filter, after, limit).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
-        self.store.counts().await
+    async fn counts(&self, tenant: Option<&onceward::core::name::Tenant>) -> Result<Counts, Error> {
+        self.store.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {

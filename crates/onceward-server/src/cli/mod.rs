@@ -8,6 +8,8 @@ mod purge;
 mod reference;
 mod resolve;
 mod run;
+mod serve;
+mod token;
 mod which;
 
 use std::ffi::OsString;
@@ -80,6 +82,8 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Serve(serve::Serve),
+    Token(token::Token),
     Gateway(gateway::Gateway),
     Bench(bench::Bench),
     Demo(demo::Args),
@@ -104,6 +108,14 @@ enum Command {
 }
 
 impl Cli {
+    /// What is logged unless `ONCEWARD_LOG` says otherwise: a server has an access log.
+    pub(crate) fn default_log(&self) -> &'static str {
+        match self.command {
+            Command::Serve(_) => "warn,onceward::access=info",
+            _ => "warn",
+        }
+    }
+
     /// Does what is asked. The answer is the exit code.
     pub(crate) fn dispatch(self) -> Result<u8, Fault> {
         let global = self.global;
@@ -114,6 +126,8 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Serve(serve) => serve.execute(&global),
+            Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),

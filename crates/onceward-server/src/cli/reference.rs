@@ -10,6 +10,7 @@ use crate::config;
 pub(super) enum Page {
     Cli,
     Configuration,
+    Openapi,
 }
 
 /// The same on every terminal.
@@ -19,6 +20,7 @@ pub(super) fn page(page: Page) -> String {
     match page {
         Page::Cli => command_line(),
         Page::Configuration => config::reference(),
+        Page::Openapi => crate::api::document().to_owned(),
     }
 }
 

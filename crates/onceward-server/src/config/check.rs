@@ -10,6 +10,7 @@ use schemars::{JsonSchema, schema_for};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::api::{Api, Token};
 use super::error::{Problem, instead};
 use super::file::{File, LATER, Operation, Window};
 use super::gateway::{Gateway, Route};
@@ -51,13 +52,16 @@ fn names<T: JsonSchema>() -> BTreeSet<String> {
 fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_names(root, "", &names::<File>(), &LATER, &mut problems);
+    if let Some(DeValue::Table(api)) = value(root, "api") {
+        check_names(api, "api", &names::<Api>(), &[], &mut problems);
+        for (index, token) in tables(api, "token").enumerate() {
+            check_names(token, &format!("api.token[{index}]"), &names::<Token>(), &[], &mut problems);
+        }
+    }
     if let Some(DeValue::Table(gateway)) = value(root, "gateway") {
         check_names(gateway, "gateway", &names::<Gateway>(), &[], &mut problems);
-        if let Some(DeValue::Array(routes)) = value(gateway, "route") {
-            for (index, route) in routes.iter().enumerate() {
-                let DeValue::Table(route) = route.get_ref() else { continue };
-                check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
-            }
+        for (index, route) in tables(gateway, "route").enumerate() {
+            check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
         }
     }
     let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
@@ -101,6 +105,7 @@ fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             problems.push(Problem { at: at.unwrap_or(0), path, what });
         }
     }
+    problems.extend(unsound_api(file, tree));
     problems.extend(unsound_gateway(file, tree));
     problems
 }
@@ -137,6 +142,18 @@ fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             let what =
                 format!("there is no such operation; {}", instead(name, file.operation.keys().map(String::as_str)));
             problems.push(Problem { at: here.unwrap_or(at), path: format!("gateway.route[{index}].operation"), what });
+        }
+    }
+    problems
+}
+
+fn unsound_api(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    for (index, token) in file.api.iter().flat_map(|api| &api.token).enumerate() {
+        let table = value(tree, "api").and_then(|api| tables(api.as_table()?, "token").nth(index));
+        for (field, what) in token.wrong() {
+            let at = table.and_then(|table| place(table, &[field])).unwrap_or(0);
+            problems.push(Problem { at, path: format!("api.token[{index}].{field}"), what });
         }
     }
     problems
@@ -206,6 +223,12 @@ fn value<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeValue<'i>> 
     entry(table, name).map(|(_, value)| value.get_ref())
 }
 
+/// The tables of `[[NAME]]`.
+fn tables<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> impl Iterator<Item = &'t DeTable<'i>> {
+    let array = value(table, name).and_then(DeValue::as_array);
+    array.into_iter().flat_map(|array| array.iter()).filter_map(|each| each.get_ref().as_table())
+}
+
 /// Where the name at the end of a path stands.
 fn place(table: &DeTable<'_>, path: &[&str]) -> Option<usize> {
     let (name, rest) = path.split_first()?;
@@ -223,10 +246,21 @@ fn path_at(table: &DeTable<'_>, at: usize) -> String {
         let here = bare(name.get_ref());
         let inner = match value.get_ref() {
             DeValue::Table(inner) => path_at(inner, at),
+            DeValue::Array(array) => {
+                let inner = array.iter().enumerate().find_map(|(number, each)| {
+                    let inner = each.get_ref().as_table().map(|table| path_at(table, at)).unwrap_or_default();
+                    match inner.is_empty() {
+                        false => Some(format!("[{number}].{inner}")),
+                        true => each.span().contains(&at).then(|| format!("[{number}]")),
+                    }
+                });
+                inner.unwrap_or_default()
+            }
             _ => String::new(),
         };
         if !inner.is_empty() {
-            return format!("{here}.{inner}");
+            let dot = if inner.starts_with('[') { "" } else { "." };
+            return format!("{here}{dot}{inner}");
         }
         if name.span().contains(&at) || value.span().contains(&at) {
             return here;

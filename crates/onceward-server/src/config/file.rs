@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::api::Api;
 use super::gateway::Gateway;
 use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
@@ -20,6 +21,9 @@ pub(crate) struct File {
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) operation: BTreeMap<String, Operation>,
+    /// The HTTP API: `[api]`.
+    #[schemars(extend("x-type" = "table", "x-default" = "on `127.0.0.1:8787` without tokens, if nothing else is to be served"))]
+    pub(crate) api: Option<Api>,
     /// The HTTP gateway, which `onceward serve` starts.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub(crate) gateway: Option<Gateway>,
@@ -107,5 +111,4 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 3] =
-    [("sink", "the outbox and its courier"), ("api", "the HTTP API"), ("mcp", "the MCP gateway")];
+pub(super) const LATER: [(&str, &str); 2] = [("sink", "the outbox and its courier"), ("mcp", "the MCP gateway")];

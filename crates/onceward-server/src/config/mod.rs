@@ -1,14 +1,17 @@
 //! `onceward.toml`, and the settings that come of it together with flags and environment.
 //!
-//! - `file`: its names, as they are written; `gateway` has those of the gateway. `words`: the words that stand for choices.
+//! - `file`: its names, as they are written; `api` and `gateway` have those of theirs. `words`: the words that stand for choices.
+//! - `secret`: where a secret is.
 //! - `check`: reading it. `error`: what is wrong with it, for people.
 //! - `settings`: which file, which store, and what an operation wants.
 
+mod api;
 mod check;
 mod error;
 mod file;
 mod gateway;
 mod reference;
+mod secret;
 mod settings;
 mod words;
 
@@ -18,11 +21,12 @@ use std::path::Path;
 use onceward::Policy;
 use onceward::core::recipe::Recipe;
 
+pub(crate) use api::Bearer;
 pub(crate) use file::Operation;
 pub(crate) use gateway::{KeyMode, Profile, Route};
 pub(crate) use reference::reference;
 pub(crate) use settings::{Chosen, Settings};
-pub(crate) use words::{InDoubt, Length, OnError, Retention, Size, Tier};
+pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything
 /// that is wrong with it.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
+use super::api::{Api, Token};
 use super::file::{File, Operation, Window};
 use super::gateway::{Gateway, Route};
 
@@ -19,6 +20,8 @@ pub(crate) fn reference() -> String {
     section::<File>(&mut page, "Top level");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");
+    section::<Api>(&mut page, "[api]");
+    section::<Token>(&mut page, "[[api.token]]");
     section::<Gateway>(&mut page, "[gateway]");
     section::<Route>(&mut page, "[[gateway.route]]");
     page

@@ -1,6 +1,7 @@
 //! Which file, which store, and what an operation wants once file and flags are laid over each other.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use onceward::Policy;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
 
+use super::api::{Api, ApiSettings};
 use super::check;
 use super::error::Mistakes;
 use super::file::Operation;
@@ -32,6 +34,7 @@ pub(crate) struct Chosen<'a> {
 pub(crate) struct Settings {
     store: String,
     operations: BTreeMap<String, Operation>,
+    api: Option<Api>,
     gateway: Option<Gateway>,
     /// Relative paths in the file start here.
     folder: PathBuf,
@@ -58,7 +61,26 @@ impl Settings {
         });
         let store = chosen.store.map(str::to_owned).or(configured).unwrap_or_else(|| STORE.to_owned());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        Ok(Self { store, operations: file.operation, gateway: file.gateway, folder })
+        Ok(Self { store, operations: file.operation, api: file.api, gateway: file.gateway, folder })
+    }
+
+    /// The store, for a process that lives as long as its callers.
+    pub(crate) fn store_of_server(&self) -> &str {
+        &self.store
+    }
+
+    /// Every operation that the file names.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = (&str, &Operation)> {
+        self.operations.iter().map(|(name, operation)| (name.as_str(), operation))
+    }
+
+    /// What is to be served as the API: what the file or the flag says; or the default, if the file names nothing else
+    /// to be served.
+    pub(crate) fn api(&self, listen: Option<SocketAddr>) -> Result<Option<ApiSettings>, Fault> {
+        if self.api.is_none() && listen.is_none() && self.gateway.is_some() {
+            return Ok(None);
+        }
+        self.api.clone().unwrap_or_default().settings(listen, &self.folder).map(Some)
     }
 
     /// The store, for a command that ends before the next one begins.

@@ -2,6 +2,7 @@
 //! they are read and described.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -82,6 +83,43 @@ words! {
         Closed,
         /// It runs unguarded, and says so.
         Open,
+    }
+}
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Scope {
+    /// Begin, finish and whatever else an owner does.
+    Use,
+    /// Look and list.
+    Read,
+    /// Settle what is in doubt.
+    Operate,
+}
+
+impl Scope {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Use => "use",
+            Self::Read => "read",
+            Self::Operate => "operate",
+        }
+    }
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) struct Address(pub(crate) SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = text.parse().map(Self);
+        parsed.map_err(|_| format!("{text:?} is no address; write for example 127.0.0.1:8787 or [::1]:8787"))
     }
 }
 
@@ -178,7 +216,7 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(Length, Retention, Dedup);
+from_text!(Address, Length, Retention, Dedup);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

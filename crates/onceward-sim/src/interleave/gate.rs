@@ -254,8 +254,8 @@ impl Store for Gated {
         self.shared.real.list(filter, after, limit).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
-        self.shared.real.counts().await
+    async fn counts(&self, tenant: Option<&onceward::core::name::Tenant>) -> Result<Counts, Error> {
+        self.shared.real.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {

@@ -55,8 +55,8 @@ impl Store for Gate {
         self.open()?.list(filter, after, limit).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
-        self.open()?.counts().await
+    async fn counts(&self, tenant: Option<&onceward::core::name::Tenant>) -> Result<Counts, Error> {
+        self.open()?.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {

@@ -159,11 +159,19 @@ pub async fn a_lapsed_claim_is_listed_as_what_it_is(store: &AnyStore, clock: &Ma
 
 pub async fn counts_agree_with_the_list(store: &AnyStore, clock: &ManualClock) {
     one_of_each(store, clock).await;
-    let counts = store.counts().await.unwrap();
-    for status in Status::ALL {
-        let filter = Filter { status: vec![status], ..Filter::default() };
-        let listed = every_page(store, &filter, 100).await.len() as u64;
-        assert_eq!(counts.of(status), listed, "{}", status.as_str());
+    let mut elsewhere = draft("another tenant's", 99);
+    let mut identity = elsewhere.identity.clone().unwrap();
+    identity.tenant = Tenant::new("somebody else").unwrap();
+    (elsewhere.id, elsewhere.identity) = (identity.digest(), Some(identity.clone()));
+    created(store, elsewhere).await;
+    let ours = draft("ours", 98).identity.unwrap().tenant;
+    for tenant in [None, Some(ours), Some(identity.tenant), Some(Tenant::new("nobody").unwrap())] {
+        let counts = store.counts(tenant.as_ref()).await.unwrap();
+        for status in Status::ALL {
+            let filter = Filter { status: vec![status], tenant: tenant.clone(), ..Filter::default() };
+            let listed = every_page(store, &filter, 100).await.len() as u64;
+            assert_eq!(counts.of(status), listed, "{} of {tenant:?}", status.as_str());
+        }
     }
 }
 

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use onceward_core::decide::{Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Acquired, Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::hash::Digest;
 use onceward_core::plant::{Plant, planted};
-use onceward_core::record::{Fence, Seen};
+use onceward_core::record::{Fence, Owner, Seen};
 
 use super::claiming::{Asked, Claiming};
 use super::drive::{Driven, Stuck};
@@ -23,6 +24,9 @@ const GIVE_BACK_TRIES: u32 = 6;
 /// other worries.
 const MOST_LAPSES: u32 = 8;
 
+/// A store that has just failed is left alone for so long.
+const GIVE_BACK_AFTER: Duration = Duration::from_millis(50);
+
 /// A look into the cache writes nothing, so it draws no random number either.
 const NO_FENCE: Fence = Fence::from_bits(0);
 
@@ -32,6 +36,12 @@ pub enum Begun {
     /// Do the work, then finish, release or doubt.
     Acquired(Guard),
     /// Do nothing: this is why.
+    Answered(Decision),
+}
+
+/// What the one atomic step leads to.
+pub(super) enum Won {
+    Acquired(Acquired, Seen),
     Answered(Decision),
 }
 
@@ -46,23 +56,37 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let mut command = call.begin(Take {
-            fence: NO_FENCE,
-            lease: call.policy.lease(),
-            marks_sent: call.policy.marks_sent,
-            probes: call.policy.probes,
-            owner: self.inner.store.owner(),
-        });
-        if let Some(decision) = self.at_hand(call, &command) {
-            return Ok(Begun::Answered(self.noted(decision)));
-        }
-        let fence = fence()?;
-        set_fence(&mut command, fence);
+        let (command, fence) = match self.asked(call, call.policy.lease(), self.inner.store.owner())? {
+            Ok(asked) => asked,
+            Err(decision) => return Ok(Begun::Answered(decision)),
+        };
         let from = Instant::now();
-        let due = from + renewed_after(&call.policy);
+        let due = from + renewed_after(call.policy.lease());
         let (ledger, call) = (self.clone(), call.clone());
         let asking = Box::pin(async move { ledger.claim(&call, command, fence, from).await });
         Claiming::new(&self.inner.upkeep, due, asking).await
+    }
+
+    /// What is asked of the store, with a fence of its own; or the answer, if the cache has it.
+    pub(super) fn asked(
+        &self,
+        call: &Call,
+        lease: Duration,
+        owner: Option<Owner>,
+    ) -> Result<Result<(Command, Fence), Decision>, Error> {
+        let mut command = call.begin(Take {
+            fence: NO_FENCE,
+            lease,
+            marks_sent: call.policy.marks_sent,
+            probes: call.policy.probes,
+            owner,
+        });
+        if let Some(decision) = self.at_hand(call, &command) {
+            return Ok(Err(self.noted(decision)));
+        }
+        let fence = fence()?;
+        set_fence(&mut command, fence);
+        Ok(Ok((command, fence)))
     }
 
     /// Answers from the cache, if that needs no write.
@@ -92,8 +116,14 @@ impl Ledger {
         mut from: Instant,
     ) -> Result<Asked, Error> {
         for _ in 0..MOST_LAPSES {
-            if let Some(asked) = self.claim_once(call, &command, take, from).await? {
-                return Ok(asked);
+            match self.contest(call, &command, take).await? {
+                Won::Answered(decision) => return Ok(Asked::Answered(decision)),
+                Won::Acquired(acquired, seen) => {
+                    let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
+                    if renewal.is_fresh().await {
+                        return Ok(Asked::Acquired(guard, renewal));
+                    }
+                }
             }
             (take, from) = (fence()?, Instant::now());
             set_fence(&mut command, take);
@@ -101,14 +131,8 @@ impl Ledger {
         Err(Error::Contended { intent: call.name() })
     }
 
-    /// `None` when the claim was lost before anybody had it.
-    async fn claim_once(
-        &self,
-        call: &Call,
-        command: &Command,
-        fence: Fence,
-        from: Instant,
-    ) -> Result<Option<Asked>, Error> {
+    /// The one atomic step: this caller has the claim now, or is told why not.
+    pub(super) async fn contest(&self, call: &Call, command: &Command, fence: Fence) -> Result<Won, Error> {
         reached(Step::BeginDecided);
         let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
@@ -117,7 +141,8 @@ impl Ledger {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.
                 if !call.runs_without(&error) {
-                    self.give_back(call, fence);
+                    let why = "the store failed before the work began";
+                    self.give_back(call.identity.digest(), fence, why, GIVE_BACK_AFTER);
                 }
                 return Err(error.into());
             }
@@ -126,14 +151,13 @@ impl Ledger {
             (Answer::Decision(Decision::Acquired(acquired)), Some(seen)) => {
                 reached(Step::BeginWritten);
                 self.inner.sweep_now_and_then(count(&self.inner.stats.acquired));
-                let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
-                Ok(renewal.is_fresh().await.then_some(Asked::Acquired(guard, renewal)))
+                Ok(Won::Acquired(acquired, seen))
             }
             (Answer::Decision(decision), _) => {
                 if let Some(found) = driven.found {
                     self.inner.cache.keep(&found.record);
                 }
-                Ok(Some(Asked::Answered(self.noted(decision))))
+                Ok(Won::Answered(self.noted(decision)))
             }
             (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
                 Err(Error::Contended { intent: call.name() })
@@ -171,21 +195,21 @@ impl Ledger {
         decision
     }
 
-    /// A write whose answer was lost may have held. Nothing has started, so the claim, if there is one, is
-    /// given back rather than left to lapse into doubt.
-    fn give_back(&self, call: &Call, fence: Fence) {
+    /// A write whose answer was lost may have held, or nobody was there any more to take it. Nothing has started, so the
+    /// claim, if there is one, is given back rather than left to lapse into doubt.
+    pub(super) fn give_back(&self, id: Digest, fence: Fence, why: &str, after: Duration) {
         let inner = Arc::clone(&self.inner);
-        let id = call.identity.digest();
+        let command = Command::Release { fence, not_before: Duration::ZERO, error: Some(why.to_owned()) };
         tokio::spawn(async move {
-            let error = Some("the store failed before the work began".to_owned());
-            let command = Command::Release { fence, not_before: Duration::ZERO, error };
-            for attempt in 0..GIVE_BACK_TRIES {
-                tokio::time::sleep(Duration::from_millis(50) * 4u32.pow(attempt)).await;
+            let mut pause = after;
+            for _ in 0..GIVE_BACK_TRIES {
+                tokio::time::sleep(pause).await;
                 if inner.drive_by_id(id, &command, None).await.is_ok() {
                     // Somebody may have seen the claim and be waiting for an owner that there never was.
                     inner.waiters.wake(&id);
                     return;
                 }
+                pause = (pause * 4).max(GIVE_BACK_AFTER);
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use onceward_core::decide::{Answer, Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::record::{Record, Seen};
+use onceward_core::record::{Record, Seen, State};
 
 use super::Inner;
 use crate::store::{self, Event, Inserted, Replace, Replaced};
@@ -83,6 +83,16 @@ impl Inner {
     ) -> Result<Driven, Stuck> {
         let seen = self.store.get(id).await?;
         self.drive(seen, command, event).await
+    }
+}
+
+impl Inner {
+    /// An owner has written this record: an outcome is kept at hand, and whoever waits for the end of the work is woken.
+    pub(super) fn wrote(&self, record: &Record) {
+        self.cache.keep(record);
+        if !matches!(record.state, State::Leased(_)) {
+            self.waiters.wake(&record.id);
+        }
     }
 }
 

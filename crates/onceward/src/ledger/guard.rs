@@ -14,16 +14,17 @@ use onceward_core::hash::Digest;
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
-use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT, Policy};
-use onceward_core::record::{Phase, Record, Seen, State, downstream_key};
+use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
+use onceward_core::record::{Phase, Seen, State, downstream_key};
 
 use super::carried_on::CarriedOn;
 use super::claiming::Renewed;
 use super::drive::{Driven, Stuck};
-use super::{Call, Ledger, count};
+use super::late::Reporter;
+use super::{Call, Ledger};
 use crate::error::Error;
 use crate::step::{Step, reached};
-use crate::store::{self, Event, What};
+use crate::store;
 
 /// A lease is renewed when a third of it is over: two more tries are left before it lapses.
 const RENEW_AFTER: u32 = 3;
@@ -35,9 +36,6 @@ const MOST_LOOKS: u32 = 4;
 /// could not be recorded. The tries go on behind the caller's back.
 /// Longer than the embedded store waits for a lock.
 const INSIST: Duration = Duration::from_secs(30);
-
-/// How much of a late outcome the audit trail keeps: enough for a receipt.
-const LARGEST_NOTE: usize = 4 * 1024;
 
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -311,10 +309,7 @@ impl Held {
         let id = last.record.id;
         let Driven { answer, written, .. } = self.ledger.inner.drive(Some(last), command, None).await?;
         if let Some(seen) = written {
-            self.ledger.inner.cache.keep(&seen.record);
-            if !is_leased(&seen.record) {
-                self.ledger.inner.waiters.wake(&id);
-            }
+            self.ledger.inner.wrote(&seen.record);
             let mut last = self.last();
             // A renewal that was overtaken must not bring an older record back.
             if seen.record.version > last.record.version {
@@ -357,23 +352,10 @@ impl Held {
             Some((id, Answer::Stale { contradicts })) => (id, contradicts),
             _ => (id, contradicts),
         };
-        let what = if contradicts { What::Contradiction } else { What::StaleFinish };
-        if contradicts {
-            count(&self.ledger.inner.stats.contradictions);
-            tracing::error!(intent = self.call.name(), "a late owner contradicts the record: look at it");
-        }
-        if planted(Plant::LateOutcomeDropped) {
-            return Ok(Reach::Stale);
-        }
-        // The only place where this outcome is kept: a charge id may be in it.
-        let reported = serde_json::to_string(&outcome.clone().within(LARGEST_NOTE)).unwrap_or_default();
         let item = self.call.sequence().map(|number| format!("item {number}, ")).unwrap_or_default();
-        let note = Some(format!("{item}attempt {} reported {reported}", self.acquired.attempt));
-        let event = Event { what, by: None, note };
-        if let Err(error) = self.ledger.inner.store.append(id, event).await {
-            let intent = self.call.name();
-            tracing::error!(intent, %error, "a late outcome could not be put into the audit trail");
-        }
+        let who = format!("{item}attempt {}", self.acquired.attempt);
+        let reporter = Reporter { intent: &self.call.name(), who, repeats: false };
+        self.ledger.inner.keep_late(id, reporter, outcome, contradicts).await;
         Ok(Reach::Stale)
     }
 
@@ -407,7 +389,7 @@ impl Renewal {
     /// the record may have changed hands.
     pub(super) async fn is_fresh(&mut self) -> bool {
         for _ in 0..MOST_LOOKS {
-            if self.from.elapsed() < renewed_after(&self.held.call.policy) {
+            if self.from.elapsed() < renewed_after(self.held.call.policy.lease()) {
                 return true;
             }
             let command = Command::Renew { fence: self.held.acquired.fence, lease: self.held.call.policy.lease() };
@@ -429,15 +411,15 @@ impl Renewal {
 }
 
 /// When a lease is to be renewed.
-pub(super) fn renewed_after(policy: &Policy) -> Duration {
-    policy.lease() / RENEW_AFTER
+pub(super) fn renewed_after(lease: Duration) -> Duration {
+    lease / RENEW_AFTER
 }
 
 /// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
 async fn renew(held: Arc<Held>, mut from: Instant) {
     let lease = held.call.policy.lease();
     loop {
-        sleep_until(from + renewed_after(&held.call.policy)).await;
+        sleep_until(from + renewed_after(lease)).await;
         if held.over.load(Ordering::SeqCst) {
             return;
         }
@@ -473,17 +455,13 @@ fn no_answer() -> store::Error {
     store::Error::Unreachable("it does not answer".to_owned())
 }
 
-fn is_leased(record: &Record) -> bool {
-    matches!(record.state, State::Leased(_))
-}
-
 /// Waiting does not mend these.
 fn is_final(error: &store::Error) -> bool {
     matches!(error, store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. })
 }
 
 /// Errors are kept for people; a page of them is enough.
-fn shortened(error: &str) -> String {
+pub(super) fn shortened(error: &str) -> String {
     const LONGEST: usize = 1000;
     match error.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &error[..end]),

@@ -6,6 +6,8 @@
 //! - `upkeep`: which claims fall due when.
 //! - `carried_on`: a future that does not end with whoever waits for it.
 //! - `guard`: a claim that was granted: mark, renew, finish, release, doubt.
+//! - `late`: what a superseded owner reports.
+//! - `remote`: a claim whose owner is not in this process.
 //! - `run`: a closure under a guard.
 //! - `wait`: a repeat that waits for the running one.
 //! - `settle`: looking, listing, resolving, purging.
@@ -18,6 +20,8 @@ mod carried_on;
 mod claiming;
 mod drive;
 mod guard;
+mod late;
+mod remote;
 mod run;
 mod settle;
 mod upkeep;
@@ -37,6 +41,7 @@ use crate::store::{self, Store};
 pub use begin::Begun;
 pub use call::{Call, Operation};
 pub use guard::{Claim, Guard, Reach};
+pub use remote::{Grant, Granted, Held, Holder};
 pub use run::Done;
 pub(crate) use run::{Started, answered, unguarded};
 pub use settle::{Intent, Resolved};

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 
 use onceward_core::decide::{Answer, Command, Refusal, Resolution};
-use onceward_core::name::Identity;
+use onceward_core::name::{Identity, Tenant};
 use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::{Seen, Status};
@@ -82,7 +82,12 @@ impl Ledger {
 
     /// How many intents stand how.
     pub async fn counts(&self) -> Result<Counts, store::Error> {
-        self.inner.store.counts().await
+        self.inner.store.counts(None).await
+    }
+
+    /// How many intents of one tenant stand how. Tombstones have no names any more, so they are nobody's.
+    pub async fn counts_of(&self, tenant: &Tenant) -> Result<Counts, store::Error> {
+        self.inner.store.counts(Some(tenant)).await
     }
 
     /// Settles an intent: it happened, with this outcome; it did not; or it did not and the key is free again. `version` is that of the record on which

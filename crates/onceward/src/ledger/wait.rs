@@ -88,43 +88,73 @@ enum Look {
     MayBeTried,
 }
 
+/// A caller that waits.
+pub(super) struct Waiting<'a> {
+    place: Place<'a>,
+    deadline: Instant,
+    pause: Duration,
+}
+
+/// What waiting led to.
+pub(super) enum Waited {
+    /// Begin has the answer now.
+    Ask,
+    Doubt(Timestamp),
+    /// The running one is still running.
+    TooLong,
+}
+
 impl Ledger {
     /// Waits up to `wait` for the owner's answer, if [`Ledger::begin`] said that somebody else is at it.
     pub async fn wait_for(&self, call: &Call, mut begun: Begun, wait: Duration) -> Result<Begun, Error> {
-        if wait.is_zero() || !is_running(&begun) {
+        let running = |begun: &Begun| matches!(begun, Begun::Answered(decision) if is_running(decision));
+        if wait.is_zero() || !running(&begun) {
             return Ok(begun);
         }
-        let deadline = Instant::now() + wait.min(LONGEST_WAIT);
-        let id = call.identity.digest();
-        let place = self.inner.waiters.enter(id);
-        let mut pause = FIRST_LOOK;
-        while is_running(&begun) {
-            let woken = place.notify.notified();
-            tokio::pin!(woken);
-            woken.as_mut().enable();
-            match look(self.inner.store.get(id).await?, call) {
-                Look::Ask => begun = self.begin(call).await?,
-                Look::Doubt(since) => return Ok(Begun::Answered(Decision::InDoubt { since })),
-                Look::Released(reason) => {
-                    return Err(Error::OwnerFailed { intent: call.name(), reason });
-                }
-                Look::MayBeTried => return Err(Error::OwnerUnknown { intent: call.name() }),
-                Look::Wait => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        return Ok(begun);
-                    }
-                    let _ = timeout(pause.min(left), woken).await;
-                    pause = (pause * 2).min(SLOWEST_LOOK);
-                }
+        let mut waiting = self.waiting(call, wait);
+        while running(&begun) {
+            match self.watch(call, &mut waiting).await? {
+                Waited::Ask => begun = self.begin(call).await?,
+                Waited::Doubt(since) => return Ok(Begun::Answered(Decision::InDoubt { since })),
+                Waited::TooLong => return Ok(begun),
             }
         }
         Ok(begun)
     }
+
+    /// A place among the waiters, for this long.
+    pub(super) fn waiting(&self, call: &Call, wait: Duration) -> Waiting<'_> {
+        let place = self.inner.waiters.enter(call.identity.digest());
+        Waiting { place, deadline: Instant::now() + wait.min(LONGEST_WAIT), pause: FIRST_LOOK }
+    }
+
+    /// Waits until the running one is over, or the time is.
+    pub(super) async fn watch(&self, call: &Call, waiting: &mut Waiting<'_>) -> Result<Waited, Error> {
+        loop {
+            let woken = waiting.place.notify.notified();
+            tokio::pin!(woken);
+            woken.as_mut().enable();
+            match look(self.inner.store.get(waiting.place.id).await?, call) {
+                Look::Ask => return Ok(Waited::Ask),
+                Look::Doubt(since) => return Ok(Waited::Doubt(since)),
+                Look::Released(reason) => return Err(Error::OwnerFailed { intent: call.name(), reason }),
+                Look::MayBeTried => return Err(Error::OwnerUnknown { intent: call.name() }),
+                Look::Wait => {
+                    let left = waiting.deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok(Waited::TooLong);
+                    }
+                    let _ = timeout(waiting.pause.min(left), woken).await;
+                    waiting.pause = (waiting.pause * 2).min(SLOWEST_LOOK);
+                }
+            }
+        }
+    }
 }
 
-fn is_running(begun: &Begun) -> bool {
-    matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. }))
+/// Whether somebody is at it now.
+pub(super) fn is_running(decision: &Decision) -> bool {
+    matches!(decision, Decision::InFlight { running: true, .. })
 }
 
 fn look(seen: Option<Seen>, call: &Call) -> Look {

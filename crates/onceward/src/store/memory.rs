@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
+use onceward_core::name::Tenant;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
@@ -168,9 +169,13 @@ impl Store for Memory {
         Ok(page)
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error> {
         let mut counts = Counts::default();
         for (_, record) in self.tables().records.values() {
+            let owner = record.identity.as_ref().map(|identity| &identity.tenant);
+            if tenant.is_some() && owner != tenant {
+                continue;
+            }
             if let Some(standing) = self.seen(record).standing() {
                 *counts.0.entry(standing.status()).or_default() += 1;
             }

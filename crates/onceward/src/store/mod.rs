@@ -48,8 +48,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Lists records, the newest first, at most `limit` of them after the cursor.
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
-    /// How many intents stand how.
-    async fn counts(&self) -> Result<Counts, Error>;
+    /// How many intents stand how: all of them, or one tenant's. Tombstones have no names any more, so they are nobody's.
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error>;
 
     /// Appends to the audit trail.
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error>;

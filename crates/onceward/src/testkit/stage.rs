@@ -247,7 +247,7 @@ impl<'a, 'o> Stage<'a, 'o> {
         let settled = async {
             loop {
                 sleep(LOOK).await;
-                let running = self.shared.store.counts().await.map(|counts| counts.of(Status::Running));
+                let running = self.shared.store.counts(None).await.map(|counts| counts.of(Status::Running));
                 if life.is_idle() && running.unwrap_or_default() == 0 {
                     return;
                 }

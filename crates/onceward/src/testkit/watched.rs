@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use onceward_core::hash::Digest;
+use onceward_core::name::Tenant;
 use onceward_core::outcome::Verdict;
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Seen, Standing, State};
 use onceward_core::time::{Timestamp, When};
@@ -210,9 +211,9 @@ impl Store for Watched {
         self.real.list(filter, after, limit).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error> {
         self.life.go_on().await?;
-        self.real.counts().await
+        self.real.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: crate::store::Event) -> Result<(), Error> {

@@ -103,8 +103,8 @@ impl Store for Faulty {
         self.real.list(filter, after, limit).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
-        self.real.counts().await
+    async fn counts(&self, tenant: Option<&onceward::core::name::Tenant>) -> Result<Counts, Error> {
+        self.real.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {

@@ -42,6 +42,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use onceward_core::hash::Digest;
+use onceward_core::name::Tenant;
 use onceward_core::record::{Draft, Owner, Seen};
 use onceward_core::time::Timestamp;
 
@@ -159,8 +160,9 @@ impl Store for Sqlite {
         self.scans.read(move |connection, shared| query::list(connection, shared, &filter, after, limit)).await
     }
 
-    async fn counts(&self) -> Result<Counts, Error> {
-        self.scans.read(query::counts).await
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error> {
+        let tenant = tenant.cloned();
+        self.scans.read(move |connection, shared| query::counts(connection, shared, tenant.as_ref())).await
     }
 
     async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {

@@ -4,6 +4,7 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Statement, params, params_from_iter};
 
 use onceward_core::hash::Digest;
+use onceward_core::name::Tenant;
 use onceward_core::record::{Fence, Record, Seen, State, Status};
 use onceward_core::time::Timestamp;
 
@@ -243,8 +244,9 @@ fn states_of(status: Status) -> &'static [&'static str] {
 
 /// How many intents stand how. Unsettled ones are counted by their index; claims one by one, because only a look
 /// at each tells whether its owner is alive.
-pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Result<Counts> {
+pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&Tenant>) -> rusqlite::Result<Counts> {
     let now = shared.clock.now();
+    let whose = tenant.map(Tenant::as_str);
     let mut counts = Counts::default();
     let mut add = |status: Status, count: i64| {
         if count > 0 {
@@ -252,9 +254,10 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
         }
     };
     let unsettled = "SELECT state, count(*) FROM intent
-         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent') GROUP BY state";
+         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent')
+           AND (?1 IS NULL OR tenant = ?1) GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;
-    let mut rows = statement.query([])?;
+    let mut rows = statement.query([whose])?;
     while let Some(row) = rows.next()? {
         // Not even a text, if somebody else wrote it.
         let name = row.get_ref(0)?.as_str().unwrap_or_default();
@@ -267,15 +270,18 @@ pub(super) fn counts(connection: &Connection, shared: &Shared) -> rusqlite::Resu
     let settled = "SELECT count(*) FILTER (WHERE state = 'done' AND (until IS NULL OR until > ?1)),
          count(*) FILTER (WHERE (state = 'tombstone' AND until > ?1)
                              OR (state = 'done' AND until <= ?1 AND forget_at > ?1))
-         FROM intent WHERE state IN ('done', 'tombstone')";
+         FROM intent WHERE state IN ('done', 'tombstone') AND (?2 IS NULL OR tenant = ?2)";
     let (done, tombstones) = connection
         .prepare_cached(settled)?
-        .query_row([now.as_millis()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+        .query_row(params![now.as_millis(), whose], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     add(Status::Done, done);
     add(Status::Tombstone, tombstones);
     let mut statement = connection.prepare_cached(&STATEMENTS.claims)?;
     for record in statement.query_map([], |row| readable(row::whose(row).ok(), read(row)))? {
         let Some(record) = record? else { continue };
+        if tenant.is_some() && record.identity.as_ref().map(|identity| &identity.tenant) != tenant {
+            continue;
+        }
         if let Some(standing) = seen(shared, record, now).standing() {
             add(standing.status(), 1);
         }

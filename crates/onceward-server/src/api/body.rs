@@ -1,0 +1,149 @@
+//! Requests, read strictly: said to be JSON, small, in time, and with no field that nobody knows. What was wrong is said
+//! without repeating values: they may be keys or arguments, and answers end up in logs.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Api;
+use super::problem::{Kind, Problem};
+
+/// A ledger is not a file store, and intents are small.
+const LARGEST: usize = 1024 * 1024;
+
+/// Enough for that much over a slow line.
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// A JSON body, of a request or of an answer.
+pub(super) struct Json<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(bytes) => ([(CONTENT_TYPE, "application/json")], bytes).into_response(),
+            Err(_) => Problem::new(Kind::Internal).into_response(),
+        }
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &Api) -> Result<Self, Problem> {
+        let said = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if !is_json(said) {
+            return Err(Problem::new(Kind::NotJsonType));
+        }
+        let bytes = read(request).await?;
+        parse(&bytes).map(Json)
+    }
+}
+
+fn is_json(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+async fn read(request: Request) -> Result<Bytes, Problem> {
+    let collected = tokio::time::timeout(WITHIN, Limited::new(request.into_body(), LARGEST).collect()).await;
+    match collected {
+        Err(_) => Err(Problem::new(Kind::TooSlow)),
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Problem::new(Kind::TooLarge)),
+        Ok(Err(_)) => Err(Problem::because(Kind::NotJson, "the body ended before its end")),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| told(&error))?;
+    json.end().map_err(|error| Problem::because(Kind::NotJson, place(&error)))?;
+    Ok(value)
+}
+
+fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+    let inner = error.inner();
+    if inner.is_data() {
+        let path = error.path().to_string();
+        let path = if path == "." { String::new() } else { format!("{path}: ") };
+        return Problem::invalid(format!("{path}{}", without_values(&inner.to_string())));
+    }
+    Problem::because(Kind::NotJson, place(inner))
+}
+
+fn place(error: &serde_json::Error) -> String {
+    format!("it goes wrong at line {}, column {}", error.line(), error.column())
+}
+
+/// The message, without the place that serde puts at its end and without the value that it shows.
+fn without_values(message: &str) -> String {
+    let message = message.rfind(" at line ").map_or(message, |end| &message[..end]);
+    for kind in ["invalid type: ", "invalid value: "] {
+        if message.starts_with(kind)
+            && let Some(start) = message.rfind(", expected ")
+        {
+            return message[start + 2..].to_owned();
+        }
+    }
+    match message.strip_prefix("unknown variant `") {
+        Some(rest) => rest.rfind("`, expected ").map_or("unknown word", |start| &rest[start + 3..]).to_owned(),
+        None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[allow(dead_code)]
+    struct Example {
+        name: String,
+        #[serde(default)]
+        count: u32,
+        #[serde(default)]
+        word: Option<Word>,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum Word {
+        One,
+    }
+
+    fn refused(text: &str) -> String {
+        format!("{:?}", parse::<Example>(text.as_bytes()).unwrap_err())
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_and_no_value_is_shown() {
+        assert!(refused(r#"{"name":"a","nmae":1}"#).contains("nmae: unknown field `nmae`"));
+        assert!(refused(r#"{"count":1}"#).contains("missing field `name`"));
+        for text in [
+            r#"{"name":"a","count":"ann@example.com"}"#,
+            r#"{"name":"a","count":"ann, expected a number at line 3"}"#,
+            r#"{"name":"a","word":"ann"}"#,
+            r#"{"name":"a","word":"ann`, expected x"}"#,
+        ] {
+            let told = refused(text);
+            assert!(!told.contains("ann") && told.contains("expected"), "{told}");
+        }
+        assert!(refused(r#"{"name":"a""#).contains("NotJson"));
+        assert!(refused(r#"{"name":"a"} x"#).contains("NotJson"));
+    }
+
+    #[test]
+    fn json_is_json_with_and_without_a_charset() {
+        assert!(is_json("application/json") && is_json("Application/JSON; charset=utf-8"));
+        assert!(!is_json("text/plain") && !is_json("") && !is_json("application/jsonp"));
+    }
+}

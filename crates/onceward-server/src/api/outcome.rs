@@ -1,0 +1,201 @@
+//! Outcomes as JSON carries them. Bytes are lossless: as text where they are UTF-8, as base64 otherwise.
+
+use base64::Engine;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use http::{HeaderName, HeaderValue};
+use onceward::core::outcome::{self, Body, JSON, Outcome};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::problem::Problem;
+
+/// Encoders that leave rubbish in the last bits are forgiven.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// Far more headers than are worth keeping.
+const MOST_HEADERS: usize = 64;
+
+/// Headers that belong to one connection or one client, and are never replayed.
+const DROPPED: [&str; 11] = [
+    "connection",
+    "content-length",
+    "keep-alive",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// Whether the effect took place.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Verdict {
+    /// It took place.
+    Success,
+    /// It did not, and the same request would fail the same way again.
+    Failure,
+}
+
+/// What every repeat will get
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct GivenOutcome {
+    verdict: Verdict,
+    /// The caller's own status: an HTTP status, an exit code, or 0.
+    #[serde(default)]
+    #[schema(minimum = -2_147_483_648_i64, maximum = 2_147_483_647_i64)]
+    status: i32,
+    /// What the body is.
+    #[serde(default = "json")]
+    #[schema(default = "application/json", min_length = 1, max_length = 255, pattern = r"^[\x20-\x7e]+$")]
+    content_type: String,
+    /// Further headers that are safe to replay. Hop-by-hop ones and `Set-Cookie` are dropped.
+    #[serde(default)]
+    #[schema(max_items = 64)]
+    headers: Vec<Header>,
+    /// The bytes that every repeat gets; none unless given.
+    #[serde(default)]
+    body: GivenBody,
+}
+
+/// Bytes: exactly one of these
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum GivenBody {
+    /// Bytes that are UTF-8.
+    Text(String),
+    /// Any bytes, in standard base64 with padding.
+    Base64(Base64),
+}
+
+/// Standard base64 with padding
+#[derive(Debug, Deserialize, Serialize, ToSchema)]
+#[schema(pattern = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
+struct Base64(String);
+
+impl Default for GivenBody {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
+/// A header of an HTTP response
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Header {
+    #[schema(min_length = 1, max_length = 255, pattern = "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+    name: String,
+    #[schema(max_length = 8192, pattern = r"^[\x20-\x7e]*$")]
+    value: String,
+}
+
+/// A stored outcome
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct KeptOutcome {
+    verdict: Verdict,
+    /// The first caller's own status: an HTTP status, an exit code, or 0.
+    status: i32,
+    /// What the body is.
+    content_type: String,
+    /// Further headers.
+    headers: Vec<Header>,
+    body: KeptBody,
+}
+
+/// Bytes: exactly one of these
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum KeptBody {
+    /// The bytes are UTF-8, and these.
+    Text(String),
+    /// The bytes are not UTF-8; in standard base64 with padding.
+    Base64(Base64),
+    /// It is done and will not run again, but its answer was too large to keep.
+    TooLarge {
+        /// How many bytes there were.
+        size: u64,
+        /// Their SHA-256.
+        digest: String,
+    },
+}
+
+fn json() -> String {
+    JSON.to_owned()
+}
+
+impl From<Verdict> for outcome::Verdict {
+    fn from(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Success => Self::Success,
+            Verdict::Failure => Self::Failure,
+        }
+    }
+}
+
+impl From<outcome::Verdict> for Verdict {
+    fn from(verdict: outcome::Verdict) -> Self {
+        match verdict {
+            outcome::Verdict::Success => Self::Success,
+            outcome::Verdict::Failure => Self::Failure,
+        }
+    }
+}
+
+impl TryFrom<GivenOutcome> for Outcome {
+    type Error = Problem;
+
+    fn try_from(given: GivenOutcome) -> Result<Self, Problem> {
+        let content_type = given.content_type;
+        let is_plain = |text: &str| text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+        if content_type.is_empty() || content_type.len() > 255 || !is_plain(&content_type) {
+            return Err(Problem::invalid("outcome.content_type: it has 1 to 255 printable ASCII characters"));
+        }
+        if given.headers.len() > MOST_HEADERS {
+            return Err(Problem::invalid(format!("outcome.headers: there are at most {MOST_HEADERS}")));
+        }
+        let mut headers = Vec::new();
+        for Header { name, value } in given.headers {
+            let is_header = name.len() <= 255 && HeaderName::from_bytes(name.as_bytes()).is_ok();
+            if !is_header || value.len() > 8192 || !is_plain(&value) || HeaderValue::from_str(&value).is_err() {
+                return Err(Problem::invalid("outcome.headers: one of them is no HTTP header"));
+            }
+            if !DROPPED.iter().any(|dropped| dropped.eq_ignore_ascii_case(&name)) {
+                headers.push((name, value));
+            }
+        }
+        let body = match given.body {
+            GivenBody::Text(text) => text.into_bytes(),
+            GivenBody::Base64(Base64(text)) => {
+                BASE64.decode(text).map_err(|_| Problem::invalid("outcome.body.base64: it is no standard base64"))?
+            }
+        };
+        let mut outcome = Self::of(given.verdict.into(), &content_type, body).with_status(given.status);
+        outcome.headers = headers;
+        Ok(outcome)
+    }
+}
+
+impl From<&Outcome> for KeptOutcome {
+    fn from(outcome: &Outcome) -> Self {
+        let header = |(name, value): &(String, String)| Header { name: name.clone(), value: value.clone() };
+        Self {
+            verdict: outcome.verdict.into(),
+            status: outcome.status,
+            content_type: outcome.content_type.clone(),
+            headers: outcome.headers.iter().map(header).collect(),
+            body: match &outcome.body {
+                Body::Kept(bytes) => match std::str::from_utf8(bytes) {
+                    Ok(text) => KeptBody::Text(text.to_owned()),
+                    Err(_) => KeptBody::Base64(Base64(BASE64.encode(bytes))),
+                },
+                Body::TooLarge { size, digest } => KeptBody::TooLarge { size: *size, digest: digest.to_hex() },
+            },
+        }
+    }
+}

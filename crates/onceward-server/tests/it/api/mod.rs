@@ -1,0 +1,9 @@
+//! The HTTP API of a real server, over real connections.
+
+mod claims;
+mod document;
+mod limits;
+mod operating;
+mod process;
+mod server;
+mod walls;

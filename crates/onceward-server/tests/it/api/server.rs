@@ -1,0 +1,182 @@
+//! A real server in a temporary folder, and a client that talks to it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::place::Place;
+
+/// Longer than any answer takes.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub(super) struct Server {
+    pub(super) place: Place,
+    child: Child,
+    pub(super) url: String,
+}
+
+/// Somebody who talks to a server.
+#[derive(Clone)]
+pub(super) struct Client {
+    agent: ureq::Agent,
+    url: String,
+    token: Option<String>,
+}
+
+/// What a request came to.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) text: String,
+}
+
+impl Server {
+    /// With this configuration, besides its store.
+    pub(super) fn start(config: &str) -> Self {
+        let place = Place::new();
+        place.write("onceward.toml", &format!("store = \"ledger.db\"\n{config}"));
+        Self::started_in(place)
+    }
+
+    pub(super) fn started_in(place: Place) -> Self {
+        let (child, url) = spawn(&place);
+        Self { place, child, url }
+    }
+
+    /// Another process on the same ledger. Its log goes on in the same file.
+    pub(super) fn restart(&mut self) {
+        let (child, url) = spawn(&self.place);
+        (self.child, self.url) = (child, url);
+    }
+
+    pub(super) fn signal(&self, signal: &str) {
+        let status = std::process::Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// The exit code; -1 for a signal.
+    pub(super) fn ended(&mut self) -> i32 {
+        self.child.wait().unwrap().code().unwrap_or(-1)
+    }
+
+    pub(super) fn client(&self) -> Client {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE)).build();
+        Client { agent: config.into(), url: self.url.clone(), token: None }
+    }
+
+    pub(super) fn with_token(&self, token: &str) -> Client {
+        Client { token: Some(token.to_owned()), ..self.client() }
+    }
+
+    /// What the server has written to stderr.
+    pub(super) fn log(&self) -> String {
+        self.place.read("log")
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(place: &Place) -> (Child, String) {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(place.path("log")).unwrap();
+    let mut child =
+        place.command(&["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let url = line.trim().strip_prefix("api listening on ").unwrap_or_else(|| panic!("{line:?}: {}", place.read("log")));
+    (child, url.to_owned())
+}
+
+impl Client {
+    pub(super) fn post(&self, path: &str, body: &Value) -> Reply {
+        self.send(path, "application/json", body.to_string().as_bytes())
+    }
+
+    pub(super) fn send(&self, path: &str, content_type: &str, body: &[u8]) -> Reply {
+        let mut request = self.agent.post(format!("{}{path}", self.url)).header("content-type", content_type);
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        Reply::of(request.send(body))
+    }
+
+    pub(super) fn get(&self, path: &str) -> Reply {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        Reply::of(request.call())
+    }
+
+    /// Answered with 200.
+    #[track_caller]
+    pub(super) fn ok(&self, path: &str, body: Value) -> Value {
+        let reply = self.post(path, &body);
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        reply.json()
+    }
+
+    #[track_caller]
+    pub(super) fn seen(&self, path: &str) -> Value {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        reply.json()
+    }
+
+    /// The decision on an operation and a key.
+    #[track_caller]
+    pub(super) fn begin(&self, operation: &str, key: &str) -> Value {
+        self.ok("/v1/begin", json!({ "operation": operation, "key": key }))
+    }
+
+    #[track_caller]
+    pub(super) fn finish(&self, operation: &str, key: &str, fence: &Value, text: &str) -> Value {
+        let outcome = json!({ "verdict": "success", "body": { "text": text } });
+        self.ok("/v1/finish", json!({ "operation": operation, "key": key, "fence": fence, "outcome": outcome }))
+    }
+}
+
+impl Reply {
+    fn of(response: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Self {
+        let mut response = response.unwrap();
+        let header = |(name, value): (&ureq::http::HeaderName, &ureq::http::HeaderValue)| {
+            (name.as_str().to_owned(), value.to_str().unwrap().to_owned())
+        };
+        let headers = response.headers().iter().map(header).collect();
+        let status = response.status().as_u16();
+        Self { status, headers, text: response.body_mut().read_to_string().unwrap() }
+    }
+
+    #[track_caller]
+    pub(super) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    /// It is this problem, and says so in every way.
+    #[track_caller]
+    pub(super) fn is_problem(&self, status: u16, name: &str) -> String {
+        assert_eq!(self.status, status, "{self:?}");
+        assert_eq!(self.header("content-type"), Some("application/problem+json"));
+        let problem = self.json();
+        assert_eq!(problem["type"], format!("/.well-known/onceward/problems/{name}"));
+        assert_eq!(problem["status"], status);
+        problem["detail"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// Checks one field of an answer.
+#[track_caller]
+pub(super) fn is(answer: &Value, name: &str, expected: impl Into<Value>) {
+    assert_eq!(answer[name], expected.into(), "{answer:#}");
+}

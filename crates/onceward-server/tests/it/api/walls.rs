@@ -1,0 +1,194 @@
+//! Who may do what: tokens, scopes, tenants, and whom a server without tokens listens to.
+
+use std::io::{Read, Write};
+
+use serde_json::{Value, json};
+
+use super::server::{Server, is};
+use crate::place::Place;
+
+const ACME: &str = "acme-token-0123456789";
+const RIVAL: &str = "rival-token-0123456789";
+const READER: &str = "reader-token-0123456789";
+const OPERATOR: &str = "operator-token-0123456789";
+
+fn config() -> String {
+    let token = |tenant: &str, secret: &str, scopes: &str| {
+        let hash = onceward::core::hash::digest(secret.as_bytes());
+        format!("[[api.token]]\ntenant = \"{tenant}\"\nsecret = \"sha256:{hash}\"\nscopes = [{scopes}]\n")
+    };
+    [
+        token("acme", ACME, "\"use\", \"read\""),
+        token("rival", RIVAL, "\"use\", \"read\", \"operate\""),
+        token("acme", READER, "\"read\""),
+        token("acme", OPERATOR, "\"operate\""),
+    ]
+    .concat()
+}
+
+#[test]
+fn a_tenant_neither_hits_nor_sees_another() {
+    let server = Server::start(&config());
+    let (acme, rival) = (server.with_token(ACME), server.with_token(RIVAL));
+    let ours = acme.begin("charge", "invoice-42");
+    is(&ours, "decision", "acquired");
+    rival.get("/v1/intents/charge/invoice-42").is_problem(404, "no-intent");
+    is(&rival.seen("/v1/intents"), "intents", json!([]));
+    let theirs = rival.begin("charge", "invoice-42");
+    is(&theirs, "decision", "acquired");
+    assert_ne!(ours["downstream_key"], theirs["downstream_key"]);
+    // Whoever stole a fence can do nothing with it under another token.
+    is(&rival.finish("charge", "invoice-42", &ours["fence"], "stolen"), "result", "stale");
+    is(&acme.finish("charge", "invoice-42", &ours["fence"], "paid"), "result", "written");
+    is(&rival.begin("charge", "invoice-42"), "decision", "in_flight");
+    for (client, tenant) in [(&acme, "acme"), (&rival, "rival")] {
+        let listed = client.seen("/v1/intents");
+        let tenants: Vec<&Value> = listed["intents"].as_array().unwrap().iter().map(|intent| &intent["tenant"]).collect();
+        assert_eq!(tenants, [tenant]);
+    }
+    let counts = |client: &super::server::Client| client.seen("/v1/stats");
+    is(&counts(&acme)["counts"], "done", 1);
+    is(&counts(&acme)["counts"], "running", 0);
+    is(&counts(&rival)["counts"], "running", 1);
+    is(&counts(&rival), "decisions", json!({ "acquired": 1, "in_flight": 1 }));
+    // Nor can anybody settle what is not theirs.
+    let resolve = json!({ "operation": "charge", "key": "nothing", "version": 1, "resolution": "reset" });
+    is(&rival.ok("/v1/resolve", resolve), "reason", "absent");
+}
+
+#[test]
+fn nobody_without_a_token_is_answered() {
+    let server = Server::start(&config());
+    let body = json!({ "operation": "op", "key": "k" });
+    for client in [server.client(), server.with_token("wrong"), server.with_token(&format!("{ACME}x"))] {
+        let reply = client.post("/v1/begin", &body);
+        reply.is_problem(401, "no-token");
+        assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+        client.get("/v1/intents").is_problem(401, "no-token");
+        client.get("/v1/intents/op/k").is_problem(401, "no-token");
+        client.get("/v1/stats").is_problem(401, "no-token");
+        // Who has no token is told nothing about the body either.
+        client.send("/v1/finish", "text/plain", b"{").is_problem(401, "no-token");
+    }
+    for path in ["/healthz", "/readyz", "/v1/openapi.json"] {
+        assert_eq!(server.client().get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_token_allows_what_its_scopes_say() {
+    let server = Server::start(&config());
+    let (user, reader, operator) = (server.with_token(ACME), server.with_token(READER), server.with_token(OPERATOR));
+    let claim = json!({ "operation": "op", "key": "k", "fence": "0".repeat(32) });
+    for path in ["/v1/begin", "/v1/sent", "/v1/renew", "/v1/finish", "/v1/release", "/v1/doubt", "/v1/not_found"] {
+        for client in [&reader, &operator] {
+            client.post(path, &claim).is_problem(403, "not-allowed");
+        }
+    }
+    for path in ["/v1/intents", "/v1/intents/op/k", "/v1/stats"] {
+        operator.get(path).is_problem(403, "not-allowed");
+    }
+    let resolve = json!({ "operation": "op", "key": "k", "version": 1, "resolution": "did_not_happen" });
+    for client in [&user, &reader] {
+        client.post("/v1/resolve", &resolve).is_problem(403, "not-allowed");
+    }
+    is(&operator.ok("/v1/resolve", resolve), "reason", "absent");
+    is(&reader.seen("/v1/intents"), "intents", json!([]));
+    assert_eq!(user.get("/v1/intents").status, 200);
+}
+
+#[test]
+fn a_new_token_works_as_it_is_printed() {
+    let place = Place::new();
+    let printed = place.onceward(&["token", "new", "--tenant", "new one", "--scopes", "read,use"]);
+    printed.says(0, &[]);
+    let token = printed.out().lines().map(str::trim).find(|line| line.starts_with("onceward_")).unwrap().to_owned();
+    let stanza = printed.out().split_once("[[api.token]]").unwrap().1.to_owned();
+    assert!(!stanza.contains(&token), "the file never holds the token itself");
+    place.write("onceward.toml", &format!("store = \"ledger.db\"\n[[api.token]]{stanza}"));
+    let server = Server::started_in(place);
+    is(&server.with_token(&token).begin("op", "k"), "decision", "acquired");
+    is(&server.with_token(&token).seen("/v1/intents")["intents"][0], "tenant", "new one");
+    let json = server.place.json(&["token", "new", "--json"]);
+    assert_ne!(json["token"], token);
+    is(&json, "scopes", json!(["use"]));
+}
+
+#[test]
+fn secrets_come_from_files_and_from_the_environment() {
+    let place = Place::new();
+    place.write("secret", &format!("{ACME}\n"));
+    place.write(
+        "onceward.toml",
+        "store = \"ledger.db\"\n[[api.token]]\ntenant = \"acme\"\nsecret = \"file:secret\"\nscopes = [\"use\"]\n",
+    );
+    let server = Server::started_in(place);
+    is(&server.with_token(ACME).begin("op", "k"), "decision", "acquired");
+    let place = Place::new();
+    let token = "[[api.token]]\ntenant = \"acme\"\nsecret = \"env:SOME_TOKEN\"\nscopes = [\"use\"]\n";
+    place.write("onceward.toml", token);
+    let serve = ["serve", "--listen", "127.0.0.1:0"];
+    place.onceward(&serve).says(78, &["api.token[0].secret: there is no text in the variable SOME_TOKEN"]);
+    let short = place.command(&serve).env("SOME_TOKEN", "hunter2").output().unwrap();
+    let short = crate::place::Answer::of(short);
+    short.says(78, &["api.token[0].secret: the secret in the variable SOME_TOKEN has less than 16 characters"]);
+    assert!(!short.stderr.contains("hunter2"));
+    place.write("onceward.toml", &[token, token].concat());
+    let twice = place.command(&serve).env("SOME_TOKEN", ACME).output().unwrap();
+    crate::place::Answer::of(twice).says(78, &["api.token[1].secret: another token has the same secret"]);
+}
+
+#[test]
+fn a_server_without_tokens_is_only_for_this_machine() {
+    let place = Place::new();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let answer = place.onceward(&["serve", "--listen", address]);
+        answer.says(78, &["can be reached from elsewhere", "[[api.token]]"]);
+        assert!(answer.stdout.is_empty() && !place.path("onceward.db").exists(), "nothing was started");
+    }
+}
+
+#[test]
+fn no_page_in_a_browser_reaches_it_under_another_name() {
+    let server = Server::start("");
+    let address = server.url.strip_prefix("http://").unwrap();
+    let ask = |host: &str| {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        write!(stream, "GET /v1/intents HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("rebound.example").starts_with("HTTP/1.1 421 "));
+    assert!(ask("localhost:8787").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn mistakes_in_the_file_are_told_with_their_places() {
+    let place = Place::new();
+    let refused = |toml: &str, said: &str| {
+        place.write("onceward.toml", toml);
+        let answer = place.onceward(&["serve", "--listen", "127.0.0.1:0"]);
+        answer.says(78, &[said]);
+        assert!(!answer.stderr.contains("hunter2"), "{}", answer.stderr);
+    };
+    let token = "[[api.token]]\ntenant = \"acme\"\nscopes = [\"use\"]\n";
+    refused("[api]\nlissten = \"127.0.0.1:1\"\n", "onceward.toml:2: api.lissten: there is no such field; did you mean `listen`?");
+    refused("[api]\nlisten = \"localhost\"\n", "onceward.toml:2: api.listen: \"localhost\" is no address; write for example 127.0.0.1:8787");
+    refused(
+        &format!("{token}secret = \"hunter2hunter2hunter2\"\n"),
+        "onceward.toml:4: api.token[0].secret: a secret does not stand in the file itself: write \"env:NAME\"",
+    );
+    refused(&format!("{token}secret = \"sha256:hunter2\"\n"), "api.token[0].secret: `sha256:` is followed by 64 hex digits");
+    refused(
+        &format!("{token}secret = \"env:A\"\n{token}secret = \"env:B\"\nscope = 1\n"),
+        "onceward.toml:9: api.token[1].scope: there is no such field; did you mean `scopes`?",
+    );
+    let token = "[[api.token]]\ntenant = \"acme\"\nsecret = \"env:A\"\n";
+    refused(&format!("{token}scopes = []\n"), "onceward.toml:4: api.token[0].scopes: a token that allows nothing");
+    refused(&format!("{token}scopes = [\"admin\"]\n"), "onceward.toml:4: api.token[0].scopes: unknown variant `admin`");
+    refused(
+        "[[api.token]]\ntenant = \"\"\nsecret = \"env:A\"\nscopes = [\"use\"]\n",
+        "onceward.toml:2: api.token[0].tenant: the tenant is empty",
+    );
+}
