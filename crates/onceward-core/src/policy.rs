@@ -299,8 +299,10 @@ mod tests {
             LONGEST_CREDIBLE_LEASE,
             LONGEST_NOT_BEFORE,
             DEFAULT_HONOURS_KEY_FOR,
+            WINDOW_RETRIES_FOR,
         ];
-        assert_eq!(seconds.map(|limit| limit.as_secs()), [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400]);
+        let promised = [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400, 3_153_600_000];
+        assert_eq!(seconds.map(|limit| limit.as_secs()), promised);
         assert_eq!((DEFAULT_KEEP_LIMIT, LARGEST_KEEP_LIMIT), (262_144, 8_388_608));
     }
 

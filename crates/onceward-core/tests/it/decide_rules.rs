@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
+use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{InDoubt, Policy, Terms};
@@ -29,14 +30,18 @@ fn terms(in_doubt: InDoubt) -> Terms {
     Terms { in_doubt, retention, tombstone: Duration::from_millis(20_000), ..Policy::default().terms() }
 }
 
-fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
-    Command::Begin(Begin {
+fn call(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Begin {
+    Begin {
         identity: identity(),
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(in_doubt),
         take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None },
-    })
+    }
+}
+
+fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
+    Command::Begin(call(owner, in_doubt, marks_sent))
 }
 
 /// What a command makes of a record.
@@ -102,7 +107,10 @@ fn a_reset_record_takes_everything_from_its_next_caller() {
     let reset = Command::Resolve { version, resolution: Resolution::Reset, fence: fence(9) };
     let open = after(Some(&claimed), 5000, &reset);
     assert_eq!((open.fingerprint, open.generation), (Fingerprint::free(), 1));
-    let next = after(Some(&open), 6000, &begin(2, InDoubt::Retry, true));
+    let key_digest = Some(digest(b"derived"));
+    let next = Command::Begin(Begin { key_digest, ..call(2, InDoubt::Retry, true) });
+    let next = after(Some(&open), 6000, &next);
     assert_eq!((next.fingerprint, next.terms.in_doubt), (Fingerprint::none(), InDoubt::Retry));
+    assert_eq!(next.key_digest, key_digest, "or a collision with it would go unseen");
     assert_eq!((next.attempts, next.generation, next.first_sent_at), (2, 1, None));
 }
