@@ -318,7 +318,7 @@ mod tests {
     fn a_window_leaves_nothing_behind_and_is_never_held() {
         let terms = Policy::window(DAY / 144).terms();
         assert_eq!((terms.retention, terms.tombstone), (Some(DAY / 144), Duration::ZERO));
-        assert_eq!(terms.in_doubt, InDoubt::Retry);
+        assert_eq!((terms.in_doubt, terms.honours_key_for), (InDoubt::Retry, WINDOW_RETRIES_FOR));
         let recipe = Policy { minimum_retention: 2 * DAY, ..Policy::window(DAY / 144) };
         assert_eq!((recipe.terms().retention, recipe.terms().tombstone), (Some(2 * DAY), Duration::ZERO));
     }

@@ -67,6 +67,19 @@ fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
 }
 
 #[test]
+fn only_under_probe_is_a_takeover_told_to_ask_first() {
+    for (in_doubt, asks) in [(InDoubt::Retry, false), (InDoubt::Probe, true)] {
+        let record = after(None, 1000, &begin(1, in_doubt, false));
+        let lapsed = Seen { record, now: at(5000), owner_gone: false };
+        let Answer::Decision(Decision::Acquired(acquired)) = decide(Some(&lapsed), &begin(2, in_doubt, false)).answer
+        else {
+            panic!("it may be taken over");
+        };
+        assert_eq!(acquired.probe_first, asks, "{in_doubt:?}");
+    }
+}
+
+#[test]
 fn a_forgotten_record_is_overwritten_with_its_next_version() {
     let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
     let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
