@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::body::Json;
 use super::hand_over::HandOver;
-use super::names::{LONGEST_LEASE, LONGEST_WAIT, Refused, RefusedBody, WhenInDoubt, given};
+use super::names::{LONGEST_LEASE, LONGEST_WAIT, Refused, RefusedBody, WhenInDoubt, given, given_whole};
 use super::outcome::KeptOutcome;
 use super::problem::{Kind, Problem};
 use super::tokens::{Caller, User};
@@ -44,11 +44,11 @@ pub(super) struct BeginRequest {
     #[schema(max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", nullable = false)]
     session: Option<String>,
     /// How long to wait for the answer of somebody who is at it already; the operation's `wait` unless given.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given_whole")]
     #[schema(maximum = 60_000, nullable = false)]
     wait_ms: Option<u64>,
     /// How long the claim lasts unless it is renewed; three times the operation's `max_runtime` unless given.
-    #[serde(default, deserialize_with = "given")]
+    #[serde(default, deserialize_with = "given_whole")]
     #[schema(minimum = 1, maximum = 259_200_000, nullable = false)]
     lease_ms: Option<u64>,
     /// The caller promises to call `/v1/sent` before the first byte leaves. Until then a lapsed claim is no doubt.
@@ -228,7 +228,7 @@ async fn granted(api: &Api, call: &Call, lease: Option<Duration>, wait: Duration
     }
 }
 
-fn decided(granted: Result<Granted, Error>) -> Result<(Decided, Option<Grant>), Problem> {
+fn decided(granted: Result<Granted, Error>) -> Result<(Decided, Option<Box<Grant>>), Problem> {
     Ok(match granted {
         Ok(Granted::Acquired(grant)) => (Decided::Acquired(Acquired::of(&grant)), Some(grant)),
         Ok(Granted::Answered(decision)) => (told(decision)?, None),
@@ -310,7 +310,7 @@ impl Decided {
 }
 
 /// The answer, which takes the claim along.
-fn answer(answer: &BeginAnswer, grant: Option<Grant>) -> Response {
+fn answer(answer: &BeginAnswer, grant: Option<Box<Grant>>) -> Response {
     let Ok(bytes) = serde_json::to_vec(answer).map(Bytes::from) else {
         return Problem::new(Kind::Internal).into_response();
     };

@@ -11,11 +11,11 @@ use onceward::Grant;
 
 /// The answer, with the claim that it tells of.
 pub(super) struct HandOver {
-    answer: Option<(Bytes, Grant)>,
+    answer: Option<(Bytes, Box<Grant>)>,
 }
 
 impl HandOver {
-    pub(super) fn new(answer: Bytes, grant: Grant) -> Self {
+    pub(super) fn new(answer: Bytes, grant: Box<Grant>) -> Self {
         Self { answer: Some((answer, grant)) }
     }
 }

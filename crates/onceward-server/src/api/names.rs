@@ -1,5 +1,9 @@
 //! Words and limits that several requests share.
 
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoResponses, ToSchema};
 
@@ -55,6 +59,54 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer).map(Some)
+}
+
+/// A whole number. `2.0` is one too: some languages write all numbers like that.
+pub(super) fn whole<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    struct Visitor<T>(PhantomData<T>);
+
+    impl<T: TryFrom<i64>> de::Visitor<'_> for Visitor<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a whole number that is not too large or too small")
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+            T::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+            match i64::try_from(number) {
+                Ok(number) => self.visit_i64(number),
+                Err(_) => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
+            }
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+            // Every whole number up to here is exactly one float.
+            const EXACT: f64 = 9_007_199_254_740_992.0;
+            if number.fract() == 0.0 && number.abs() <= EXACT {
+                return self.visit_i64(number as i64);
+            }
+            Err(E::invalid_value(Unexpected::Float(number), &self))
+        }
+    }
+
+    deserializer.deserialize_any(Visitor(PhantomData))
+}
+
+/// The same for a field that may be left out.
+pub(super) fn given_whole<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<i64>,
+{
+    whole(deserializer).map(Some)
 }
 
 /// What every request can be told.

@@ -8,6 +8,7 @@ use onceward::core::outcome::{self, Body, JSON, Outcome};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::names::whole;
 use super::problem::Problem;
 
 /// Encoders that leave rubbish in the last bits are forgiven.
@@ -48,7 +49,7 @@ pub(crate) enum Verdict {
 pub(super) struct GivenOutcome {
     verdict: Verdict,
     /// The caller's own status: an HTTP status, an exit code, or 0.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = -2_147_483_648_i64, maximum = 2_147_483_647_i64)]
     status: i32,
     /// What the body is.

@@ -11,7 +11,9 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
-use super::names::{LONGEST_LEASE, LONGEST_NOT_BEFORE, Refused, RefusedBody, State as StateName, given};
+use super::names::{
+    LONGEST_LEASE, LONGEST_NOT_BEFORE, Refused, RefusedBody, State as StateName, given, given_whole, whole,
+};
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
 use super::tokens::{Caller, User};
@@ -53,7 +55,7 @@ about_a_claim! {
     /// Which claim, and for how long
     LeaseRequest {
         /// How long the claim lasts from now on; three times the operation's `max_runtime` unless given.
-        #[serde(default, deserialize_with = "given")]
+        #[serde(default, deserialize_with = "given_whole")]
         #[schema(minimum = 1, maximum = 259_200_000, nullable = false)]
         lease_ms: Option<u64>,
     }
@@ -66,7 +68,7 @@ about_a_claim! {
     /// Which claim, and what went wrong
     ReleaseRequest {
         /// Not to be tried again before this long.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "whole")]
         #[schema(maximum = 604_800_000)]
         not_before_ms: u64,
         /// What went wrong. It is kept for people, up to 1,000 characters.

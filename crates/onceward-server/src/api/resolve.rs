@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
-use super::names::{Refused, RefusedBody, State as StateName, given};
+use super::names::{Refused, RefusedBody, State as StateName, given, whole};
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
 use super::tokens::Operator;
@@ -25,6 +25,7 @@ pub(super) struct ResolveRequest {
     #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
     key: String,
     /// The version of the record on which the decision is based. If it has changed since, nothing is written.
+    #[serde(deserialize_with = "whole")]
     #[schema(maximum = 9_223_372_036_854_775_807_i64)]
     version: u64,
     resolution: GivenResolution,
@@ -58,7 +59,7 @@ pub(super) enum ResolveAnswer {
     Settled {
         /// The intent as it stands now.
         #[schema(required)]
-        intent: Option<View>,
+        intent: Option<Box<View>>,
     },
     /// It cannot be settled like this, and nothing was written.
     Refused {
@@ -111,7 +112,7 @@ pub(super) async fn resolve(
     let resolved = api.ledger().resolve(&identity, version, resolution, by.as_deref(), note.as_deref()).await?;
     let (name, answer) = match resolved {
         Resolved::Settled => {
-            let intent = api.ledger().get(&identity).await?.and_then(|intent| View::of(&intent.seen));
+            let intent = api.ledger().get(&identity).await?.and_then(|intent| View::of(&intent.seen)).map(Box::new);
             ("settled", ResolveAnswer::Settled { intent })
         }
         Resolved::Refused(refusal) => ("refused", refused(refusal)),

@@ -36,8 +36,10 @@ fn command_line() -> String {
     let names: Vec<String> =
         command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(|sub| sub.get_name().to_owned()).collect();
     for name in names.iter().filter(|name| *name != "help") {
-        if let Some(sub) = command.find_subcommand_mut(name) {
-            section(&format!("onceward {name}"), sub.render_long_help().to_string());
+        let Some(sub) = command.find_subcommand_mut(name) else { continue };
+        section(&format!("onceward {name}"), sub.render_long_help().to_string());
+        for inner in sub.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+            section(&format!("onceward {name} {}", inner.get_name()), inner.render_long_help().to_string());
         }
     }
     page

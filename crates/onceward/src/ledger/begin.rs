@@ -40,6 +40,7 @@ pub enum Begun {
 }
 
 /// What the one atomic step leads to.
+#[allow(clippy::large_enum_variant, reason = "it is taken apart at once, on the way of every claim")]
 pub(super) enum Won {
     Acquired(Acquired, Seen),
     Answered(Decision),

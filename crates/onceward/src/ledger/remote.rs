@@ -27,7 +27,7 @@ use crate::error::Error;
 #[derive(Debug)]
 pub enum Granted {
     /// The remote caller may do the work, once it has been told so.
-    Acquired(Grant),
+    Acquired(Box<Grant>),
     /// Nothing is to be done: this is why.
     Answered(Decision),
     /// The store is down, and the policy lets the work run all the same, with this downstream key.
@@ -109,7 +109,7 @@ impl Ledger {
                     let runtime = Handle::current();
                     let mut grant = Grant { ledger, call, acquired, seen, runtime, handed_over: false };
                     grant.freshen(from, lease).await?;
-                    Ok(Granted::Acquired(grant))
+                    Ok(Granted::Acquired(Box::new(grant)))
                 }
             }
         };

@@ -11,6 +11,7 @@ mod faulty;
 mod files;
 mod polling;
 mod races;
+mod remote;
 mod settling;
 mod store_faults;
 mod stores;

@@ -2,6 +2,7 @@
 
 mod claims;
 mod document;
+mod example;
 mod limits;
 mod operating;
 mod process;

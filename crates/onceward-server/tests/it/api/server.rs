@@ -90,7 +90,10 @@ fn spawn(place: &Place) -> (Child, String) {
         place.command(&["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let url = line.trim().strip_prefix("api listening on ").unwrap_or_else(|| panic!("{line:?}: {}", place.read("log")));
+    let url = line
+        .trim()
+        .strip_prefix("onceward api listens on ")
+        .unwrap_or_else(|| panic!("{line:?}: {}", place.read("log")));
     (child, url.to_owned())
 }
 
@@ -134,6 +137,12 @@ impl Client {
     #[track_caller]
     pub(super) fn begin(&self, operation: &str, key: &str) -> Value {
         self.ok("/v1/begin", json!({ "operation": operation, "key": key }))
+    }
+
+    /// A begin that is refused for its token.
+    #[track_caller]
+    pub(super) fn begin_refused(&self) {
+        self.post("/v1/begin", &json!({ "operation": "op", "key": "k" })).is_problem(401, "no-token");
     }
 
     #[track_caller]

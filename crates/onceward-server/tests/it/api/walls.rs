@@ -43,7 +43,8 @@ fn a_tenant_neither_hits_nor_sees_another() {
     is(&rival.begin("charge", "invoice-42"), "decision", "in_flight");
     for (client, tenant) in [(&acme, "acme"), (&rival, "rival")] {
         let listed = client.seen("/v1/intents");
-        let tenants: Vec<&Value> = listed["intents"].as_array().unwrap().iter().map(|intent| &intent["tenant"]).collect();
+        let tenants: Vec<&Value> =
+            listed["intents"].as_array().unwrap().iter().map(|intent| &intent["tenant"]).collect();
         assert_eq!(tenants, [tenant]);
     }
     let counts = |client: &super::server::Client| client.seen("/v1/stats");
@@ -173,20 +174,32 @@ fn mistakes_in_the_file_are_told_with_their_places() {
         assert!(!answer.stderr.contains("hunter2"), "{}", answer.stderr);
     };
     let token = "[[api.token]]\ntenant = \"acme\"\nscopes = [\"use\"]\n";
-    refused("[api]\nlissten = \"127.0.0.1:1\"\n", "onceward.toml:2: api.lissten: there is no such field; did you mean `listen`?");
-    refused("[api]\nlisten = \"localhost\"\n", "onceward.toml:2: api.listen: \"localhost\" is no address; write for example 127.0.0.1:8787");
+    refused(
+        "[api]\nlissten = \"127.0.0.1:1\"\n",
+        "onceward.toml:2: api.lissten: there is no such field; did you mean `listen`?",
+    );
+    refused(
+        "[api]\nlisten = \"localhost\"\n",
+        "onceward.toml:2: api.listen: \"localhost\" is no address; write for example 127.0.0.1:8787",
+    );
     refused(
         &format!("{token}secret = \"hunter2hunter2hunter2\"\n"),
         "onceward.toml:4: api.token[0].secret: a secret does not stand in the file itself: write \"env:NAME\"",
     );
-    refused(&format!("{token}secret = \"sha256:hunter2\"\n"), "api.token[0].secret: `sha256:` is followed by 64 hex digits");
+    refused(
+        &format!("{token}secret = \"sha256:hunter2\"\n"),
+        "api.token[0].secret: `sha256:` is followed by 64 hex digits",
+    );
     refused(
         &format!("{token}secret = \"env:A\"\n{token}secret = \"env:B\"\nscope = 1\n"),
         "onceward.toml:9: api.token[1].scope: there is no such field; did you mean `scopes`?",
     );
     let token = "[[api.token]]\ntenant = \"acme\"\nsecret = \"env:A\"\n";
     refused(&format!("{token}scopes = []\n"), "onceward.toml:4: api.token[0].scopes: a token that allows nothing");
-    refused(&format!("{token}scopes = [\"admin\"]\n"), "onceward.toml:4: api.token[0].scopes: unknown variant `admin`");
+    refused(
+        &format!("{token}scopes = [\"admin\"]\n"),
+        "onceward.toml:4: api.token[0].scopes[0]: unknown variant `admin`",
+    );
     refused(
         "[[api.token]]\ntenant = \"\"\nsecret = \"env:A\"\nscopes = [\"use\"]\n",
         "onceward.toml:2: api.token[0].tenant: the tenant is empty",

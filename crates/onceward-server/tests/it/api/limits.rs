@@ -1,0 +1,100 @@
+//! Bad input and too much of it; and what never gets into the log.
+
+use serde_json::json;
+
+use super::server::{Server, is};
+
+#[test]
+fn each_kind_of_bad_input_has_its_own_clear_answer() {
+    let server = Server::start("");
+    let client = server.client();
+    let begin = |text: &str| client.send("/v1/begin", "application/json", text.as_bytes());
+    let invalid = |text: &str, said: &str| {
+        let detail = begin(text).is_problem(422, "invalid");
+        assert!(detail.contains(said), "{text}: {detail}");
+    };
+    begin("{").is_problem(400, "not-json");
+    begin("").is_problem(400, "not-json");
+    begin("{} {}").is_problem(422, "invalid");
+    client.send("/v1/begin", "text/plain", b"{}").is_problem(415, "not-json-type");
+    invalid("[]", "expected struct");
+    invalid("{}", "missing field `operation`");
+    invalid(r#"{"operation":"op"}"#, "needs a key or an intent");
+    invalid(r#"{"operation":"op","kee":"k"}"#, "kee: unknown field `kee`, expected one of `operation`, `key`");
+    invalid(r#"{"operation":"op","key":null}"#, "key: expected a string");
+    invalid(r#"{"operation":"op","key":""}"#, "the key is empty");
+    invalid(r#"{"operation":"","key":"k"}"#, "the operation is empty");
+    invalid(r#"{"operation":"op","key":"a\nb"}"#, "control character at position 2");
+    invalid(&json!({ "operation": "op", "key": "k".repeat(256) }).to_string(), "at most 255");
+    invalid(r#"{"operation":"op","key":"k","wait_ms":60001}"#, "wait_ms: it is at most 60000");
+    invalid(r#"{"operation":"op","key":"k","lease_ms":0}"#, "lease_ms: it is from 1");
+    invalid(r#"{"operation":"op","key":"k","wait_ms":-1}"#, "wait_ms: expected a whole number");
+    invalid(r#"{"operation":"op","key":"k","wait_ms":0.5}"#, "wait_ms: expected a whole number");
+    invalid(r#"{"operation":"op","key":"k","lease_ms":1e300}"#, "lease_ms: expected a whole number");
+    invalid(r#"{"operation":"op","intent":{"a":1,"a":2}}"#, "the intent is refused");
+    invalid(r#"{"operation":"op","intent":1e400}"#, "the intent is refused");
+    let finish = |outcome: serde_json::Value| {
+        let body = json!({ "operation": "op", "key": "k", "fence": "0".repeat(32), "outcome": outcome });
+        client.post("/v1/finish", &body).is_problem(422, "invalid")
+    };
+    assert!(finish(json!({})).contains("outcome: missing field `verdict`"));
+    assert!(finish(json!({ "verdict": "perhaps" })).contains("outcome.verdict: expected `success` or `failure`"));
+    assert!(finish(json!({ "verdict": "success", "body": { "base64": "?" } })).contains("base64"));
+    assert!(finish(json!({ "verdict": "success", "content_type": "" })).contains("content_type"));
+    assert!(finish(json!({ "verdict": "success", "headers": [{ "name": "a b", "value": "" }] })).contains("headers"));
+    let fence = json!({ "operation": "op", "key": "k", "fence": "12" });
+    assert!(client.post("/v1/not_found", &fence).is_problem(422, "invalid").contains("32 hex digits"));
+    assert_eq!(client.seen("/v1/intents")["intents"], json!([]), "none of it reached the store");
+}
+
+#[test]
+fn a_whole_number_is_one_however_it_is_written() {
+    let server = Server::start("");
+    let body = br#"{"operation":"op","key":"k","lease_ms":60000.0,"wait_ms":0.0}"#;
+    is(&server.client().send("/v1/begin", "application/json", body).json(), "lease_ms", 60_000);
+}
+
+#[test]
+fn a_body_over_the_limit_is_refused_and_one_at_the_limit_is_not() {
+    let server = Server::start("");
+    let client = server.client();
+    let of_size = |size: usize| {
+        let empty = json!({ "operation": "op", "key": "k", "intent": "" }).to_string();
+        json!({ "operation": "op", "key": "k", "intent": "x".repeat(size - empty.len()) })
+    };
+    client.post("/v1/begin", &of_size(1024 * 1024 + 1)).is_problem(413, "too-large");
+    is(&client.ok("/v1/begin", of_size(1024 * 1024)), "decision", "acquired");
+}
+
+#[test]
+fn neither_keys_nor_arguments_nor_secrets_get_into_the_log() {
+    let token = "secret-token-0123456789";
+    let hash = onceward::core::hash::digest(token.as_bytes());
+    let server = Server::start(&format!(
+        "[[api.token]]\ntenant = \"acme\"\nsecret = \"sha256:{hash}\"\nscopes = [\"use\", \"read\", \"operate\"]\n"
+    ));
+    let client = server.with_token(token);
+    let key = "ann@secret.example";
+    let begun =
+        client.ok("/v1/begin", json!({ "operation": "mail", "key": key, "intent": { "to": "secret argument" } }));
+    client.finish("mail", key, &begun["fence"], "secret outcome");
+    client.finish("mail", key, &json!("0".repeat(32)), "secret contradiction");
+    client.get("/v1/intents/mail/ann%40secret.example");
+    client.get("/v1/secret/ann%40secret.example?secret=1");
+    client.get("/v1/intents?secret=1");
+    client.send("/v1/begin", "application/json", br#"{"operation":"mail","wait_ms":"secret value"}"#);
+    client.send("/v1/begin", "application/json", br#"{"operation":"mail","key":"secret"#);
+    server.with_token("secret-wrong-token").begin_refused();
+    let fence = begun["fence"].as_str().unwrap();
+    let log = server.log();
+    assert!(!log.contains("secret") && !log.contains("ann") && !log.contains(fence), "{log}");
+    let masked = onceward::core::name::Identity {
+        tenant: onceward::core::name::Tenant::new("acme").unwrap(),
+        operation: onceward::core::name::Operation::new("mail").unwrap(),
+        key: onceward::core::name::Key::new(key).unwrap(),
+    };
+    assert!(log.contains(&format!("intent=\"{masked}\" answer=\"acquired\"")), "{log}");
+    assert!(log.contains("route=\"/v1/intents/{operation}/{key}\" status=200"), "{log}");
+    assert!(log.contains("status=401") && log.contains("tenant=\"acme\""), "{log}");
+    assert_eq!(log.lines().filter(|line| line.contains("onceward::access")).count(), 9, "{log}");
+}

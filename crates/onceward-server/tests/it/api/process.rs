@@ -1,0 +1,154 @@
+//! The server as a process: it is stopped, killed and started again, and its clients go away.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::server::{Server, is};
+use crate::place::{Place, wait_until};
+
+#[test]
+fn a_fence_outlives_the_server_that_granted_it() {
+    let mut server = Server::start("");
+    let stopped = server.client().begin("op", "stopped");
+    server.signal("-TERM");
+    assert_eq!(server.ended(), 0);
+    server.restart();
+    is(&server.client().begin("op", "stopped"), "decision", "in_flight");
+    is(&server.client().finish("op", "stopped", &stopped["fence"], "1"), "result", "written");
+    let killed = server.client().begin("op", "killed");
+    server.signal("-KILL");
+    assert_eq!(server.ended(), -1);
+    server.restart();
+    // Its owner is somewhere else, and may still be at it.
+    is(&server.client().begin("op", "killed"), "decision", "in_flight");
+    is(
+        &server.client().ok("/v1/renew", json!({ "operation": "op", "key": "killed", "fence": killed["fence"] })),
+        "state",
+        "running",
+    );
+    is(&server.client().finish("op", "killed", &killed["fence"], "2"), "result", "written");
+    is(&server.client().begin("op", "killed"), "decision", "replay");
+}
+
+#[test]
+fn two_servers_on_one_ledger_grant_one_claim() {
+    let server = Server::start("");
+    let place = Place::new();
+    place.write("onceward.toml", &format!("store = {:?}\n", server.place.path("ledger.db")));
+    let other = Server::started_in(place);
+    let begun = server.client().begin("op", "k");
+    std::thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| other.client().ok("/v1/begin", json!({ "operation": "op", "key": "k", "wait_ms": 60_000 })));
+        std::thread::sleep(Duration::from_millis(200));
+        is(&other.client().finish("op", "k", &begun["fence"], "paid"), "result", "written");
+        is(&waiting.join().unwrap()["outcome"]["body"], "text", "paid");
+    });
+    is(&server.client().begin("op", "k"), "decision", "replay");
+}
+
+#[test]
+fn a_server_that_is_stopped_answers_who_waits_and_lets_nobody_in() {
+    let mut server = Server::start("");
+    server.client().begin("op", "k");
+    let client = server.client();
+    let waiting =
+        std::thread::spawn(move || client.ok("/v1/begin", json!({ "operation": "op", "key": "k", "wait_ms": 60_000 })));
+    std::thread::sleep(Duration::from_millis(300));
+    let from = Instant::now();
+    server.signal("-TERM");
+    is(&waiting.join().unwrap(), "decision", "in_flight");
+    assert_eq!(server.ended(), 0);
+    assert!(from.elapsed() < Duration::from_secs(9), "{:?}", from.elapsed());
+    assert!(std::net::TcpStream::connect(server.url.strip_prefix("http://").unwrap()).is_err());
+}
+
+#[test]
+fn who_goes_away_while_waiting_is_granted_nothing() {
+    let server = Server::start("[operation.op]\nin_doubt = \"retry\"\n");
+    let client = server.client();
+    let begun = client.ok("/v1/begin", json!({ "operation": "op", "key": "k", "lease_ms": 1_500 }));
+    let body = json!({ "operation": "op", "key": "k", "wait_ms": 60_000 }).to_string();
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let length = body.len();
+    write!(stream, "POST /v1/begin HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(stream);
+    wait_until(|| server.log().lines().filter(|line| line.contains("/v1/begin")).count() == 2);
+    std::thread::sleep(Duration::from_millis(1_700));
+    // The lease has lapsed, and whoever still waited would have taken it over.
+    let seen = client.seen("/v1/intents/op/k");
+    is(&seen["intent"], "state", "in_doubt");
+    is(&seen["intent"], "attempts", 1);
+    is(&client.finish("op", "k", &begun["fence"], "1"), "result", "written");
+}
+
+#[test]
+fn a_store_that_cannot_be_written_grants_nothing_unless_the_policy_says_so() {
+    let server = Server::start("[operation.low]\nstore_down = \"open\"\n");
+    let client = server.client();
+    is(&client.seen("/healthz"), "status", "ok");
+    is(&client.seen("/readyz"), "status", "ready");
+    // Somebody holds the file for longer than the ledger waits.
+    let lock = rusqlite::Connection::open(server.place.path("ledger.db")).unwrap();
+    lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = client.post("/v1/begin", &json!({ "operation": "op", "key": "k" }));
+            let detail = begun.is_problem(503, "store-down");
+            assert_eq!(begun.header("retry-after"), Some("1"));
+            assert!(!detail.contains("ledger.db"), "{detail}");
+        });
+        let unguarded = server.client().begin("low", "k");
+        is(&unguarded, "decision", "unguarded");
+        assert!(unguarded["downstream_key"].as_str().unwrap().starts_with("once_v1_"));
+    });
+    assert!(server.log().contains("ledger.db"), "the log says which file: {}", server.log());
+    lock.execute_batch("ROLLBACK").unwrap();
+    is(&client.begin("op", "k"), "decision", "acquired");
+}
+
+#[test]
+fn an_address_that_is_taken_is_told() {
+    let server = Server::start("");
+    let address = server.url.strip_prefix("http://").unwrap();
+    let answer = Place::new().onceward(&["serve", "--listen", address]);
+    answer.says(69, &[&format!("api.listen: cannot listen on {address}")]);
+}
+
+#[test]
+fn api_and_gateway_run_together_on_one_ledger_and_stop_together() {
+    let upstream = Server::start("");
+    let place = Place::new();
+    place.write(
+        "onceward.toml",
+        &format!(
+            "store = \"ledger.db\"\n[api]\nlisten = \"127.0.0.1:0\"\n[gateway]\nlisten = \"127.0.0.1:0\"\n\
+             [[gateway.route]]\nupstream = \"{}\"\ntenant = \"fixed:default\"\n",
+            upstream.url
+        ),
+    );
+    let mut child = place.command(&["serve"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines: Vec<String> = BufReader::new(child.stdout.take().unwrap()).lines().take(2).map(Result::unwrap).collect();
+    let url = |name: &str| {
+        let line = lines.iter().find(|line| line.starts_with(&format!("onceward {name} listens on "))).unwrap();
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    let body = json!({ "operation": "op", "key": "k" });
+    let through = |path: &str| {
+        let request = ureq::post(format!("{}{path}", url("gateway"))).header("content-type", "application/json");
+        let mut answer = request.header("idempotency-key", "once").send(body.to_string().as_bytes()).unwrap();
+        answer.body_mut().read_to_string().unwrap()
+    };
+    let first = through("/v1/begin");
+    assert!(first.contains("acquired"), "{first}");
+    assert_eq!(through("/v1/begin"), first, "the upstream is asked once");
+    let listed = ureq::get(format!("{}/v1/intents", url("api"))).call().unwrap().body_mut().read_to_string().unwrap();
+    assert!(listed.contains("\"key\":\"once\"") && listed.contains("\"done\""), "{listed}");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
