@@ -9,6 +9,7 @@ mod embedded;
 mod ends;
 mod faulty;
 mod files;
+mod layer;
 mod polling;
 mod races;
 mod settling;
