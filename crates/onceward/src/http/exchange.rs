@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request, respo
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use onceward_core::decide::Decision;
 use onceward_core::outcome::{self, Verdict};
@@ -82,7 +83,7 @@ where
             let (reply, answer) = oneshot::channel();
             let one = One { rules: Arc::clone(rules), dialect, guard, reply };
             // A task of its own: what was sent is seen through although the client goes away.
-            tokio::spawn(one.carry_out(request, send));
+            tokio::spawn(one.carry_out(request, send).in_current_span());
             answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),
