@@ -20,12 +20,12 @@ use crate::step::{Step, reached};
 /// How often a claim is given back whose writing may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
 
-/// How often a claim is asked for that lapses before anybody looks at it. A runtime that stands still this often has
-/// other worries.
-const MOST_LAPSES: u32 = 8;
-
 /// A store that has just failed is left alone for so long.
 const GIVE_BACK_AFTER: Duration = Duration::from_millis(50);
+
+/// How often a claim is asked for that lapses before anybody looks at it. A runtime that stands still this often has
+/// other worries.
+pub(super) const MOST_LAPSES: u32 = 8;
 
 /// A look into the cache writes nothing, so it draws no random number either.
 const NO_FENCE: Fence = Fence::from_bits(0);
@@ -216,7 +216,7 @@ impl Ledger {
     }
 }
 
-fn set_fence(command: &mut Command, fence: Fence) {
+pub(super) fn set_fence(command: &mut Command, fence: Fence) {
     if let Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) = command {
         begin.take.fence = fence;
     }

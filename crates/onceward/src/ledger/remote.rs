@@ -14,7 +14,7 @@ use onceward_core::outcome::Outcome;
 use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE};
 use onceward_core::record::{Fence, Seen, downstream_key};
 
-use super::begin::Won;
+use super::begin::{MOST_LAPSES, Won, fence, set_fence};
 use super::carried_on::CarriedOn;
 use super::drive::{Driven, Stuck};
 use super::guard::{renewed_after, shortened};
@@ -96,22 +96,29 @@ impl Ledger {
 
     async fn grant_now(&self, call: &Call, lease: Duration) -> Result<Granted, Error> {
         // The owner is somewhere else: whether this process lives says nothing about it.
-        let (command, fence) = match self.asked(call, lease, None)? {
+        let (mut command, mut take) = match self.asked(call, lease, None)? {
             Ok(asked) => asked,
             Err(decision) => return Ok(Granted::Answered(decision)),
         };
-        let from = Instant::now();
         let (ledger, call) = (self.clone(), call.clone());
         let asking = async move {
-            match ledger.contest(&call, &command, fence).await? {
-                Won::Answered(decision) => Ok(Granted::Answered(decision)),
-                Won::Acquired(acquired, seen) => {
-                    let runtime = Handle::current();
-                    let mut grant = Grant { ledger, call, acquired, seen, runtime, handed_over: false };
-                    grant.freshen(from, lease).await?;
-                    Ok(Granted::Acquired(Box::new(grant)))
+            for _ in 0..MOST_LAPSES {
+                let from = Instant::now();
+                match ledger.contest(&call, &command, take).await? {
+                    Won::Answered(decision) => return Ok(Granted::Answered(decision)),
+                    Won::Acquired(acquired, seen) => {
+                        let (ledger, call, runtime) = (ledger.clone(), call.clone(), Handle::current());
+                        let mut grant = Grant { ledger, call, acquired, seen, runtime, handed_over: false };
+                        if grant.is_fresh(from, lease).await {
+                            return Ok(Granted::Acquired(Box::new(grant)));
+                        }
+                    }
                 }
+                // It was lost before anybody had it, so nothing was done under it.
+                take = fence()?;
+                set_fence(&mut command, take);
             }
+            Err(Error::Contended { intent: call.name() })
         };
         // If nobody waits for it any more, it goes on, and what it grants is dropped.
         CarriedOn::new(&Handle::current(), asking).await
@@ -149,20 +156,21 @@ impl Grant {
         self.handed_over = true;
     }
 
-    /// A claim that nobody looked at in time is renewed before it is granted: the record may have changed hands.
-    async fn freshen(&mut self, from: Instant, lease: Duration) -> Result<(), Error> {
+    /// Whether it is still this one's. A claim that nobody looked at in time is renewed before it is granted: the record
+    /// may have changed hands.
+    async fn is_fresh(&mut self, from: Instant, lease: Duration) -> bool {
         if from.elapsed() < renewed_after(lease) {
-            return Ok(());
+            return true;
         }
         let holder = self.ledger.holder(self.call.identity.clone(), self.acquired.fence);
         match holder.write(Command::Renew { fence: self.acquired.fence, lease }).await {
             Ok(Held::Written(seen)) => {
                 self.seen = *seen;
-                Ok(())
+                true
             }
+            Ok(Held::Stale) => false,
             // What is known is that it was written. Its owner will be told if it is lost.
-            Err(_) => Ok(()),
-            Ok(Held::Stale) => Err(Error::ClaimLost { intent: self.call.name(), outcome: None }),
+            Err(_) => true,
         }
     }
 }
