@@ -65,6 +65,14 @@ pub(crate) fn document() -> &'static str {
 fn complete(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
     let schemas = &mut document["components"]["schemas"];
+    // One of them, and nothing beside it.
+    for choice in ["GivenBody", "GivenResolution"] {
+        for variant in schemas[choice]["oneOf"].as_array_mut().into_iter().flatten() {
+            if variant["type"] == "object" {
+                variant["additionalProperties"] = json!(false);
+            }
+        }
+    }
     schemas["BeginRequest"]["anyOf"] = json!([{ "required": ["key"] }, { "required": ["intent"] }]);
 }
 
