@@ -299,8 +299,10 @@ mod tests {
             LONGEST_CREDIBLE_LEASE,
             LONGEST_NOT_BEFORE,
             DEFAULT_HONOURS_KEY_FOR,
+            WINDOW_RETRIES_FOR,
         ];
-        assert_eq!(seconds.map(|limit| limit.as_secs()), [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400]);
+        let promised = [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400, 3_153_600_000];
+        assert_eq!(seconds.map(|limit| limit.as_secs()), promised);
         assert_eq!((DEFAULT_KEEP_LIMIT, LARGEST_KEEP_LIMIT), (262_144, 8_388_608));
     }
 
@@ -316,7 +318,7 @@ mod tests {
     fn a_window_leaves_nothing_behind_and_is_never_held() {
         let terms = Policy::window(DAY / 144).terms();
         assert_eq!((terms.retention, terms.tombstone), (Some(DAY / 144), Duration::ZERO));
-        assert_eq!(terms.in_doubt, InDoubt::Retry);
+        assert_eq!((terms.in_doubt, terms.honours_key_for), (InDoubt::Retry, WINDOW_RETRIES_FOR));
         let recipe = Policy { minimum_retention: 2 * DAY, ..Policy::window(DAY / 144) };
         assert_eq!((recipe.terms().retention, recipe.terms().tombstone), (Some(2 * DAY), Duration::ZERO));
     }

@@ -43,6 +43,7 @@
 //! - [`clock`]: where stores in this process get their time from.
 //! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
 //! - `http` (feature): what makes two HTTP requests the same, what is kept of an answer, what a repeat is told.
+//! - `layer` (feature `http`): a Tower layer for axum, tonic and others. With the feature `axum`, handlers take a [`Claim`].
 //! - `conformance` (feature): the suite that every store passes.
 //! - `testkit` (feature): tests whether the effects of your own tools happen once.
 
@@ -58,6 +59,8 @@ pub mod conformance;
 mod error;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "http")]
+pub mod layer;
 mod ledger;
 #[doc(hidden)]
 pub mod step;

@@ -149,6 +149,12 @@ mod tests {
     }
 
     #[test]
+    fn a_pointer_is_shown_as_it_was_written() {
+        let pointer = Pointer::parse("/a~1b").unwrap();
+        assert_eq!((pointer.to_string(), format!("{pointer:?}")), ("/a~1b".into(), "Pointer(\"/a~1b\")".into()));
+    }
+
+    #[test]
     fn a_place_contains_itself_and_what_is_inside_it() {
         let pointer = |text| Pointer::parse(text).unwrap();
         assert!(pointer("/a").contains(&pointer("/a")));

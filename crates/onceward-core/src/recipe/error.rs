@@ -148,3 +148,16 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_part_of_the_recipe_that_it_is_about() {
+        for (role, said) in [(Role::Key, "key"), (Role::Match, "match"), (Role::Window, "window")] {
+            let error = Error::Repeated { role, pointer: "/a".to_owned() };
+            assert_eq!(error.to_string(), format!("the recipe's {said} names \"/a\" twice"));
+        }
+    }
+}

@@ -337,6 +337,18 @@ mod tests {
     }
 
     #[test]
+    fn the_calendar_begins_with_the_first_week_of_the_year_0() {
+        assert_eq!(label("day", "UTC", "0000-01-03"), "0000-01-03");
+        assert_eq!(label("week", "UTC", "0000-01-03"), "0000-W01");
+        // The first two days are in the last week of the year before.
+        for time in ["\"0000-01-02\"", "\"0000-01-01\"", "\"0000-01-01T00:30:00+01:00\"", "-62167219201"] {
+            for every in ["day", "week", "month"] {
+                assert!(label_in(every, "UTC", time).is_err(), "{every} of {time}");
+            }
+        }
+    }
+
+    #[test]
     fn an_intent_without_the_field_is_refused() {
         let definition =
             WindowDefinition { of: "/at".to_owned(), every: "day".to_owned(), ..WindowDefinition::default() };

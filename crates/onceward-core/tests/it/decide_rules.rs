@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
+use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{InDoubt, Policy, Terms};
@@ -29,14 +30,18 @@ fn terms(in_doubt: InDoubt) -> Terms {
     Terms { in_doubt, retention, tombstone: Duration::from_millis(20_000), ..Policy::default().terms() }
 }
 
-fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
-    Command::Begin(Begin {
+fn call(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Begin {
+    Begin {
         identity: identity(),
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(in_doubt),
         take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None },
-    })
+    }
+}
+
+fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
+    Command::Begin(call(owner, in_doubt, marks_sent))
 }
 
 /// What a command makes of a record.
@@ -58,6 +63,19 @@ fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
         assert_eq!(taken.first_sent_at, Some(at(1000)), "a takeover settles nothing");
         let settled = after(Some(&taken), 6000, &Command::NotFound { fence: fence(2) });
         assert_eq!((settled.doubt_since, settled.first_sent_at), (None, expected));
+    }
+}
+
+#[test]
+fn only_under_probe_is_a_takeover_told_to_ask_first() {
+    for (in_doubt, asks) in [(InDoubt::Retry, false), (InDoubt::Probe, true)] {
+        let record = after(None, 1000, &begin(1, in_doubt, false));
+        let lapsed = Seen { record, now: at(5000), owner_gone: false };
+        let Answer::Decision(Decision::Acquired(acquired)) = decide(Some(&lapsed), &begin(2, in_doubt, false)).answer
+        else {
+            panic!("it may be taken over");
+        };
+        assert_eq!(acquired.probe_first, asks, "{in_doubt:?}");
     }
 }
 
@@ -102,7 +120,10 @@ fn a_reset_record_takes_everything_from_its_next_caller() {
     let reset = Command::Resolve { version, resolution: Resolution::Reset, fence: fence(9) };
     let open = after(Some(&claimed), 5000, &reset);
     assert_eq!((open.fingerprint, open.generation), (Fingerprint::free(), 1));
-    let next = after(Some(&open), 6000, &begin(2, InDoubt::Retry, true));
+    let key_digest = Some(digest(b"derived"));
+    let next = Command::Begin(Begin { key_digest, ..call(2, InDoubt::Retry, true) });
+    let next = after(Some(&open), 6000, &next);
     assert_eq!((next.fingerprint, next.terms.in_doubt), (Fingerprint::none(), InDoubt::Retry));
+    assert_eq!(next.key_digest, key_digest, "or a collision with it would go unseen");
     assert_eq!((next.attempts, next.generation, next.first_sent_at), (2, 1, None));
 }

@@ -3,6 +3,7 @@
 // Clippy lets only test functions panic; their helpers fail a test in the same way.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)]
 
+mod archive_rules;
 mod decide_rules;
 mod decide_vectors;
 mod properties;

@@ -25,7 +25,7 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use onceward::Ledger;
-use onceward::http::body::{self, Unread};
+use onceward::http::body;
 use onceward::http::rules::Asks;
 use onceward::http::{Body, Kind, Problem, Received, exchange};
 
@@ -98,7 +98,7 @@ impl Gateway {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(profile),
         };
-        let body = match read(body, route).await {
+        let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
             Ok(body) => body,
             Err(problem) => return problem.response(profile),
         };
@@ -108,20 +108,6 @@ impl Gateway {
             upstreams.send(&to, request.map(body::full), peer).await
         })
         .await
-    }
-}
-
-/// Reads the body of a guarded request: all of it, within limits of size and time.
-async fn read(body: Incoming, route: &Route) -> Result<bytes::Bytes, Problem> {
-    let limit = route.rules.request_limit;
-    match tokio::time::timeout(route.timeouts.body, body::whole(body, limit)).await {
-        Ok(Ok((body, _))) => Ok(body),
-        Ok(Err(Unread::TooLarge)) => {
-            let detail = format!("A guarded request has at most {limit} bytes here.");
-            Err(Problem::because(Kind::BodyTooLarge, detail))
-        }
-        Ok(Err(Unread::Broken(_))) => Err(Problem::because(Kind::BadRequest, "The body broke off.")),
-        Err(_) => Err(Problem::because(Kind::BadRequest, "The body did not arrive in time.")),
     }
 }
 

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request;
 use ipnet::IpNet;
-use onceward::core::hash::digest;
-use onceward::http::{Kind, Problem};
+use onceward::http::{Kind, Problem, tenant};
 
 use super::Peer;
 use super::jwt::Verifier;
@@ -35,26 +34,16 @@ impl Tenant {
                 Kind::BadCredential,
                 "The header that names the tenant is taken from trusted peers only.",
             )),
-            Self::Header(name, _) => one(parts, name),
+            Self::Header(name, _) => tenant::of_header(parts, name),
             Self::Jwt(verifier) => {
-                let credential = one(parts, &AUTHORIZATION)?;
+                let credential = tenant::of_header(parts, &AUTHORIZATION)?;
                 let token = match credential.split_once(' ') {
                     Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => token.trim(),
                     _ => return Err(Problem::because(Kind::NoCredential, "This route wants a bearer token.")),
                 };
                 verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
             }
-            Self::Authorization => {
-                let credential = one(parts, &AUTHORIZATION)?;
-                if is_jwt(&credential) {
-                    return Err(Problem::because(
-                        Kind::BadCredential,
-                        "This is a JSON Web Token. A refreshed one would be another tenant, and would find none of its keys. \
-                         Use tenant = \"jwt:CLAIM\" on this route.",
-                    ));
-                }
-                Ok(format!("auth:{}", &digest(credential.as_bytes()).to_hex()[..32]))
-            }
+            Self::Authorization => tenant::of_authorization(parts, "Use tenant = \"jwt:CLAIM\" on this route."),
         }
     }
 }
@@ -62,29 +51,6 @@ impl Tenant {
 fn is_trusted(peers: &[IpNet], peer: Peer) -> bool {
     let address = peer.address.ip().to_canonical();
     if peers.is_empty() { address.is_loopback() } else { peers.iter().any(|network| network.contains(&address)) }
-}
-
-/// The one value of a header.
-fn one(parts: &request::Parts, name: &HeaderName) -> Result<String, Problem> {
-    let mut values = parts.headers.get_all(name).iter();
-    match (values.next(), values.next()) {
-        (None, _) => Err(Problem::because(Kind::NoCredential, format!("The header {name} is missing."))),
-        (Some(value), None) => match value.to_str().map(str::trim) {
-            Ok(value) if !value.is_empty() => Ok(value.to_owned()),
-            _ => Err(Problem::because(Kind::BadCredential, format!("The header {name} cannot be read."))),
-        },
-        (Some(_), Some(_)) => Err(Problem::because(Kind::BadCredential, format!("The header {name} came twice."))),
-    }
-}
-
-/// Three parts between dots, the first of which is an object in base64: `{"` is always `eyJ` or `ew`.
-fn is_jwt(credential: &str) -> bool {
-    let token = credential.split_once(' ').map_or(credential, |(_, token)| token.trim());
-    let parts: Vec<&str> = token.split('.').collect();
-    let base64 = |part: &&str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-    };
-    parts.len() == 3 && parts.iter().take(2).all(base64) && (token.starts_with("eyJ") || token.starts_with("ew"))
 }
 
 impl FromStr for Tenant {

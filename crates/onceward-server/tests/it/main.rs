@@ -1,12 +1,13 @@
 //! The real binary, started in temporary folders, as a person or a cron job starts it.
 
 // Clippy lets only test functions panic; their helpers fail a test in the same way.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, clippy::print_stdout)]
 
 mod api;
 mod bench;
 mod config;
 mod demo;
+mod http_cases;
 mod key;
 mod list_get_resolve;
 mod place;

@@ -1,5 +1,10 @@
 //! Bodies: read whole with a limit, made whole, and streamed to one caller while they are kept.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
@@ -9,6 +14,8 @@ use tokio::sync::mpsc;
 
 use onceward_core::hash::Digest;
 use onceward_core::outcome;
+
+use super::problem::{Kind, Problem};
 
 /// Why a body broke off.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -61,16 +68,40 @@ where
     Ok((if rest.is_empty() { first } else { rest.freeze() }, trailers))
 }
 
-/// The end of a body that one side fills while the other reads.
+/// Reads the body of a guarded request: all of it, within limits of size and time.
+pub async fn received<B>(body: B, limit: usize, time: Duration) -> Result<Bytes, Problem>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Error>>,
+{
+    match tokio::time::timeout(time, whole(body, limit)).await {
+        Ok(Ok((body, _))) => Ok(body),
+        Ok(Err(Unread::TooLarge)) => {
+            let detail = format!("A guarded request has at most {limit} bytes here.");
+            Err(Problem::because(Kind::BodyTooLarge, detail))
+        }
+        Ok(Err(Unread::Broken(_))) => Err(Problem::because(Kind::BadRequest, "The body broke off.")),
+        Err(_) => Err(Problem::because(Kind::BadRequest, "The body did not arrive in time.")),
+    }
+}
+
+/// The end of a body that one side fills while the other reads. Whoever drops it before the end breaks the body off.
 pub struct Filling {
     frames: Option<mpsc::Sender<Result<Frame<Bytes>, Error>>>,
+    over: Arc<AtomicBool>,
 }
 
 /// A body that is filled while it is read.
 pub fn filled() -> (Filling, Body) {
     let (frames, mut waiting) = mpsc::channel(FRAMES_AHEAD);
-    let stream = futures_util::stream::poll_fn(move |context| waiting.poll_recv(context));
-    (Filling { frames: Some(frames) }, http_body_util::StreamBody::new(stream).boxed_unsync())
+    let over = Arc::new(AtomicBool::new(false));
+    let filling = Filling { frames: Some(frames), over: Arc::clone(&over) };
+    let stream = futures_util::stream::poll_fn(move |context| {
+        let frame = std::task::ready!(waiting.poll_recv(context));
+        // Its filler is gone, and did not say that this was all: a reader must not take it for whole.
+        let lost = frame.is_none() && !over.swap(true, Ordering::SeqCst);
+        Poll::Ready(if lost { Some(Err("the answer broke off".into())) } else { frame })
+    });
+    (filling, http_body_util::StreamBody::new(stream).boxed_unsync())
 }
 
 impl Filling {
@@ -82,11 +113,17 @@ impl Filling {
         }
     }
 
+    /// That was all.
+    pub fn end(self) {
+        self.over.store(true, Ordering::SeqCst);
+    }
+
     /// Breaks the body off, so that its reader does not take it for whole.
     pub async fn break_off(self, error: Error) {
-        if let Some(frames) = self.frames {
+        if let Some(frames) = &self.frames {
             let _ = frames.send(Err(error)).await;
         }
+        self.end();
     }
 }
 
@@ -144,23 +181,26 @@ mod tests {
             for piece in ["12", "34", "56"] {
                 filling.put(Frame::data(Bytes::from(piece))).await;
             }
+            filling.end();
         });
         assert!(matches!(whole(body, 5).await, Err(Unread::TooLarge)));
     }
 
     #[tokio::test]
     async fn pieces_come_together_and_a_broken_body_is_not_whole() {
-        for broken in [false, true] {
+        for how in ["ended", "broken", "dropped"] {
             let (mut filling, body) = filled();
             tokio::spawn(async move {
                 filling.put(Frame::data(Bytes::from("12"))).await;
                 filling.put(Frame::data(Bytes::from("34"))).await;
-                if broken {
-                    filling.break_off("lost".into()).await;
+                match how {
+                    "ended" => filling.end(),
+                    "broken" => filling.break_off("lost".into()).await,
+                    _ => drop(filling),
                 }
             });
             let read = whole(body, 100).await;
-            assert_eq!(matches!(&read, Ok((bytes, _)) if bytes == "1234"), !broken, "{read:?}");
+            assert_eq!(matches!(&read, Ok((bytes, _)) if bytes == "1234"), how == "ended", "{how}: {read:?}");
         }
     }
 

@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, request, response};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 use onceward_core::decide::Decision;
 use onceward_core::outcome::{self, Verdict};
 use onceward_core::policy::InDoubt;
 
 use super::body::{self, Body, Filling, Keeping, Unread};
-use super::kept;
+use super::dialect::Dialect;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
 use super::rules::Rules;
 use super::verdict::{self, Ending};
+use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
 use crate::ledger::{Call, Claim, Guard, Ledger, Started};
@@ -69,23 +71,24 @@ where
     F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
+    let dialect = Dialect::of(rules.profile, &received.parts.headers);
     let call = match rules.call(&received, key, SystemClock.now()) {
         Ok(call) => call,
-        Err(problem) => return problem.response(rules.profile),
+        Err(problem) => return problem.response(dialect),
     };
     let request = Request::from_parts(received.parts, received.body);
-    let Some(call) = call else { return passed(rules, send(request, None).await) };
+    let Some(call) = call else { return passed(dialect, send(request, None).await) };
     match started(ledger, &call).await {
         Ok(Started::Guarded(guard)) => {
             let (reply, answer) = oneshot::channel();
-            let one = One { rules: Arc::clone(rules), guard, reply };
+            let one = One { rules: Arc::clone(rules), dialect, guard, reply };
             // A task of its own: what was sent is seen through although the client goes away.
-            tokio::spawn(one.carry_out(request, send));
-            answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(rules.profile))
+            tokio::spawn(one.carry_out(request, send).in_current_span());
+            answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
-        Ok(Started::Answered(decision)) => answered(rules, decision),
-        Ok(Started::Unguarded(claim)) => passed(rules, send(request, Some(claim)).await),
-        Err(error) => failed(rules, &error),
+        Ok(Started::Answered(decision)) => answered(dialect, decision),
+        Ok(Started::Unguarded(claim)) => passed(dialect, send(request, Some(claim)).await),
+        Err(error) => failed(dialect, &error),
     }
 }
 
@@ -102,19 +105,19 @@ async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
 }
 
 /// The answer to something that nothing guards.
-fn passed<B>(rules: &Rules, answer: Result<Response<B>, NoAnswer>) -> Response<Body>
+fn passed<B>(dialect: Dialect, answer: Result<Response<B>, NoAnswer>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
     match answer {
         Ok(response) => response.map(|body| body.map_err(Into::into).boxed_unsync()),
-        Err(missing) => without_answer(&missing, rules.profile),
+        Err(missing) => without_answer(&missing, dialect),
     }
 }
 
 /// What a client is told when there is no answer, and nothing guards the request.
-pub fn without_answer(missing: &NoAnswer, profile: Profile) -> Response<Body> {
-    problem_of(missing).response(profile)
+pub fn without_answer(missing: &NoAnswer, dialect: impl Into<Dialect>) -> Response<Body> {
+    problem_of(missing).response(dialect)
 }
 
 fn problem_of(missing: &NoAnswer) -> Problem {
@@ -126,7 +129,7 @@ fn problem_of(missing: &NoAnswer) -> Problem {
 }
 
 /// What a repeat is told.
-fn answered(rules: &Rules, decision: Decision) -> Response<Body> {
+fn answered(dialect: Dialect, decision: Decision) -> Response<Body> {
     let problem = match decision {
         Decision::Replay { outcome, expires_at, .. } => match kept::response(&outcome, expires_at) {
             Some(response) => return response,
@@ -148,7 +151,7 @@ fn answered(rules: &Rules, decision: Decision) -> Response<Body> {
         Decision::Dead => Problem::new(Kind::Dead),
         Decision::Acquired(_) => Problem::new(Kind::InFlight).later(SOON),
     };
-    problem.response(rules.profile)
+    problem.response(dialect)
 }
 
 fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) -> Problem {
@@ -163,7 +166,7 @@ fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) ->
 }
 
 /// Nothing ran. What the store says may name files and hosts: it is for the log.
-fn failed(rules: &Rules, error: &Error) -> Response<Body> {
+fn failed(dialect: Dialect, error: &Error) -> Response<Body> {
     let problem = match error {
         Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
         Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
@@ -178,12 +181,13 @@ fn failed(rules: &Rules, error: &Error) -> Response<Body> {
             Problem::new(Kind::StoreDown).later(SOON)
         }
     };
-    problem.response(rules.profile)
+    problem.response(dialect)
 }
 
 /// One request under its claim.
 struct One {
     rules: Arc<Rules>,
+    dialect: Dialect,
     guard: Guard,
     reply: oneshot::Sender<Response<Body>>,
 }
@@ -223,7 +227,7 @@ impl One {
         if !matches!(missing, NoAnswer::NotSent(_)) {
             problem = problem.retry(self.rules.policy.in_doubt == InDoubt::Retry);
         }
-        let _ = self.reply.send(problem.response(self.rules.profile));
+        let _ = self.reply.send(problem.response(self.dialect));
     }
 
     async fn judge<B>(self, response: Response<B>)
@@ -231,25 +235,31 @@ impl One {
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let (parts, body) = response.into_parts();
-        let status = parts.status;
-        let ending = match verdict::of_answer(self.rules.profile, status, &parts.headers, &self.rules.refusals) {
-            Ending::Keep(verdict) => return self.keep(parts, body, verdict).await,
-            Ending::Release(after) => self.guard.release(after, Some(&format!("answered {status}"))).await,
-            Ending::Doubt => self.guard.doubt(Some(&format!("answered {status}"))).await,
+        let (status, profile) = (parts.status, self.rules.profile);
+        let ending = if status == StatusCode::OK && grpc::is_spoken(&parts.headers) {
+            grpc::ending(profile, &parts.headers)
+        } else {
+            Some(verdict::of_answer(profile, status, &parts.headers, &self.rules.refusals))
         };
-        log(ending.err());
+        match ending {
+            None => return self.keep(parts, body, Told::Behind(profile)).await,
+            Some(Ending::Keep(verdict)) => return self.keep(parts, body, Told::Ahead(verdict)).await,
+            Some(ending) => log(ended(self.guard, ending, &format!("answered {status}")).await),
+        }
         let _ = self.reply.send(Response::from_parts(parts, body.map_err(Into::into).boxed_unsync()));
     }
 
     /// A short answer is on the disk before any of it is handed over. A long one, or one that comes bit by bit, is
     /// handed over as it comes, but for its end: a client that has all of it can rely on every repeat.
-    async fn keep<B>(self, mut parts: response::Parts, body: B, verdict: Verdict)
+    async fn keep<B>(self, mut parts: response::Parts, body: B, told: Told)
     where
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let limit = self.rules.policy.keep_limit;
         let expires = self.rules.policy.kept_for().map(|kept| SystemClock.now().after(kept));
-        if let Some(expires) = expires.and_then(kept::date) {
+        if let Some(expires) = expires.and_then(kept::date)
+            && matches!(told, Told::Ahead(_))
+        {
             parts.headers.insert(kept::EXPIRES, expires);
         }
         let length = body.size_hint().exact();
@@ -257,13 +267,12 @@ impl One {
             let (filling, handed) = body::filled();
             let head = clone(&parts);
             let _ = self.reply.send(Response::from_parts(parts, handed));
-            return stream(self.guard, limit, head, verdict, body, length, filling).await;
+            return stream(self.guard, limit, head, told, body, length, filling).await;
         }
         match body::whole(body, limit).await {
             Ok((bytes, trailers)) => {
                 let kept = outcome::Body::Kept(bytes.clone());
-                let outcome = kept::outcome(&parts, trailers.as_ref(), verdict, kept);
-                log(self.guard.finish(outcome).await.err());
+                log(settle(self.guard, &parts, trailers.as_ref(), told, kept).await);
                 let body = match trailers {
                     Some(trailers) => kept::with_trailers(bytes, trailers),
                     None => body::full(bytes),
@@ -273,12 +282,12 @@ impl One {
             Err(Unread::Broken(error)) => {
                 log(self.guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
                 let problem = Problem::new(Kind::NoAnswer).retry(self.rules.policy.in_doubt == InDoubt::Retry);
-                let _ = self.reply.send(problem.response(self.rules.profile));
+                let _ = self.reply.send(problem.response(self.dialect));
             }
             // It said that it was shorter.
             Err(Unread::TooLarge) => {
                 log(self.guard.doubt(Some("the answer was longer than it said")).await.err());
-                let _ = self.reply.send(Problem::new(Kind::NoAnswer).response(self.rules.profile));
+                let _ = self.reply.send(Problem::new(Kind::NoAnswer).response(self.dialect));
             }
         }
     }
@@ -289,7 +298,7 @@ async fn stream<B>(
     guard: Guard,
     limit: usize,
     head: response::Parts,
-    verdict: Verdict,
+    told: Told,
     body: B,
     length: Option<u64>,
     mut filling: Filling,
@@ -318,10 +327,46 @@ async fn stream<B>(
             }
         }
     }
-    let outcome = kept::outcome(&head, trailers.as_ref(), verdict, keeping.end());
-    log(guard.finish(outcome).await.err());
+    log(settle(guard, &head, trailers.as_ref(), told, keeping.end()).await);
     for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
         filling.put(frame).await;
+    }
+    filling.end();
+}
+
+/// Where an answer says what happened.
+#[derive(Clone, Copy)]
+enum Told {
+    /// In its head.
+    Ahead(Verdict),
+    /// Behind its body, as gRPC does.
+    Behind(Profile),
+}
+
+/// The answer is there, all of it: what became of the effect is recorded.
+async fn settle(
+    guard: Guard,
+    head: &response::Parts,
+    trailers: Option<&HeaderMap>,
+    told: Told,
+    body: outcome::Body,
+) -> Option<Error> {
+    let ending = match told {
+        Told::Ahead(verdict) => Ending::Keep(verdict),
+        // Without its end, an answer of gRPC says nothing.
+        Told::Behind(profile) => trailers.and_then(|trailers| grpc::ending(profile, trailers)).unwrap_or(Ending::Doubt),
+    };
+    match ending {
+        Ending::Keep(verdict) => guard.finish(kept::outcome(head, trailers, verdict, body)).await.err(),
+        ending => ended(guard, ending, "answered so in its trailers").await,
+    }
+}
+
+/// An answer that is not kept.
+async fn ended(guard: Guard, ending: Ending, why: &str) -> Option<Error> {
+    match ending {
+        Ending::Release(after) => guard.release(after, Some(why)).await.err(),
+        Ending::Doubt | Ending::Keep(_) => guard.doubt(Some(why)).await.err(),
     }
 }
 

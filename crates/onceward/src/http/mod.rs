@@ -4,24 +4,30 @@
 //! - [`key`]: the key that a client sends.
 //! - [`fingerprint`]: what must agree when a key comes again.
 //! - [`profile`]: what the protocols want that differ.
+//! - [`grpc`]: what differs there, and [`dialect`]: who speaks it.
 //! - [`verdict`]: what an answer says about the effect.
 //! - [`kept`]: answers as outcomes, and back.
 //! - [`body`]: reading with a limit, and streaming while keeping.
 //! - [`problem`]: everything that we say ourselves.
+//! - [`tenant`]: whose request it is.
 //! - [`rules`]: what is configured for a route.
 //! - [`exchange`]: one guarded request, in a straight line.
 
 pub mod body;
+pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
+pub mod grpc;
 pub mod kept;
 pub mod key;
 pub mod problem;
 pub mod profile;
 pub mod rules;
+pub mod tenant;
 pub mod verdict;
 
 pub use body::Body;
+pub use dialect::Dialect;
 pub use exchange::{NoAnswer, Received, exchange};
 pub use problem::{Kind, Problem};
 pub use profile::Profile;

@@ -11,6 +11,8 @@ use serde_json::{Map, Value, json};
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body};
+use super::dialect::Dialect;
+use super::grpc;
 use super::profile::Profile;
 
 /// Where the pages are.
@@ -281,14 +283,22 @@ impl Problem {
         self
     }
 
-    /// The answer.
-    pub fn response(&self, profile: Profile) -> Response<Body> {
+    /// The answer, in words that the client understands.
+    pub fn response(&self, dialect: impl Into<Dialect>) -> Response<Body> {
+        let detail = self.detail.as_deref().unwrap_or(self.kind.advice());
+        match dialect.into() {
+            Dialect::Http(profile) => self.document(profile, detail),
+            Dialect::Grpc => grpc::problem(self.kind, detail, self.retry_after, self.should_retry),
+        }
+    }
+
+    fn document(&self, profile: Profile, detail: &str) -> Response<Body> {
         let status = profile.status(self.kind);
         let mut members = Map::new();
         members.insert("type".to_owned(), json!(format!("{PAGES}{}", self.kind.name())));
         members.insert("title".to_owned(), json!(self.kind.title()));
         members.insert("status".to_owned(), json!(status.as_u16()));
-        members.insert("detail".to_owned(), json!(self.detail.as_deref().unwrap_or(self.kind.advice())));
+        members.insert("detail".to_owned(), json!(detail));
         if let Some(code) = profile.code(self.kind) {
             members.insert("code".to_owned(), json!(code));
             members.insert("message".to_owned(), json!(self.kind.title()));

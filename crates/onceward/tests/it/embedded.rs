@@ -184,6 +184,28 @@ async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
 }
 
 #[tokio::test]
+async fn a_record_at_its_last_version_does_not_stop_the_sweeper() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let clock = ManualClock::default();
+    let store = Arc::new(Sqlite::open(&path, Arc::new(clock.clone())).await.unwrap());
+    let ledger = Ledger::builder().on(store);
+    for key in ["last version", "another"] {
+        let call = ledger.operation("charge").key(key).retention(Duration::from_secs(60));
+        call.run(|_| async { Ok(1) }).await.unwrap();
+        clock.advance(Duration::from_secs(1));
+    }
+    let count = "UPDATE intent SET version = 9223372036854775807 WHERE key = 'last version'";
+    Connection::open(&path).unwrap().execute_batch(count).unwrap();
+
+    clock.advance(Duration::from_secs(120));
+    assert_eq!(ledger.purge(1).await.unwrap().tombstones, 1, "the other one, although it expired later");
+    let call = Ledger::builder().on(Arc::new(Sqlite::open(&path, Arc::new(clock)).await.unwrap()));
+    let stays = call.operation("charge").key("last version").get().await.unwrap().unwrap();
+    assert_eq!(stays.seen.record.version, i64::MAX.unsigned_abs());
+}
+
+#[tokio::test]
 async fn a_write_whose_audit_entry_fails_is_not_written_either() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");

@@ -401,8 +401,11 @@ impl At<'_, '_> {
         match decide(Some(&seen), &Command::Expire).write {
             Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
                 let (fence, version) = (seen.record.fence(), seen.record.version);
-                self.writes.replace(&draft.stamp(self.now), fence, version)?;
-                purged.tombstones += 1;
+                match self.writes.replace(&draft.stamp(self.now), fence, version) {
+                    // No row can hold its next version. It stays, and stops no other.
+                    Err(rusqlite::Error::ToSqlConversionFailure(_)) => {}
+                    written => purged.tombstones += usize::from(written?),
+                }
             }
             Write::Remove | Write::Replace(_) => {
                 query::remove(self.connection, id)?;

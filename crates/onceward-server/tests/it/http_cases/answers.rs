@@ -1,0 +1,105 @@
+//! What is kept of which answer: every row of the table of statuses, for every profile.
+
+use onceward::http::{Kind, Profile};
+
+use super::case::{Case, Expect, Reply, Step, again, case, fresh, post, problem, replies};
+
+/// What the second request under the same key gets.
+#[derive(Clone, Copy)]
+enum Second {
+    Replay,
+    Runs,
+    Doubt,
+    Later,
+}
+
+const PROFILES: [Profile; 3] = [Profile::Ietf, Profile::Stripe, Profile::Acp];
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases: Vec<Case> = PROFILES.into_iter().map(every_row).collect();
+    cases.push(
+        case(
+            "what the other side lists proves that nothing happened",
+            vec![replies(503, "no"), replies(201, "yes")],
+            vec![post("k").gets(fresh(503, "no")), post("k").gets(fresh(201, "yes"))],
+        )
+        .set(|setting| setting.refusals = vec![503]),
+    );
+    cases.push(
+        case(
+            "what is unknown is sent again where the other side knows the key",
+            vec![replies(502, "lost"), Reply::Nothing, replies(201, "yes")],
+            vec![
+                post("k").gets(fresh(502, "lost")),
+                post("k").gets(problem(Kind::NoAnswer).header("x-should-retry", "true")),
+                post("k").gets(fresh(201, "yes")),
+                post("k").gets(again(201, "yes")),
+            ],
+        )
+        .set(|setting| setting.honours_key = true),
+    );
+    cases
+}
+
+fn every_row(profile: Profile) -> Case {
+    let server_error = if profile == Profile::Acp { Second::Runs } else { Second::Replay };
+    let rows: [(u16, Second); 24] = [
+        (200, Second::Replay),
+        (201, Second::Replay),
+        (202, Second::Replay),
+        (302, Second::Replay),
+        (400, Second::Replay),
+        (402, Second::Replay),
+        (404, Second::Replay),
+        (410, Second::Replay),
+        (422, Second::Replay),
+        (401, Second::Runs),
+        (403, Second::Runs),
+        (407, Second::Runs),
+        (409, Second::Runs),
+        (425, Second::Runs),
+        (408, Second::Runs),
+        (429, Second::Runs),
+        (500, server_error),
+        (501, server_error),
+        (505, server_error),
+        (502, Second::Doubt),
+        (503, Second::Doubt),
+        (504, Second::Doubt),
+        (429, Second::Later),
+        (503, Second::Later),
+    ];
+    let (mut script, mut steps) = (Vec::new(), Vec::new());
+    for (index, (status, second)) in rows.into_iter().enumerate() {
+        let key = format!("k{index}");
+        let first = format!("first {status}");
+        let reply = replies(status, first.clone());
+        let (reply, expect): (Reply, Expect) = match second {
+            Second::Later => (
+                reply.header("retry-after", "60"),
+                problem(Kind::InFlight).header("retry-after", "60").header("x-should-retry", "true"),
+            ),
+            Second::Replay => (reply, again(status, first.clone())),
+            Second::Runs => (reply, fresh(201, "second")),
+            Second::Doubt => (reply, in_doubt(profile)),
+        };
+        script.push(reply);
+        if matches!(second, Second::Runs) {
+            script.push(replies(201, "second"));
+        }
+        steps.push(post(&key).gets(fresh(status, first)));
+        steps.push(post(&key).gets(expect));
+    }
+    case(format!("every status, {profile:?}"), script, steps).set(|setting| setting.profile = profile)
+}
+
+fn in_doubt(profile: Profile) -> Expect {
+    let told = problem(Kind::InDoubt).member("since", "*").header("stripe-should-retry", "false");
+    let told = told.header("x-should-retry", "false");
+    if profile == Profile::Acp { told.member("code", "idempotency_in_flight") } else { told }
+}
+
+/// A step that is sent twice, and answered from the ledger the second time.
+pub(super) fn twice(sent: super::case::Sent, status: u16, body: &[u8]) -> Vec<Step> {
+    vec![sent.clone().gets(fresh(status, body)), sent.gets(again(status, body))]
+}

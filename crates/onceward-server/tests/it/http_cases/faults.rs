@@ -1,0 +1,71 @@
+//! Faults: no answer, half an answer, nobody there, too late, and a ledger that is out of reach.
+
+use std::time::Duration;
+
+use onceward::http::Kind;
+
+use super::case::{Case, On, Reply, Step, again, bare, broken, case, fresh, post, problem, replies};
+
+pub(super) fn cases() -> Vec<Case> {
+    vec![
+        case(
+            "no answer is a doubt",
+            vec![Reply::Nothing],
+            vec![
+                post("k").gets(problem(Kind::NoAnswer).header("x-should-retry", "false")),
+                post("k").gets(problem(Kind::InDoubt).member("since", "*").header("x-should-retry", "false")),
+                post("k").body("{}").gets(problem(Kind::Mismatch)),
+            ],
+        ),
+        case(
+            "those who waited for an attempt without an answer are told of the doubt",
+            vec![replies(504, "lost").after(400)],
+            vec![Step::Together(vec![(post("k"), fresh(504, "lost")), (post("k"), problem(Kind::InDoubt))])],
+        ),
+        case(
+            "an answer that breaks off is not taken for whole, and is a doubt",
+            vec![Reply::BreaksOff("half")],
+            vec![post("k").gets(broken(200)), post("k").gets(problem(Kind::InDoubt))],
+        ),
+        case(
+            "who gave up on what had no answer is told of the doubt",
+            vec![replies(502, "lost").after(300)],
+            vec![Step::GivesUp(post("k")), post("k").gets(problem(Kind::InDoubt))],
+        ),
+        case(
+            "without its ledger nothing runs, but what is at hand is told",
+            vec![replies(201, "one"), replies(200, "read")],
+            vec![
+                post("k").gets(fresh(201, "one")),
+                Step::LedgerBreaks,
+                post("other")
+                    .gets(problem(Kind::StoreDown).header("retry-after", "1").header("x-should-retry", "true")),
+                post("k").gets(again(201, "one")),
+                bare("GET").body("").gets(fresh(200, "read")),
+            ],
+        ),
+        case(
+            "an upstream that is not reached has done nothing, and the retry runs",
+            vec![replies(201, "one")],
+            vec![
+                post("k").gets(problem(Kind::Unreachable).header("retry-after", "1").header("x-should-retry", "true")),
+                Step::UpstreamComesUp,
+                post("k").gets(fresh(201, "one")),
+                post("k").gets(again(201, "one")),
+            ],
+        )
+        .set(|setting| setting.upstream_is_down = true)
+        .on(On::Gateway),
+        case(
+            "what takes too long is a doubt",
+            vec![replies(201, "late").after(2000)],
+            vec![
+                post("k").gets(problem(Kind::TimedOut)),
+                Step::Wait(Duration::from_millis(50)),
+                post("k").gets(problem(Kind::InDoubt)),
+            ],
+        )
+        .set(|setting| setting.timeout = Some(Duration::from_millis(300)))
+        .on(On::Gateway),
+    ]
+}

@@ -1,0 +1,201 @@
+//! Keys: where they are, how they are written, whose they are, and which requests need one.
+
+use onceward::http::{KeyMode, Kind, Profile};
+
+use super::case::{Case, On, Step, again, bare, case, fresh, post, problem, replies};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = written();
+    cases.extend(modes());
+    cases.extend(places());
+    cases.extend(owners());
+    cases
+}
+
+fn written() -> Vec<Case> {
+    let malformed: [(&str, Vec<u8>); 6] = [
+        ("empty", b"".to_vec()),
+        ("an empty string", b"\"\"".to_vec()),
+        ("an open quote", b"\"k".to_vec()),
+        ("a space", b"a b".to_vec()),
+        ("not ASCII", "schl\u{fc}ssel".as_bytes().to_vec()),
+        ("256 characters", vec![b'k'; 256]),
+    ];
+    let refused = |key: &Vec<u8>| bare("POST").with("idempotency-key", key).gets(problem(Kind::KeyMalformed));
+    let mut steps: Vec<Step> = malformed.iter().map(|(_, key)| refused(key)).collect();
+    steps.push(post("a").with("idempotency-key", "b").gets(problem(Kind::KeyMalformed)));
+    vec![
+        case(
+            "a quoted key and a bare one are the same",
+            vec![replies(201, "one")],
+            vec![post("\"8e03-40d5\"").gets(fresh(201, "one")), post("8e03-40d5").gets(again(201, "one"))],
+        ),
+        case(
+            "255 characters are a key",
+            vec![replies(201, "one")],
+            vec![post(&"k".repeat(255)).gets(fresh(201, "one")), post(&"k".repeat(255)).gets(again(201, "one"))],
+        ),
+        case("what is no key is refused, and nothing runs", vec![], steps),
+    ]
+}
+
+fn modes() -> Vec<Case> {
+    let missing = |name: &str, profile, expect| {
+        case(name, vec![], vec![bare("POST").gets(expect)]).set(|setting| setting.profile = profile)
+    };
+    vec![
+        missing("no key where one is required", Profile::Ietf, problem(Kind::KeyMissing)),
+        missing(
+            "no key, in the words of Stripe",
+            Profile::Stripe,
+            problem(Kind::KeyMissing).member("code", "idempotency_error"),
+        ),
+        missing(
+            "no key, in the words of the commerce protocol",
+            Profile::Acp,
+            problem(Kind::KeyMissing).member("code", "idempotency_key_required"),
+        ),
+        case(
+            "where a key is optional, only what has one is guarded",
+            vec![replies(201, "one"), replies(201, "two"), replies(201, "three")],
+            vec![
+                bare("POST").gets(fresh(201, "one").no_header("idempotency-expires")),
+                bare("POST").gets(fresh(201, "two")),
+                post("k").gets(fresh(201, "three").header("idempotency-expires", "*")),
+                post("k").gets(again(201, "three")),
+            ],
+        )
+        .set(|setting| setting.key_mode = KeyMode::Optional),
+        case(
+            "a derived key is made from the request, whatever its spelling",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                bare("POST").body(r#"{"amount":1,"to":"a"}"#).gets(fresh(201, "one")),
+                bare("POST").body(r#"{ "to" : "a", "amount" : 1 }"#).gets(again(201, "one")),
+                bare("POST").body(r#"{"amount":2,"to":"a"}"#).gets(fresh(201, "two")),
+            ],
+        )
+        .set(|setting| setting.key_mode = KeyMode::Derived),
+        case(
+            "a key of the client outranks a derived one",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                post("a").gets(fresh(201, "one")),
+                post("b").gets(fresh(201, "two")),
+                post("a").gets(again(201, "one")),
+            ],
+        )
+        .set(|setting| setting.key_mode = KeyMode::Derived),
+        case(
+            "PATCH is guarded, and what repeats itself safely is not",
+            vec![replies(200, "patched"), replies(200, "1"), replies(200, "2"), replies(200, "3"), replies(204, "")],
+            vec![
+                bare("PATCH").with("idempotency-key", "k").gets(fresh(200, "patched")),
+                bare("PATCH").with("idempotency-key", "k").gets(again(200, "patched")),
+                bare("GET").with("idempotency-key", "k").body("").gets(fresh(200, "1")),
+                bare("GET").without("authorization").body("").gets(fresh(200, "2")),
+                bare("PUT").gets(fresh(200, "3")),
+                bare("DELETE").with("idempotency-key", "k").body("").gets(fresh(204, "")),
+            ],
+        ),
+        case(
+            "one key names one intent for each path and method",
+            vec![replies(201, "one"), replies(201, "two"), replies(201, "three")],
+            vec![
+                post("k").gets(fresh(201, "one")),
+                post("k").to("/v1/refunds").gets(fresh(201, "two")),
+                bare("PATCH").with("idempotency-key", "k").gets(fresh(201, "three")),
+                post("k").gets(again(201, "one")),
+            ],
+        ),
+    ]
+}
+
+fn places() -> Vec<Case> {
+    let paypal = |key: &str| bare("POST").with("paypal-request-id", key);
+    let square = |body: &str| bare("POST").body(body);
+    vec![
+        case(
+            "the key is in the header of PayPal",
+            vec![replies(201, "one")],
+            vec![
+                paypal("k").gets(fresh(201, "one")),
+                paypal("k").gets(again(201, "one")),
+                post("k").gets(problem(Kind::KeyMissing)),
+            ],
+        )
+        .set(|setting| setting.key_from = Some("header:PayPal-Request-Id")),
+        case(
+            "the key is in the body, as with Square",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                square(r#"{"idempotency_key":"k","amount":1}"#).gets(fresh(201, "one")),
+                square(r#"{"amount":1,"idempotency_key":"k"}"#).gets(again(201, "one")),
+                square(r#"{"idempotency_key":"k","amount":2}"#).gets(problem(Kind::Mismatch)),
+                square(r#"{"idempotency_key":17,"amount":1}"#).gets(fresh(201, "two")),
+                square(r#"{"amount":1}"#).gets(problem(Kind::KeyMissing)),
+                square(r#"{"idempotency_key":["k"]}"#).gets(problem(Kind::KeyMalformed)),
+                square("{").gets(problem(Kind::BodyMalformed)),
+                square("{}").without("content-type").gets(problem(Kind::BodyMalformed)),
+            ],
+        )
+        .set(|setting| setting.key_from = Some("body:/idempotency_key")),
+    ]
+}
+
+fn owners() -> Vec<Case> {
+    let of = |credential: &str| post("k").without("authorization").with("authorization", credential);
+    let named = |name: &str| post("k").with("x-tenant", name);
+    vec![
+        case(
+            "customers neither hit nor see each other",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                of("Bearer sk_1").gets(fresh(201, "one")),
+                of("Bearer sk_2").body("{}").gets(fresh(201, "two")),
+                of("Bearer sk_1").gets(again(201, "one")),
+            ],
+        ),
+        case(
+            "who is nobody is told so, and nothing runs",
+            vec![],
+            vec![
+                post("k").without("authorization").gets(problem(Kind::NoCredential)),
+                post("k").with("authorization", "Bearer other").gets(problem(Kind::BadCredential)),
+                of("Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln").gets(problem(Kind::BadCredential)),
+            ],
+        ),
+        case(
+            "a proxy on this machine says whose request it is",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                named("acme").gets(fresh(201, "one")),
+                named("globex").gets(fresh(201, "two")),
+                named("acme").gets(again(201, "one")),
+                post("k").gets(problem(Kind::NoCredential)),
+                named(&"t".repeat(300)).gets(problem(Kind::BadRequest)),
+            ],
+        )
+        .set(|setting| setting.tenant = "header:x-tenant"),
+        case(
+            "all are one tenant where it is said so",
+            vec![replies(201, "one")],
+            vec![
+                of("Bearer sk_1").gets(fresh(201, "one")),
+                of("Bearer sk_2").gets(again(201, "one")),
+                post("k").without("authorization").gets(again(201, "one")),
+            ],
+        )
+        .set(|setting| setting.tenant = "fixed:hooks"),
+        case(
+            "paths of the gateway itself, and paths that climb",
+            vec![],
+            vec![
+                bare("GET").to("/.well-known/onceward/problems/nothing").gets(problem(Kind::NoRoute)),
+                bare("POST").to("/.well-known/idempotency").gets(problem(Kind::BadRequest)),
+                post("k").to("/v1/../admin").gets(problem(Kind::BadRequest)),
+            ],
+        )
+        .on(On::Gateway),
+    ]
+}

@@ -1,0 +1,78 @@
+//! Repeats: at the same time, with another request, after the client went away.
+
+use std::time::Duration;
+
+use onceward::http::{Kind, Profile};
+
+use super::case::{Case, Step, again, case, fresh, post, problem, replies};
+
+pub(super) fn cases() -> Vec<Case> {
+    let mut cases = vec![
+        case(
+            "two spellings of one request are one request, and another amount is a mismatch",
+            vec![replies(201, "one")],
+            vec![
+                post("k").body(r#"{"a":1,"b":2}"#).gets(fresh(201, "one")),
+                post("k").body(r#"{ "b": 2, "a": 1 }"#).gets(again(201, "one")),
+                post("k").body(r#"{"a":1,"b":3}"#).gets(
+                    problem(Kind::Mismatch).header("stripe-should-retry", "false").header("x-should-retry", "false"),
+                ),
+                post("k").to("/v1/charges?dry=1").body(r#"{"a":1,"b":2}"#).gets(problem(Kind::Mismatch)),
+            ],
+        ),
+        case(
+            "those who come while it runs wait, and get its answer",
+            vec![replies(201, "one").after(400)],
+            vec![Step::Together(vec![
+                (post("k"), fresh(201, "one")),
+                (post("k"), again(201, "one")),
+                (post("k"), again(201, "one")),
+                (post("k").body("{}"), problem(Kind::Mismatch)),
+            ])],
+        ),
+        case(
+            "who has waited long enough is told when to ask again",
+            vec![replies(201, "one").after(3000)],
+            vec![Step::Together(vec![
+                (post("k"), fresh(201, "one")),
+                (
+                    post("k"),
+                    problem(Kind::InFlight)
+                        .header("retry-after", "*")
+                        .header("stripe-should-retry", "true")
+                        .header("x-should-retry", "true"),
+                ),
+            ])],
+        )
+        .set(|setting| setting.wait = Some(Duration::from_millis(300))),
+        case(
+            "those who waited for an attempt that was given back do not run in turn",
+            vec![replies(429, "later").after(400)],
+            vec![Step::Together(vec![
+                (post("k"), fresh(429, "later")),
+                (post("k"), problem(Kind::AttemptFailed).header("retry-after", "1")),
+                (post("k"), problem(Kind::AttemptFailed).header("x-should-retry", "true")),
+            ])],
+        ),
+        case(
+            "what a client gave up on comes to its end, and its retry gets it",
+            vec![replies(201, "one").after(400)],
+            vec![Step::GivesUp(post("k")), post("k").gets(again(201, "one"))],
+        ),
+        case(
+            "a stream that has the key is not mixed with it",
+            vec![],
+            vec![Step::StreamTakes("s"), post("s/head").gets(problem(Kind::Collision))],
+        )
+        .set(|setting| setting.tenant = "fixed:acme"),
+    ];
+    for (profile, code) in [(Profile::Stripe, "idempotency_error"), (Profile::Acp, "idempotency_conflict")] {
+        let steps = vec![
+            post("k").gets(fresh(201, "one")),
+            post("k").body("{}").gets(problem(Kind::Mismatch).member("code", code).member("message", "*")),
+        ];
+        let mismatch = case(format!("a mismatch in the words of {profile:?}"), vec![replies(201, "one")], steps);
+        cases.push(mismatch.set(|setting| setting.profile = profile));
+    }
+    cases
+}

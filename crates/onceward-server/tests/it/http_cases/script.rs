@@ -1,0 +1,120 @@
+//! The other side, which does what a case says and counts how often it was reached. It is an upstream behind the gateway,
+//! and a handler behind the layer.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+use super::case::Reply;
+
+pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn std::error::Error + Send + Sync>>;
+
+pub(super) struct Script {
+    replies: Mutex<VecDeque<Reply>>,
+    /// How many requests have come.
+    reached: watch::Sender<usize>,
+    /// How many pieces may be made.
+    pub(super) pieces: Arc<Semaphore>,
+}
+
+impl Script {
+    pub(super) fn new(replies: Vec<Reply>) -> Arc<Self> {
+        Arc::new(Self {
+            replies: Mutex::new(replies.into()),
+            reached: watch::Sender::new(0),
+            pieces: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    pub(super) fn effects(&self) -> usize {
+        *self.reached.borrow()
+    }
+
+    pub(super) async fn wait_for(&self, effects: usize) {
+        let mut reached = self.reached.subscribe();
+        reached.wait_for(|reached| *reached >= effects).await.unwrap();
+    }
+
+    /// The answer to one request; `None` when there is none.
+    pub(super) async fn answer<B>(&self, request: Request<B>) -> Option<Response<Body>>
+    where
+        B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
+    {
+        // A real handler reads what it is sent.
+        request.into_body().collect().await.ok()?;
+        let reply = self.replies.lock().unwrap().pop_front();
+        self.reached.send_modify(|reached| *reached += 1);
+        match reply {
+            Some(Reply::Answer { status, headers, body, after }) => {
+                tokio::time::sleep(after).await;
+                let response = headers
+                    .into_iter()
+                    .fold(Response::builder().status(status), |response, (name, value)| response.header(name, value));
+                Some(
+                    response.body(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync()).unwrap(),
+                )
+            }
+            Some(Reply::Nothing) => None,
+            Some(Reply::BreaksOff(piece)) => {
+                let torn = stream::once(async {
+                    // So that the head and the piece have left by then.
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    Err("torn".into())
+                });
+                let frames = stream::iter([Ok(Frame::data(Bytes::from(piece)))]).chain(torn);
+                Some(Response::new(StreamBody::new(frames).boxed_unsync()))
+            }
+            Some(Reply::Pieces { content_type, pieces }) => {
+                let allowed = Arc::clone(&self.pieces);
+                let frames = stream::unfold(pieces.into_iter(), move |mut pieces| {
+                    let allowed = Arc::clone(&allowed);
+                    async move {
+                        let piece = pieces.next()?;
+                        allowed.acquire().await.unwrap().forget();
+                        Some((Ok(Frame::data(Bytes::from(piece))), pieces))
+                    }
+                });
+                let body = StreamBody::new(frames).boxed_unsync();
+                Some(Response::builder().header("content-type", content_type).body(body).unwrap())
+            }
+            None => Some(Response::builder().status(418).body(Body::default()).unwrap()),
+        }
+    }
+}
+
+/// Serves a script as an upstream, until it is aborted.
+pub(super) async fn serve(script: Arc<Script>, address: SocketAddr) {
+    let listener = TcpListener::bind(address).await.unwrap();
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let script = Arc::clone(&script);
+        tokio::spawn(async move {
+            let service = service_fn(move |request| {
+                let script = Arc::clone(&script);
+                async move { script.answer(request).await.ok_or("no answer") }
+            });
+            let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+        });
+    }
+}
+
+/// The same script as a handler. What has no answer panics, without a word on stderr.
+pub(super) async fn handle(script: Arc<Script>, request: axum::extract::Request) -> Result<Response<Body>, Infallible> {
+    match script.answer(request).await {
+        Some(response) => Ok(response),
+        None => std::panic::resume_unwind(Box::new("no answer")),
+    }
+}

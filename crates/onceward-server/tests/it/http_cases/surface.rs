@@ -1,0 +1,193 @@
+//! The two surfaces: the real gateway as a process in front of the script, and an axum server with the layer around it.
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+
+use http::HeaderName;
+use onceward::Ledger;
+use onceward::http::rules::DEFAULT_WINDOW;
+use onceward::http::{KeyFrom, KeyMode, Profile, Rules, tenant};
+use onceward::layer::IdempotencyLayer;
+use tokio::task::JoinHandle;
+
+use super::case::Setting;
+use super::script::{self, Script};
+use crate::place::Place;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Gateway,
+    Layer,
+}
+
+/// A surface that listens.
+pub(super) struct Surface {
+    pub(super) address: SocketAddr,
+    pub(super) script: Arc<Script>,
+    upstream: SocketAddr,
+    place: Place,
+    tasks: Vec<JoinHandle<()>>,
+    process: Option<Child>,
+}
+
+impl Surface {
+    pub(super) async fn start(kind: Kind, setting: &Setting, script: Arc<Script>) -> Self {
+        let free: SocketAddr = ([127, 0, 0, 1], 0).into();
+        // Free a moment ago: the kernel hands out other ports before it comes back to this one.
+        let upstream = TcpListener::bind(free).unwrap().local_addr().unwrap();
+        let mut surface =
+            Self { address: free, script, upstream, place: Place::new(), tasks: Vec::new(), process: None };
+        match kind {
+            Kind::Gateway => surface.start_gateway(setting).await,
+            Kind::Layer => surface.start_layer(setting).await,
+        }
+        surface
+    }
+
+    pub(super) fn ledger(&self) -> PathBuf {
+        self.place.path("ledger.db")
+    }
+
+    pub(super) async fn upstream_comes_up(&mut self) {
+        let (script, address) = (Arc::clone(&self.script), self.upstream);
+        self.tasks.push(tokio::spawn(script::serve(script, address)));
+        while tokio::net::TcpStream::connect(address).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn start_gateway(&mut self, setting: &Setting) {
+        if !setting.upstream_is_down {
+            self.upstream_comes_up().await;
+        }
+        let store = self.ledger().to_string_lossy().into_owned();
+        let arguments = match flags(setting, &format!("http://{}", self.upstream)) {
+            Some(flags) => flags,
+            None => {
+                self.place.write("onceward.toml", &configuration(setting, self.upstream));
+                ["serve", "--config", "onceward.toml"].map(str::to_owned).to_vec()
+            }
+        };
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["--store", &store]).collect();
+        let mut child = self.place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        self.process = Some(child);
+        let address = line.trim().rsplit_once("http://").map(|(_, address)| address);
+        self.address = address.unwrap_or_else(|| panic!("{line:?}")).parse().unwrap();
+    }
+
+    async fn start_layer(&mut self, setting: &Setting) {
+        let ledger = Ledger::open(&self.ledger().to_string_lossy()).await.unwrap();
+        let layer = layer(IdempotencyLayer::new(ledger), setting);
+        let script = Arc::clone(&self.script);
+        let app =
+            axum::Router::new().fallback(move |request| script::handle(Arc::clone(&script), request)).layer(layer);
+        let listener = tokio::net::TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        self.tasks.push(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
+    }
+}
+
+impl Drop for Surface {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+fn profile(setting: &Setting) -> &'static str {
+    match setting.profile {
+        Profile::Ietf => "ietf",
+        Profile::Stripe => "stripe",
+        Profile::Acp => "acp",
+    }
+}
+
+fn key_mode(setting: &Setting) -> &'static str {
+    match setting.key_mode {
+        KeyMode::Required => "required",
+        KeyMode::Optional => "optional",
+        KeyMode::Derived => "derived",
+    }
+}
+
+/// Whether the gateway has to be set up by a file.
+pub(super) fn needs_file(setting: &Setting) -> bool {
+    setting.key_from.is_some() || !setting.refusals.is_empty()
+}
+
+/// The one-liner, if it can say all of it.
+fn flags(setting: &Setting, upstream: &str) -> Option<Vec<String>> {
+    if needs_file(setting) {
+        return None;
+    }
+    let mut flags: Vec<String> =
+        ["gateway", "--listen", "127.0.0.1:0", "--upstream", upstream].map(str::to_owned).into();
+    flags.extend(
+        ["--profile", profile(setting), "--key-mode", key_mode(setting), "--tenant", setting.tenant].map(str::to_owned),
+    );
+    if setting.honours_key {
+        flags.push("--honours-key".to_owned());
+    }
+    for (flag, time) in [("--wait", setting.wait), ("--timeout", setting.timeout)] {
+        if let Some(time) = time {
+            flags.extend([flag.to_owned(), format!("{}ms", time.as_millis())]);
+        }
+    }
+    Some(flags)
+}
+
+/// The same as a file.
+fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
+    let mut text = format!(
+        "[gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = \"http://{upstream}\"\nprofile = {:?}\n\
+         key_mode = {:?}\ntenant = {:?}\nhonours_key = {}\nrefusals = {:?}\n",
+        profile(setting),
+        key_mode(setting),
+        setting.tenant,
+        setting.honours_key,
+        setting.refusals,
+    );
+    if let Some(from) = setting.key_from {
+        text += &format!("key_from = {from:?}\n");
+    }
+    for (name, time) in [("wait", setting.wait), ("timeout", setting.timeout)] {
+        if let Some(time) = time {
+            text += &format!("{name} = \"{}ms\"\n", time.as_millis());
+        }
+    }
+    text
+}
+
+/// The same for the layer.
+fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
+    let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
+    rules = match setting.key_mode {
+        KeyMode::Derived => rules.derived(DEFAULT_WINDOW),
+        mode => Rules { key_mode: mode, ..rules },
+    };
+    rules.key_from = match setting.key_from.and_then(|from| from.split_once(':')) {
+        Some(("body", pointer)) => KeyFrom::Body(pointer.to_owned()),
+        Some((_, name)) => KeyFrom::Header(HeaderName::try_from(name).unwrap()),
+        None => rules.key_from,
+    };
+    let mut layer = layer.rules(rules.honours_key(setting.honours_key));
+    if let Some(wait) = setting.wait {
+        layer = layer.wait(wait);
+    }
+    match setting.tenant.split_once(':') {
+        Some(("fixed", name)) => layer.tenant_fixed(name),
+        Some((_, name)) => {
+            let name = HeaderName::try_from(name).unwrap();
+            layer.tenant(move |parts| tenant::of_header(parts, &name))
+        }
+        None => layer.tenant_authorization(),
+    }
+}

@@ -1,0 +1,172 @@
+//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside in a task of its
+//! own.
+
+use std::any::Any;
+use std::fmt;
+use std::mem;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{Request, Response, Uri, request};
+use http_body_util::BodyExt;
+
+use super::{BODY_TIME, Guarding};
+use crate::http::rules::Asks;
+use crate::http::{Body, Dialect, NoAnswer, Received, body, exchange};
+use crate::ledger::Claim;
+
+/// The service that [`IdempotencyLayer`](super::IdempotencyLayer) makes.
+pub struct Idempotency<S, B = Body> {
+    inner: S,
+    guarding: Guarding,
+    body: fn(Body) -> B,
+}
+
+impl<S, B> Idempotency<S, B> {
+    pub(super) fn new(inner: S, guarding: Guarding, body: fn(Body) -> B) -> Self {
+        Self { inner, guarding, body }
+    }
+}
+
+impl<S: Clone, B> Clone for Idempotency<S, B> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), guarding: self.guarding.clone(), body: self.body }
+    }
+}
+
+impl<S, B> fmt::Debug for Idempotency<S, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency").field("rules", &self.guarding.rules).finish_non_exhaustive()
+    }
+}
+
+impl<S, B, Incoming, Outgoing> tower_service::Service<Request<Incoming>> for Idempotency<S, B>
+where
+    S: tower_service::Service<Request<B>, Response = Response<Outgoing>, Error: Into<body::Error> + Send>
+        + Clone
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+    Incoming: http_body::Body<Data = Bytes, Error: Into<body::Error>> + Send + 'static,
+    Outgoing: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        // What was asked whether it is ready is what is called; its clone was not asked.
+        let clone = self.inner.clone();
+        let one = One { inner: mem::replace(&mut self.inner, clone), guarding: self.guarding.clone(), body: self.body };
+        Box::pin(one.answer(request))
+    }
+}
+
+/// One request, with the service that is ready for it.
+struct One<S, B> {
+    inner: S,
+    guarding: Guarding,
+    body: fn(Body) -> B,
+}
+
+impl<S, B, Outgoing> One<S, B>
+where
+    S: tower_service::Service<Request<B>, Response = Response<Outgoing>, Error: Into<body::Error> + Send>
+        + Send
+        + 'static,
+    S::Future: Send + 'static,
+    B: Send + 'static,
+    Outgoing: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    async fn answer<Incoming>(mut self, request: Request<Incoming>) -> Result<Response<Body>, S::Error>
+    where
+        Incoming: http_body::Body<Data = Bytes, Error: Into<body::Error>> + Send + 'static,
+    {
+        let (parts, incoming) = request.into_parts();
+        let rules = &self.guarding.rules;
+        let dialect = Dialect::of(rules.profile, &parts.headers);
+        let key = match rules.asks(&parts) {
+            Ok(Asks::Guard(key)) => key,
+            Ok(Asks::Nothing) => {
+                let body = (self.body)(incoming.map_err(Into::into).boxed_unsync());
+                let response = self.inner.call(Request::from_parts(parts, body)).await?;
+                return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
+            }
+            Err(problem) => return Ok(problem.response(dialect)),
+        };
+        // First: who is nobody need not be listened to.
+        let tenant = match (self.guarding.tenant)(&parts) {
+            Ok(tenant) => tenant,
+            Err(problem) => return Ok(problem.response(dialect)),
+        };
+        let body = match body::received(incoming, rules.request_limit, BODY_TIME).await {
+            Ok(body) => body,
+            Err(problem) => return Ok(problem.response(dialect)),
+        };
+        Ok(self.guard(tenant, parts, body, key).await)
+    }
+
+    async fn guard(
+        self,
+        tenant: String,
+        mut parts: request::Parts,
+        body: Bytes,
+        key: Option<String>,
+    ) -> Response<Body> {
+        let Self { inner, guarding, body: make } = self;
+        // Two routers with different prefixes must not meet in one operation, so what the client asked for counts. The
+        // service inside sees what it would see without us.
+        let asked = asked_for(&parts);
+        let shown = mem::replace(&mut parts.uri, asked);
+        let received = Received { tenant, parts, body };
+        exchange(&guarding.ledger, &guarding.rules, received, key, move |mut request, claim| {
+            *request.uri_mut() = shown;
+            caught(inner, request.map(body::full).map(make), claim)
+        })
+        .await
+    }
+}
+
+/// The target as the client wrote it.
+fn asked_for(parts: &request::Parts) -> Uri {
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
+        return uri.clone();
+    }
+    parts.uri.clone()
+}
+
+/// Calls the service. One that panics or fails has not said what happened.
+async fn caught<S, B>(mut inner: S, mut request: Request<B>, claim: Option<Claim>) -> Result<S::Response, NoAnswer>
+where
+    S: tower_service::Service<Request<B>, Error: Into<body::Error>>,
+{
+    if let Some(claim) = claim {
+        request.extensions_mut().insert(claim);
+    }
+    // The service itself may panic too, before it has made its future.
+    let ended = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind().await;
+    match ended {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(error)) => Err(NoAnswer::Lost(format!("the handler failed: {}", error.into()))),
+        Err(panic) => {
+            let what = said(panic.as_ref());
+            tracing::error!("a handler panicked under its claim: {what}");
+            Err(NoAnswer::Lost(format!("the handler panicked: {what}")))
+        }
+    }
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")
+}

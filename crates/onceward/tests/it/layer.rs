@@ -1,0 +1,222 @@
+//! The Tower layer in the process that serves: claims in handlers, panics, clients that go away, and stacks around it. What
+//! it answers is in the table of HTTP cases, which it shares with the gateway.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{Response, StatusCode};
+use axum::middleware::{self, Next};
+use axum::routing::post;
+use onceward::http::body::whole;
+use onceward::layer::IdempotencyLayer;
+use onceward::{Claim, Ledger};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::{Effects, eventually};
+
+async fn ledger() -> Ledger {
+    Ledger::open("memory:").await.unwrap()
+}
+
+fn paying(path: &str, key: &str) -> Request {
+    let request = axum::http::Request::post(path).header("authorization", "Bearer sk_7");
+    request.header("idempotency-key", key).body(Body::from("{}")).unwrap()
+}
+
+/// The status, whether it is a repeat, and the body.
+async fn answer<B>(response: Response<B>) -> (u16, bool, String)
+where
+    B: axum::body::HttpBody<Data = bytes::Bytes, Error: Into<onceward::http::body::Error>>,
+{
+    let (parts, body) = response.into_parts();
+    let (bytes, _) = whole(body, 1 << 20).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    (parts.status.as_u16(), parts.headers.contains_key("idempotent-replayed"), text)
+}
+
+#[tokio::test]
+async fn a_handler_is_handed_its_claim() {
+    let handler = |claim: Claim| async move { format!("{} {}", claim.attempt(), claim.downstream_key()) };
+    let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
+    let (status, replayed, first) = answer(app.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    assert_eq!((status, replayed), (200, false));
+    assert!(first.starts_with("1 ") && first.len() > 20, "{first}");
+    assert_eq!(answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await, (200, true, first));
+}
+
+#[tokio::test]
+async fn without_the_layer_there_is_no_claim_and_the_answer_says_so() {
+    let handler = |_: Claim| async {};
+    let maybe = |claim: Option<Claim>| async move { claim.is_some().to_string() };
+    let bare = Router::new().route("/charges", post(handler)).route("/maybe", post(maybe));
+    let (status, _, text) = answer(bare.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    assert_eq!(status, 500);
+    assert!(text.contains("not behind IdempotencyLayer"), "{text}");
+    assert_eq!(answer(bare.clone().oneshot(paying("/maybe", "k")).await.unwrap()).await.2, "false");
+    let guarded = bare.route_layer(IdempotencyLayer::new(ledger().await));
+    assert_eq!(answer(guarded.oneshot(paying("/maybe", "k")).await.unwrap()).await.2, "true");
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_leaves_a_doubt() {
+    let effects = Effects::default();
+    let counted = effects.clone();
+    let handler = move || {
+        let attempt = counted.happen();
+        async move { if attempt == 1 { panic!("out of paper") } else { "printed" } }
+    };
+    let (one, other) = (ledger().await, ledger().await);
+    let app = |layer: IdempotencyLayer| Router::new().route("/print", post(handler.clone())).layer(layer);
+    let held = app(IdempotencyLayer::new(one));
+    let (status, _, text) = answer(held.clone().oneshot(paying("/print", "k")).await.unwrap()).await;
+    assert_eq!((status, text.contains("no-answer"), text.contains("paper")), (502, true, false), "{text}");
+    let (status, _, text) = answer(held.oneshot(paying("/print", "k")).await.unwrap()).await;
+    assert_eq!((status, text.contains("in-doubt"), effects.count()), (409, true, 1), "{text}");
+
+    effects.0.store(0, std::sync::atomic::Ordering::SeqCst);
+    let honoured = app(IdempotencyLayer::new(other).honours_key(true));
+    assert_eq!(answer(honoured.clone().oneshot(paying("/print", "k")).await.unwrap()).await.0, 502);
+    let again = answer(honoured.oneshot(paying("/print", "k")).await.unwrap()).await;
+    assert_eq!((again, effects.count()), ((200, false, "printed".to_owned()), 2));
+}
+
+#[tokio::test]
+async fn an_answer_whose_body_panics_breaks_off_and_leaves_a_doubt() {
+    let handler = || async {
+        let pieces = (0..3).map(|piece| if piece == 2 { panic!("torn") } else { Ok::<_, Infallible>("piece") });
+        Body::from_stream(futures_util::stream::iter(pieces))
+    };
+    let app = Router::new().route("/print", post(handler)).layer(IdempotencyLayer::new(ledger().await));
+    let response = app.clone().oneshot(paying("/print", "k")).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(whole(response.into_body(), 1 << 20).await.is_err());
+    let mut again = String::new();
+    eventually("the doubt is told", async || {
+        let (status, _, text) = answer(app.clone().oneshot(paying("/print", "k")).await.unwrap()).await;
+        again = text;
+        status == 409 && again.contains("in-doubt")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_client_gave_up_on_comes_to_its_end_and_its_retry_gets_it() {
+    let effects = Effects::default();
+    let counted = effects.clone();
+    let handler = || async move {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        counted.happen().to_string()
+    };
+    let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
+    let gave_up =
+        tokio::time::timeout(Duration::from_millis(50), app.clone().oneshot(paying("/charges", "k"))).await.is_err();
+    assert!(gave_up);
+    let again = answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await;
+    assert_eq!((again, effects.count()), ((200, true, "1".to_owned()), 1));
+}
+
+#[tokio::test]
+async fn two_routers_under_different_prefixes_do_not_meet() {
+    let layer = IdempotencyLayer::new(ledger().await);
+    let of = |name: &'static str| {
+        let handler = move |request: Request| async move { format!("{name} {}", request.uri().path()) };
+        Router::new().route("/charges", post(handler)).layer(layer.clone())
+    };
+    let app = Router::new().nest("/eu", of("eu")).nest("/us", of("us"));
+    for (path, text) in [("/eu/charges", "eu /charges"), ("/us/charges", "us /charges")] {
+        let fresh = answer(app.clone().oneshot(paying(path, "k")).await.unwrap()).await;
+        assert_eq!(fresh, (200, false, text.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn customers_do_not_meet_and_who_is_nobody_is_not_served() {
+    let effects = Effects::default();
+    let counted = effects.clone();
+    let handler = || async move { counted.happen().to_string() };
+    let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
+    let send = async |credential: Option<&str>| {
+        let mut request = paying("/charges", "k");
+        request.headers_mut().remove("authorization");
+        if let Some(credential) = credential {
+            request.headers_mut().insert("authorization", credential.parse().unwrap());
+        }
+        answer(app.clone().oneshot(request).await.unwrap()).await
+    };
+    assert_eq!(send(Some("Bearer sk_7")).await, (200, false, "1".to_owned()));
+    assert_eq!(send(Some("Bearer sk_8")).await, (200, false, "2".to_owned()));
+    assert_eq!(send(Some("Bearer sk_7")).await, (200, true, "1".to_owned()));
+    assert_eq!(send(None).await.0, 401);
+    let (status, _, text) = send(Some("Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln")).await;
+    assert_eq!((status, text.contains("Name the tenant by a claim")), (401, true), "{text}");
+    assert_eq!(effects.count(), 2);
+}
+
+#[tokio::test]
+async fn what_is_not_guarded_is_not_read() {
+    let layer = IdempotencyLayer::new(ledger().await).request_limit(10);
+    let handler = |body: String| async move { body.len().to_string() };
+    let app = Router::new().route("/files", axum::routing::put(handler).post(handler)).layer(layer);
+    let put = axum::http::Request::put("/files").body(Body::from("x".repeat(1000))).unwrap();
+    assert_eq!(answer(app.clone().oneshot(put).await.unwrap()).await, (200, false, "1000".to_owned()));
+    let mut post = paying("/files", "k");
+    *post.body_mut() = Body::from("x".repeat(1000));
+    assert_eq!(answer(app.oneshot(post).await.unwrap()).await.0, 413);
+}
+
+#[tokio::test]
+async fn a_stack_with_a_body_of_its_own_gets_that_body() {
+    let guard = IdempotencyLayer::new(ledger().await).into_body(Body::new);
+    let marked = async |request: Request, next: Next| {
+        let mut response = next.run(request).await;
+        response.headers_mut().insert("x-inside", "1".parse().unwrap());
+        response
+    };
+    let stack = tower::ServiceBuilder::new().layer(guard).layer(middleware::from_fn(marked));
+    let app = Router::new().route("/charges", post(async |body: String| body)).layer(stack);
+    for replayed in [false, true] {
+        let response = app.clone().oneshot(paying("/charges", "k")).await.unwrap();
+        assert_eq!(response.headers()["x-inside"], "1");
+        assert_eq!(answer(response).await, (200, replayed, "{}".to_owned()));
+    }
+}
+
+/// Panics when it is called before it was asked whether it is ready, as some services do. A clone has to be asked anew.
+#[derive(Default)]
+struct Asked(bool);
+
+impl Clone for Asked {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl<B> Service<axum::http::Request<B>> for Asked {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: axum::http::Request<B>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "called without having been asked");
+        std::future::ready(Ok(Response::new(Body::from("done"))))
+    }
+}
+
+#[tokio::test]
+async fn the_service_that_was_asked_is_the_one_that_is_called() {
+    let mut service = IdempotencyLayer::new(ledger().await).layer(Asked::default());
+    for key in ["one", "two"] {
+        let ready = ServiceExt::<Request>::ready(&mut service).await.unwrap();
+        let response = ready.call(paying("/", key)).await.unwrap();
+        assert_eq!(answer(response).await, (StatusCode::OK.as_u16(), false, "done".to_owned()));
+    }
+}
