@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn every_answer_was_true_at_some_moment_between_question_and_answer() {
-        let tally = tally(400, 20_260_101, None);
+        let tally = tally(800, 20_260_101, None);
         assert!(tally.broken.is_empty(), "{:#?}", tally.broken);
         for (name, count) in &tally.counts {
             assert!(*count > 0, "never: {name}");

@@ -11,7 +11,7 @@
 //! - [`problem`]: everything that we say ourselves.
 //! - [`tenant`]: whose request it is.
 //! - [`rules`]: what is configured for a route.
-//! - [`exchange`]: one guarded request, in a straight line.
+//! - [`mod@exchange`]: one guarded request, in a straight line.
 
 pub mod body;
 pub mod dialect;
