@@ -25,6 +25,7 @@ mod output;
 mod run;
 mod serve;
 mod stop;
+mod tls;
 mod view;
 
 #[doc(hidden)]

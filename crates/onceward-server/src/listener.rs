@@ -8,62 +8,78 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tower_service::Service;
 
 use crate::stop::Stop;
+use crate::tls::Tls;
 
 /// Connections at a time. More wait in the system's own queue.
-const MOST_CONNECTIONS: usize = 1024;
+const MOST_CONNECTIONS: usize = 10_000;
 
 /// How long a client may take for its headers, and how long an idle connection is kept.
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// All headers together; far more than any client of ours sends.
-const LARGEST_HEADERS: usize = 64 * 1024;
+/// All headers together; far more than any client sends.
+const LARGEST_HEADERS: u32 = 64 * 1024;
 
-/// How long running requests may take to end once it is time to stop.
-const GRACE: Duration = Duration::from_secs(10);
+/// How many streams one connection of HTTP/2 may have.
+const MOST_STREAMS: u32 = 256;
 
 /// A system that has no more file handles gets them back in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Which protocols are spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// One answer after the other on a connection, so that what it has taken was handed over.
+    Http1,
+    /// HTTP/2 as well.
+    Http2,
+}
+
+/// Who sent a request, and how it came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    pub(crate) secure: bool,
+}
+
 /// A socket that is bound and not listened on yet.
-#[derive(Debug)]
 pub(crate) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
+    tls: Option<Tls>,
 }
 
 impl Bound {
     /// Binds; port 0 takes a free one.
-    pub(crate) async fn to(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) async fn to(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, tls })
     }
 
-    /// The address that it really got.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
+    /// Where it is to be found, with the address that it really got.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
     }
 
-    /// Serves until it is time to stop. Then nobody is let in any more, and who is in may finish within a limit.
-    pub(crate) async fn serve<S, B>(self, service: S, mut stop: Stop)
+    /// Serves until it is time to stop. Then nobody is let in any more, and who is in may finish; for how long is for the
+    /// caller to say.
+    pub(crate) async fn serve<S, B>(self, speaks: Speaks, service: impl Fn(Peer) -> S, mut stop: Stop)
     where
-        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let connections = GracefulShutdown::new();
-        let mut http = http1::Builder::new();
-        http.timer(TokioTimer::new()).header_read_timeout(HEADERS_WITHIN).max_buf_size(LARGEST_HEADERS);
+        let protocol = protocol(speaks);
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -73,8 +89,8 @@ impl Bound {
                     (self.listener.accept().await, place)
                 } => accepted,
             };
-            let (stream, place) = match accepted {
-                (Ok((stream, _)), Ok(place)) => (stream, place),
+            let (stream, address, place) = match accepted {
+                (Ok((stream, address)), Ok(place)) => (stream, address, place),
                 (Err(error), _) => {
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(PAUSE).await;
@@ -83,17 +99,43 @@ impl Bound {
                 (_, Err(_)) => break,
             };
             let _ = stream.set_nodelay(true);
-            let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service.clone()));
-            let connection = connections.watch(connection);
+            let service = service(Peer { address, secure: self.tls.is_some() });
+            let (tls, protocol, watcher) = (self.tls.clone(), protocol.clone(), connections.watcher());
             tokio::spawn(async move {
-                // A client that goes away in the middle is nothing to tell anybody.
-                let _ = connection.await;
+                let ended = match tls {
+                    None => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,
+                    Some(tls) => match tls.greeted(stream).await {
+                        Some(stream) => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,
+                        None => Ok(()),
+                    },
+                };
+                // A client that goes away in the middle is nobody's fault.
+                if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection ended");
+                }
                 drop(place);
             });
         }
         drop(self.listener);
-        if tokio::time::timeout(GRACE, connections.shutdown()).await.is_err() {
-            tracing::warn!("some requests did not end in time and are cut off");
-        }
+        connections.shutdown().await;
     }
+}
+
+fn protocol(speaks: Speaks) -> Builder<TokioExecutor> {
+    let mut protocol = Builder::new(TokioExecutor::new());
+    protocol
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .max_buf_size(LARGEST_HEADERS as usize);
+    if speaks == Speaks::Http1 {
+        return protocol.http1_only();
+    }
+    protocol
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .keep_alive_interval(Some(HEADERS_WITHIN))
+        .max_header_list_size(LARGEST_HEADERS);
+    protocol
 }

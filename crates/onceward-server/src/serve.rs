@@ -1,66 +1,98 @@
 //! Everything that is configured, started together and stopped together.
 
+use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
+use hyper::service::service_fn;
+use hyper_util::service::TowerToHyperService;
 use onceward::Ledger;
 use onceward::core::policy::Effect;
 use tokio::task::JoinSet;
 
 use crate::api::Api;
-use crate::config::Settings;
+use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
-use crate::gateway::{GRACE, Gateway, Listening, Route, Routes, Tls, Upstreams};
-use crate::listener::Bound;
+use crate::gateway::{Gateway, Route, Routes, Upstreams};
+use crate::listener::{Bound, Speaks};
 use crate::output;
 use crate::stop::Signals;
+use crate::tls::Tls;
 
 /// Where the gateway listens when nobody says where.
 const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// Serves until a signal. `listen` outranks the API's configured address.
+/// How long running requests may take to end once it is time to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What a gateway is started with.
+pub(crate) struct Front {
+    pub(crate) listen: SocketAddr,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) routes: Vec<Route>,
+}
+
+/// Serves what is configured until a signal. `listen` outranks the API's configured address.
 pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
+    let (api, front) = (settings.api(listen)?, front(settings)?);
+    run(open(settings).await?, api, front).await
+}
+
+/// Serves until a signal, and then finishes what runs.
+pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<Front>) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
-    let (api, gateway) = (settings.api(listen)?, gateway(settings)?);
-    let ledger = open(settings).await?;
     let mut listeners = JoinSet::new();
     if let Some(api) = api {
-        let bound = bind("api.listen", api.listen).await?;
-        output::out(&format!("onceward api listens on http://{}", bound.address()));
+        let bound = bind("api", api.listen, None).await?;
         let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
-        listeners.spawn(bound.serve(router, stop.clone()));
+        let service = move |_| TowerToHyperService::new(router.clone());
+        listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
     }
-    if let Some((listen, tls, routes)) = gateway {
-        let gateway = Gateway::new(ledger.clone(), routes, Upstreams::new()?);
-        let listening = Listening::bind(listen, tls, gateway).await?;
-        output::out(&format!("onceward gateway listens on {}", listening.url()?));
-        let mut stop = stop.clone();
-        listeners.spawn(listening.serve(async move { stop.stopped().await }, GRACE));
+    if let Some(Front { listen, tls, routes }) = front {
+        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), Upstreams::new()?));
+        let bound = bind("gateway", listen, tls).await?;
+        let service = move |peer| {
+            let gateway = Arc::clone(&gateway);
+            service_fn(move |request| {
+                let gateway = Arc::clone(&gateway);
+                async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
+            })
+        };
+        listeners.spawn(bound.serve(Speaks::Http2, service, stop.clone()));
     }
     // One that ends by itself takes the others with it: half a server is harder to notice than none.
     tokio::select! {
         () = signals.next() => {}
         _ = listeners.join_next() => signals.stop(),
     }
+    let over = async {
+        while listeners.join_next().await.is_some() {}
+        // What was sent is seen through to its end, also for clients that are gone.
+        ledger.idle().await;
+    };
     tokio::select! {
-        () = async { while listeners.join_next().await.is_some() {} } => {}
+        () = over => {}
         () = signals.next() => {}
+        () = tokio::time::sleep(GRACE) => {
+            tracing::warn!("stopped although requests were running; what they had sent is in doubt");
+        }
     }
     ledger.close().await;
     Ok(())
 }
 
-async fn bind(name: &str, address: SocketAddr) -> Result<Bound, Fault> {
-    let bound = Bound::to(address).await;
-    bound.map_err(|error| Fault::new(STORE, format!("{name}: cannot listen on {address}: {error}")))
+/// Binds, and prints the one line that says where.
+async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<Bound, Fault> {
+    let bound = Bound::to(address, tls).await;
+    let bound = bound.map_err(|error| Fault::new(STORE, format!("{name}: cannot listen on {address}: {error}")))?;
+    output::out(&format!("onceward {name} listens on {}", bound.url()));
+    Ok(bound)
 }
 
-/// The gateway's address, certificates and routes.
-fn gateway(settings: &Settings) -> Result<Option<(SocketAddr, Option<Tls>, Routes)>, Fault> {
+/// What the file says about the gateway.
+fn front(settings: &Settings) -> Result<Option<Front>, Fault> {
     let Some(gateway) = settings.gateway() else { return Ok(None) };
-    let listen = match &gateway.listen {
-        Some(listen) => listen.parse().map_err(|error| Fault::config(format!("gateway.listen: {error}")))?,
-        None => GATEWAY_LISTEN,
-    };
     let path = |name: &str| settings.folder().join(name);
     let tls = gateway.tls.as_ref().map(|tls| Tls::read(&path(&tls.chain), &path(&tls.key))).transpose()?;
     let mut routes = Vec::new();
@@ -70,7 +102,7 @@ fn gateway(settings: &Settings) -> Result<Option<(SocketAddr, Option<Tls>, Route
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
         routes.push(route.map_err(wrong)?);
     }
-    Ok(Some((listen, tls, Routes::new(routes))))
+    Ok(Some(Front { listen: gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0), tls, routes }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

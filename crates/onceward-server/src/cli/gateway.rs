@@ -4,13 +4,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use onceward::Ledger;
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Global, block_on};
 use crate::config::{self, Length};
-use crate::exit::{self, Fault};
-use crate::gateway::{self, GRACE, Listening, Route, Routes, Tenant, Upstreams};
-use crate::output;
+use crate::exit::Fault;
+use crate::gateway::{Route, Tenant};
+use crate::serve::{self, Front};
+use crate::tls::Tls;
 
 /// Put a gateway before an API: its clients may retry as they like, and each effect happens once
 ///
@@ -61,18 +61,13 @@ impl Gateway {
         let settings = global.settings()?;
         let store = settings.store()?.to_owned();
         let tls = match (&self.tls_chain, &self.tls_key) {
-            (Some(chain), Some(key)) => Some(gateway::Tls::read(chain, key)?),
+            (Some(chain), Some(key)) => Some(Tls::read(chain, key)?),
             _ => None,
         };
         let (listen, route) = (self.listen, self.route(source(global)?)?);
         block_on(async move {
-            let ledger = Ledger::open(&store).await?;
-            let gateway = gateway::Gateway::new(ledger.clone(), Routes::new(vec![route]), Upstreams::new()?);
-            let listening = Listening::bind(listen, tls, gateway).await?;
-            let stop = stop()?;
-            output::out(&format!("onceward gateway listens on {}", listening.url()?));
-            listening.serve(stop, GRACE).await;
-            ledger.close().await;
+            let front = Front { listen, tls, routes: vec![route] };
+            serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })
     }
@@ -103,16 +98,4 @@ fn source(global: &Global) -> Result<Tenant, Fault> {
         }
         Some(source) => source.as_str().parse().map_err(Fault::usage),
     }
-}
-
-/// Resolves when somebody asks the process to stop.
-fn stop() -> Result<impl Future<Output = ()>, Fault> {
-    let watch = |kind| signal(kind).map_err(|error| Fault::new(exit::STORE, error));
-    let (mut terminate, mut interrupt) = (watch(SignalKind::terminate())?, watch(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
 }

@@ -114,12 +114,6 @@ fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
     let Some(gateway) = &file.gateway else { return Vec::new() };
     let at = place(tree, &["gateway"]).unwrap_or(0);
     let mut problems = Vec::new();
-    let listen = gateway.listen.as_deref().map(str::parse::<std::net::SocketAddr>);
-    if let Some(Err(_)) = listen {
-        let what = "it is no address; write one as `127.0.0.1:8080`".to_owned();
-        let at = place(tree, &["gateway", "listen"]).unwrap_or(at);
-        problems.push(Problem { at, path: "gateway.listen".to_owned(), what });
-    }
     if gateway.route.is_empty() {
         let what = "a gateway needs at least one `[[gateway.route]]`".to_owned();
         problems.push(Problem { at, path: "gateway.route".to_owned(), what });

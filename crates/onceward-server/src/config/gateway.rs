@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::words::{Length, Size};
+use super::secret::Secret;
+use super::words::{Address, Length, Size};
 
 /// The HTTP gateway: listens, and takes requests to upstreams.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -11,7 +12,7 @@ use super::words::{Length, Size};
 pub(crate) struct Gateway {
     /// Where it listens. Port 0 takes a free one.
     #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
-    pub(crate) listen: Option<String>,
+    pub(crate) listen: Option<Address>,
     /// The certificate chain and the private key with which TLS is served, as PEM files.
     #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
     pub(crate) tls: Option<Tls>,
@@ -60,7 +61,7 @@ pub(crate) struct Route {
     /// What tokens are verified with: `env:NAME` or `file:PATH` with a set of keys (JWKS), a public key as PEM, or a
     /// shared secret.
     #[schemars(extend("x-type" = "string", "x-default" = "none"))]
-    pub(crate) jwt_key: Option<String>,
+    pub(crate) jwt_key: Option<Secret>,
     /// The audience that a token must have.
     #[schemars(extend("x-type" = "string", "x-default" = "any"))]
     pub(crate) jwt_audience: Option<String>,

@@ -21,7 +21,7 @@ use std::path::Path;
 use onceward::Policy;
 use onceward::core::recipe::Recipe;
 
-pub(crate) use api::Bearer;
+pub(crate) use api::{ApiSettings, Bearer};
 pub(crate) use file::Operation;
 pub(crate) use gateway::{KeyMode, Profile, Route};
 pub(crate) use reference::reference;

@@ -70,25 +70,40 @@ impl<'de> Deserialize<'de> for Secret {
 impl Secret {
     /// The SHA-256 of the secret. A relative path starts from `folder`.
     pub(crate) fn hashed(&self, folder: &Path) -> Result<Digest, String> {
-        let (place, secret) = match self {
-            Self::Hashed(digest) => return Ok(*digest),
-            Self::Environment(name) => {
-                let place = format!("the variable {name}");
-                (place, std::env::var(name).map_err(|_| format!("there is no text in the variable {name}"))?)
-            }
-            Self::File(path) => {
-                let path = folder.join(path);
-                (path.display().to_string(), read(&path).map_err(|error| format!("{}: {error}", path.display()))?)
-            }
-        };
-        let secret = secret.strip_suffix('\n').unwrap_or(&secret);
-        let secret = secret.strip_suffix('\r').unwrap_or(secret);
+        if let Self::Hashed(digest) = self {
+            return Ok(*digest);
+        }
+        let secret = self.text(folder)?;
         if secret.len() < SHORTEST || secret.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let place = self.place(folder);
             return Err(format!(
                 "the secret in {place} has less than {SHORTEST} characters, or spaces; `onceward token new` makes a good one"
             ));
         }
         Ok(digest(secret.as_bytes()))
+    }
+
+    /// The secret itself, without the line break at its end.
+    pub(crate) fn text(&self, folder: &Path) -> Result<String, String> {
+        let place = self.place(folder);
+        let text = match self {
+            Self::Hashed(_) => {
+                return Err("its hash is not enough here: write \"env:NAME\" or \"file:PATH\"".to_owned());
+            }
+            Self::Environment(name) => std::env::var(name).map_err(|_| format!("there is no text in {place}"))?,
+            Self::File(path) => read(&folder.join(path)).map_err(|error| format!("{place}: {error}"))?,
+        };
+        let text = text.strip_suffix('\n').unwrap_or(&text);
+        Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
+    }
+
+    /// Where it is, for messages.
+    fn place(&self, folder: &Path) -> String {
+        match self {
+            Self::Environment(name) => format!("the variable {name}"),
+            Self::File(path) => folder.join(path).display().to_string(),
+            Self::Hashed(_) => "the configuration".to_owned(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! From what is written in the configuration to routes. Every mistake names its field.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
@@ -119,10 +119,10 @@ fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
     if let Some(claim) = source.strip_prefix("jwt:") {
         let at = |what: String| ("jwt_key", what);
         let named =
-            written.jwt_key.as_deref().ok_or_else(|| at("`jwt:CLAIM` needs a key to verify tokens with".to_owned()))?;
-        let key = secret(named, folder).map_err(at)?;
-        let verifier =
-            Verifier::new(claim, &key, written.jwt_audience.clone(), written.jwt_issuer.clone()).map_err(at)?;
+            written.jwt_key.as_ref().ok_or_else(|| at("`jwt:CLAIM` needs a key to verify tokens with".to_owned()))?;
+        let key = named.text(folder).map_err(at)?;
+        let (audience, issuer) = (written.jwt_audience.clone(), written.jwt_issuer.clone());
+        let verifier = Verifier::new(claim, key.as_bytes(), audience, issuer).map_err(at)?;
         return Ok(Tenant::Jwt(Arc::new(verifier)));
     }
     if written.jwt_key.is_some() {
@@ -139,21 +139,6 @@ fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
         }
         (_, Some(_)) => Err(("trusted_peers", "it is for `tenant = \"header:NAME\"`".to_owned())),
         (tenant, None) => Ok(tenant),
-    }
-}
-
-/// Something that is not to stand in a file that people share.
-fn secret(named: &str, folder: &Path) -> Result<Vec<u8>, String> {
-    match named.split_once(':') {
-        Some(("env", name)) => match std::env::var(name) {
-            Ok(value) if !value.is_empty() => Ok(value.into_bytes()),
-            _ => Err(format!("the variable {name} is not set")),
-        },
-        Some(("file", path)) => {
-            let path: PathBuf = folder.join(path);
-            std::fs::read(&path).map_err(|error| format!("{} cannot be read: {error}", path.display()))
-        }
-        _ => Err("it does not stand in the file itself: write `env:NAME` or `file:PATH`".to_owned()),
     }
 }
 
@@ -192,7 +177,7 @@ mod tests {
             ("key_from = \"body:key\"", "key_from"),
             ("tenant = \"who\"", "tenant"),
             ("tenant = \"jwt:sub\"", "jwt_key"),
-            ("tenant = \"jwt:sub\"\njwt_key = \"swordfish\"", "jwt_key"),
+            ("tenant = \"jwt:sub\"\njwt_key = \"env:NOT_SET_ANYWHERE\"", "jwt_key"),
             ("jwt_key = \"env:X\"", "jwt_key"),
             ("trusted_peers = [\"10.0.0.0/8\"]", "trusted_peers"),
             ("tenant = \"header:x\"\ntrusted_peers = [\"ten\"]", "trusted_peers"),

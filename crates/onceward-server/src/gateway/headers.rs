@@ -7,7 +7,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Method, Version, request};
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
 
-use super::Peer;
+use crate::listener::Peer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

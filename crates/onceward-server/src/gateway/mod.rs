@@ -6,20 +6,16 @@
 //! - `upstream`: taking a request to the other side, and what its failure proves.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
-//! - `listen`: connections: limits, time-outs, TLS, and their end.
 
 mod configured;
 mod headers;
 mod jwt;
-mod listen;
 mod own;
 mod route;
 mod tenant;
 mod upstream;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, request};
@@ -29,7 +25,8 @@ use onceward::http::body;
 use onceward::http::rules::Asks;
 use onceward::http::{Body, Kind, Problem, Received, exchange};
 
-pub(crate) use listen::{Listening, Tls};
+use crate::listener::Peer;
+
 pub(crate) use route::{Route, Routes, Timeouts};
 pub(crate) use tenant::Tenant;
 pub(crate) use upstream::Upstreams;
@@ -39,13 +36,6 @@ pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
     upstreams: Upstreams,
-}
-
-/// Who sent a request, and how it came.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer {
-    pub(crate) address: SocketAddr,
-    pub(crate) secure: bool,
 }
 
 impl Gateway {
@@ -110,6 +100,3 @@ impl Gateway {
         .await
     }
 }
-
-/// How long what runs may take to end when the gateway is told to stop.
-pub(crate) const GRACE: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use http::request;
 use ipnet::IpNet;
 use onceward::http::{Kind, Problem, tenant};
 
-use super::Peer;
 use super::jwt::Verifier;
+use crate::listener::Peer;
 
 /// Where a route takes the tenant from.
 #[derive(Clone)]

@@ -11,8 +11,9 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
-use super::{Peer, Route, headers};
+use super::{Route, headers};
 use crate::exit::Fault;
+use crate::listener::Peer;
 
 /// A connection that the other side closes in the moment of sending makes a doubt. Servers close idle ones after 2 seconds
 /// or more, so ours are not used for as long.

@@ -55,7 +55,7 @@ fn a_mistake_in_a_route_is_told_with_its_line() {
             format!("{route}operation = \"charge\""),
             "onceward.toml:3: gateway.route[0].operation: there is no such operation",
         ),
-        (format!("[gateway]\nlisten = \"here\"\n{route}"), "onceward.toml:2: gateway.listen: it is no address"),
+        (format!("[gateway]\nlisten = \"here\"\n{route}"), "onceward.toml:2: gateway.listen: \"here\" is no address"),
     ] {
         refused(&toml, &[says]);
     }

@@ -36,9 +36,14 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// The binary in this folder, with nothing of ours in its environment.
+    /// The binary in this folder, with nothing of ours in its environment, and no signal ignored: whoever runs the tests
+    /// in the background may ignore some, and the binary would rightly pass that on.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_onceward"));
+        let program = env!("CARGO_BIN_EXE_onceward");
+        let mut command = Command::new(if cfg!(target_os = "linux") { "env" } else { program });
+        if cfg!(target_os = "linux") {
+            command.args(["--default-signal", program]);
+        }
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
         for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY"] {
             command.env_remove(format!("ONCEWARD_{name}"));

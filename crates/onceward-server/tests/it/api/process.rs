@@ -117,7 +117,7 @@ fn an_address_that_is_taken_is_told() {
     let server = Server::start("");
     let address = server.url.strip_prefix("http://").unwrap();
     let answer = Place::new().onceward(&["serve", "--listen", address]);
-    answer.says(69, &[&format!("api.listen: cannot listen on {address}")]);
+    answer.says(69, &[&format!("api: cannot listen on {address}")]);
 }
 
 #[test]

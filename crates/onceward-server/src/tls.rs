@@ -1,0 +1,53 @@
+//! The certificate with which a listener proves who it is.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+
+use crate::exit::Fault;
+
+/// Who has not finished greeting by then does not mean to.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// A chain and its key.
+#[derive(Clone)]
+pub(crate) struct Tls(TlsAcceptor);
+
+impl Tls {
+    /// Reads a chain and its key, both as PEM.
+    pub(crate) fn read(chain: &Path, key: &Path) -> Result<Self, Fault> {
+        let wrong =
+            |path: &Path, error: &dyn Display| Fault::config(format!("{} cannot be used: {error}", path.display()));
+        let certificates = CertificateDer::pem_file_iter(chain)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| wrong(chain, &error))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong(key, &error))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, private));
+        let mut config = config.map_err(|error| wrong(chain, &error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config).into()))
+    }
+
+    /// The connection inside, once both sides have greeted.
+    pub(crate) async fn greeted(self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+        match tokio::time::timeout(HANDSHAKE, self.0.accept(stream)).await {
+            Ok(Ok(stream)) => Some(stream),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "no TLS came about");
+                None
+            }
+            Err(_) => None,
+        }
+    }
+}
