@@ -80,6 +80,10 @@ impl Bound {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let connections = GracefulShutdown::new();
         let protocol = protocol(speaks);
+        let tls = match speaks {
+            Speaks::Http1 => self.tls.map(Tls::without_http2),
+            Speaks::Http2 => self.tls,
+        };
         loop {
             let accepted = tokio::select! {
                 biased;
@@ -99,8 +103,8 @@ impl Bound {
                 (_, Err(_)) => break,
             };
             let _ = stream.set_nodelay(true);
-            let service = service(Peer { address, secure: self.tls.is_some() });
-            let (tls, protocol, watcher) = (self.tls.clone(), protocol.clone(), connections.watcher());
+            let service = service(Peer { address, secure: tls.is_some() });
+            let (tls, protocol, watcher) = (tls.clone(), protocol.clone(), connections.watcher());
             tokio::spawn(async move {
                 let ended = match tls {
                     None => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,

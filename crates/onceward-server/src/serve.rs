@@ -19,6 +19,7 @@ use crate::listener::{Bound, Speaks};
 use crate::output;
 use crate::stop::Signals;
 use crate::tls::Tls;
+use crate::tokens::Tokens;
 
 /// Where the gateway listens when nobody says where.
 const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -35,7 +36,8 @@ pub(crate) struct Front {
 
 /// Serves what is configured until a signal. `listen` outranks the API's configured address.
 pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
-    let (api, front) = (settings.api(listen)?, front(settings)?);
+    let api = settings.api(listen)?;
+    let front = front(settings, api.as_ref().map(|api| &api.tokens))?;
     run(open(settings).await?, api, front).await
 }
 
@@ -44,7 +46,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     let mut listeners = JoinSet::new();
     if let Some(api) = api {
-        let bound = bind("api", api.listen, None).await?;
+        let bound = bind("api", api.listen, api.tls).await?;
         let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
         let service = move |_| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
@@ -91,14 +93,13 @@ async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<Bound
 }
 
 /// What the file says about the gateway.
-fn front(settings: &Settings) -> Result<Option<Front>, Fault> {
+fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Front>, Fault> {
     let Some(gateway) = settings.gateway() else { return Ok(None) };
-    let path = |name: &str| settings.folder().join(name);
-    let tls = gateway.tls.as_ref().map(|tls| Tls::read(&path(&tls.chain), &path(&tls.key))).transpose()?;
+    let tls = gateway.tls.as_ref().map(|files| files.read(settings.folder())).transpose()?;
     let mut routes = Vec::new();
     for (number, written) in gateway.route.iter().enumerate() {
         let operation = written.operation.as_deref().map(|name| settings.operation(name)).unwrap_or_default();
-        let route = Route::configured(written, &operation, settings.folder());
+        let route = Route::configured(written, &operation, settings.folder(), tokens);
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
         routes.push(route.map_err(wrong)?);
     }

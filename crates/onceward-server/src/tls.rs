@@ -17,6 +17,9 @@ use crate::exit::Fault;
 /// Who has not finished greeting by then does not mean to.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
+/// Its name in a greeting.
+const HTTP_2: &[u8] = b"h2";
+
 /// A chain and its key.
 #[derive(Clone)]
 pub(crate) struct Tls(TlsAcceptor);
@@ -35,8 +38,15 @@ impl Tls {
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, private));
         let mut config = config.map_err(|error| wrong(chain, &error))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config).into()))
+    }
+
+    /// For a listener that does not speak HTTP/2.
+    pub(crate) fn without_http2(self) -> Self {
+        let mut config = ServerConfig::clone(self.0.config());
+        config.alpn_protocols.retain(|name| name != HTTP_2);
+        Self(Arc::new(config).into())
     }
 
     /// The connection inside, once both sides have greeted.

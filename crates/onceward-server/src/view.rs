@@ -10,7 +10,7 @@ use onceward::core::time::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::api;
+use crate::{api, run};
 
 /// What a list shows of an intent.
 #[derive(Debug, Serialize, ToSchema)]
@@ -109,6 +109,15 @@ impl View {
 }
 
 impl Summary {
+    /// Its status in words: an exit code, or what another surface has for one, if anything.
+    pub(crate) fn ended(&self) -> String {
+        match self.status {
+            code if self.content_type == run::CONTENT_TYPE => format!("exit code {code}, "),
+            0 => String::new(),
+            status => format!("status {status}, "),
+        }
+    }
+
     fn of(outcome: &Outcome) -> Self {
         let (size, kept) = match &outcome.body {
             Body::Kept(bytes) => (bytes.len() as u64, true),

@@ -17,11 +17,11 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
+use super::caller::{Caller, User};
 use super::hand_over::HandOver;
 use super::names::{LONGEST_LEASE, LONGEST_WAIT, Refused, RefusedBody, WhenInDoubt, given, given_whole};
 use super::outcome::KeptOutcome;
 use super::problem::{Kind, Problem};
-use super::tokens::{Caller, User};
 
 /// May I do the work, or what became of it?
 #[derive(Debug, Deserialize, ToSchema)]

@@ -13,10 +13,10 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
 use super::body::Json;
+use super::caller::Reader;
 use super::names::{Refused, State as StateName};
 use super::outcome::KeptOutcome;
 use super::problem::{Kind, Problem, Told};
-use super::tokens::Reader;
 use crate::view::{View, status_named};
 
 /// Records of a page are read with their outcomes, so a page is kept small.

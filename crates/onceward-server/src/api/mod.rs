@@ -3,13 +3,14 @@
 //! - `begin`: ask for the claim. `hand_over`: a claim on its way to its remote owner.
 //! - `own`: what the holder of a fence does. `outcome`: outcomes as JSON carries them.
 //! - `look`: intents and counts. `resolve`: a person says what happened. `health`: is it there, is it ready.
-//! - `tokens`: who asks, and what they may. `body`: requests, read strictly. `problem`: what is wrong, and its pages.
+//! - `caller`: who asks, and what they may. `body`: requests, read strictly. `problem`: what is wrong, and its pages.
 //! - `names`: the words and limits that several requests share. `access`: the access log.
 //! - `openapi`: the document, from the same code.
 
 mod access;
 mod begin;
 mod body;
+mod caller;
 mod hand_over;
 mod health;
 mod look;
@@ -20,15 +21,14 @@ mod own;
 mod problem;
 mod resolve;
 mod tally;
-mod tokens;
 
 use std::sync::Arc;
 
 use axum::Router;
 use onceward::Ledger;
 
-use crate::config::Bearer;
 use crate::stop::Stop;
+use crate::tokens::Tokens;
 
 pub(crate) use names::{State, WhenInDoubt};
 pub(crate) use openapi::document;
@@ -41,14 +41,13 @@ pub(crate) struct Api(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     ledger: Ledger,
-    tokens: tokens::Tokens,
+    tokens: Arc<Tokens>,
     tally: tally::Tally,
     stop: Stop,
 }
 
 impl Api {
-    pub(crate) fn new(ledger: Ledger, bearers: Vec<Bearer>, stop: Stop) -> Self {
-        let tokens = tokens::Tokens::new(bearers);
+    pub(crate) fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop) -> Self {
         Self(Arc::new(Shared { ledger, tokens, tally: tally::Tally::default(), stop }))
     }
 

@@ -11,12 +11,12 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
+use super::caller::{Caller, User};
 use super::names::{
     LONGEST_LEASE, LONGEST_NOT_BEFORE, Refused, RefusedBody, State as StateName, given, given_whole, whole,
 };
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
-use super::tokens::{Caller, User};
 
 /// A claim, by its fence.
 macro_rules! about_a_claim {

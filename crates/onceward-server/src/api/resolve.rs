@@ -8,10 +8,10 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
+use super::caller::Operator;
 use super::names::{Refused, RefusedBody, State as StateName, given, whole};
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
-use super::tokens::Operator;
 use crate::view::View;
 
 /// What happened, and how it is known

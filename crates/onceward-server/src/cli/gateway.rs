@@ -83,7 +83,7 @@ impl Gateway {
             timeout: self.timeout,
             ..config::Route::default()
         };
-        let route = Route::configured(&written, &config::Operation::default(), Path::new(""));
+        let route = Route::configured(&written, &config::Operation::default(), Path::new(""), None);
         let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", field.replace('_', "-"))))?;
         Ok(Route { tenant, ..route })
     }

@@ -103,7 +103,7 @@ fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identit
         "outcome",
         view.outcome.as_ref().map(|outcome| {
             let kept = if outcome.kept { "kept" } else { "too large to keep" };
-            format!("{}, exit code {}, {} bytes {kept}", word(outcome.verdict), outcome.status, outcome.size)
+            format!("{}, {}{} bytes {kept}", word(outcome.verdict), outcome.ended(), outcome.size)
         }),
     );
     for entry in &intent.trail {

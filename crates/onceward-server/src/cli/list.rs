@@ -106,7 +106,7 @@ fn note(seen: &Seen, view: &View) -> String {
         Some(Standing::Done) => view
             .outcome
             .as_ref()
-            .map(|outcome| format!("exit code {}, {} bytes", outcome.status, outcome.size))
+            .map(|outcome| format!("{}{} bytes", outcome.ended(), outcome.size))
             .unwrap_or_default(),
         _ => view.last_error.as_deref().map(|error| shortened(error, WIDEST)).unwrap_or_default(),
     }

@@ -2,15 +2,19 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use onceward::core::hash::Digest;
 use onceward::core::name::Tenant;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::certificate::CertificateFiles;
 use super::secret::Secret;
 use super::words::{Address, Scope};
 use crate::exit::Fault;
+use crate::tls::Tls;
+use crate::tokens::Tokens;
 
 /// Where the API listens when nobody says where.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
@@ -22,6 +26,9 @@ pub(crate) struct Api {
     /// Where it listens. Port 0 takes a free one, which is printed. Anything but loopback needs tokens.
     #[schemars(extend("x-type" = "IP address and port", "x-default" = "`\"127.0.0.1:8787\"`"))]
     pub(crate) listen: Option<Address>,
+    /// The certificate chain and the private key with which TLS is served, as PEM files.
+    #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
+    pub(crate) tls: Option<CertificateFiles>,
     /// One table for each token: `[[api.token]]`. Without any, whoever can reach the API is the tenant `default` and may
     /// do everything.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
@@ -44,10 +51,10 @@ pub(crate) struct Token {
 }
 
 /// What is to be served as the API.
-#[derive(Debug)]
 pub(crate) struct ApiSettings {
     pub(crate) listen: SocketAddr,
-    pub(crate) tokens: Vec<Bearer>,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) tokens: Arc<Tokens>,
 }
 
 /// Who has a token, and what it allows.
@@ -79,7 +86,8 @@ impl Api {
                  Add [[api.token]] to the configuration (`onceward token new` prints one), or listen on 127.0.0.1."
             )));
         }
-        Ok(ApiSettings { listen, tokens })
+        let tls = self.tls.map(|files| files.read(folder)).transpose()?;
+        Ok(ApiSettings { listen, tls, tokens: Arc::new(Tokens::new(tokens)) })
     }
 }
 

@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::certificate::CertificateFiles;
 use super::secret::Secret;
 use super::words::{Address, Length, Size};
 
@@ -15,21 +16,10 @@ pub(crate) struct Gateway {
     pub(crate) listen: Option<Address>,
     /// The certificate chain and the private key with which TLS is served, as PEM files.
     #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<CertificateFiles>,
     /// The routes, in order: the first whose path fits is taken.
     #[schemars(extend("x-type" = "tables", "x-default" = "required"))]
     pub(crate) route: Vec<Route>,
-}
-
-/// The files of a certificate.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub(crate) struct Tls {
-    /// The certificate chain, as PEM.
-    #[schemars(extend("x-type" = "path", "x-default" = "required"))]
-    pub(crate) chain: String,
-    /// Its private key, as PEM.
-    #[schemars(extend("x-type" = "path", "x-default" = "required"))]
-    pub(crate) key: String,
 }
 
 /// One route of the gateway.
@@ -54,8 +44,9 @@ pub(crate) struct Route {
     /// Where the client's key is: `header:NAME`, or `body:POINTER` for a field of a JSON body.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
     pub(crate) key_from: Option<String>,
-    /// Whose request it is: `authorization` (a hash of the credential; for API keys that stay the same), `jwt:CLAIM`
-    /// (of a token that is verified with `jwt_key`), `header:NAME` (from `trusted_peers`), or `fixed:NAME`.
+    /// Whose request it is: `authorization` (a hash of the credential; for API keys that stay the same), `token` (one of
+    /// `[[api.token]]`, in the header `Onceward-Token` or as the bearer), `jwt:CLAIM` (of a token that is verified with
+    /// `jwt_key`), `header:NAME` (from `trusted_peers`), or `fixed:NAME`.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"authorization\"`"))]
     pub(crate) tenant: Option<String>,
     /// What tokens are verified with: `env:NAME` or `file:PATH` with a set of keys (JWKS), a public key as PEM, or a

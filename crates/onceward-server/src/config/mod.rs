@@ -6,6 +6,7 @@
 //! - `settings`: which file, which store, and what an operation wants.
 
 mod api;
+mod certificate;
 mod check;
 mod error;
 mod file;

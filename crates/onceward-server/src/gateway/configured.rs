@@ -12,6 +12,7 @@ use onceward::http::{self as semantics, KeyFrom, Rules};
 use super::jwt::Verifier;
 use super::{Route, Tenant, Timeouts, upstream};
 use crate::config::{self, Operation};
+use crate::tokens::Tokens;
 
 /// The largest request that may be allowed to be guarded: it is read whole.
 const LARGEST_REQUEST: usize = 64 * 1024 * 1024;
@@ -21,7 +22,12 @@ pub(crate) type Mistake = (&'static str, String);
 
 impl Route {
     /// Makes a route. `operation` is what the file says about the one that it names, and `folder` is that of the file.
-    pub(crate) fn configured(written: &config::Route, operation: &Operation, folder: &Path) -> Result<Self, Mistake> {
+    pub(crate) fn configured(
+        written: &config::Route,
+        operation: &Operation,
+        folder: &Path,
+        tokens: Option<&Arc<Tokens>>,
+    ) -> Result<Self, Mistake> {
         let at = |field: &'static str| move |what: String| (field, what);
         let upstream = written.upstream.as_deref().ok_or(("upstream", "a route needs an upstream".to_owned()))?;
         let pattern = written.path.clone().unwrap_or_else(|| "/*".to_owned());
@@ -34,7 +40,7 @@ impl Route {
             pattern,
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
             rules: Arc::new(rules(written, operation, honours_key)?),
-            tenant: tenant(written, folder)?,
+            tenant: tenant(written, folder, tokens)?,
             timeouts: Timeouts { answer: written.timeout.map_or(timeouts.answer, |time| time.0), ..timeouts },
             honours_key,
         })
@@ -114,7 +120,7 @@ fn names(field: &'static str, names: &[String]) -> Result<Vec<HeaderName>, Mista
     names.iter().map(read).collect()
 }
 
-fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
+fn tenant(written: &config::Route, folder: &Path, tokens: Option<&Arc<Tokens>>) -> Result<Tenant, Mistake> {
     let source = written.tenant.as_deref().unwrap_or("authorization");
     if let Some(claim) = source.strip_prefix("jwt:") {
         let at = |what: String| ("jwt_key", what);
@@ -127,6 +133,11 @@ fn tenant(written: &config::Route, folder: &Path) -> Result<Tenant, Mistake> {
     }
     if written.jwt_key.is_some() {
         return Err(("jwt_key", "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
+    }
+    if source == "token" {
+        let given = tokens.filter(|tokens| !tokens.is_empty());
+        let given = given.ok_or(("tenant", "`token` needs tokens: add [[api.token]] to onceward.toml".to_owned()))?;
+        return Ok(Tenant::Token(Arc::clone(given)));
     }
     let tenant: Tenant = source.parse().map_err(|what| ("tenant", what))?;
     match (tenant, &written.trusted_peers) {
@@ -148,7 +159,7 @@ mod tests {
 
     fn route(text: &str) -> Result<Route, Mistake> {
         let written: config::Route = toml::from_str(text).unwrap();
-        Route::configured(&written, &Operation::default(), Path::new("."))
+        Route::configured(&written, &Operation::default(), Path::new("."), None)
     }
 
     const UPSTREAM: &str = "upstream = \"http://127.0.0.1:9000\"\n";
@@ -176,6 +187,7 @@ mod tests {
             ("key_from = \"Idempotency-Key\"", "key_from"),
             ("key_from = \"body:key\"", "key_from"),
             ("tenant = \"who\"", "tenant"),
+            ("tenant = \"token\"", "tenant"),
             ("tenant = \"jwt:sub\"", "jwt_key"),
             ("tenant = \"jwt:sub\"\njwt_key = \"env:NOT_SET_ANYWHERE\"", "jwt_key"),
             ("jwt_key = \"env:X\"", "jwt_key"),

@@ -45,7 +45,7 @@ impl Gateway {
 
     /// Answers one request.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         if let Some(wrong) = headers::wrong(&parts) {
             let mut refused = Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
             // What comes behind it may be part of it, if somebody in between reads it in another way.
@@ -60,7 +60,10 @@ impl Gateway {
         };
         match route.rules.asks(&parts) {
             Err(problem) => problem.response(route.rules.profile),
-            Ok(Asks::Nothing) => self.pass(&route, parts, body, peer).await,
+            Ok(Asks::Nothing) => {
+                route.tenant.strip(&mut parts.headers);
+                self.pass(&route, parts, body, peer).await
+            }
             Ok(Asks::Guard(key)) => self.guard(&route, parts, body, peer, key).await,
         }
     }
@@ -77,7 +80,7 @@ impl Gateway {
     async fn guard(
         &self,
         route: &Arc<Route>,
-        parts: request::Parts,
+        mut parts: request::Parts,
         body: Incoming,
         peer: Peer,
         key: Option<String>,
@@ -88,6 +91,7 @@ impl Gateway {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(profile),
         };
+        route.tenant.strip(&mut parts.headers);
         let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
             Ok(body) => body,
             Err(problem) => return problem.response(profile),

@@ -4,19 +4,26 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use http::header::{AUTHORIZATION, HeaderName};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::request;
 use ipnet::IpNet;
 use onceward::http::{Kind, Problem, tenant};
 
 use super::jwt::Verifier;
+use crate::config::{Bearer, Scope};
 use crate::listener::Peer;
+use crate::tokens::Tokens;
+
+/// Where a token of ours is when `Authorization` is for the other side.
+const TOKEN: HeaderName = HeaderName::from_static("onceward-token");
 
 /// Where a route takes the tenant from.
 #[derive(Clone)]
 pub(crate) enum Tenant {
     /// A hash of the credential: for API keys that stay the same.
     Authorization,
+    /// A token that the operator has given out, as for the API.
+    Token(Arc<Tokens>),
     /// A header that a proxy in front has set. Taken from these networks, and from this machine if there are none.
     Header(HeaderName, Vec<IpNet>),
     /// A claim of a token that is verified here.
@@ -29,6 +36,15 @@ impl Tenant {
     /// Whose request it is, or why nobody can tell.
     pub(super) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
         match self {
+            Self::Token(tokens) => {
+                let (_, bearer) = bearer(tokens, &parts.headers).ok_or_else(|| {
+                    Problem::because(Kind::NoCredential, "This route wants a token of the gateway in Onceward-Token.")
+                })?;
+                if !bearer.scopes.contains(&Scope::Use) {
+                    return Err(Problem::because(Kind::BadCredential, "This token does not have the scope `use`."));
+                }
+                Ok(bearer.tenant.to_string())
+            }
             Self::Fixed(name) => Ok(name.clone()),
             Self::Header(_, peers) if !is_trusted(peers, peer) => Err(Problem::because(
                 Kind::BadCredential,
@@ -45,6 +61,28 @@ impl Tenant {
             }
             Self::Authorization => tenant::of_authorization(parts, "Use tenant = \"jwt:CLAIM\" on this route."),
         }
+    }
+
+    /// Takes away what is ours and not for the other side.
+    pub(super) fn strip(&self, headers: &mut HeaderMap) {
+        if let Self::Token(tokens) = self {
+            let name = bearer(tokens, headers).map(|(name, _)| name);
+            // Also one that is nobody's: it may have been somebody's yesterday.
+            headers.remove(TOKEN);
+            if let Some(name) = name {
+                headers.remove(name);
+            }
+        }
+    }
+}
+
+/// Who sent it, and in which header. `Authorization` is often for the other side, so there is one of our own.
+fn bearer<'a>(tokens: &'a Tokens, headers: &HeaderMap) -> Option<(HeaderName, &'a Bearer)> {
+    let mut given = headers.get_all(TOKEN).iter();
+    match (given.next(), given.next()) {
+        (None, _) => tokens.bearer(headers).map(|bearer| (AUTHORIZATION, bearer)),
+        (Some(token), None) => tokens.owner(token.as_bytes().trim_ascii()).map(|bearer| (TOKEN, bearer)),
+        (Some(_), Some(_)) => None,
     }
 }
 
@@ -67,8 +105,12 @@ impl FromStr for Tenant {
                 onceward::core::name::Tenant::new(name).map_err(|error| error.to_string())?;
                 Ok(Self::Fixed(name.to_owned()))
             }
+            None if text == "token" => {
+                Err("`token` needs tokens, which stand in onceward.toml: see [[api.token]] and `onceward serve`"
+                    .to_owned())
+            }
             Some(("jwt", _)) => Err("jwt:CLAIM needs a key, which stands in onceward.toml: see `jwt_key`".to_owned()),
-            _ => Err(format!("{text:?} is none of authorization, jwt:CLAIM, header:NAME, fixed:NAME")),
+            _ => Err(format!("{text:?} is none of authorization, token, jwt:CLAIM, header:NAME, fixed:NAME")),
         }
     }
 }
@@ -115,8 +157,42 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_ours_names_its_tenant_and_goes_no_further() {
+        let bearer = |token: &str, tenant: &str, scopes: &[Scope]| Bearer {
+            hash: onceward::core::hash::digest(token.as_bytes()),
+            tenant: onceward::core::name::Tenant::new(tenant).unwrap(),
+            scopes: scopes.to_vec(),
+        };
+        let tokens =
+            Tokens::new(vec![bearer("of-acme", "acme", &[Scope::Use]), bearer("of-eve", "eve", &[Scope::Read])]);
+        let tenant = Tenant::Token(Arc::new(tokens));
+        let peer = Peer { address: "127.0.0.1:1".parse().unwrap(), secure: false };
+        let ask = |headers: &[(&str, &str)]| {
+            let mut request = http::Request::post("/");
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            let answer = tenant.of(&parts, peer).map_err(|problem| problem.kind);
+            tenant.strip(&mut parts.headers);
+            let left: Vec<_> = parts.headers.values().map(|value| value.to_str().unwrap().to_owned()).collect();
+            (answer, left)
+        };
+        let (acme, nobody) = (Ok("acme".to_owned()), Err(Kind::NoCredential));
+        assert_eq!(ask(&[("onceward-token", "of-acme")]), (acme.clone(), vec![]));
+        assert_eq!(ask(&[("authorization", "Bearer of-acme")]), (acme.clone(), vec![]));
+        let theirs = ("authorization", "Bearer sk_live_7");
+        let left = vec![theirs.1.to_owned()];
+        assert_eq!(ask(&[("onceward-token", "of-acme"), theirs]), (acme, left.clone()));
+        assert_eq!(ask(&[theirs]), (nobody.clone(), left.clone()));
+        assert_eq!(ask(&[("onceward-token", "guess"), theirs]), (nobody.clone(), left.clone()));
+        assert_eq!(ask(&[("onceward-token", "of-acme"), ("onceward-token", "of-eve"), theirs]), (nobody, left));
+        assert_eq!(ask(&[("onceward-token", "of-eve")]).0, Err(Kind::BadCredential));
+    }
+
+    #[test]
     fn what_is_no_source_of_tenants_is_told() {
-        for text in ["", "nobody", "header:a b", "fixed:", "jwt"] {
+        for text in ["", "token", "nobody", "header:a b", "fixed:", "jwt"] {
             assert!(text.parse::<Tenant>().is_err(), "{text}");
         }
         assert!(matches!("fixed:hooks".parse(), Ok(Tenant::Fixed(name)) if name == "hooks"));

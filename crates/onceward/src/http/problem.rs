@@ -293,7 +293,7 @@ impl Problem {
     }
 
     fn document(&self, profile: Profile, detail: &str) -> Response<Body> {
-        let status = profile.status(self.kind);
+        let status = self.kind.status();
         let mut members = Map::new();
         members.insert("type".to_owned(), json!(format!("{PAGES}{}", self.kind.name())));
         members.insert("title".to_owned(), json!(self.kind.title()));

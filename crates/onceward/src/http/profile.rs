@@ -1,6 +1,5 @@
 //! What the protocols want that differ.
 
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Kind;
@@ -25,11 +24,6 @@ impl Profile {
             Self::Ietf | Self::Stripe => true,
             Self::Acp => false,
         }
-    }
-
-    /// The status of a problem.
-    pub fn status(self, kind: Kind) -> StatusCode {
-        kind.status()
     }
 
     /// The protocol's own code for a problem, beside its type.

@@ -178,10 +178,12 @@ impl Rules {
             (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
             (key, _) => key,
         };
-        let whole = fingerprint::of_request(&received.parts, &received.body, &self.compared_headers);
+        let whole = || fingerprint::of_request(&received.parts, &received.body, &self.compared_headers);
         let (key, key_digest, fingerprint) = match (key, &self.recipe) {
-            (Some(key), None) => (Key::new(key).map_err(bad)?, None, whole),
-            (key, Some(recipe)) if key.is_some() || self.key_mode == KeyMode::Derived => {
+            (None, _) if self.key_mode == KeyMode::Optional => return Ok(None),
+            (None, _) if self.key_mode == KeyMode::Required => return Err(self.key_missing()),
+            (Some(key), None) => (Key::new(key).map_err(bad)?, None, whole()),
+            (key, Some(recipe)) => {
                 let session = Session::new("").map_err(bad)?;
                 let malformed = |error| Problem::because(Kind::BodyMalformed, error);
                 let applied = recipe.apply(&session, &operation, body.json()?, now).map_err(malformed)?;
@@ -195,14 +197,12 @@ impl Rules {
                     None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
                 }
             }
-            (None, None) if self.key_mode == KeyMode::Derived => {
+            (None, None) => {
                 let session = Session::new("").map_err(bad)?;
+                let whole = whole();
                 let derived = key::derive(&session, &operation, &Value::String(whole.to_string()));
                 (derived.key, Some(derived.digest), whole)
             }
-            (None, _) if self.key_mode == KeyMode::Optional => return Ok(None),
-            (None, _) => return Err(self.key_missing()),
-            (Some(key), Some(_)) => (Key::new(key).map_err(bad)?, None, whole),
         };
         let identity = Identity { tenant, operation, key };
         Ok(Some(Call { identity, key_digest, fingerprint, policy, item: None }))

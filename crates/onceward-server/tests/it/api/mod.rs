@@ -3,6 +3,7 @@
 mod claims;
 mod document;
 mod example;
+mod front;
 mod limits;
 mod operating;
 mod process;

@@ -15,6 +15,8 @@ pub(super) struct Server {
     pub(super) place: Place,
     child: Child,
     pub(super) url: String,
+    /// Where the gateway listens, if one is configured.
+    pub(super) gateway: Option<String>,
 }
 
 /// Somebody who talks to a server.
@@ -36,20 +38,27 @@ pub(super) struct Reply {
 impl Server {
     /// With this configuration, besides its store.
     pub(super) fn start(config: &str) -> Self {
+        Self::with_files(config, &[])
+    }
+
+    /// With files of these names and contents beside the configuration.
+    pub(super) fn with_files(config: &str, files: &[(&str, &str)]) -> Self {
         let place = Place::new();
         place.write("onceward.toml", &format!("store = \"ledger.db\"\n{config}"));
+        for (name, text) in files {
+            place.write(name, text);
+        }
         Self::started_in(place)
     }
 
     pub(super) fn started_in(place: Place) -> Self {
-        let (child, url) = spawn(&place);
-        Self { place, child, url }
+        let (child, url, gateway) = spawn(&place);
+        Self { place, child, url, gateway }
     }
 
     /// Another process on the same ledger. Its log goes on in the same file.
     pub(super) fn restart(&mut self) {
-        let (child, url) = spawn(&self.place);
-        (self.child, self.url) = (child, url);
+        (self.child, self.url, self.gateway) = spawn(&self.place);
     }
 
     pub(super) fn signal(&self, signal: &str) {
@@ -84,17 +93,20 @@ impl Drop for Server {
     }
 }
 
-fn spawn(place: &Place) -> (Child, String) {
+fn spawn(place: &Place) -> (Child, String, Option<String>) {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(place.path("log")).unwrap();
     let mut child =
         place.command(&["serve", "--listen", "127.0.0.1:0"]).stdout(Stdio::piped()).stderr(log).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let url = line
-        .trim()
-        .strip_prefix("onceward api listens on ")
-        .unwrap_or_else(|| panic!("{line:?}: {}", place.read("log")));
-    (child, url.to_owned())
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut listens = |name: &str| {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        let url = line.trim().strip_prefix(&format!("onceward {name} listens on "));
+        url.unwrap_or_else(|| panic!("{line:?}: {}", place.read("log"))).to_owned()
+    };
+    let url = listens("api");
+    let gateway = place.read("onceward.toml").contains("[gateway]").then(|| listens("gateway"));
+    (child, url, gateway)
 }
 
 impl Client {

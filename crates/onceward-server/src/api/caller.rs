@@ -1,24 +1,18 @@
-//! Who asks, and what they may. Tokens are kept as hashes, and every one of them is compared, in constant time: how long an
-//! answer takes says nothing about how close a guess was.
+//! Who asks, and what they may.
 
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
-use http::header::{AUTHORIZATION, HOST};
+use http::header::HOST;
 use http::request::Parts;
 use http::uri::Authority;
-use onceward::core::hash::digest;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
-use subtle::ConstantTimeEq;
 
 use super::Api;
 use super::access::Noted;
 use super::problem::{Kind, Problem};
-use crate::config::{Bearer, Scope};
-
-/// Everybody who has a token.
-#[derive(Debug)]
-pub(super) struct Tokens(Vec<Bearer>);
+use crate::config::Scope;
+use crate::tokens::Tokens;
 
 /// Who asks.
 #[derive(Clone, Debug)]
@@ -47,50 +41,23 @@ impl Caller {
     }
 }
 
-impl Tokens {
-    pub(super) fn new(bearers: Vec<Bearer>) -> Self {
-        Self(bearers)
-    }
-
-    fn caller(&self, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
-        let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
-        let tenant = match self.0.is_empty() {
-            true if is_local(parts) => Tenant::default(),
-            true => return Err(Problem::new(Kind::WrongHost)),
-            false => {
-                let bearer = self.bearer(parts)?;
-                let _ = noted.tenant.set(bearer.tenant.to_string());
-                if !bearer.scopes.contains(&needed) {
-                    let detail = format!("this needs a token with the scope `{}`", needed.as_str());
-                    return Err(Problem::because(Kind::NotAllowed, detail));
-                }
-                bearer.tenant.clone()
+fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
+    let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
+    let tenant = match tokens.is_empty() {
+        true if is_local(parts) => Tenant::default(),
+        true => return Err(Problem::new(Kind::WrongHost)),
+        false => {
+            let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
+            let _ = noted.tenant.set(bearer.tenant.to_string());
+            if !bearer.scopes.contains(&needed) {
+                let detail = format!("this needs a token with the scope `{}`", needed.as_str());
+                return Err(Problem::because(Kind::NotAllowed, detail));
             }
-        };
-        let _ = noted.tenant.set(tenant.to_string());
-        Ok(Caller { tenant, noted })
-    }
-
-    fn bearer(&self, parts: &Parts) -> Result<&Bearer, Problem> {
-        let mut given = parts.headers.get_all(AUTHORIZATION).iter();
-        let token = given.next().and_then(|value| bearer_token(value.as_bytes()));
-        let (Some(token), None) = (token, given.next()) else { return Err(Problem::new(Kind::NoToken)) };
-        let hash = digest(token);
-        let mut found = None;
-        for bearer in &self.0 {
-            if bool::from(bearer.hash.as_bytes().ct_eq(hash.as_bytes())) {
-                found = Some(bearer);
-            }
+            bearer.tenant.clone()
         }
-        found.ok_or_else(|| Problem::new(Kind::NoToken))
-    }
-}
-
-/// What follows `Bearer`, in any case, and some spaces.
-fn bearer_token(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = value.split_at_checked(6)?;
-    let token = rest.trim_ascii();
-    (scheme.eq_ignore_ascii_case(b"bearer") && rest.first() == Some(&b' ') && !token.is_empty()).then_some(token)
+    };
+    let _ = noted.tenant.set(tenant.to_string());
+    Ok(Caller { tenant, noted })
 }
 
 /// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.
@@ -110,7 +77,7 @@ macro_rules! allowed {
             type Rejection = Problem;
 
             async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, Problem> {
-                api.0.tokens.caller(parts, $scope).map(Self)
+                caller(&api.0.tokens, parts, $scope).map(Self)
             }
         }
     )+};
@@ -128,15 +95,6 @@ allowed! {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_bearer_is_read() {
-        assert_eq!(bearer_token(b"Bearer abc"), Some(&b"abc"[..]));
-        assert_eq!(bearer_token(b"bearer  abc "), Some(&b"abc"[..]));
-        for bad in ["", "Bearer", "Bearer ", "Basic abc", "Bearerabc", "abc"] {
-            assert_eq!(bearer_token(bad.as_bytes()), None, "{bad}");
-        }
-    }
 
     #[test]
     fn only_names_of_this_machine_are_local() {
