@@ -98,7 +98,7 @@ async fn take(surface: &mut Surface, step: Step) -> Vec<String> {
             Vec::new()
         }
         Step::UpstreamComesUp => {
-            surface.upstream_comes_up().await;
+            surface.upstream_comes_up();
             Vec::new()
         }
         Step::LedgerBreaks => {

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -96,8 +95,7 @@ impl Script {
 }
 
 /// Serves a script as an upstream, until it is aborted.
-pub(super) async fn serve(script: Arc<Script>, address: SocketAddr) {
-    let listener = TcpListener::bind(address).await.unwrap();
+pub(super) async fn serve(script: Arc<Script>, listener: TcpListener) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let script = Arc::clone(&script);

@@ -1,7 +1,7 @@
 //! The two surfaces: the real gateway as a process in front of the script, and an axum server with the layer around it.
 
 use std::io::{BufRead, BufReader};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use onceward::Ledger;
 use onceward::http::rules::DEFAULT_WINDOW;
 use onceward::http::{KeyFrom, KeyMode, Profile, Rules, tenant};
 use onceward::layer::IdempotencyLayer;
+use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::case::Setting;
@@ -28,6 +29,8 @@ pub(super) struct Surface {
     pub(super) address: SocketAddr,
     pub(super) script: Arc<Script>,
     upstream: SocketAddr,
+    /// Its port, held and not listened on: who connects is refused, and nobody else can take it.
+    reserved: Option<TcpSocket>,
     place: Place,
     tasks: Vec<JoinHandle<()>>,
     process: Option<Child>,
@@ -36,12 +39,19 @@ pub(super) struct Surface {
 impl Surface {
     pub(super) async fn start(kind: Kind, setting: &Setting, script: Arc<Script>) -> Self {
         let free: SocketAddr = ([127, 0, 0, 1], 0).into();
-        // Free a moment ago: the kernel hands out other ports before it comes back to this one.
-        let upstream = TcpListener::bind(free).unwrap().local_addr().unwrap();
-        let mut surface =
-            Self { address: free, script, upstream, place: Place::new(), tasks: Vec::new(), process: None };
+        let reserved = TcpSocket::new_v4().unwrap();
+        reserved.bind(free).unwrap();
+        let mut surface = Self {
+            address: free,
+            script,
+            upstream: reserved.local_addr().unwrap(),
+            reserved: Some(reserved),
+            place: Place::new(),
+            tasks: Vec::new(),
+            process: None,
+        };
         match kind {
-            Kind::Gateway => surface.start_gateway(setting).await,
+            Kind::Gateway => surface.start_gateway(setting),
             Kind::Layer => surface.start_layer(setting).await,
         }
         surface
@@ -51,17 +61,14 @@ impl Surface {
         self.place.path("ledger.db")
     }
 
-    pub(super) async fn upstream_comes_up(&mut self) {
-        let (script, address) = (Arc::clone(&self.script), self.upstream);
-        self.tasks.push(tokio::spawn(script::serve(script, address)));
-        while tokio::net::TcpStream::connect(address).await.is_err() {
-            tokio::task::yield_now().await;
-        }
+    pub(super) fn upstream_comes_up(&mut self) {
+        let listener = self.reserved.take().unwrap().listen(128).unwrap();
+        self.tasks.push(tokio::spawn(script::serve(Arc::clone(&self.script), listener)));
     }
 
-    async fn start_gateway(&mut self, setting: &Setting) {
+    fn start_gateway(&mut self, setting: &Setting) {
         if !setting.upstream_is_down {
-            self.upstream_comes_up().await;
+            self.upstream_comes_up();
         }
         let store = self.ledger().to_string_lossy().into_owned();
         let arguments = match flags(setting, &format!("http://{}", self.upstream)) {
