@@ -5,7 +5,7 @@ use std::path::Path;
 
 use onceward::Ledger;
 
-use super::{Global, block_on};
+use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
 use crate::exit::Fault;
 use crate::gateway::{Route, Tenant};
@@ -65,7 +65,7 @@ impl Gateway {
             _ => None,
         };
         let (listen, route) = (self.listen, self.route(source(global)?)?);
-        block_on(async move {
+        block_on_every_core(async move {
             let front = Front { listen, tls, routes: vec![route] };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)

@@ -19,6 +19,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use onceward::Ledger;
 use onceward::core::name::Tenant;
+use tokio::runtime::Builder;
 
 use crate::config::{Chosen, Settings};
 use crate::exit::Fault;
@@ -182,7 +183,16 @@ async fn open(settings: &Settings) -> Result<Ledger, Fault> {
 
 /// Runs on the main thread, which lives to the end of the program; two more threads renew leases and carry output.
 fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    on(Builder::new_multi_thread().worker_threads(2), work)
+}
+
+/// Runs a server, which has a thread for every core.
+fn block_on_every_core<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    on(&mut Builder::new_multi_thread(), work)
+}
+
+fn on<T>(runtime: &mut Builder, work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = runtime.enable_all().build();
     let runtime = runtime.map_err(|error| Fault::new(exit::STORE, format!("cannot start: {error}")))?;
     let result = runtime.block_on(work);
     // Something may still wait for a terminal that never answers.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Global, block_on};
+use super::{Global, block_on_every_core};
 use crate::exit::Fault;
 
 /// Serve the HTTP API, and whatever else is configured
@@ -22,7 +22,7 @@ pub(super) struct Serve {
 impl Serve {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
-        block_on(async {
+        block_on_every_core(async {
             crate::serve::serve(&settings, self.listen).await?;
             Ok(0)
         })
