@@ -68,8 +68,7 @@ impl Claiming {
     }
 
     /// The caller has it, or has its answer.
-    fn given(&mut self, begun: Result<Begun, Error>, part: Part) -> Result<Begun, Error> {
-        *self.stage.part() = part;
+    fn given(&mut self, begun: Result<Begun, Error>) -> Result<Begun, Error> {
         let kept = self.kept.take();
         match begun {
             Ok(Begun::Acquired(mut guard)) => {
@@ -99,14 +98,17 @@ impl Future for Claiming {
                     Poll::Pending
                 }
                 Poll::Ready(asked) => {
-                    drop(part);
-                    Poll::Ready(match asked {
+                    let begun = match asked {
                         Ok(Asked::Acquired(guard, renewal)) => {
-                            self.given(Ok(Begun::Acquired(guard)), Part::Granted(renewal))
+                            // Before anybody else can look: who comes to look after it finds it.
+                            *part = Part::Granted(renewal);
+                            Ok(Begun::Acquired(guard))
                         }
-                        Ok(Asked::Answered(decision)) => self.given(Ok(Begun::Answered(decision)), Part::Over),
-                        Err(error) => self.given(Err(error), Part::Over),
-                    })
+                        Ok(Asked::Answered(decision)) => Ok(Begun::Answered(decision)),
+                        Err(error) => Err(error),
+                    };
+                    drop(part);
+                    Poll::Ready(self.given(begun))
                 }
             },
             Part::HandedOver(mut answer, task) => match Pin::new(&mut answer).poll(context) {
@@ -115,9 +117,9 @@ impl Future for Claiming {
                     Poll::Pending
                 }
                 Poll::Ready(begun) => {
+                    *part = Part::Renewing(task);
                     drop(part);
-                    let begun = begun.unwrap_or(Err(Error::Store(store::Error::Closed)));
-                    Poll::Ready(self.given(begun, Part::Renewing(task)))
+                    Poll::Ready(self.given(begun.unwrap_or(Err(Error::Store(store::Error::Closed)))))
                 }
             },
             // It was ready before.

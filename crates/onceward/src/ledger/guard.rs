@@ -397,8 +397,8 @@ impl Renewal {
             match self.held.try_write(&command).await {
                 Ok(Reach::Written) => self.from = started,
                 Ok(Reach::Stale) => return false,
-                // What is known is that it was written. The renewals to come insist, and say when it is lost.
-                Err(_) => return true,
+                // It is held for as long as it was written for. The renewals to come insist, and say when it is lost.
+                Err(_) => return self.from.elapsed() < self.held.call.policy.lease(),
             }
         }
         true

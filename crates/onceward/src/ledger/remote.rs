@@ -169,8 +169,8 @@ impl Grant {
                 true
             }
             Ok(Held::Stale) => false,
-            // What is known is that it was written. Its owner will be told if it is lost.
-            Err(_) => true,
+            // It is held for as long as it was written for. Its owner will be told if it is lost.
+            Err(_) => from.elapsed() < lease,
         }
     }
 }

@@ -165,3 +165,18 @@ async fn a_guard_is_renewed_on_a_runtime_of_one_thread() {
         guard.finish(Outcome::success("7")).await.unwrap();
     }
 }
+
+/// The answer to the claim comes when its lease is over already, and the store cannot be asked whether it still holds.
+#[tokio::test]
+async fn a_claim_whose_lease_is_over_is_not_granted_because_the_store_fails() {
+    let store = Faulty::new();
+    let ledger = Ledger::builder().on(store.clone());
+    let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Retry).max_runtime(Duration::from_millis(50));
+    store.insert_millis.store(400, Ordering::SeqCst);
+    store.fail_next_replace.store(true, Ordering::SeqCst);
+    let Ok(Begun::Acquired(guard)) = call.begin().await else { panic!("the store is back") };
+    assert!(guard.claim().attempt() > 1, "what had lapsed was granted");
+    let holds = store.holds("charge", "k").await.unwrap();
+    assert_eq!(holds.attempts, guard.claim().attempt());
+    guard.finish(Outcome::success("7")).await.unwrap();
+}
