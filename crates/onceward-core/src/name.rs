@@ -242,15 +242,38 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// Safe for logs: the operation and the start of the digest, never the key.
+    /// Safe for logs: the operation and the start of the digest, never the key. Of an operation that is a request, only
+    /// where its path begins: what follows may name somebody.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}#{}", self.operation, self.digest().short())
+        let operation = self.operation.as_str();
+        let (shown, rest) = operation.split_at(shown_length(operation));
+        write!(f, "{shown}{}#{}", if rest.is_empty() { "" } else { "…" }, self.digest().short())
+    }
+}
+
+/// How much of an operation's name is shown in logs: of `POST /v1/users/ann` this is `POST /v1/`.
+fn shown_length(operation: &str) -> usize {
+    let Some((method, path)) = operation.split_once(' ') else { return operation.len() };
+    let is_request = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
+    match path.strip_prefix('/').and_then(|path| path.find('/')) {
+        Some(at) if is_request => method.len() + 1 + at + 2,
+        _ => operation.len(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_shows_where_a_path_begins_and_no_more() {
+        let shown = |operation| identity("a", operation, "k").to_string().split('#').next().unwrap().to_owned();
+        assert_eq!(shown("POST /v1/users/ann@example.com/charges"), "POST /v1/…");
+        assert_eq!(shown("POST /charges"), "POST /charges");
+        assert_eq!(shown("PATCH /v1/"), "PATCH /v1/");
+        assert_eq!(shown("mcp:mail/send_email"), "mcp:mail/send_email");
+        assert_eq!(shown("charge a/b/c"), "charge a/b/c");
+    }
 
     fn identity(tenant: &str, operation: &str, key: &str) -> Identity {
         Identity {

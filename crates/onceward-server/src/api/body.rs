@@ -61,6 +61,10 @@ async fn read(request: Request) -> Result<Bytes, Problem> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    if bytes.trim_ascii_start().first() == Some(&b'[') {
+        // A list of values in the right order would do for the reader below.
+        return Err(Problem::invalid("an object is wanted, and this is a list".to_owned()));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| told(&error))?;
     json.end().map_err(|error| Problem::because(Kind::NotJson, place(&error)))?;

@@ -90,7 +90,7 @@ about_a_claim! {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(tag = "result", rename_all = "snake_case")]
 pub(super) enum Written {
-    /// It is written, or was written by an earlier call whose answer was lost.
+    /// It is written. The same finish again is told so too: an answer may have been lost.
     Written {
         #[schema(value_type = StateName)]
         state: &'static str,

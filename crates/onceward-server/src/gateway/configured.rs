@@ -69,9 +69,13 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
     if rules.request_limit > LARGEST_REQUEST {
         return Err(("request_limit", "it is at most 64MiB: a guarded request is read whole".to_owned()));
     }
+    if let Some(wrong) = rules.refusals.iter().find(|status| !(400..=599).contains(*status)) {
+        return Err(("refusals", format!("{wrong} does not say that something was refused: there are 400 to 599")));
+    }
     if let Some(methods) = &written.methods {
-        let read = |name: &String| {
-            Method::from_bytes(name.as_bytes()).map_err(|_| ("methods", format!("{name:?} is no method")))
+        let read = |name: &String| match Method::from_bytes(name.as_bytes()) {
+            Ok(method) if !name.contains(|c: char| c.is_ascii_lowercase()) => Ok(method),
+            _ => Err(("methods", format!("{name:?} is no method; they are written in capital letters"))),
         };
         rules.methods = methods.iter().map(read).collect::<Result<_, _>>()?;
     }
@@ -89,6 +93,14 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
     };
     if written.window.is_some() && rules.key_mode != semantics::KeyMode::Derived {
         return Err(("window", "it is for `key_mode = \"derived\"`".to_owned()));
+    }
+    if written.window.is_some_and(|window| window.0.is_zero()) {
+        return Err(("window", "nothing would ever be a repeat".to_owned()));
+    }
+    let is_derived = rules.key_mode == semantics::KeyMode::Derived;
+    if is_derived && honours_key && matches!(rules.key_from, KeyFrom::Body(_)) && rules.downstream_key.is_none() {
+        let what = "where keys are derived, the upstream gets one of ours: say in which header, as in `header:Idempotency-Key`";
+        return Err(("downstream_key", what.to_owned()));
     }
     let in_doubt = operation.in_doubt.map(InDoubt::from);
     rules = rules.honours_key(honours_key);
@@ -131,8 +143,9 @@ fn tenant(written: &config::Route, folder: &Path, tokens: Option<&Arc<Tokens>>) 
         let verifier = Verifier::new(claim, key.as_bytes(), audience, issuer).map_err(at)?;
         return Ok(Tenant::Jwt(Arc::new(verifier)));
     }
-    if written.jwt_key.is_some() {
-        return Err(("jwt_key", "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
+    let set = [written.jwt_key.is_some(), written.jwt_audience.is_some(), written.jwt_issuer.is_some()];
+    if let Some((field, _)) = ["jwt_key", "jwt_audience", "jwt_issuer"].into_iter().zip(set).find(|(_, set)| *set) {
+        return Err((field, "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
     }
     if source == "token" {
         let given = tokens.filter(|tokens| !tokens.is_empty());
@@ -195,6 +208,11 @@ mod tests {
             ("tenant = \"header:x\"\ntrusted_peers = [\"ten\"]", "trusted_peers"),
             ("window = \"1m\"", "window"),
             ("methods = [\"PO ST\"]", "methods"),
+            ("methods = [\"post\"]", "methods"),
+            ("refusals = [200]", "refusals"),
+            ("jwt_audience = \"pay\"", "jwt_audience"),
+            ("key_mode = \"derived\"\nwindow = \"0s\"", "window"),
+            ("key_mode = \"derived\"\nkey_from = \"body:/id\"\nhonours_key = true", "downstream_key"),
             ("request_limit = \"1024MiB\"", "request_limit"),
             ("compared_headers = [\"a b\"]", "compared_headers"),
             ("downstream_key = \"X\"", "downstream_key"),

@@ -6,6 +6,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Version, request};
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
+use onceward::http::paths;
 
 use crate::listener::Peer;
 
@@ -29,11 +30,11 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
     if parts.method == Method::CONNECT {
         return Some("CONNECT is not for a gateway of this kind.");
     }
-    if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
-        return Some("A request has a length or is chunked, not both.");
-    }
-    if headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
-        return Some("A request has one length.");
+    // Lengths that contradict each other are refused before this. A length beside chunks is dropped, and the connection
+    // closed after the answer.
+    let chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    if !headers.get_all(header::TRANSFER_ENCODING).iter().all(chunked) {
+        return Some("A request is chunked, or has a length: no other encoding is taken apart here.");
     }
     if !has_one_host(parts) {
         return Some("A request has one host.");
@@ -45,11 +46,14 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
     if !path.starts_with('/') {
         return Some("The target of a request is a path.");
     }
-    let climbs = path.split('/').any(|segment| {
-        let segment = segment.to_ascii_lowercase().replace("%2e", ".");
-        segment == "." || segment == ".."
-    });
-    climbs.then_some("A path does not climb: routes are chosen by it.")
+    climbs(path).then_some("A path does not climb: routes are chosen by it.")
+}
+
+/// Whether some reader would go up in a path: escaped or turned slashes part segments for some, and for some what stands
+/// behind a semicolon is no part of one.
+fn climbs(path: &str) -> bool {
+    let path = paths::plain(path).replace("%2F", "/").replace("%5C", "/").replace('\\', "/").replace("%3B", ";");
+    path.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
 }
 
 /// Every request of HTTP/1.1 has one; in HTTP/2 it is part of the target.
@@ -129,8 +133,8 @@ mod tests {
         let to = |path: &str| http::Request::post(path).header("host", "a");
         assert!(wrong(&parts(post().header("content-length", "3"))).is_none());
         let bad = [
-            parts(post().header("content-length", "3").header("transfer-encoding", "chunked")),
-            parts(post().header("content-length", "3").header("content-length", "4")),
+            parts(post().header("transfer-encoding", "gzip, chunked")),
+            parts(post().header("transfer-encoding", "gzip").header("transfer-encoding", "chunked")),
             parts(post().header("host", "b")),
             parts(http::Request::post("/v1/charges")),
             parts(http::Request::post("/v1/charges").header("host", "a/b")),
@@ -141,11 +145,18 @@ mod tests {
             parts(to("/v1/../admin")),
             parts(to("/v1/%2e%2E/admin")),
             parts(to("/v1/.")),
+            parts(to("/v1/..%2fadmin")),
+            parts(to("/v1/%2e%2e%5cadmin")),
+            parts(to("/v1/..;/admin")),
+            parts(to("/v1/..%3bx/admin")),
         ];
         for parts in bad {
             assert!(wrong(&parts).is_some(), "{parts:?}");
         }
-        assert!(wrong(&parts(to("/v1/..a/b."))).is_none());
+        for fine in ["/v1/..a/b.", "/projects/group%2Fname", "/a;v=1/b"] {
+            assert!(wrong(&parts(to(fine))).is_none(), "{fine}");
+        }
+        assert!(wrong(&parts(post().header("transfer-encoding", "Chunked"))).is_none());
         assert!(wrong(&parts(http::Request::post("http://a/v1").version(Version::HTTP_2))).is_none());
         assert!(wrong(&parts(http::Request::post("/v1").version(Version::HTTP_10))).is_none());
     }

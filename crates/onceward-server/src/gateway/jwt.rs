@@ -1,5 +1,7 @@
 //! JSON Web Tokens: verified here, because a replay is answered without the other side looking at them.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::jwk::JwkSet;
 use jsonwebtoken::{DecodingKey, Validation, decode, decode_header};
 use serde_json::{Map, Value};
@@ -27,17 +29,21 @@ impl Verifier {
         audience: Option<String>,
         issuer: Option<String>,
     ) -> Result<Self, String> {
-        let text = key.trim_ascii();
+        let text = key.strip_prefix(b"\xef\xbb\xbf").unwrap_or(key).trim_ascii();
+        // Tools write what they like in front of it. Taken for a secret, a public key would be one that everybody knows.
+        let pem = text.windows(PEM.len()).position(|window| window == PEM).map(|at| &text[at..]);
         let keys = if text.starts_with(b"{") {
             let set: JwkSet = serde_json::from_slice(text).map_err(|error| format!("it is no set of keys: {error}"))?;
             if set.keys.is_empty() {
                 return Err("the set of keys is empty".to_owned());
             }
             Keys::Set(set)
-        } else if text.starts_with(b"-----BEGIN") {
-            let key = DecodingKey::from_rsa_pem(text)
-                .or_else(|_| DecodingKey::from_ec_pem(text))
-                .or_else(|_| DecodingKey::from_ed_pem(text));
+        } else if text.starts_with(b"[") {
+            return Err("a set of keys is an object with a list `keys`".to_owned());
+        } else if let Some(pem) = pem {
+            let key = DecodingKey::from_rsa_pem(pem)
+                .or_else(|_| DecodingKey::from_ec_pem(pem))
+                .or_else(|_| DecodingKey::from_ed_pem(pem));
             Keys::One(Box::new(key.map_err(|error| format!("it is no public key as PEM: {error}"))?))
         } else if text.len() < SHORTEST_SECRET {
             return Err(format!("a shared secret has at least {SHORTEST_SECRET} bytes"));
@@ -77,6 +83,8 @@ impl Verifier {
         let claims = decode::<Map<String, Value>>(token, key, &validation)
             .map_err(|error| format!("The token is not accepted: {error}."))?
             .claims;
+        self.is_for_us(&claims)?;
+        is_understood(token)?;
         match claims.get(&self.claim) {
             Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
@@ -84,6 +92,41 @@ impl Verifier {
         }
     }
 }
+
+impl Verifier {
+    /// The library looks at audience and issuer only where a token has them, as texts.
+    fn is_for_us(&self, claims: &Map<String, Value>) -> Result<(), String> {
+        if let Some(wanted) = &self.audience {
+            let audience = match claims.get("aud") {
+                Some(Value::String(one)) => one == wanted,
+                Some(Value::Array(several)) => several.iter().any(|one| one == wanted),
+                _ => false,
+            };
+            if !audience {
+                return Err("The token is for another audience.".to_owned());
+            }
+        }
+        match &self.issuer {
+            Some(wanted) if claims.get("iss") != Some(&Value::String(wanted.clone())) => {
+                Err("The token is from another issuer.".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whoever signs says with `crit` what has to be understood, and nothing of that is understood here.
+fn is_understood(token: &str) -> Result<(), String> {
+    let head = token.split('.').next().and_then(|head| URL_SAFE_NO_PAD.decode(head).ok());
+    let head: Option<Map<String, Value>> = head.and_then(|head| serde_json::from_slice(&head).ok());
+    match head {
+        Some(head) if !head.contains_key("crit") => Ok(()),
+        _ => Err("The token has marks that are not understood here.".to_owned()),
+    }
+}
+
+/// With this a key as PEM begins.
+const PEM: &[u8] = b"-----BEGIN";
 
 /// The least that RFC 7518 wants for a shared secret.
 const SHORTEST_SECRET: usize = 32;
@@ -103,6 +146,45 @@ mod tests {
 
     fn verifier() -> Verifier {
         Verifier::new("sub", SECRET, Some("pay".to_owned()), None).unwrap()
+    }
+
+    #[test]
+    fn audience_and_issuer_are_wanted_and_not_only_compared() {
+        let verifier = Verifier::new("sub", SECRET, Some("pay".to_owned()), Some("us".to_owned())).unwrap();
+        let with = |more: Value| {
+            let mut claims = json!({"sub": "acme", "exp": LATER});
+            claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            verifier.claim(&token(SECRET, &claims))
+        };
+        assert!(with(json!({"aud": "pay", "iss": "us"})).is_ok());
+        assert!(with(json!({"aud": ["other", "pay"], "iss": "us"})).is_ok());
+        for bad in [
+            json!({}),
+            json!({"aud": "pay"}),
+            json!({"iss": "us"}),
+            json!({"aud": 5, "iss": "us"}),
+            json!({"aud": null, "iss": "us"}),
+            json!({"aud": "pay", "iss": null}),
+            json!({"aud": "pay", "iss": ["us"]}),
+            json!({"aud": ["other"], "iss": "us"}),
+        ] {
+            assert!(with(bad.clone()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_wants_to_be_understood_is_refused() {
+        let head = URL_SAFE_NO_PAD.encode(json!({"alg": "HS256", "crit": ["b64"], "b64": false}).to_string());
+        assert!(is_understood(&format!("{head}.e30.x")).is_err());
+        assert!(is_understood(&token(SECRET, &json!({}))).is_ok());
+    }
+
+    #[test]
+    fn a_public_key_is_never_a_secret() {
+        let text = "Bag Attributes\n    friendlyName: key\n-----BEGIN PUBLIC KEY-----\nxx\n-----END PUBLIC KEY-----";
+        assert!(Verifier::new("sub", text.as_bytes(), None, None).is_err());
+        let list = "[{\"kty\": \"oct\", \"k\": \"YSBzZWNyZXQgb2YgbW9yZSB0aGFuIHRoaXJ0eS10d28gYnl0ZXM\"}]";
+        assert!(Verifier::new("sub", list.as_bytes(), None, None).is_err());
     }
 
     const LATER: u64 = 4_000_000_000;

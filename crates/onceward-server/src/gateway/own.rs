@@ -1,12 +1,14 @@
 //! The paths of the gateway itself, all under `/.well-known/`: readiness, the policy of every route, and the pages of
 //! problems.
 
+use std::time::Duration;
+
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, StatusCode, request};
 use onceward::Ledger;
 use onceward::core::policy::{InDoubt, Policy};
 use onceward::http::rules::KeyFrom;
-use onceward::http::{Body, KeyMode, Kind, Problem, Profile, body, problem};
+use onceward::http::{Body, KeyMode, Kind, Problem, Profile, Rules, body, problem};
 use serde_json::{Value, json};
 
 use super::route::{Route, Routes};
@@ -54,7 +56,15 @@ fn document(status: StatusCode, value: &Value) -> Response<Body> {
 
 /// What every client of this gateway may rely on, as a document for programs.
 fn policy(routes: &Routes) -> Value {
-    json!({"routes": routes.all().iter().map(|route| of(route)).collect::<Vec<_>>()})
+    let problems: Vec<String> = Kind::ALL.iter().map(|kind| format!("{OURS}problems/{}", kind.name())).collect();
+    json!({"routes": routes.all().iter().map(|route| of(route)).collect::<Vec<_>>(), "problems": problems})
+}
+
+/// How long an answer is kept: a recipe with a window needs it for longer, and a derived key holds for a window of its own.
+fn kept(rules: &Rules) -> Option<Duration> {
+    let least = rules.recipe.as_ref().map(|recipe| recipe.minimum_retention()).unwrap_or_default();
+    let kept = rules.window.map_or_else(|| rules.policy.kept_for(), Some);
+    kept.map(|kept| kept.max(least))
 }
 
 fn of(route: &Route) -> Value {
@@ -78,8 +88,8 @@ fn of(route: &Route) -> Value {
             "longest": onceward::core::name::MAX_CHARACTERS,
         },
         "fingerprint": if rules.recipe.is_some() { "recipe" } else { "request" },
-        "kept_seconds": terms.retention.map(|kept| kept.as_secs()),
-        "held_after_seconds": terms.tombstone.as_secs(),
+        "kept_seconds": kept(rules).map(|kept| kept.as_secs()),
+        "held_after_seconds": if rules.window.is_some() { 0 } else { terms.tombstone.as_secs() },
         "wait_seconds": policy.wait.as_secs(),
         "largest_request": rules.request_limit,
         "largest_kept_answer": policy.keep_limit,

@@ -1,10 +1,11 @@
 //! Which requests go where, and how they are guarded.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
-use onceward::http::Rules;
+use onceward::http::{Rules, paths};
 
 use super::tenant::Tenant;
 
@@ -45,13 +46,28 @@ impl Routes {
         Self(routes.into_iter().map(Arc::new).collect())
     }
 
+    /// The route of a path, whichever way it is spelt: what the other side would take for a guarded path must not come by
+    /// another route.
     pub(super) fn find(&self, path: &str) -> Option<Arc<Route>> {
-        self.0.iter().find(|route| fits(&route.pattern, path)).cloned()
+        let path = one_spelling(path);
+        self.0.iter().find(|route| fits(&route.pattern, &path)).cloned()
     }
 
     pub(super) fn all(&self) -> &[Arc<Route>] {
         &self.0
     }
+}
+
+/// A path without needless escapes, doubled slashes, and what stands behind semicolons.
+fn one_spelling(path: &str) -> Cow<'_, str> {
+    let path = paths::plain(path);
+    if !path.contains("//") && !path.contains(';') {
+        return path;
+    }
+    let last = path.split('/').count() - 1;
+    let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
+    let kept = segments.enumerate().filter(|(index, segment)| !segment.is_empty() || *index == 0 || *index == last);
+    Cow::Owned(kept.map(|(_, segment)| segment).collect::<Vec<_>>().join("/"))
 }
 
 /// `*` at the end stands for anything, and in the middle for one segment.
@@ -77,7 +93,20 @@ fn fits(pattern: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::fits;
+    use super::{fits, one_spelling};
+
+    #[test]
+    fn a_path_has_one_route_however_it_is_spelt() {
+        for path in
+            ["/v1/charges", "/v1/%63harges", "//v1/charges", "/v1//charges", "/v1/charges;x", "/v1;a/charges;b=c"]
+        {
+            assert_eq!(one_spelling(path), "/v1/charges", "{path}");
+        }
+        assert_eq!(one_spelling("/v1/charges/"), "/v1/charges/");
+        assert_eq!(one_spelling("/"), "/");
+        assert_eq!(one_spelling("//"), "/");
+        assert_eq!(one_spelling("/v1/a%2fb"), "/v1/a%2Fb");
+    }
 
     #[test]
     fn a_star_is_a_segment_or_the_rest() {

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, request, response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
@@ -76,29 +77,49 @@ where
         Ok(call) => call,
         Err(problem) => return problem.response(dialect),
     };
-    let request = Request::from_parts(received.parts, received.body);
+    let mut request = Request::from_parts(received.parts, received.body);
     let Some(call) = call else { return passed(dialect, send(request, None).await) };
+    let downstream = rules.downstream_header(&call);
     match started(ledger, &call).await {
         Ok(Started::Guarded(guard)) => {
             let (reply, answer) = oneshot::channel();
+            keyed(&mut request, downstream, &guard.claim());
             let one = One { rules: Arc::clone(rules), dialect, guard, reply };
             // A task of its own: what was sent is seen through although the client goes away.
             tokio::spawn(one.carry_out(request, send).in_current_span());
             answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),
-        Ok(Started::Unguarded(claim)) => passed(dialect, send(request, Some(claim)).await),
+        Ok(Started::Unguarded(claim)) => {
+            keyed(&mut request, downstream, &claim);
+            passed(dialect, send(request, Some(claim)).await)
+        }
         Err(error) => failed(dialect, &error),
+    }
+}
+
+/// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not.
+fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim) {
+    if let Some(name) = downstream
+        && let Ok(value) = HeaderValue::try_from(claim.downstream_key())
+    {
+        request.headers_mut().insert(name, value);
     }
 }
 
 /// Begins. Who comes back before the other side wants to be asked again waits for that moment as for running work: many
 /// clients do not look at Retry-After, and would use up their tries on being told to wait.
 async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
+    let from = Instant::now();
     match ledger.start(call).await? {
-        Started::Answered(Decision::InFlight { retry_after, running: false, .. }) if retry_after < call.policy.wait => {
+        Started::Answered(Decision::InFlight { retry_after, running: false, .. })
+            if from.elapsed() + retry_after < call.policy.wait =>
+        {
             tokio::time::sleep(retry_after + AFTER_THE_MOMENT).await;
-            ledger.start(call).await
+            let mut call = call.clone();
+            let left = call.policy.wait.saturating_sub(from.elapsed());
+            Arc::make_mut(&mut call.policy).wait = left;
+            ledger.start(&call).await
         }
         started => Ok(started),
     }
@@ -193,18 +214,13 @@ struct One {
 }
 
 impl One {
-    async fn carry_out<S, F, B>(self, mut request: Request<Bytes>, send: S)
+    async fn carry_out<S, F, B>(self, request: Request<Bytes>, send: S)
     where
         S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let claim = self.guard.claim();
-        if let Some(name) = &self.rules.downstream_key
-            && let Ok(value) = HeaderValue::try_from(claim.downstream_key())
-        {
-            request.headers_mut().insert(name, value);
-        }
         let answer = tokio::select! {
             answer = send(request, Some(claim)) => answer,
             // Somebody else may go on with it.
@@ -256,13 +272,14 @@ impl One {
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let limit = self.rules.policy.keep_limit;
-        let expires = self.rules.policy.kept_for().map(|kept| SystemClock.now().after(kept));
+        let length = body.size_hint().exact();
+        let expires = self.guard.call().policy.kept_for().map(|kept| SystemClock.now().after(kept));
         if let Some(expires) = expires.and_then(kept::date)
             && matches!(told, Told::Ahead(_))
+            && length.is_none_or(|length| length <= limit as u64)
         {
             parts.headers.insert(kept::EXPIRES, expires);
         }
-        let length = body.size_hint().exact();
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled();
             let head = clone(&parts);

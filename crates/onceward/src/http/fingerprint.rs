@@ -9,18 +9,23 @@ use http::{HeaderName, request};
 use onceward_core::fingerprint::{Builder, Fingerprint};
 use onceward_core::json::Value;
 
+use super::paths;
+
 /// A compressed body is looked into only as far as this: what unfolds to more is compared as it came.
 const LARGEST_UNFOLDED: u64 = 8 * 1024 * 1024;
 
+/// RFC 2046 allows no longer one, and looking for one takes time.
+const LONGEST_BOUNDARY: usize = 70;
+
 /// The fingerprint of a request with its whole body. `headers` are further ones that must agree.
-pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[HeaderName]) -> Fingerprint {
+pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) -> Fingerprint {
     let kind = content_type(parts);
     let unfolded = unfolded(parts, body);
     let encoding = if unfolded.is_some() { None } else { parts.headers.get(CONTENT_ENCODING) };
     let body = unfolded.as_deref().unwrap_or(body);
     let mut builder = Builder::new("http")
         .part("method", parts.method.as_str())
-        .part("path", parts.uri.path())
+        .part("path", &*paths::plain(parts.uri.path()))
         .part("type", essence(&kind));
     builder = match parts.uri.query() {
         Some(query) => builder.part("query", query),
@@ -29,19 +34,24 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[HeaderName]) -
     if let Some(encoding) = encoding {
         builder = builder.part("encoding", encoding.as_bytes());
     }
-    for name in headers {
-        let values: Vec<&[u8]> = parts.headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect();
-        builder = if values.is_empty() {
-            builder.absent(name.as_str())
-        } else {
-            builder.part(name.as_str(), values.join(&b'\n'))
-        };
-    }
+    builder = with_headers(builder, parts, headers);
     match canonical(&kind, body) {
         Some((how, text)) => builder.part(how, text),
         None => builder.part("raw", body),
     }
     .build()
+}
+
+/// The fingerprint of these headers alone; `None` when there are none to look at.
+pub fn of_headers(parts: &request::Parts, headers: &[&HeaderName]) -> Option<Fingerprint> {
+    (!headers.is_empty()).then(|| with_headers(Builder::new("http headers"), parts, headers).build())
+}
+
+fn with_headers(builder: Builder, parts: &request::Parts, headers: &[&HeaderName]) -> Builder {
+    headers.iter().fold(builder, |builder, name| {
+        let values: Vec<&[u8]> = parts.headers.get_all(*name).iter().map(http::HeaderValue::as_bytes).collect();
+        if values.is_empty() { builder.absent(name.as_str()) } else { builder.part(name.as_str(), values.join(&b'\n')) }
+    })
 }
 
 /// The body as JSON, if that is what it says it is.
@@ -76,7 +86,8 @@ fn canonical(kind: &str, body: &[u8]) -> Option<(&'static str, Vec<u8>)> {
         let (name, value) = parameter.trim().split_once('=')?;
         name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"'))
     });
-    let boundary = boundary.filter(|boundary| essence.starts_with("multipart/") && !boundary.is_empty())?;
+    let fits = |boundary: &&str| (1..=LONGEST_BOUNDARY).contains(&boundary.len());
+    let boundary = boundary.filter(|boundary| essence.starts_with("multipart/") && fits(boundary))?;
     Some(("multipart", without(body, format!("--{boundary}").as_bytes())))
 }
 
@@ -123,7 +134,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        of_request(&request.body(()).unwrap().into_parts().0, body, &[HeaderName::from_static("x-account")])
+        of_request(&request.body(()).unwrap().into_parts().0, body, &[&HeaderName::from_static("x-account")])
     }
 
     #[test]

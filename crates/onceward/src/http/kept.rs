@@ -33,8 +33,19 @@ pub const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// Headers that are about this one delivery: a cookie would log somebody in, a length and a date are made anew.
-const NOT_KEPT: [HeaderName; 5] = [header::SET_COOKIE, header::CONTENT_LENGTH, header::DATE, REPLAYED, EXPIRES];
+/// Headers that are about this one delivery: a cookie would log somebody in, a length and a date are made anew, and who asks
+/// again gets the same.
+const NOT_KEPT: [HeaderName; 9] = [
+    header::SET_COOKIE,
+    header::CONTENT_LENGTH,
+    header::DATE,
+    header::RETRY_AFTER,
+    HeaderName::from_static("retry-after-ms"),
+    HeaderName::from_static("stripe-should-retry"),
+    HeaderName::from_static("x-should-retry"),
+    REPLAYED,
+    EXPIRES,
+];
 
 /// What is kept of an answer.
 pub fn outcome(
@@ -60,7 +71,8 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
     let outcome::Body::Kept(bytes) = &outcome.body else { return None };
     let mut trailers = HeaderMap::new();
     let mut response = Response::new(());
-    let status = u16::try_from(outcome.status).ok().and_then(|status| StatusCode::from_u16(status).ok());
+    let status = u16::try_from(outcome.status).ok().filter(|status| *status >= 200);
+    let status = status.and_then(|status| StatusCode::from_u16(status).ok());
     // What was settled by hand or by another surface has no status of HTTP.
     *response.status_mut() = status.unwrap_or(match outcome.verdict {
         Verdict::Success => StatusCode::OK,

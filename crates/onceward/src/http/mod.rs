@@ -20,6 +20,7 @@ pub mod fingerprint;
 pub mod grpc;
 pub mod kept;
 pub mod key;
+pub mod paths;
 pub mod problem;
 pub mod profile;
 pub mod rules;

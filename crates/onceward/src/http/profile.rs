@@ -1,5 +1,6 @@
 //! What the protocols want that differ.
 
+use http::HeaderName;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Kind;
@@ -23,6 +24,16 @@ impl Profile {
         match self {
             Self::Ietf | Self::Stripe => true,
             Self::Acp => false,
+        }
+    }
+
+    /// Headers that say for whom a request is, besides its credential.
+    pub fn compared_headers(self) -> &'static [HeaderName] {
+        static STRIPE: [HeaderName; 2] =
+            [HeaderName::from_static("stripe-account"), HeaderName::from_static("stripe-context")];
+        match self {
+            Self::Stripe => &STRIPE,
+            Self::Ietf | Self::Acp => &[],
         }
     }
 

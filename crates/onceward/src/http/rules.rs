@@ -16,6 +16,7 @@ use onceward_core::time::Timestamp;
 use super::exchange::Received;
 use super::fingerprint;
 use super::kept::connection_names;
+use super::paths;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
 use crate::ledger::Call;
@@ -74,8 +75,12 @@ pub struct Rules {
     pub refusals: Vec<u16>,
     /// The largest guarded request.
     pub request_limit: usize,
-    /// Sends our own downstream key to the other side in this header, instead of what the client sent.
+    /// Sends our own downstream key to the other side in this header, instead of what the client sent there.
     pub downstream_key: Option<HeaderName>,
+    /// How long a key that is made from a request holds after it is done; `None` is as the policy says.
+    pub window: Option<Duration>,
+    /// The other side remembers keys. Set with [`Rules::honours_key`], which makes the rest fit.
+    pub honours: bool,
 }
 
 impl Default for Rules {
@@ -91,6 +96,8 @@ impl Default for Rules {
             refusals: Vec::new(),
             request_limit: DEFAULT_REQUEST_LIMIT,
             downstream_key: None,
+            window: None,
+            honours: false,
         }
     }
 }
@@ -110,21 +117,34 @@ impl Rules {
     pub fn honours_key(mut self, honours: bool) -> Self {
         let policy = Arc::make_mut(&mut self.policy);
         policy.in_doubt = if honours { InDoubt::Retry } else { InDoubt::Hold };
-        if honours && self.key_mode == KeyMode::Derived && self.downstream_key.is_none() {
-            // The client sends none, and what is not sent cannot be honoured.
-            self.downstream_key = Some(IDEMPOTENCY_KEY);
-        }
+        self.honours = honours;
         self
     }
 
-    /// Makes keys from requests, each of which holds for a window of time after it is done.
+    /// Makes keys from requests that have none, each of which holds for a window of time after it is done.
     #[must_use]
     pub fn derived(mut self, window: Duration) -> Self {
         self.key_mode = KeyMode::Derived;
-        let policy = Arc::make_mut(&mut self.policy);
-        policy.retention = Some(Retention::For(window));
-        policy.tombstone = Some(Duration::ZERO);
+        self.window = Some(window);
         self
+    }
+
+    /// In which header the other side gets a key of ours, if it gets one. A client that sends none needs one where keys are
+    /// honoured: what is not sent cannot be.
+    pub(super) fn downstream_header(&self, call: &Call) -> Option<HeaderName> {
+        let derived = || {
+            let is_derived = call.key_digest.is_some();
+            (is_derived && self.honours).then(|| match &self.key_from {
+                KeyFrom::Header(name) => name.clone(),
+                KeyFrom::Body(_) => IDEMPOTENCY_KEY,
+            })
+        };
+        self.downstream_key.clone().or_else(derived)
+    }
+
+    /// Headers that must agree: those that are configured, and those by which the protocol says for whom a request is.
+    fn compared(&self) -> Vec<&HeaderName> {
+        self.profile.compared_headers().iter().chain(&self.compared_headers).collect()
     }
 
     /// What the head of a request asks for.
@@ -138,12 +158,18 @@ impl Rules {
                 Ok(Asks::Nothing)
             };
         }
+        // It would count here and be gone there, where it may be honoured.
+        let key_header = match &self.key_from {
+            KeyFrom::Header(name) => Some(name),
+            KeyFrom::Body(_) => None,
+        };
+        let mut counting = self.compared().into_iter().chain(key_header).chain(&self.downstream_key);
+        let named = connection_names(&parts.headers);
+        if let Some(name) = counting.find(|name| named.contains(name)) {
+            let detail = format!("{name}: the header Connection says that it goes no further");
+            return Err(Problem::because(Kind::KeyMalformed, detail));
+        }
         let key = match &self.key_from {
-            // It would guard here and be gone there, where it may be honoured.
-            KeyFrom::Header(name) if connection_names(&parts.headers).contains(name) => {
-                let detail = format!("{name}: the header Connection says that it goes no further");
-                return Err(Problem::because(Kind::KeyMalformed, detail));
-            }
             KeyFrom::Header(name) => super::key::in_headers(&parts.headers, name)
                 .map_err(|error| Problem::because(Kind::KeyMalformed, format!("{name}: {error}")))?,
             KeyFrom::Body(_) => return Ok(Asks::Guard(None)),
@@ -175,10 +201,17 @@ impl Rules {
         let (tenant, operation) = (Tenant::new(&received.tenant).map_err(bad)?, operation(&received.parts)?);
         let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
         let key = match (key, &self.key_from) {
+            (None, KeyFrom::Body(_)) if self.key_mode == KeyMode::Optional && !body.is_json() => return Ok(None),
             (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
             (key, _) => key,
         };
-        let whole = || fingerprint::of_request(&received.parts, &received.body, &self.compared_headers);
+        let compared = self.compared();
+        let whole = || fingerprint::of_request(&received.parts, &received.body, &compared);
+        if let (None, Some(window)) = (&key, self.window) {
+            let policy = Arc::make_mut(&mut policy);
+            policy.retention = Some(Retention::For(window));
+            policy.tombstone = Some(Duration::ZERO);
+        }
         let (key, key_digest, fingerprint) = match (key, &self.recipe) {
             (None, _) if self.key_mode == KeyMode::Optional => return Ok(None),
             (None, _) if self.key_mode == KeyMode::Required => return Err(self.key_missing()),
@@ -186,7 +219,10 @@ impl Rules {
             (key, Some(recipe)) => {
                 let session = Session::new("").map_err(bad)?;
                 let malformed = |error| Problem::because(Kind::BodyMalformed, error);
-                let applied = recipe.apply(&session, &operation, body.json()?, now).map_err(malformed)?;
+                let mut applied = recipe.apply(&session, &operation, body.json()?, now).map_err(malformed)?;
+                if let Some(headers) = fingerprint::of_headers(&received.parts, &compared) {
+                    applied.fingerprint = Fingerprint::combine(&[applied.fingerprint, headers]);
+                }
                 Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
                 match key {
                     Some(key) => {
@@ -216,6 +252,10 @@ struct Body<'a> {
 }
 
 impl Body<'_> {
+    fn is_json(&self) -> bool {
+        matches!(fingerprint::json(&self.received.parts, &self.received.body), Some(Ok(_)))
+    }
+
     fn json(&mut self) -> Result<&Value, Problem> {
         if self.value.is_none() {
             let Some(read) = fingerprint::json(&self.received.parts, &self.received.body) else {
@@ -245,7 +285,7 @@ const LONGEST_PATH: usize = 180;
 
 /// The name of the operation: method and concrete path.
 fn operation(parts: &request::Parts) -> Result<Operation, Problem> {
-    let (method, path) = (&parts.method, parts.uri.path());
+    let (method, path) = (&parts.method, paths::plain(parts.uri.path()));
     let shown: String = path.chars().take(LONGEST_PATH).collect();
     let name = if shown.len() == path.len() {
         format!("{method} {path}")

@@ -11,14 +11,24 @@ use super::problem::{Kind, Problem};
 /// A hash of the credential: for API keys that stay the same. `instead` is the advice to those whose credential does not.
 pub fn of_authorization(parts: &request::Parts, instead: &str) -> Result<String, Problem> {
     let credential = of_header(parts, &AUTHORIZATION)?;
-    if is_jwt(&credential) {
-        let detail = format!(
-            "This is a JSON Web Token. A refreshed one would be another tenant, and would find none of its keys. {instead}"
-        );
-        return Err(Problem::because(Kind::BadCredential, detail));
-    }
-    Ok(format!("auth:{}", &digest(credential.as_bytes()).to_hex()[..32]))
+    let (scheme, token) = match credential.split_once(' ') {
+        Some((scheme, token)) => (scheme.to_ascii_lowercase(), token.trim()),
+        None => (String::new(), credential.as_str()),
+    };
+    let changing = if is_jwt(token) {
+        "This is a JSON Web Token. A refreshed one"
+    } else if SIGNED.contains(&scheme.as_str()) || scheme.starts_with("aws4-") {
+        "This credential is made for one request. That of its retry"
+    } else {
+        return Ok(format!("auth:{}", &digest(format!("{scheme} {token}").as_bytes()).to_hex()[..32]));
+    };
+    let detail = format!("{changing} would be another tenant, and would find none of its keys. {instead}");
+    Err(Problem::because(Kind::BadCredential, detail))
 }
+
+/// Schemes whose credential is signed for each request, or made anew in each exchange.
+const SIGNED: [&str; 10] =
+    ["digest", "gnap", "hawk", "mac", "negotiate", "ntlm", "oauth", "scram-sha-1", "scram-sha-256", "signature"];
 
 /// The one value of a header. Whoever sets it has to be trusted.
 pub fn of_header(parts: &request::Parts, name: &HeaderName) -> Result<String, Problem> {
@@ -33,12 +43,45 @@ pub fn of_header(parts: &request::Parts, name: &HeaderName) -> Result<String, Pr
     }
 }
 
-/// Three parts between dots, the first of which is an object in base64: `{"` is always `eyJ` or `ew`.
-pub fn is_jwt(credential: &str) -> bool {
-    let token = credential.split_once(' ').map_or(credential, |(_, token)| token.trim());
+/// Three parts between dots, or five if it is encrypted, the first of which is an object in base64: `{"` is always `eyJ` or
+/// `ew`.
+fn is_jwt(token: &str) -> bool {
     let parts: Vec<&str> = token.split('.').collect();
-    let base64 = |part: &&str| {
-        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
-    };
-    parts.len() == 3 && parts.iter().take(2).all(base64) && (token.starts_with("eyJ") || token.starts_with("ew"))
+    let base64 = |part: &&str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    matches!(parts.len(), 3 | 5) && parts.iter().all(base64) && (token.starts_with("eyJ") || token.starts_with("ew"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(credential: &str) -> Result<String, Kind> {
+        let (parts, ()) = http::Request::post("/").header(AUTHORIZATION, credential).body(()).unwrap().into_parts();
+        of_authorization(&parts, "").map_err(|problem| problem.kind)
+    }
+
+    #[test]
+    fn one_credential_is_one_tenant_however_it_is_spelt() {
+        let one = of("Bearer sk_7").unwrap();
+        for same in ["bearer sk_7", "BEARER  sk_7 "] {
+            assert_eq!(of(same).as_ref(), Ok(&one), "{same}");
+        }
+        for other in ["Bearer SK_7", "Basic sk_7", "sk_7", "Bearer sk_7.x.y"] {
+            assert_ne!(of(other).unwrap(), one, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_credential_that_changes_with_each_request_is_no_tenant() {
+        for credential in [
+            "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+            "Bearer eyJhbGciOiJkaXIifQ..aXY.dGV4dA.dGFn",
+            "AWS4-HMAC-SHA256 Credential=AKID/20261116/eu/s/aws4_request, Signature=1",
+            "Digest username=\"a\", nonce=\"1\"",
+            "OAuth oauth_nonce=\"1\"",
+            "Hawk id=\"1\", mac=\"2\"",
+        ] {
+            assert_eq!(of(credential), Err(Kind::BadCredential), "{credential}");
+        }
+    }
 }

@@ -26,12 +26,12 @@ pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refu
     match status.as_u16() {
         number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
         // The other side says: not done, later.
-        408 | 429 => Ending::Release(later.unwrap_or_default()),
+        408 | 429 | 529 => Ending::Release(later.unwrap_or_default()),
         503 if later.is_some() => Ending::Release(later.unwrap_or_default()),
         // About the caller or the moment, not about the effect.
         401 | 403 | 407 | 409 | 425 => Ending::Release(later.unwrap_or_default()),
-        // Somebody in between answers for somebody else.
-        502..=504 => Ending::Doubt,
+        // Somebody in between answers for somebody else: gateways, and what content networks and proxies have made up.
+        499 | 502..=504 | 520..=527 | 530 | 598 | 599 => Ending::Doubt,
         500..=599 if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
         500..=599 => Ending::Release(Duration::ZERO),
         400..=499 => Ending::Keep(Verdict::Failure),
@@ -72,13 +72,13 @@ mod tests {
             for status in [400, 402, 404, 422] {
                 assert_eq!(of(profile, status, None), Ending::Keep(Verdict::Failure), "{status}");
             }
-            for status in [401, 403, 407, 408, 409, 425, 429] {
+            for status in [401, 403, 407, 408, 409, 425, 429, 529] {
                 assert_eq!(of(profile, status, None), now, "{status}");
             }
             for status in [408, 429, 503] {
                 assert_eq!(of(profile, status, Some("7")), seven, "{status}");
             }
-            for status in [502, 503, 504] {
+            for status in [499, 502, 503, 504, 520, 522, 524, 527, 530, 598, 599] {
                 assert_eq!(of(profile, status, None), Ending::Doubt, "{status}");
             }
         }

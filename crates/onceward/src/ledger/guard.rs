@@ -189,7 +189,7 @@ impl Guard {
         }
     }
 
-    pub(super) fn call(&self) -> &Call {
+    pub(crate) fn call(&self) -> &Call {
         &self.held.call
     }
 }

@@ -8,14 +8,17 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{Response, StatusCode};
+use axum::http::{HeaderName, Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::routing::post;
+use onceward::core::policy::StoreDown;
+use onceward::http::Rules;
 use onceward::http::body::whole;
 use onceward::layer::IdempotencyLayer;
-use onceward::{Claim, Ledger};
+use onceward::{Claim, Ledger, Policy};
 use tower::{Layer, Service, ServiceExt};
 
+use crate::faulty::Faulty;
 use crate::{Effects, eventually};
 
 async fn ledger() -> Ledger {
@@ -46,6 +49,23 @@ async fn a_handler_is_handed_its_claim() {
     assert_eq!((status, replayed), (200, false));
     assert!(first.starts_with("1 ") && first.len() > 20, "{first}");
     assert_eq!(answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await, (200, true, first));
+}
+
+/// A guarded retry comes under the same key as what ran unguarded, or the other side would take it for another request.
+#[tokio::test]
+async fn what_runs_although_the_ledger_is_down_has_the_same_key() {
+    let name = HeaderName::from_static("x-once");
+    let handler = |headers: axum::http::HeaderMap| async move { headers["x-once"].to_str().unwrap().to_owned() };
+    let store = Faulty::new();
+    let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    let rules = Rules { downstream_key: Some(name), policy: policy.into(), ..Rules::default() };
+    let layer = IdempotencyLayer::new(Ledger::builder().on(store.clone())).rules(rules);
+    let app = Router::new().route("/charges", post(handler)).layer(layer);
+    store.set_down(true);
+    let (_, _, unguarded) = answer(app.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    store.set_down(false);
+    let (_, replayed, guarded) = answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await;
+    assert_eq!((replayed, guarded), (false, unguarded));
 }
 
 #[tokio::test]

@@ -17,7 +17,8 @@ fn each_kind_of_bad_input_has_its_own_clear_answer() {
     begin("").is_problem(400, "not-json");
     begin("{} {}").is_problem(422, "invalid");
     client.send("/v1/begin", "text/plain", b"{}").is_problem(415, "not-json-type");
-    invalid("[]", "expected struct");
+    invalid("[]", "an object is wanted");
+    invalid(r#"["op","k"]"#, "an object is wanted");
     invalid("{}", "missing field `operation`");
     invalid(r#"{"operation":"op"}"#, "needs a key or an intent");
     invalid(r#"{"operation":"op","kee":"k"}"#, "kee: unknown field `kee`, expected one of `operation`, `key`");

@@ -25,6 +25,14 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .set(|setting| setting.refusals = vec![503]),
     );
+    cases.push(case(
+        "what is kept does not ask to be asked again",
+        vec![replies(500, "broken").header("retry-after", "1").header("x-should-retry", "true")],
+        vec![
+            post("k").gets(fresh(500, "broken").header("retry-after", "1")),
+            post("k").gets(again(500, "broken").no_header("retry-after").no_header("x-should-retry")),
+        ],
+    ));
     cases.push(
         case(
             "what is unknown is sent again where the other side knows the key",
@@ -43,7 +51,7 @@ pub(super) fn cases() -> Vec<Case> {
 
 fn every_row(profile: Profile) -> Case {
     let server_error = if profile == Profile::Acp { Second::Runs } else { Second::Replay };
-    let rows: [(u16, Second); 24] = [
+    let rows: [(u16, Second); 28] = [
         (200, Second::Replay),
         (201, Second::Replay),
         (202, Second::Replay),
@@ -54,6 +62,10 @@ fn every_row(profile: Profile) -> Case {
         (410, Second::Replay),
         (422, Second::Replay),
         (401, Second::Runs),
+        (529, Second::Runs),
+        (499, Second::Doubt),
+        (524, Second::Doubt),
+        (599, Second::Doubt),
         (403, Second::Runs),
         (407, Second::Runs),
         (409, Second::Runs),

@@ -38,6 +38,8 @@ pub(super) struct Setting {
     /// `authorization`, `fixed:NAME`, or `header:NAME`.
     pub(super) tenant: &'static str,
     pub(super) refusals: Vec<u16>,
+    /// How long a derived key holds.
+    pub(super) window: Option<Duration>,
     /// How long the upstream may take. A handler has no such limit.
     pub(super) timeout: Option<Duration>,
     /// The upstream listens only when a step says so.
@@ -54,6 +56,7 @@ impl Default for Setting {
             wait: None,
             tenant: "authorization",
             refusals: Vec::new(),
+            window: None,
             timeout: None,
             upstream_is_down: false,
         }
@@ -69,6 +72,8 @@ pub(super) enum Reply {
         body: Vec<u8>,
         after: Duration,
     },
+    /// Says with 201 what this header of the request was: `ours` for a key of the gateway, `nothing` if it was not there.
+    Tells(&'static str),
     /// The connection is closed, or the handler panics.
     Nothing,
     /// A head, a piece, and no end.

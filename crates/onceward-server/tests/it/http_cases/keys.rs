@@ -1,13 +1,16 @@
 //! Keys: where they are, how they are written, whose they are, and which requests need one.
 
+use std::time::Duration;
+
 use onceward::http::{KeyMode, Kind, Profile};
 
-use super::case::{Case, On, Step, again, bare, case, fresh, post, problem, replies};
+use super::case::{Case, On, Reply, Step, again, bare, case, fresh, post, problem, replies};
 
 pub(super) fn cases() -> Vec<Case> {
     let mut cases = written();
     cases.extend(modes());
     cases.extend(places());
+    cases.extend(accounts());
     cases.extend(owners());
     cases
 }
@@ -87,6 +90,35 @@ fn modes() -> Vec<Case> {
         )
         .set(|setting| setting.key_mode = KeyMode::Derived),
         case(
+            "where keys are derived, a key of the client holds as long as ever, and is passed on as it is",
+            vec![Reply::Tells("idempotency-key"), Reply::Tells("idempotency-key")],
+            vec![
+                post("order-7").gets(fresh(201, "order-7")),
+                bare("POST").gets(fresh(201, "ours")),
+                Step::Wait(Duration::from_millis(600)),
+                post("order-7").gets(again(201, "order-7")),
+            ],
+        )
+        .set(|setting| {
+            setting.key_mode = KeyMode::Derived;
+            setting.honours_key = true;
+            setting.window = Some(Duration::from_millis(300));
+        }),
+        case(
+            "a derived request is new after its window",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                bare("POST").gets(fresh(201, "one")),
+                bare("POST").gets(again(201, "one")),
+                Step::Wait(Duration::from_millis(600)),
+                bare("POST").gets(fresh(201, "two")),
+            ],
+        )
+        .set(|setting| {
+            setting.key_mode = KeyMode::Derived;
+            setting.window = Some(Duration::from_millis(300));
+        }),
+        case(
             "PATCH is guarded, and what repeats itself safely is not",
             vec![replies(200, "patched"), replies(200, "1"), replies(200, "2"), replies(200, "3"), replies(204, "")],
             vec![
@@ -103,6 +135,7 @@ fn modes() -> Vec<Case> {
             vec![replies(201, "one"), replies(201, "two"), replies(201, "three")],
             vec![
                 post("k").gets(fresh(201, "one")),
+                post("k").to("/v1/%63harges").gets(again(201, "one")),
                 post("k").to("/v1/refunds").gets(fresh(201, "two")),
                 bare("PATCH").with("idempotency-key", "k").gets(fresh(201, "three")),
                 post("k").gets(again(201, "one")),
@@ -143,6 +176,43 @@ fn places() -> Vec<Case> {
     ]
 }
 
+fn accounts() -> Vec<Case> {
+    let of = |account: &str| post("k").with("stripe-account", account);
+    vec![
+        case(
+            "a key of one of Stripe's accounts is not for another",
+            vec![replies(201, "one")],
+            vec![
+                of("acct_1").gets(fresh(201, "one")),
+                of("acct_2").gets(problem(Kind::Mismatch)),
+                post("k").gets(problem(Kind::Mismatch)),
+                of("acct_1").gets(again(201, "one")),
+                of("acct_1").with("connection", "stripe-account").gets(problem(Kind::KeyMalformed)),
+            ],
+        )
+        .set(|setting| setting.profile = Profile::Stripe),
+        case(
+            "equal requests for two of Stripe's accounts are two",
+            vec![replies(201, "one"), replies(201, "two")],
+            vec![
+                bare("POST").with("stripe-account", "acct_1").gets(fresh(201, "one")),
+                bare("POST").with("stripe-account", "acct_2").gets(fresh(201, "two")),
+            ],
+        )
+        .set(|setting| (setting.profile, setting.key_mode) = (Profile::Stripe, KeyMode::Derived)),
+        case(
+            "a derived key goes where the other side looks for it",
+            vec![Reply::Tells("paypal-request-id")],
+            vec![bare("POST").gets(fresh(201, "ours"))],
+        )
+        .set(|setting| {
+            setting.key_from = Some("header:PayPal-Request-Id");
+            setting.key_mode = KeyMode::Derived;
+            setting.honours_key = true;
+        }),
+    ]
+}
+
 fn owners() -> Vec<Case> {
     let of = |credential: &str| post("k").without("authorization").with("authorization", credential);
     let named = |name: &str| post("k").with("x-tenant", name);
@@ -153,7 +223,7 @@ fn owners() -> Vec<Case> {
             vec![
                 of("Bearer sk_1").gets(fresh(201, "one")),
                 of("Bearer sk_2").body("{}").gets(fresh(201, "two")),
-                of("Bearer sk_1").gets(again(201, "one")),
+                of("bearer  sk_1").gets(again(201, "one")),
             ],
         ),
         case(

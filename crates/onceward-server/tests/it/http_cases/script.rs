@@ -52,8 +52,9 @@ impl Script {
     where
         B: http_body::Body<Data = Bytes, Error: std::fmt::Debug>,
     {
+        let (parts, body) = request.into_parts();
         // A real handler reads what it is sent.
-        request.into_body().collect().await.ok()?;
+        body.collect().await.ok()?;
         let reply = self.replies.lock().unwrap().pop_front();
         self.reached.send_modify(|reached| *reached += 1);
         match reply {
@@ -65,6 +66,15 @@ impl Script {
                 Some(
                     response.body(Full::new(Bytes::from(body)).map_err(|never| match never {}).boxed_unsync()).unwrap(),
                 )
+            }
+            Some(Reply::Tells(name)) => {
+                let told = match parts.headers.get(name).map(|value| value.to_str().unwrap()) {
+                    Some(key) if key.starts_with("once_v1_") => "ours",
+                    Some(key) => key,
+                    None => "nothing",
+                };
+                let body = Full::new(Bytes::from(told.to_owned())).map_err(|never| match never {}).boxed_unsync();
+                Some(Response::builder().status(201).body(body).unwrap())
             }
             Some(Reply::Nothing) => None,
             Some(Reply::BreaksOff(piece)) => {

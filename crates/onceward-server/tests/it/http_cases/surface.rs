@@ -143,7 +143,7 @@ fn flags(setting: &Setting, upstream: &str) -> Option<Vec<String>> {
     if setting.honours_key {
         flags.push("--honours-key".to_owned());
     }
-    for (flag, time) in [("--wait", setting.wait), ("--timeout", setting.timeout)] {
+    for (flag, time) in [("--wait", setting.wait), ("--timeout", setting.timeout), ("--window", setting.window)] {
         if let Some(time) = time {
             flags.extend([flag.to_owned(), format!("{}ms", time.as_millis())]);
         }
@@ -165,7 +165,7 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
     if let Some(from) = setting.key_from {
         text += &format!("key_from = {from:?}\n");
     }
-    for (name, time) in [("wait", setting.wait), ("timeout", setting.timeout)] {
+    for (name, time) in [("wait", setting.wait), ("timeout", setting.timeout), ("window", setting.window)] {
         if let Some(time) = time {
             text += &format!("{name} = \"{}ms\"\n", time.as_millis());
         }
@@ -177,7 +177,7 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
 fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
     let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
     rules = match setting.key_mode {
-        KeyMode::Derived => rules.derived(DEFAULT_WINDOW),
+        KeyMode::Derived => rules.derived(setting.window.unwrap_or(DEFAULT_WINDOW)),
         mode => Rules { key_mode: mode, ..rules },
     };
     rules.key_from = match setting.key_from.and_then(|from| from.split_once(':')) {
