@@ -29,6 +29,9 @@ pub const DEFAULT_WAIT: Duration = Duration::from_secs(20);
 /// How long a derived key holds after its request is done.
 pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10 * 60);
 
+/// How long the first client may take nothing of an answer that comes bit by bit: longer than any network holds its breath.
+pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The header of the draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -76,6 +79,8 @@ pub struct Rules {
     pub request_limit: usize,
     /// Sends our own downstream key to the other side in this header, instead of what the client sent.
     pub downstream_key: Option<HeaderName>,
+    /// How long the first client may take nothing of an answer. Then it is cut off, and the answer is kept without it.
+    pub reader_patience: Duration,
 }
 
 impl Default for Rules {
@@ -91,6 +96,7 @@ impl Default for Rules {
             refusals: Vec::new(),
             request_limit: DEFAULT_REQUEST_LIMIT,
             downstream_key: None,
+            reader_patience: DEFAULT_READER_PATIENCE,
         }
     }
 }
