@@ -49,8 +49,11 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         let service = move |_| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
     }
+    let mut gateways = Vec::new();
     if let Some(Front { listen, tls, routes }) = front {
-        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), Upstreams::new()?));
+        let upstreams = Upstreams::new()?;
+        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), upstreams));
+        gateways.push(Arc::clone(&gateway));
         let bound = bind("gateway", listen, tls).await?;
         let service = move |peer| {
             let gateway = Arc::clone(&gateway);
@@ -68,6 +71,9 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     }
     let over = async {
         while listeners.join_next().await.is_some() {}
+        for gateway in &gateways {
+            gateway.closed().await;
+        }
         // What was sent is seen through to its end, also for clients that are gone.
         ledger.idle().await;
     };
@@ -75,7 +81,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         () = over => {}
         () = signals.next() => {}
         () = tokio::time::sleep(GRACE) => {
-            tracing::warn!("stopped although requests were running; what they had sent is in doubt");
+            tracing::warn!("stopped although connections were open; what guarded requests had sent is in doubt");
         }
     }
     ledger.close().await;
@@ -102,7 +108,8 @@ fn front(settings: &Settings) -> Result<Option<Front>, Fault> {
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
         routes.push(route.map_err(wrong)?);
     }
-    Ok(Some(Front { listen: gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0), tls, routes }))
+    let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
+    Ok(Some(Front { listen, tls, routes }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

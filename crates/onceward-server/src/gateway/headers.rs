@@ -84,8 +84,18 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) 
     set(headers, FORWARDED_HOST, &host);
 }
 
+/// Takes away what was for the upstream's connection, but for the protocol that it has become.
+pub(super) fn incoming(headers: &mut HeaderMap, switched: bool) {
+    let protocol = headers.get(header::UPGRADE).cloned().filter(|_| switched);
+    strip(headers);
+    if let Some(protocol) = protocol {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+}
+
 /// Takes away what was for the connection.
-pub(super) fn strip(headers: &mut HeaderMap) {
+fn strip(headers: &mut HeaderMap) {
     for name in connection_names(headers) {
         headers.remove(name);
     }
@@ -168,5 +178,16 @@ mod tests {
         assert_eq!(request.headers["forwarded"], "for=\"[::1]\";proto=https;host=\"api.example\"");
         assert_eq!(request.headers["x-forwarded-for"], "10.0.0.1, ::1");
         assert_eq!(request.headers["x-forwarded-host"], "api.example");
+    }
+
+    #[test]
+    fn a_protocol_is_told_only_when_the_connection_has_become_it() {
+        for switched in [false, true] {
+            let answer = http::Response::builder().header("connection", "Upgrade").header("upgrade", "websocket");
+            let mut answer = answer.body(()).unwrap();
+            incoming(answer.headers_mut(), switched);
+            assert_eq!(answer.headers().contains_key("upgrade"), switched);
+            assert_eq!(answer.headers().contains_key("connection"), switched);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! - `configured`: routes as `onceward.toml` has them.
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
+//! - `tunnel`: connections that become another protocol.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
@@ -13,6 +14,7 @@ mod jwt;
 mod own;
 mod route;
 mod tenant;
+mod tunnel;
 mod upstream;
 
 use std::sync::Arc;
@@ -23,12 +25,13 @@ use hyper::body::Incoming;
 use onceward::Ledger;
 use onceward::http::body;
 use onceward::http::rules::Asks;
-use onceward::http::{Body, Kind, Problem, Received, exchange};
+use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
 use crate::listener::Peer;
 
 pub(crate) use route::{Route, Routes, Timeouts};
 pub(crate) use tenant::Tenant;
+pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::Upstreams;
 
 /// A gateway that is ready to answer.
@@ -36,18 +39,25 @@ pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
     upstreams: Upstreams,
+    tunnels: Tunnels,
 }
 
 impl Gateway {
     pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams) -> Self {
-        Self { ledger, routes, upstreams }
+        Self { ledger, routes, upstreams, tunnels: Tunnels::new() }
+    }
+
+    /// Resolves when no connection is left that has become another protocol.
+    pub(crate) async fn closed(&self) {
+        self.tunnels.closed().await;
     }
 
     /// Answers one request.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (parts, body) = request.into_parts();
+        let dialect = Dialect::of(Profile::default(), &parts.headers);
         if let Some(wrong) = headers::wrong(&parts) {
-            let mut refused = Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
+            let mut refused = Problem::because(Kind::BadRequest, wrong).response(dialect);
             // What comes behind it may be part of it, if somebody in between reads it in another way.
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
@@ -56,21 +66,27 @@ impl Gateway {
             return response;
         }
         let Some(route) = self.routes.find(parts.uri.path()) else {
-            return Problem::new(Kind::NoRoute).response(onceward::http::Profile::default());
+            return Problem::new(Kind::NoRoute).response(dialect);
         };
         match route.rules.asks(&parts) {
-            Err(problem) => problem.response(route.rules.profile),
+            Err(problem) => problem.response(Dialect::of(route.rules.profile, &parts.headers)),
             Ok(Asks::Nothing) => self.pass(&route, parts, body, peer).await,
             Ok(Asks::Guard(key)) => self.guard(&route, parts, body, peer, key).await,
         }
     }
 
     /// Streams a request through that nothing guards.
-    async fn pass(&self, route: &Arc<Route>, parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
-        let body = body::Body::new(http_body_util::BodyExt::map_err(body, Into::into));
-        match self.upstreams.send(route, Request::from_parts(parts, body), peer).await {
-            Ok(response) => response.map(upstream::boxed),
-            Err(missing) => onceward::http::exchange::without_answer(&missing, route.rules.profile),
+    async fn pass(&self, route: &Arc<Route>, mut parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
+        let dialect = Dialect::of(route.rules.profile, &parts.headers);
+        let asked = match self.tunnels.asked(&mut parts) {
+            Ok(asked) => asked,
+            Err(problem) => return problem.response(dialect),
+        };
+        let request = Request::from_parts(parts, upstream::boxed(body));
+        match (self.upstreams.send(route, request, peer, asked.as_ref()).await, asked) {
+            (Ok(response), Some(asked)) => asked.answered(response),
+            (Ok(response), None) => response.map(upstream::boxed),
+            (Err(missing), _) => onceward::http::exchange::without_answer(&missing, dialect),
         }
     }
 
@@ -82,20 +98,20 @@ impl Gateway {
         peer: Peer,
         key: Option<String>,
     ) -> Response<Body> {
-        let profile = route.rules.profile;
+        let dialect = Dialect::of(route.rules.profile, &parts.headers);
         // First: who is nobody need not be listened to.
         let tenant = match route.tenant.of(&parts, peer) {
             Ok(tenant) => tenant,
-            Err(problem) => return problem.response(profile),
+            Err(problem) => return problem.response(dialect),
         };
         let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
             Ok(body) => body,
-            Err(problem) => return problem.response(profile),
+            Err(problem) => return problem.response(dialect),
         };
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            upstreams.send(&to, request.map(body::full), peer).await
+            upstreams.send(&to, request.map(body::full), peer, None).await
         })
         .await
     }

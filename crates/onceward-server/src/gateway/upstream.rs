@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use http::uri::{PathAndQuery, Scheme};
-use http::{Request, Response, Uri};
+use http::uri::PathAndQuery;
+use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
-use super::{Route, headers};
+use super::{Route, headers, tunnel};
 use crate::exit::Fault;
 use crate::listener::Peer;
 
@@ -25,10 +25,12 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Idle connections for each upstream.
 const MOST_IDLE: usize = 512;
 
-/// The pool of connections to all upstreams. Cheap to clone.
+/// The pools of connections to all upstreams. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Upstreams {
     client: Client<HttpsConnector<HttpConnector>, Body>,
+    /// For what only HTTP/1.1 can do: become another protocol.
+    http1: Client<HttpsConnector<HttpConnector>, Body>,
 }
 
 impl Upstreams {
@@ -37,39 +39,51 @@ impl Upstreams {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT));
-        let https = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-            .map_err(|error| Fault::config(format!("the system's certificates cannot be read: {error}")))?
-            .https_or_http()
-            .enable_all_versions()
-            .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MOST_IDLE)
-            .build(https);
-        Ok(Self { client })
+        let https = || {
+            let builder = HttpsConnectorBuilder::new()
+                .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
+                .map_err(|error| Fault::config(format!("the system's certificates cannot be read: {error}")))?;
+            Ok::<_, Fault>(builder.https_or_http())
+        };
+        let mut pool = Client::builder(TokioExecutor::new());
+        pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(MOST_IDLE);
+        Ok(Self {
+            client: pool.build(https()?.enable_all_versions().wrap_connector(tcp.clone())),
+            http1: pool.build(https()?.enable_http1().wrap_connector(tcp)),
+        })
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, and waits for the head of its answer. Another protocol is asked for only where a client does.
     pub(super) async fn send(
         &self,
         route: &Route,
         mut request: Request<Body>,
         peer: Peer,
+        asked: Option<&tunnel::Asked>,
     ) -> Result<Response<Incoming>, NoAnswer> {
         let host = request.uri().authority().map(|authority| authority.as_str().to_owned());
         *request.uri_mut() = target(&route.upstream, request.uri())
             .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
         *request.version_mut() = http::Version::HTTP_11;
         headers::outgoing(request.headers_mut(), host.as_deref(), peer);
-        let answer = tokio::time::timeout(route.timeouts.answer, self.client.request(request)).await;
+        let sent = if let Some(asked) = asked {
+            asked.pass_on(request.headers_mut());
+            self.http1.request(request)
+        } else {
+            self.client.request(request)
+        };
+        let answer = tokio::time::timeout(route.timeouts.answer, sent).await;
         let mut response = answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
             let what = told(&error);
+            tracing::warn!(upstream = %route.upstream, error = what, "an upstream did not answer");
             // Only a connection that was not made proves that nothing was sent.
             if error.is_connect() { NoAnswer::NotSent(what) } else { NoAnswer::Lost(what) }
         })?;
-        headers::strip(response.headers_mut());
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && asked.is_none() {
+            return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
+        }
+        headers::incoming(response.headers_mut(), switched);
         Ok(response)
     }
 }
@@ -96,8 +110,7 @@ fn target(upstream: &Uri, request: &Uri) -> Option<Uri> {
 /// Reads the address of an upstream.
 pub(super) fn address(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
-    let known = matches!(uri.scheme(), Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS);
-    if !known || uri.authority().is_none() {
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.authority().is_none() {
         return Err(format!("{text:?} is no URL of the form http://HOST[:PORT][/PATH]"));
     }
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
