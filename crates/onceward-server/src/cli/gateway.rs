@@ -24,7 +24,7 @@ use crate::tls::Tls;
     after_help = "Example:\n  onceward gateway --upstream http://127.0.0.1:9000 --listen 127.0.0.1:8080\n  curl -X POST http://127.0.0.1:8080/v1/charges -H 'Authorization: Bearer sk_test_7' \\\n    -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\":4200}'"
 )]
 pub(super) struct Gateway {
-    /// The API to guard
+    /// The API to guard: http://, https://, or h2c:// for HTTP/2 without TLS, as gRPC has it
     #[arg(long, value_name = "URL")]
     upstream: String,
     /// Where to listen; port 0 takes a free one

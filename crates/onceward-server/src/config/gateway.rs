@@ -39,7 +39,8 @@ pub(crate) struct Route {
     /// The path. `*` at the end stands for anything, and elsewhere for one segment.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"/*\"`"))]
     pub(crate) path: Option<String>,
-    /// Where its requests go: `http://` or `https://`, with a path that comes before the request's if there is one.
+    /// Where its requests go: `http://`, `https://`, or `h2c://` for HTTP/2 without TLS, as gRPC has it; with a path that
+    /// comes before the request's if there is one.
     #[schemars(extend("x-type" = "URL", "x-default" = "required"))]
     pub(crate) upstream: Option<String>,
     /// Whose rules the API follows.

@@ -20,7 +20,7 @@ mod upstream;
 use std::sync::Arc;
 
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, request};
+use http::{HeaderName, HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use onceward::Ledger;
 use onceward::http::body;
@@ -33,6 +33,9 @@ pub(crate) use route::{Route, Routes, Timeouts};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::Upstreams;
+
+/// How long a client of gRPC waits.
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// A gateway that is ready to answer.
 pub(crate) struct Gateway {
@@ -79,7 +82,8 @@ impl Gateway {
     async fn pass(&self, route: &Arc<Route>, mut parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
         let dialect = Dialect::of(route.rules.profile, &parts.headers);
         let asked = match self.tunnels.asked(&mut parts) {
-            Ok(asked) => asked,
+            // HTTP/2 has no such thing.
+            Ok(asked) => asked.filter(|_| !upstream::is_h2c(&route.upstream)),
             Err(problem) => return problem.response(dialect),
         };
         let request = Request::from_parts(parts, upstream::boxed(body));
@@ -93,7 +97,7 @@ impl Gateway {
     async fn guard(
         &self,
         route: &Arc<Route>,
-        parts: request::Parts,
+        mut parts: request::Parts,
         body: Incoming,
         peer: Peer,
         key: Option<String>,
@@ -108,6 +112,9 @@ impl Gateway {
             Ok(body) => body,
             Err(problem) => return problem.response(dialect),
         };
+        // A server of gRPC ends a call when its client's time is over. Here it is to come to its end, so that the retry
+        // gets its outcome.
+        parts.headers.remove(GRPC_TIMEOUT);
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {

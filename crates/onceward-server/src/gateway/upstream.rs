@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
+use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -25,12 +25,16 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Idle connections for each upstream.
 const MOST_IDLE: usize = 512;
 
+/// HTTP/2 without TLS, because both sides know that it is spoken.
+const H2C: &str = "h2c";
+
 /// The pools of connections to all upstreams. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Upstreams {
     client: Client<HttpsConnector<HttpConnector>, Body>,
     /// For what only HTTP/1.1 can do: become another protocol.
     http1: Client<HttpsConnector<HttpConnector>, Body>,
+    h2c: Client<HttpConnector, Body>,
 }
 
 impl Upstreams {
@@ -49,7 +53,8 @@ impl Upstreams {
         pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(MOST_IDLE);
         Ok(Self {
             client: pool.build(https()?.enable_all_versions().wrap_connector(tcp.clone())),
-            http1: pool.build(https()?.enable_http1().wrap_connector(tcp)),
+            http1: pool.build(https()?.enable_http1().wrap_connector(tcp.clone())),
+            h2c: pool.clone().http2_only(true).build(tcp),
         })
     }
 
@@ -69,6 +74,8 @@ impl Upstreams {
         let sent = if let Some(asked) = asked {
             asked.pass_on(request.headers_mut());
             self.http1.request(request)
+        } else if is_h2c(&route.upstream) {
+            self.h2c.request(request)
         } else {
             self.client.request(request)
         };
@@ -103,15 +110,25 @@ fn target(upstream: &Uri, request: &Uri) -> Option<Uri> {
     let mut parts = upstream.clone().into_parts();
     let path = request.path_and_query().map_or("/", PathAndQuery::as_str);
     let joined = format!("{}{path}", upstream.path().trim_end_matches('/'));
+    if is_h2c(upstream) {
+        parts.scheme = Some(Scheme::HTTP);
+    }
     parts.path_and_query = Some(joined.parse().ok()?);
     Uri::from_parts(parts).ok()
+}
+
+/// Whether HTTP/2 is spoken without TLS.
+pub(super) fn is_h2c(upstream: &Uri) -> bool {
+    upstream.scheme_str() == Some(H2C)
 }
 
 /// Reads the address of an upstream.
 pub(super) fn address(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
-    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.authority().is_none() {
-        return Err(format!("{text:?} is no URL of the form http://HOST[:PORT][/PATH]"));
+    if !matches!(uri.scheme_str(), Some("http" | "https" | H2C)) || uri.authority().is_none() {
+        return Err(format!(
+            "{text:?} is no URL of the form http://HOST[:PORT][/PATH], with https:// for TLS and h2c:// for HTTP/2 without"
+        ));
     }
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
         return Err("the URL of an upstream has neither a query nor a password".to_owned());
@@ -131,7 +148,8 @@ mod tests {
         assert_eq!(join("http://a:1", "/v1/x?y=1"), "http://a:1/v1/x?y=1");
         assert_eq!(join("http://a/base/", "/v1/x"), "http://a/base/v1/x");
         assert_eq!(join("http://a", "http://other/v1/x"), "http://a/v1/x");
-        for bad in ["", "a:1", "ftp://a", "http://", "http://u:p@a", "http://a/?q=1"] {
+        assert_eq!(join("h2c://a:1", "/pay.Charges/Charge"), "http://a:1/pay.Charges/Charge");
+        for bad in ["", "a:1", "ftp://a", "h2://a", "h2c://", "http://", "http://u:p@a", "http://a/?q=1"] {
             assert!(address(bad).is_err(), "{bad}");
         }
     }
