@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<Tls>,
     pub(crate) routes: Vec<Route>,
+    /// Certificates that are believed of upstreams, besides those that the system knows.
+    pub(crate) upstream_ca: Option<PathBuf>,
 }
 
 /// Serves what is configured until a signal. `listen` outranks the API's configured address.
@@ -50,8 +53,8 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
     }
     let mut gateways = Vec::new();
-    if let Some(Front { listen, tls, routes }) = front {
-        let upstreams = Upstreams::new()?;
+    if let Some(Front { listen, tls, routes, upstream_ca }) = front {
+        let upstreams = Upstreams::new(&routes, upstream_ca.as_deref())?;
         let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), upstreams));
         gateways.push(Arc::clone(&gateway));
         let bound = bind("gateway", listen, tls).await?;
@@ -109,7 +112,8 @@ fn front(settings: &Settings) -> Result<Option<Front>, Fault> {
         routes.push(route.map_err(wrong)?);
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
-    Ok(Some(Front { listen, tls, routes }))
+    let upstream_ca = gateway.upstream_ca.as_deref().map(path);
+    Ok(Some(Front { listen, tls, routes, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

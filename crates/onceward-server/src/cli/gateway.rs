@@ -54,6 +54,9 @@ pub(super) struct Gateway {
     /// Its private key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_chain")]
     tls_key: Option<std::path::PathBuf>,
+    /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<std::path::PathBuf>,
 }
 
 impl Gateway {
@@ -64,9 +67,10 @@ impl Gateway {
             (Some(chain), Some(key)) => Some(Tls::read(chain, key)?),
             _ => None,
         };
-        let (listen, route) = (self.listen, self.route(source(global)?)?);
+        let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
+        let route = self.route(source(global)?)?;
         block_on(async move {
-            let front = Front { listen, tls, routes: vec![route] };
+            let front = Front { listen, tls, routes: vec![route], upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })

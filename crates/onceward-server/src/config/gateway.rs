@@ -16,6 +16,9 @@ pub(crate) struct Gateway {
     /// The certificate chain and the private key with which TLS is served, as PEM files.
     #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
     pub(crate) tls: Option<Tls>,
+    /// Certificates that are believed of https upstreams besides those that the system knows, as a PEM file.
+    #[schemars(extend("x-type" = "path", "x-default" = "none"))]
+    pub(crate) upstream_ca: Option<String>,
     /// The routes, in order: the first whose path fits is taken.
     #[schemars(extend("x-type" = "tables", "x-default" = "required"))]
     pub(crate) route: Vec<Route>,

@@ -4,7 +4,7 @@
 //! - `configured`: routes as `onceward.toml` has them.
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
-//! - `tunnel`: connections that become another protocol.
+//! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
@@ -14,6 +14,7 @@ mod jwt;
 mod own;
 mod route;
 mod tenant;
+mod trust;
 mod tunnel;
 mod upstream;
 

@@ -1,5 +1,6 @@
 //! Taking a request to the other side, and what its failure proves.
 
+use std::path::Path;
 use std::time::Duration;
 
 use http::uri::{PathAndQuery, Scheme};
@@ -11,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
-use super::{Route, headers, tunnel};
+use super::{Route, headers, trust, tunnel};
 use crate::exit::Fault;
 use crate::listener::Peer;
 
@@ -38,22 +39,20 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    pub(crate) fn new() -> Result<Self, Fault> {
+    /// Pools for these routes. `authority` is a file with certificates that are believed besides those of the system.
+    pub(crate) fn new(routes: &[Route], authority: Option<&Path>) -> Result<Self, Fault> {
+        let is_secure = |route: &Route| route.upstream.scheme() == Some(&Scheme::HTTPS);
+        let tls = trust::config(routes.iter().any(is_secure), authority)?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT));
-        let https = || {
-            let builder = HttpsConnectorBuilder::new()
-                .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-                .map_err(|error| Fault::config(format!("the system's certificates cannot be read: {error}")))?;
-            Ok::<_, Fault>(builder.https_or_http())
-        };
+        let https = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
         let mut pool = Client::builder(TokioExecutor::new());
         pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(MOST_IDLE);
         Ok(Self {
-            client: pool.build(https()?.enable_all_versions().wrap_connector(tcp.clone())),
-            http1: pool.build(https()?.enable_http1().wrap_connector(tcp.clone())),
+            client: pool.build(https().enable_all_versions().wrap_connector(tcp.clone())),
+            http1: pool.build(https().enable_http1().wrap_connector(tcp.clone())),
             h2c: pool.clone().http2_only(true).build(tcp),
         })
     }
