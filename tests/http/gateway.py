@@ -3,6 +3,7 @@
 import pathlib
 import re
 import signal
+import ssl
 import subprocess
 import tempfile
 import threading
@@ -10,21 +11,28 @@ import urllib.request
 
 
 class Gateway:
-    def __init__(self, binary, upstream, options, folder=None):
+    def __init__(self, binary, upstream, options=(), folder=None, configuration=None):
+        """From the command line alone, or from a file: `configuration` is what it says, without where it listens."""
         self.own_folder = None if folder else tempfile.TemporaryDirectory()
         folder = pathlib.Path(folder or self.own_folder.name)
-        command = [str(binary), "gateway", "--upstream", upstream, "--listen", "127.0.0.1:0"]
+        if configuration:
+            (folder / "onceward.toml").write_text(f'[gateway]\nlisten = "127.0.0.1:0"\n{configuration}')
+            command = [str(binary), "serve", "--config", str(folder / "onceward.toml")]
+        else:
+            command = [str(binary), "gateway", "--upstream", upstream, "--listen", "127.0.0.1:0"]
         command += ["--store", str(folder / "ledger.db"), *options]
         self.log = open(folder / "log", "w+")
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.first_line()
-        found = re.search(r"listens on (http://\S+)", line)
+        found = re.search(r"listens on (https?://\S+)", line)
         if not found:
             self.process.kill()
             self.process.wait()
             raise RuntimeError(f"{' '.join(command)}\nsaid {line!r} and {self.errors()}")
         self.url = found.group(1).rstrip("/")
-        with urllib.request.urlopen(f"{self.url}/.well-known/onceward/ready", timeout=10) as ready:
+        # Whose certificate it has is not asked here.
+        anybody = ssl._create_unverified_context()
+        with urllib.request.urlopen(f"{self.url}/.well-known/onceward/ready", timeout=10, context=anybody) as ready:
             assert ready.status == 200, ready.status
 
     def first_line(self):
@@ -39,6 +47,14 @@ class Gateway:
     def errors(self):
         self.log.seek(0)
         return self.log.read()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        """Stops it, and holds it to a good end if nothing else went wrong."""
+        status, errors = self.stop()
+        assert kind or (status == 0 and "panicked" not in errors), f"the gateway ended with {status}: {errors}"
 
     def stop(self):
         """Stops it in good order, and gives back what it wrote to standard error."""

@@ -9,6 +9,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target" / "tests-http"
 PYTHON_PACKAGES = ("stripe", "openai", "anthropic")
+
+# Where the name of what is installed is not that of what is imported.
+PACKAGE_OF = {"grpc": "grpcio"}
 NODE_PACKAGES = ("stripe",)
 
 # stripe-node asks for it.
@@ -18,17 +21,28 @@ OLDEST_NODE = 20
 PATIENCE = 600
 
 
-def python():
+def python(packages=PYTHON_PACKAGES):
     """A Python with the clients installed, and the names of those that could not be."""
     folder = FOLDER / "venv"
     binary = folder / "bin" / "python"
     if not binary.exists():
         run([sys.executable, "-m", "venv", str(folder)])
     if not binary.exists():
-        return pathlib.Path(sys.executable), set(PYTHON_PACKAGES)
-    for name in [name for name in PYTHON_PACKAGES if not has_module(binary, name)]:
-        run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", name])
-    return binary, {name for name in PYTHON_PACKAGES if not has_module(binary, name)}
+        return pathlib.Path(sys.executable), set(packages)
+    for name in [name for name in packages if not has_module(binary, name)]:
+        package = PACKAGE_OF.get(name, name)
+        run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package])
+    return binary, {name for name in packages if not has_module(binary, name)}
+
+
+def running_in_it(module):
+    """Goes on in that Python, with a module installed; or says why it cannot."""
+    binary, missing = python((module,))
+    if missing:
+        return f"{module} could not be installed"
+    if pathlib.Path(sys.prefix) != binary.parent.parent:
+        os.execve(binary, [str(binary), *sys.argv], without_proxies())
+    return None
 
 
 def node():

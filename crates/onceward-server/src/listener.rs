@@ -11,12 +11,15 @@ use hyper::body::{Body, Incoming};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::stop::Stop;
 use crate::tls::Tls;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// Connections at a time. More wait in the system's own queue.
 const MOST_CONNECTIONS: usize = 10_000;
@@ -75,7 +78,7 @@ impl Bound {
     where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Error>> + Send + 'static,
     {
         let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let connections = GracefulShutdown::new();
@@ -107,9 +110,9 @@ impl Bound {
             let (tls, protocol, watcher) = (tls.clone(), protocol.clone(), connections.watcher());
             tokio::spawn(async move {
                 let ended = match tls {
-                    None => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,
+                    None => served(watcher, &protocol, stream, service).await,
                     Some(tls) => match tls.greeted(stream).await {
-                        Some(stream) => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,
+                        Some(stream) => served(watcher, &protocol, stream, service).await,
                         None => Ok(()),
                     },
                 };
@@ -123,6 +126,22 @@ impl Bound {
         drop(self.listener);
         connections.shutdown().await;
     }
+}
+
+/// One connection, until it ends or has become something else than HTTP.
+async fn served<I, S, B>(
+    watcher: Watcher,
+    protocol: &Builder<TokioExecutor>,
+    stream: I,
+    service: S,
+) -> Result<(), Error>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
+    S::Future: Send + 'static,
+    B: Body<Data: Send, Error: Into<Error>> + Send + 'static,
+{
+    watcher.watch(protocol.serve_connection_with_upgrades(TokioIo::new(stream), service)).await
 }
 
 fn protocol(speaks: Speaks) -> Builder<TokioExecutor> {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<Tls>,
     pub(crate) routes: Vec<Route>,
+    /// Certificates that are believed of upstreams, besides those that the system knows.
+    pub(crate) upstream_ca: Option<PathBuf>,
 }
 
 /// Serves what is configured until a signal. `listen` outranks the API's configured address.
@@ -51,8 +54,11 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         let service = move |_| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
     }
-    if let Some(Front { listen, tls, routes }) = front {
-        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), Upstreams::new()?));
+    let mut gateways = Vec::new();
+    if let Some(Front { listen, tls, routes, upstream_ca }) = front {
+        let upstreams = Upstreams::new(&routes, upstream_ca.as_deref())?;
+        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), upstreams));
+        gateways.push(Arc::clone(&gateway));
         let bound = bind("gateway", listen, tls).await?;
         let service = move |peer| {
             let gateway = Arc::clone(&gateway);
@@ -70,6 +76,9 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     }
     let over = async {
         while listeners.join_next().await.is_some() {}
+        for gateway in &gateways {
+            gateway.closed().await;
+        }
         // What was sent is seen through to its end, also for clients that are gone.
         ledger.idle().await;
     };
@@ -77,7 +86,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         () = over => {}
         () = signals.next() => {}
         () = tokio::time::sleep(GRACE) => {
-            tracing::warn!("stopped although requests were running; what they had sent is in doubt");
+            tracing::warn!("stopped although connections were open; what guarded requests had sent is in doubt");
         }
     }
     ledger.close().await;
@@ -103,7 +112,9 @@ fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Fro
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
         routes.push(route.map_err(wrong)?);
     }
-    Ok(Some(Front { listen: gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0), tls, routes }))
+    let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
+    let upstream_ca = gateway.upstream_ca.as_deref().map(|name| settings.folder().join(name));
+    Ok(Some(Front { listen, tls, routes, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

@@ -24,7 +24,7 @@ use crate::tls::Tls;
     after_help = "Example:\n  onceward gateway --upstream http://127.0.0.1:9000 --listen 127.0.0.1:8080\n  curl -X POST http://127.0.0.1:8080/v1/charges -H 'Authorization: Bearer sk_test_7' \\\n    -H 'Idempotency-Key: order-17' -H 'Content-Type: application/json' -d '{\"amount\":4200}'"
 )]
 pub(super) struct Gateway {
-    /// The API to guard
+    /// The API to guard: http://, https://, or h2c:// for HTTP/2 without TLS, as gRPC has it
     #[arg(long, value_name = "URL")]
     upstream: String,
     /// Where to listen; port 0 takes a free one
@@ -45,7 +45,7 @@ pub(super) struct Gateway {
     /// How long a derived key holds after its request is done
     #[arg(long, value_name = "TIME")]
     window: Option<Length>,
-    /// How long the upstream may take to answer; what takes longer is unknown
+    /// How long the upstream may take to answer, and to go on with an answer; what takes longer is unknown
     #[arg(long, value_name = "TIME")]
     timeout: Option<Length>,
     /// The certificate chain to serve TLS with, as PEM
@@ -54,6 +54,9 @@ pub(super) struct Gateway {
     /// Its private key, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_chain")]
     tls_key: Option<std::path::PathBuf>,
+    /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
+    #[arg(long, value_name = "FILE")]
+    upstream_ca: Option<std::path::PathBuf>,
 }
 
 impl Gateway {
@@ -64,9 +67,10 @@ impl Gateway {
             (Some(chain), Some(key)) => Some(Tls::read(chain, key)?),
             _ => None,
         };
-        let (listen, route) = (self.listen, self.route(source(global)?)?);
+        let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
+        let route = self.route(source(global)?)?;
         block_on_every_core(async move {
-            let front = Front { listen, tls, routes: vec![route] };
+            let front = Front { listen, tls, routes: vec![route], upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })

@@ -17,6 +17,9 @@ pub(crate) struct Gateway {
     /// The certificate chain and the private key with which TLS is served, as PEM files.
     #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
     pub(crate) tls: Option<CertificateFiles>,
+    /// Certificates that are believed of https upstreams besides those that the system knows, as a PEM file.
+    #[schemars(extend("x-type" = "path", "x-default" = "none"))]
+    pub(crate) upstream_ca: Option<String>,
     /// The routes, in order: the first whose path fits is taken.
     #[schemars(extend("x-type" = "tables", "x-default" = "required"))]
     pub(crate) route: Vec<Route>,
@@ -29,7 +32,8 @@ pub(crate) struct Route {
     /// The path. `*` at the end stands for anything, and elsewhere for one segment.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"/*\"`"))]
     pub(crate) path: Option<String>,
-    /// Where its requests go: `http://` or `https://`, with a path that comes before the request's if there is one.
+    /// Where its requests go: `http://`, `https://`, or `h2c://` for HTTP/2 without TLS, as gRPC has it; with a path that
+    /// comes before the request's if there is one.
     #[schemars(extend("x-type" = "URL", "x-default" = "required"))]
     pub(crate) upstream: Option<String>,
     /// Whose rules the API follows.
@@ -85,7 +89,7 @@ pub(crate) struct Route {
     /// How long a derived key holds after its request is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
     pub(crate) window: Option<Length>,
-    /// How long the upstream may take to answer. What takes longer is unknown.
+    /// How long the upstream may take to answer, and to go on with an answer. What takes longer is unknown.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"5m\"`"))]
     pub(crate) timeout: Option<Length>,
     /// The largest guarded request.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Version, request};
+use onceward::http::grpc;
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
 use onceward::http::paths;
 
@@ -71,7 +72,12 @@ fn has_one_host(parts: &request::Parts) -> bool {
 
 /// Takes away what was for the client's connection, and says for whom the request is sent.
 pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) {
+    // Servers of gRPC refuse a client that does not say so. We do take trailers, and hand them on.
+    let takes_trailers = grpc::is_spoken(headers) && takes_trailers(headers);
     strip(headers);
+    if takes_trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
     let proto = if peer.secure { "https" } else { "http" };
     let host = host.map(str::to_owned).or_else(|| text(headers, header::HOST)).unwrap_or_default();
     headers.remove(header::HOST);
@@ -88,8 +94,23 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) 
     set(headers, FORWARDED_HOST, &host);
 }
 
+/// Takes away what was for the upstream's connection, but for the protocol that it has become.
+pub(super) fn incoming(headers: &mut HeaderMap, switched: bool) {
+    let protocol = headers.get(header::UPGRADE).cloned().filter(|_| switched);
+    strip(headers);
+    if let Some(protocol) = protocol {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, protocol);
+    }
+}
+
+fn takes_trailers(headers: &HeaderMap) -> bool {
+    let values = headers.get_all(header::TE).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|name| name.trim().eq_ignore_ascii_case("trailers"))
+}
+
 /// Takes away what was for the connection.
-pub(super) fn strip(headers: &mut HeaderMap) {
+fn strip(headers: &mut HeaderMap) {
     for name in connection_names(headers) {
         headers.remove(name);
     }
@@ -179,5 +200,30 @@ mod tests {
         assert_eq!(request.headers["forwarded"], "for=\"[::1]\";proto=https;host=\"api.example\"");
         assert_eq!(request.headers["x-forwarded-for"], "10.0.0.1, ::1");
         assert_eq!(request.headers["x-forwarded-host"], "api.example");
+    }
+
+    #[test]
+    fn of_grpc_it_is_passed_on_that_trailers_are_taken_and_nothing_else() {
+        for (kind, te, passed) in [
+            ("application/grpc", "trailers", Some("trailers")),
+            ("application/grpc+proto", "gzip;q=0.5, Trailers", Some("trailers")),
+            ("application/grpc", "gzip", None),
+            ("application/json", "trailers", None),
+        ] {
+            let mut request = parts(http::Request::post("/").header("content-type", kind).header("te", te));
+            outgoing(&mut request.headers, None, Peer { address: "[::1]:9".parse().unwrap(), secure: false });
+            assert_eq!(request.headers.get("te").map(|value| value.to_str().unwrap()), passed, "{kind} {te}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_is_told_only_when_the_connection_has_become_it() {
+        for switched in [false, true] {
+            let answer = http::Response::builder().header("connection", "Upgrade").header("upgrade", "websocket");
+            let mut answer = answer.body(()).unwrap();
+            incoming(answer.headers_mut(), switched);
+            assert_eq!(answer.headers().contains_key("upgrade"), switched);
+            assert_eq!(answer.headers().contains_key("connection"), switched);
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! - `configured`: routes as `onceward.toml` has them.
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
+//! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
+//! - `patience`: an answer that has begun and does not go on.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
@@ -11,43 +13,59 @@ mod configured;
 mod headers;
 mod jwt;
 mod own;
+mod patience;
 mod route;
 mod tenant;
+mod trust;
+mod tunnel;
 mod upstream;
 
 use std::sync::Arc;
 
 use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, request};
+use http::{HeaderName, HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use onceward::Ledger;
 use onceward::http::body;
 use onceward::http::rules::Asks;
-use onceward::http::{Body, Kind, Problem, Received, exchange};
+use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
 use crate::listener::Peer;
 
+use patience::Patience;
+
 pub(crate) use route::{Route, Routes, Timeouts};
 pub(crate) use tenant::Tenant;
+pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::Upstreams;
+
+/// How long a client of gRPC waits.
+const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// A gateway that is ready to answer.
 pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
     upstreams: Upstreams,
+    tunnels: Tunnels,
 }
 
 impl Gateway {
     pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams) -> Self {
-        Self { ledger, routes, upstreams }
+        Self { ledger, routes, upstreams, tunnels: Tunnels::new() }
+    }
+
+    /// Resolves when no connection is left that has become another protocol.
+    pub(crate) async fn closed(&self) {
+        self.tunnels.closed().await;
     }
 
     /// Answers one request.
     pub(crate) async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
+        let dialect = Dialect::of(Profile::default(), &parts.headers);
         if let Some(wrong) = headers::wrong(&parts) {
-            let mut refused = Problem::because(Kind::BadRequest, wrong).response(onceward::http::Profile::default());
+            let mut refused = Problem::because(Kind::BadRequest, wrong).response(dialect);
             // What comes behind it may be part of it, if somebody in between reads it in another way.
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
@@ -56,10 +74,10 @@ impl Gateway {
             return response;
         }
         let Some(route) = self.routes.find(parts.uri.path()) else {
-            return Problem::new(Kind::NoRoute).response(onceward::http::Profile::default());
+            return Problem::new(Kind::NoRoute).response(dialect);
         };
         match route.rules.asks(&parts) {
-            Err(problem) => problem.response(route.rules.profile),
+            Err(problem) => problem.response(Dialect::of(route.rules.profile, &parts.headers)),
             Ok(Asks::Nothing) => {
                 route.tenant.strip(&mut parts.headers);
                 self.pass(&route, parts, body, peer).await
@@ -69,11 +87,18 @@ impl Gateway {
     }
 
     /// Streams a request through that nothing guards.
-    async fn pass(&self, route: &Arc<Route>, parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
-        let body = body::Body::new(http_body_util::BodyExt::map_err(body, Into::into));
-        match self.upstreams.send(route, Request::from_parts(parts, body), peer).await {
-            Ok(response) => response.map(upstream::boxed),
-            Err(missing) => onceward::http::exchange::without_answer(&missing, route.rules.profile),
+    async fn pass(&self, route: &Arc<Route>, mut parts: request::Parts, body: Incoming, peer: Peer) -> Response<Body> {
+        let dialect = Dialect::of(route.rules.profile, &parts.headers);
+        let asked = match self.tunnels.asked(&mut parts) {
+            // HTTP/2 has no such thing.
+            Ok(asked) => asked.filter(|_| !upstream::is_h2c(&route.upstream)),
+            Err(problem) => return problem.response(dialect),
+        };
+        let request = Request::from_parts(parts, upstream::boxed(body));
+        match (self.upstreams.send(route, request, peer, asked.as_ref()).await, asked) {
+            (Ok(response), Some(asked)) => asked.answered(response),
+            (Ok(response), None) => response.map(upstream::boxed),
+            (Err(missing), _) => onceward::http::exchange::without_answer(&missing, dialect),
         }
     }
 
@@ -85,21 +110,25 @@ impl Gateway {
         peer: Peer,
         key: Option<String>,
     ) -> Response<Body> {
-        let profile = route.rules.profile;
+        let dialect = Dialect::of(route.rules.profile, &parts.headers);
         // First: who is nobody need not be listened to.
         let tenant = match route.tenant.of(&parts, peer) {
             Ok(tenant) => tenant,
-            Err(problem) => return problem.response(profile),
+            Err(problem) => return problem.response(dialect),
         };
         route.tenant.strip(&mut parts.headers);
         let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
             Ok(body) => body,
-            Err(problem) => return problem.response(profile),
+            Err(problem) => return problem.response(dialect),
         };
+        // A server of gRPC ends a call when its client's time is over. Here it is to come to its end, so that the retry
+        // gets its outcome.
+        parts.headers.remove(GRPC_TIMEOUT);
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            upstreams.send(&to, request.map(body::full), peer).await
+            let response = upstreams.send(&to, request.map(body::full), peer, None).await?;
+            Ok(response.map(|body| Patience::new(body, to.timeouts.answer)))
         })
         .await
     }

@@ -17,6 +17,9 @@ const READY: &str = "/.well-known/onceward/ready";
 const POLICY: &str = "/.well-known/idempotency";
 const OURS: &str = "/.well-known/onceward/";
 
+/// Who asks whether we are ready does not wait long.
+const WITHIN: Duration = Duration::from_secs(2);
+
 /// Answers what is about the gateway itself.
 pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Parts) -> Option<Response<Body>> {
     let path = parts.uri.path();
@@ -36,15 +39,14 @@ pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Pa
     })
 }
 
-/// Ready is who can reach its ledger.
+/// Ready is who can read and write its ledger.
 async fn ready(ledger: &Ledger) -> Response<Body> {
-    match ledger.ping().await {
-        Ok(()) => document(StatusCode::OK, &json!({"ready": true})),
-        Err(error) => {
-            tracing::warn!(%error, "not ready");
-            Problem::new(Kind::StoreDown).response(Profile::default())
-        }
+    match tokio::time::timeout(WITHIN, ledger.ping()).await {
+        Ok(Ok(())) => return document(StatusCode::OK, &json!({"ready": true})),
+        Ok(Err(error)) => tracing::warn!(%error, "not ready"),
+        Err(_) => tracing::warn!("not ready: the store does not answer"),
     }
+    Problem::new(Kind::StoreDown).response(Profile::default())
 }
 
 fn document(status: StatusCode, value: &Value) -> Response<Body> {

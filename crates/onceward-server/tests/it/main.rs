@@ -7,6 +7,7 @@ mod api;
 mod bench;
 mod config;
 mod demo;
+mod gateway;
 mod http_cases;
 mod key;
 mod list_get_resolve;

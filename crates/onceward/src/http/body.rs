@@ -10,7 +10,7 @@ use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 use onceward_core::hash::Digest;
 use onceward_core::outcome;
@@ -86,15 +86,17 @@ where
 
 /// The end of a body that one side fills while the other reads. Whoever drops it before the end breaks the body off.
 pub struct Filling {
+    /// `None` once nobody reads any more.
     frames: Option<mpsc::Sender<Result<Frame<Bytes>, Error>>>,
     over: Arc<AtomicBool>,
+    patience: Duration,
 }
 
-/// A body that is filled while it is read.
-pub fn filled() -> (Filling, Body) {
+/// A body that is filled while it is read. A reader that takes nothing for as long as `patience` is cut off.
+pub fn filled(patience: Duration) -> (Filling, Body) {
     let (frames, mut waiting) = mpsc::channel(FRAMES_AHEAD);
     let over = Arc::new(AtomicBool::new(false));
-    let filling = Filling { frames: Some(frames), over: Arc::clone(&over) };
+    let filling = Filling { frames: Some(frames), over: Arc::clone(&over), patience };
     let stream = futures_util::stream::poll_fn(move |context| {
         let frame = std::task::ready!(waiting.poll_recv(context));
         // Its filler is gone, and did not say that this was all: a reader must not take it for whole.
@@ -105,25 +107,36 @@ pub fn filled() -> (Filling, Body) {
 }
 
 impl Filling {
-    /// Passes a frame on. A reader that has gone away is no reason to stop.
+    /// Passes a frame on. A reader that has gone away, or is there and takes nothing, is no reason to stop.
     pub async fn put(&mut self, frame: Frame<Bytes>) {
-        let Some(frames) = &self.frames else { return };
-        if frames.send(Ok(frame)).await.is_err() {
-            self.frames = None;
-        }
+        self.send(Ok(frame)).await;
     }
 
-    /// That was all.
+    /// That was all. Of a reader that was cut off it is not true.
     pub fn end(self) {
-        self.over.store(true, Ordering::SeqCst);
+        if self.frames.is_some() {
+            self.over.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Breaks the body off, so that its reader does not take it for whole.
-    pub async fn break_off(self, error: Error) {
-        if let Some(frames) = &self.frames {
-            let _ = frames.send(Err(error)).await;
-        }
+    pub async fn break_off(mut self, error: Error) {
+        self.send(Err(error)).await;
         self.end();
+    }
+
+    async fn send(&mut self, frame: Result<Frame<Bytes>, Error>) {
+        let Some(frames) = &self.frames else { return };
+        let taken = match frames.try_send(frame) {
+            Ok(()) => true,
+            Err(TrySendError::Closed(_)) => false,
+            Err(TrySendError::Full(frame)) => {
+                matches!(tokio::time::timeout(self.patience, frames.send(frame)).await, Ok(Ok(())))
+            }
+        };
+        if !taken {
+            self.frames = None;
+        }
     }
 }
 
@@ -172,11 +185,13 @@ impl Keeping {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_millis(50);
+
     #[tokio::test]
     async fn a_body_over_the_limit_is_not_read() {
         assert!(matches!(whole(full(Bytes::from_static(b"12345")), 4).await, Err(Unread::TooLarge)));
         assert_eq!(whole(full(Bytes::from_static(b"12345")), 5).await.unwrap().0, "12345");
-        let (mut filling, body) = filled();
+        let (mut filling, body) = filled(PATIENCE);
         tokio::spawn(async move {
             for piece in ["12", "34", "56"] {
                 filling.put(Frame::data(Bytes::from(piece))).await;
@@ -189,7 +204,7 @@ mod tests {
     #[tokio::test]
     async fn pieces_come_together_and_a_broken_body_is_not_whole() {
         for how in ["ended", "broken", "dropped"] {
-            let (mut filling, body) = filled();
+            let (mut filling, body) = filled(PATIENCE);
             tokio::spawn(async move {
                 filling.put(Frame::data(Bytes::from("12"))).await;
                 filling.put(Frame::data(Bytes::from("34"))).await;
@@ -202,6 +217,39 @@ mod tests {
             let read = whole(body, 100).await;
             assert_eq!(matches!(&read, Ok((bytes, _)) if bytes == "1234"), how == "ended", "{how}: {read:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_takes_nothing_is_cut_off_and_does_not_take_what_it_has_for_whole() {
+        for broken in [false, true] {
+            let (mut filling, body) = filled(PATIENCE);
+            for _ in 0..FRAMES_AHEAD + 2 {
+                filling.put(Frame::data(Bytes::from("12"))).await;
+            }
+            if broken {
+                filling.break_off("lost".into()).await
+            } else {
+                filling.end()
+            }
+            assert!(matches!(whole(body, 1000).await, Err(Unread::Broken(_))));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_is_slow_gets_all_of_it() {
+        let (mut filling, mut body) = filled(4 * PATIENCE);
+        let filler = tokio::spawn(async move {
+            for _ in 0..FRAMES_AHEAD + 10 {
+                filling.put(Frame::data(Bytes::from("12"))).await;
+            }
+            filling.end();
+        });
+        for _ in 0..10 {
+            tokio::time::sleep(PATIENCE).await;
+            body.frame().await.unwrap().unwrap();
+        }
+        assert_eq!(whole(body, 1000).await.unwrap().0.len(), 2 * FRAMES_AHEAD);
+        filler.await.unwrap();
     }
 
     #[test]

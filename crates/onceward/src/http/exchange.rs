@@ -281,7 +281,7 @@ impl One {
             parts.headers.insert(kept::EXPIRES, expires);
         }
         if length.is_none_or(|length| length > limit as u64) {
-            let (filling, handed) = body::filled();
+            let (filling, handed) = body::filled(self.rules.reader_patience);
             let head = clone(&parts);
             let _ = self.reply.send(Response::from_parts(parts, handed));
             return stream(self.guard, limit, head, told, body, length, filling).await;

@@ -30,6 +30,9 @@ pub const DEFAULT_WAIT: Duration = Duration::from_secs(20);
 /// How long a derived key holds after its request is done.
 pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10 * 60);
 
+/// How long the first client may take nothing of an answer that comes bit by bit: longer than any network holds its breath.
+pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// The header of the draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -81,6 +84,8 @@ pub struct Rules {
     pub window: Option<Duration>,
     /// The other side remembers keys. Set with [`Rules::honours_key`], which makes the rest fit.
     pub honours: bool,
+    /// How long the first client may take nothing of an answer. Then it is cut off, and the answer is kept without it.
+    pub reader_patience: Duration,
 }
 
 impl Default for Rules {
@@ -98,6 +103,7 @@ impl Default for Rules {
             downstream_key: None,
             window: None,
             honours: false,
+            reader_patience: DEFAULT_READER_PATIENCE,
         }
     }
 }

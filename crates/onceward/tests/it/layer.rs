@@ -140,6 +140,26 @@ async fn what_a_client_gave_up_on_comes_to_its_end_and_its_retry_gets_it() {
 }
 
 #[tokio::test]
+async fn a_client_that_stays_and_reads_nothing_is_cut_off_and_the_answer_is_kept() {
+    const PIECES: usize = 100;
+    let effects = Effects::default();
+    let counted = effects.clone();
+    let handler = move || async move {
+        counted.happen();
+        let pieces = (0..PIECES).map(|_| Ok::<_, Infallible>("piece"));
+        Body::from_stream(futures_util::stream::iter(pieces))
+    };
+    let rules = Rules { reader_patience: Duration::from_millis(100), ..Rules::default() };
+    let layer = IdempotencyLayer::new(ledger().await).rules(rules);
+    let app = Router::new().route("/events", post(handler)).layer(layer);
+    let unread = app.clone().oneshot(paying("/events", "k")).await.unwrap();
+    assert_eq!(unread.status(), 200);
+    let again = answer(app.oneshot(paying("/events", "k")).await.unwrap()).await;
+    assert_eq!((again, effects.count()), ((200, true, "piece".repeat(PIECES)), 1));
+    assert!(whole(unread.into_body(), 1 << 20).await.is_err(), "a part of it was taken for all of it");
+}
+
+#[tokio::test]
 async fn two_routers_under_different_prefixes_do_not_meet() {
     let layer = IdempotencyLayer::new(ledger().await);
     let of = |name: &'static str| {

@@ -76,6 +76,8 @@ pub(super) enum Reply {
     Tells(&'static str),
     /// The connection is closed, or the handler panics.
     Nothing,
+    /// A head that says how much comes, some of it, and then silence.
+    Stalls,
     /// A head, a piece, and no end.
     BreaksOff(&'static str),
     /// Pieces, each of which waits until the client has the one before.

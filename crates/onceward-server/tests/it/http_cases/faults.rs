@@ -67,5 +67,12 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .set(|setting| setting.timeout = Some(Duration::from_millis(300)))
         .on(On::Gateway),
+        case(
+            "an answer that begins and does not go on is unknown",
+            vec![Reply::Stalls],
+            vec![post("k").gets(problem(Kind::NoAnswer)), post("k").gets(problem(Kind::InDoubt))],
+        )
+        .set(|setting| setting.timeout = Some(Duration::from_millis(300)))
+        .on(On::Gateway),
     ]
 }

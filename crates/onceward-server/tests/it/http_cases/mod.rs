@@ -28,7 +28,10 @@ use crate::place::Place;
 const NOWHERE: [(Kind, &str); 3] = [
     (Kind::Queued, "nothing can be queued before the outbox is there"),
     (Kind::Dead, "only what was queued can be dead"),
-    (Kind::Overloaded, "more connections than allowed wait to be accepted, and nothing else is limited yet"),
+    (
+        Kind::Overloaded,
+        "more connections than allowed wait to be accepted; only the ten-thousandth websocket is told so",
+    ),
 ];
 
 /// Problems that a layer cannot have.

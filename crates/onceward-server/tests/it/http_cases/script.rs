@@ -77,6 +77,11 @@ impl Script {
                 Some(Response::builder().status(201).body(body).unwrap())
             }
             Some(Reply::Nothing) => None,
+            Some(Reply::Stalls) => {
+                let frames = stream::iter([Ok(Frame::data(Bytes::from("half")))]).chain(stream::pending());
+                let body = StreamBody::new(frames).boxed_unsync();
+                Some(Response::builder().header("content-length", "8").body(body).unwrap())
+            }
             Some(Reply::BreaksOff(piece)) => {
                 let torn = stream::once(async {
                     // So that the head and the piece have left by then.

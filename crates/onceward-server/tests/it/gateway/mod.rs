@@ -1,0 +1,9 @@
+//! The gateway as a process, at its edges: what a table of requests and answers cannot say.
+//!
+//! - `started`: the gateway in a folder of its own. `upstream`: the other side.
+//! - `readers`: clients that do not read. `ready`: what it says about itself.
+
+mod readers;
+mod ready;
+mod started;
+mod upstream;
