@@ -30,7 +30,7 @@ use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
 use crate::listener::Peer;
 
-pub(crate) use route::{Route, Routes, Timeouts};
+pub(crate) use route::{Route, Routes};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::Upstreams;
@@ -109,7 +109,7 @@ impl Gateway {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(dialect),
         };
-        let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
+        let body = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
             Ok(body) => body,
             Err(problem) => return problem.response(dialect),
         };

@@ -78,7 +78,7 @@ impl Upstreams {
         } else {
             self.client.request(request)
         };
-        let answer = tokio::time::timeout(route.timeouts.answer, sent).await;
+        let answer = tokio::time::timeout(route.timeout, sent).await;
         let mut response = answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
             let what = told(&error);
             tracing::warn!(upstream = %route.upstream, error = what, "an upstream did not answer");
