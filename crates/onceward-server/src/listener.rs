@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+use crate::first_words::FirstWords;
 use crate::stop::Stop;
 use crate::tls::Tls;
 
@@ -57,6 +59,7 @@ pub(crate) struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     tls: Option<Tls>,
+    most: usize,
 }
 
 impl Bound {
@@ -64,7 +67,13 @@ impl Bound {
     pub(crate) async fn to(address: SocketAddr, tls: Option<Tls>) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Self { listener, address, tls })
+        Ok(Self { listener, address, tls, most: MOST_CONNECTIONS })
+    }
+
+    /// With so many connections at a time, if anything is said about it.
+    pub(crate) fn at_most(self, connections: Option<NonZeroU32>) -> Self {
+        let most = connections.map_or(self.most, |most| most.get() as usize).min(Semaphore::MAX_PERMITS);
+        Self { most, ..self }
     }
 
     /// Where it is to be found, with the address that it really got.
@@ -80,7 +89,7 @@ impl Bound {
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<Error>> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        let places = Arc::new(Semaphore::new(self.most));
         let connections = GracefulShutdown::new();
         let protocol = protocol(speaks);
         let tls = match speaks {
@@ -141,7 +150,9 @@ where
     S::Future: Send + 'static,
     B: Body<Data: Send, Error: Into<Error>> + Send + 'static,
 {
-    watcher.watch(protocol.serve_connection_with_upgrades(TokioIo::new(stream), service)).await
+    watcher
+        .watch(protocol.serve_connection_with_upgrades(TokioIo::new(FirstWords::of(stream, HEADERS_WITHIN)), service))
+        .await
 }
 
 fn protocol(speaks: Speaks) -> Builder<TokioExecutor> {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,6 +34,7 @@ pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<Tls>,
     pub(crate) routes: Vec<Route>,
+    pub(crate) max_connections: Option<NonZeroU32>,
     /// Certificates that are believed of upstreams, besides those that the system knows.
     pub(crate) upstream_ca: Option<PathBuf>,
 }
@@ -55,11 +57,11 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
     }
     let mut gateways = Vec::new();
-    if let Some(Front { listen, tls, routes, upstream_ca }) = front {
+    if let Some(Front { listen, tls, routes, max_connections, upstream_ca }) = front {
         let upstreams = Upstreams::new(&routes, upstream_ca.as_deref())?;
         let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), upstreams));
         gateways.push(Arc::clone(&gateway));
-        let bound = bind("gateway", listen, tls).await?;
+        let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
         let service = move |peer| {
             let gateway = Arc::clone(&gateway);
             service_fn(move |request| {
@@ -114,7 +116,7 @@ fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Fro
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
     let upstream_ca = gateway.upstream_ca.as_deref().map(|name| settings.folder().join(name));
-    Ok(Some(Front { listen, tls, routes, upstream_ca }))
+    Ok(Some(Front { listen, tls, routes, max_connections: gateway.max_connections, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

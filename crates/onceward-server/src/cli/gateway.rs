@@ -70,7 +70,7 @@ impl Gateway {
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
         let route = self.route(source(global)?)?;
         block_on_every_core(async move {
-            let front = Front { listen, tls, routes: vec![route], upstream_ca };
+            let front = Front { listen, tls, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })

@@ -14,6 +14,9 @@ pub(crate) struct Gateway {
     /// Where it listens. Port 0 takes a free one.
     #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
     pub(crate) listen: Option<Address>,
+    /// How many connections may be open at a time. More wait to be accepted.
+    #[schemars(extend("x-type" = "number", "x-default" = "`10000`"))]
+    pub(crate) max_connections: Option<std::num::NonZeroU32>,
     /// The certificate chain and the private key with which TLS is served, as PEM files.
     #[schemars(extend("x-type" = "table of `chain` and `key`", "x-default" = "no TLS"))]
     pub(crate) tls: Option<CertificateFiles>,
@@ -92,6 +95,9 @@ pub(crate) struct Route {
     /// How long the upstream may take to answer, and to go on with an answer. What takes longer is unknown.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"5m\"`"))]
     pub(crate) timeout: Option<Length>,
+    /// How long the body of a guarded request may take to arrive. Who is slower gets 408, and nothing is begun.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"1m\"`"))]
+    pub(crate) body_timeout: Option<Length>,
     /// The largest guarded request.
     #[schemars(extend("x-type" = "bytes", "x-default" = "`\"1MiB\"`"))]
     pub(crate) request_limit: Option<Size>,

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use http::{HeaderName, Method};
 use onceward::Policy;
 use onceward::core::policy::InDoubt;
-use onceward::http::rules::{DEFAULT_REQUEST_LIMIT, DEFAULT_WAIT, DEFAULT_WINDOW, IDEMPOTENCY_KEY};
+use onceward::http::rules::{
+    DEFAULT_BODY_TIMEOUT, DEFAULT_REQUEST_LIMIT, DEFAULT_WAIT, DEFAULT_WINDOW, IDEMPOTENCY_KEY,
+};
 use onceward::http::{self as semantics, KeyFrom, Rules};
 
 use super::jwt::Verifier;
-use super::{Route, Tenant, Timeouts, upstream};
+use super::route::DEFAULT_TIMEOUT;
+use super::{Route, Tenant, upstream};
 use crate::config::{self, Operation};
 use crate::tokens::Tokens;
 
@@ -35,13 +38,12 @@ impl Route {
             return Err(("path", "a path starts with `/`".to_owned()));
         }
         let honours_key = written.honours_key.unwrap_or(false);
-        let timeouts = Timeouts::default();
         Ok(Self {
             pattern,
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
             rules: Arc::new(rules(written, operation, honours_key)?),
             tenant: tenant(written, folder, tokens)?,
-            timeouts: Timeouts { answer: written.timeout.map_or(timeouts.answer, |time| time.0), ..timeouts },
+            timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
             honours_key,
         })
     }
@@ -63,6 +65,7 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         refusals: written.refusals.clone().unwrap_or_default(),
         compared_headers: names("compared_headers", written.compared_headers.as_deref().unwrap_or_default())?,
         request_limit: written.request_limit.map_or(DEFAULT_REQUEST_LIMIT, |size| size.0),
+        body_timeout: written.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |time| time.0),
         downstream_key: written.downstream_key.as_deref().map(|text| header("downstream_key", text)).transpose()?,
         ..Rules::default()
     };

@@ -34,7 +34,7 @@ use crate::listener::Peer;
 
 use patience::Patience;
 
-pub(crate) use route::{Route, Routes, Timeouts};
+pub(crate) use route::{Route, Routes};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::Upstreams;
@@ -117,7 +117,7 @@ impl Gateway {
             Err(problem) => return problem.response(dialect),
         };
         route.tenant.strip(&mut parts.headers);
-        let body = match body::received(body, route.rules.request_limit, route.timeouts.body).await {
+        let body = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
             Ok(body) => body,
             Err(problem) => return problem.response(dialect),
         };
@@ -128,7 +128,7 @@ impl Gateway {
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
             let response = upstreams.send(&to, request.map(body::full), peer, None).await?;
-            Ok(response.map(|body| Patience::new(body, to.timeouts.answer)))
+            Ok(response.map(|body| Patience::new(body, to.timeout)))
         })
         .await
     }

@@ -17,26 +17,14 @@ pub(crate) struct Route {
     pub(crate) upstream: Uri,
     pub(crate) rules: Arc<Rules>,
     pub(crate) tenant: Tenant,
-    pub(crate) timeouts: Timeouts,
+    /// From a request that was sent to the head of its answer. What takes longer is unknown.
+    pub(crate) timeout: Duration,
     /// Whether the other side remembers keys; for the page that publishes the policy.
     pub(crate) honours_key: bool,
 }
 
-/// How long anything may take.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Timeouts {
-    /// From the head of a guarded request to the end of its body.
-    pub(crate) body: Duration,
-    /// From a request that was sent to the head of its answer. What takes longer is unknown.
-    pub(crate) answer: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        // Longer than any client waits: what it gave up on is worth to be known to the end.
-        Self { body: Duration::from_secs(60), answer: Duration::from_secs(300) }
-    }
-}
+/// Longer than any client waits: what it gave up on is worth to be known to the end.
+pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// All routes, in the order in which they were written: the first that fits is taken.
 pub(crate) struct Routes(Vec<Arc<Route>>);

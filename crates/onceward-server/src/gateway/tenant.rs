@@ -59,7 +59,10 @@ impl Tenant {
                 };
                 verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
             }
-            Self::Authorization => tenant::of_authorization(parts, "Use tenant = \"jwt:CLAIM\" on this route."),
+            Self::Authorization => tenant::of_authorization(
+                parts,
+                "Use tenant = \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
+            ),
         }
     }
 

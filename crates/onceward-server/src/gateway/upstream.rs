@@ -88,7 +88,7 @@ impl Upstreams {
             biased;
             answer = &mut sent => Ok(answer),
             made = tokio::time::timeout(CONNECT, connected(&mut connection)) => match made {
-                Ok(()) => tokio::time::timeout(route.timeouts.answer, sent).await,
+                Ok(()) => tokio::time::timeout(route.timeout, sent).await,
                 // Nothing was sent: there is nothing yet on which it could have been.
                 Err(_) => return Err(NoAnswer::NotSent("no connection came about in time".to_owned())),
             },

@@ -80,7 +80,7 @@ where
             Err(Problem::because(Kind::BodyTooLarge, detail))
         }
         Ok(Err(Unread::Broken(_))) => Err(Problem::because(Kind::BadRequest, "The body broke off.")),
-        Err(_) => Err(Problem::because(Kind::BadRequest, "The body did not arrive in time.")),
+        Err(_) => Err(Problem::new(Kind::TooSlow)),
     }
 }
 

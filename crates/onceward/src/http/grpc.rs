@@ -84,7 +84,12 @@ pub fn status(kind: Kind) -> u16 {
         }
         Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
-        Kind::InFlight | Kind::AttemptFailed | Kind::StoreDown | Kind::Unreachable | Kind::Overloaded => UNAVAILABLE,
+        Kind::InFlight
+        | Kind::AttemptFailed
+        | Kind::StoreDown
+        | Kind::Unreachable
+        | Kind::TooSlow
+        | Kind::Overloaded => UNAVAILABLE,
         Kind::InDoubt | Kind::Collision | Kind::NotKept | Kind::Queued | Kind::Dead => FAILED_PRECONDITION,
         Kind::NoAnswer => UNKNOWN,
         Kind::TimedOut => DEADLINE_EXCEEDED,

@@ -65,6 +65,8 @@ pub enum Kind {
     TimedOut,
     /// The request itself is wrong.
     BadRequest,
+    /// The body of the request did not come in time; nothing was begun.
+    TooSlow,
     /// Nothing is configured for this path.
     NoRoute,
     /// More at once than is allowed.
@@ -73,7 +75,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::BodyMalformed,
@@ -93,6 +95,7 @@ impl Kind {
         Self::NoAnswer,
         Self::TimedOut,
         Self::BadRequest,
+        Self::TooSlow,
         Self::NoRoute,
         Self::Overloaded,
     ];
@@ -126,6 +129,7 @@ impl Kind {
             Self::StoreDown | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable | Self::NoAnswer => StatusCode::BAD_GATEWAY,
             Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+            Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::NoRoute => StatusCode::NOT_FOUND,
         }
     }
@@ -133,7 +137,12 @@ impl Kind {
     /// Whether the same request with the same key may help; `None` where the status says it.
     fn should_retry(self) -> Option<bool> {
         match self {
-            Self::InFlight | Self::AttemptFailed | Self::StoreDown | Self::Unreachable | Self::Overloaded => Some(true),
+            Self::InFlight
+            | Self::AttemptFailed
+            | Self::StoreDown
+            | Self::Unreachable
+            | Self::TooSlow
+            | Self::Overloaded => Some(true),
             Self::InDoubt | Self::Mismatch | Self::Collision | Self::NotKept | Self::Queued | Self::Dead => Some(false),
             _ => None,
         }
@@ -226,6 +235,11 @@ impl Kind {
                 "The request was sent and may have taken effect. A retry with the same key tells what is known.",
             ),
             Self::BadRequest => ("bad-request", "The request is wrong", "The detail says what is wrong with it."),
+            Self::TooSlow => (
+                "too-slow",
+                "The request did not arrive in time",
+                "Its body was waited for in vain, so nothing was begun. Try again with the same key.",
+            ),
             Self::NoRoute => ("no-route", "There is no such route", "The gateway has no upstream for this path."),
             Self::Overloaded => {
                 ("overloaded", "Too much at once", "Nothing was done. Try again with the same key after Retry-After.")

@@ -24,6 +24,9 @@ use crate::ledger::Call;
 /// A guarded request is read whole; this holds any order.
 pub const DEFAULT_REQUEST_LIMIT: usize = 1024 * 1024;
 
+/// Who sends a guarded request more slowly than this is not waited for.
+pub const DEFAULT_BODY_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// How long a repeat waits for the running one: within the patience of most clients.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(20);
 
@@ -78,6 +81,8 @@ pub struct Rules {
     pub refusals: Vec<u16>,
     /// The largest guarded request.
     pub request_limit: usize,
+    /// How long the body of a guarded request may take to arrive. Nothing is begun before.
+    pub body_timeout: Duration,
     /// Sends our own downstream key to the other side in this header, instead of what the client sent there.
     pub downstream_key: Option<HeaderName>,
     /// How long a key that is made from a request holds after it is done; `None` is as the policy says.
@@ -100,6 +105,7 @@ impl Default for Rules {
             compared_headers: Vec::new(),
             refusals: Vec::new(),
             request_limit: DEFAULT_REQUEST_LIMIT,
+            body_timeout: DEFAULT_BODY_TIMEOUT,
             downstream_key: None,
             window: None,
             honours: false,

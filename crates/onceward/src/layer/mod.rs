@@ -34,9 +34,6 @@ use crate::http::{Body, Problem, Profile, Rules, tenant};
 pub use extract::NoClaim;
 pub use service::Idempotency;
 
-/// Who sends a body more slowly than this is not waited for: nothing has been claimed yet.
-const BODY_TIME: Duration = Duration::from_secs(60);
-
 /// The advice to those whose credential changes.
 const OTHER_TENANT: &str = "Name the tenant by a claim that stays the same, with `tenant`.";
 

@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use http::{Request, Response, Uri, request};
 use http_body_util::BodyExt;
 
-use super::{BODY_TIME, Guarding};
+use super::Guarding;
 use crate::http::rules::Asks;
 use crate::http::{Body, Dialect, NoAnswer, Received, body, exchange};
 use crate::ledger::Claim;
@@ -107,7 +107,7 @@ where
             Ok(tenant) => tenant,
             Err(problem) => return Ok(problem.response(dialect)),
         };
-        let body = match body::received(incoming, rules.request_limit, BODY_TIME).await {
+        let body = match body::received(incoming, rules.request_limit, rules.body_timeout).await {
             Ok(body) => body,
             Err(problem) => return Ok(problem.response(dialect)),
         };

@@ -42,6 +42,8 @@ pub(super) struct Setting {
     pub(super) window: Option<Duration>,
     /// How long the upstream may take. A handler has no such limit.
     pub(super) timeout: Option<Duration>,
+    /// How long the body of a request may take.
+    pub(super) body_timeout: Option<Duration>,
     /// The upstream listens only when a step says so.
     pub(super) upstream_is_down: bool,
 }
@@ -58,6 +60,7 @@ impl Default for Setting {
             refusals: Vec::new(),
             window: None,
             timeout: None,
+            body_timeout: None,
             upstream_is_down: false,
         }
     }
@@ -119,6 +122,8 @@ pub(super) enum Step {
     GivesUp(Sent),
     /// Read piece by piece. The other side makes the next one only when this one has arrived.
     PieceByPiece(Sent, Vec<&'static str>),
+    /// The last byte of its body never comes.
+    Unfinished(Sent, Expect),
     Wait(Duration),
     UpstreamComesUp,
     /// The ledger can be neither read nor written any more.
@@ -248,7 +253,7 @@ impl Case {
     /// The problems that it expects.
     pub(super) fn problems(&self) -> Vec<Kind> {
         let expected = self.steps.iter().flat_map(|step| match step {
-            Step::Send(_, expect) => vec![expect.problem],
+            Step::Send(_, expect) | Step::Unfinished(_, expect) => vec![expect.problem],
             Step::Together(all) => all.iter().map(|(_, expect)| expect.problem).collect(),
             _ => Vec::new(),
         });

@@ -1,12 +1,14 @@
 //! A client: one connection for each request, which it may drop at any moment.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use http::{HeaderMap, Request};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -37,7 +39,17 @@ pub(super) async fn send(address: SocketAddr, sent: Sent, mut seen: impl FnMut(&
         for (name, value) in &sent.headers {
             request = request.header(*name, value.as_slice());
         }
-        let request = request.body(Full::new(Bytes::from(sent.body))).map_err(|error| error.to_string())?;
+        // What is shorter than it says has no end.
+        let whole = !sent.headers.iter().any(|(name, _)| *name == "content-length");
+        let rest = futures_util::stream::pending::<Result<Frame<Bytes>, Infallible>>();
+        let body = match (whole, Bytes::from(sent.body)) {
+            (true, body) => Full::new(body).boxed(),
+            (false, body) => {
+                let frames = futures_util::stream::iter([Ok(Frame::data(body))]).chain(rest);
+                BodyExt::boxed(StreamBody::new(frames))
+            }
+        };
+        let request = request.body(body).map_err(|error| error.to_string())?;
         let response = sender.send_request(request).await.map_err(|error| format!("no answer: {error}"))?;
         let (parts, mut incoming): (_, Incoming) = response.into_parts();
         let (mut body, mut whole) = (Vec::new(), true);

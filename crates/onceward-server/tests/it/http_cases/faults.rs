@@ -57,6 +57,15 @@ pub(super) fn cases() -> Vec<Case> {
         .set(|setting| setting.upstream_is_down = true)
         .on(On::Gateway),
         case(
+            "a body that does not come is not waited for, and nothing is begun",
+            vec![replies(201, "one")],
+            vec![
+                Step::Unfinished(post("k"), problem(Kind::TooSlow).header("x-should-retry", "true")),
+                post("k").gets(fresh(201, "one")),
+            ],
+        )
+        .set(|setting| setting.body_timeout = Some(Duration::from_millis(300))),
+        case(
             "what takes too long is a doubt",
             vec![replies(201, "late").after(2000)],
             vec![

@@ -56,8 +56,14 @@ async fn take(surface: &mut Surface, step: Step) -> Vec<String> {
             Err(what) => vec![what],
         }
     };
+    // Declared one longer than it is, so that the other side waits for the rest.
+    let unfinished = |mut sent: Sent| {
+        sent.headers.push(("content-length", (sent.body.len() + 1).to_string().into_bytes()));
+        sent
+    };
     match step {
         Step::Send(sent, expect) => exchanged(sent, expect).await,
+        Step::Unfinished(sent, expect) => exchanged(unfinished(sent), expect).await,
         Step::Together(requests) => {
             let mut running = Vec::new();
             for (index, (sent, expect)) in requests.into_iter().enumerate() {

@@ -127,7 +127,7 @@ fn key_mode(setting: &Setting) -> &'static str {
 
 /// Whether the gateway has to be set up by a file.
 pub(super) fn needs_file(setting: &Setting) -> bool {
-    setting.key_from.is_some() || !setting.refusals.is_empty()
+    setting.key_from.is_some() || !setting.refusals.is_empty() || setting.body_timeout.is_some()
 }
 
 /// The one-liner, if it can say all of it.
@@ -165,7 +165,13 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
     if let Some(from) = setting.key_from {
         text += &format!("key_from = {from:?}\n");
     }
-    for (name, time) in [("wait", setting.wait), ("timeout", setting.timeout), ("window", setting.window)] {
+    let times = [
+        ("wait", setting.wait),
+        ("timeout", setting.timeout),
+        ("window", setting.window),
+        ("body_timeout", setting.body_timeout),
+    ];
+    for (name, time) in times {
         if let Some(time) = time {
             text += &format!("{name} = \"{}ms\"\n", time.as_millis());
         }
@@ -176,6 +182,7 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
 /// The same for the layer.
 fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
     let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
+    rules.body_timeout = setting.body_timeout.unwrap_or(rules.body_timeout);
     rules = match setting.key_mode {
         KeyMode::Derived => rules.derived(setting.window.unwrap_or(DEFAULT_WINDOW)),
         mode => Rules { key_mode: mode, ..rules },
