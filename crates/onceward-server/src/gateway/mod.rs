@@ -5,6 +5,7 @@
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
+//! - `stalled`: answers that stop in the middle.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
@@ -13,6 +14,7 @@ mod headers;
 mod jwt;
 mod own;
 mod route;
+mod stalled;
 mod tenant;
 mod trust;
 mod tunnel;
@@ -29,6 +31,8 @@ use onceward::http::rules::Asks;
 use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
 use crate::listener::Peer;
+
+use stalled::Unstalled;
 
 pub(crate) use route::{Route, Routes};
 pub(crate) use tenant::Tenant;
@@ -119,7 +123,8 @@ impl Gateway {
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            upstreams.send(&to, request.map(body::full), peer, None).await
+            let answer = upstreams.send(&to, request.map(body::full), peer, None).await?;
+            Ok(answer.map(|body| Unstalled::of(body, to.timeout)))
         })
         .await
     }
