@@ -92,7 +92,8 @@ pub(crate) struct Route {
     /// How long a derived key holds after its request is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
     pub(crate) window: Option<Length>,
-    /// How long the upstream may take to answer, and to go on with an answer. What takes longer is unknown.
+    /// How long the upstream may take to answer, and to go on with the answer to a guarded request. What takes longer is
+    /// unknown.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"5m\"`"))]
     pub(crate) timeout: Option<Length>,
     /// How long the body of a guarded request may take to arrive. Who is slower gets 408, and nothing is begun.

@@ -5,7 +5,7 @@
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
 //! - `upstream`: taking a request to the other side, and what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
-//! - `patience`: an answer that has begun and does not go on.
+//! - `stalled`: answers that stop in the middle.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
@@ -13,8 +13,8 @@ mod configured;
 mod headers;
 mod jwt;
 mod own;
-mod patience;
 mod route;
+mod stalled;
 mod tenant;
 mod trust;
 mod tunnel;
@@ -32,7 +32,7 @@ use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
 use crate::listener::Peer;
 
-use patience::Patience;
+use stalled::Unstalled;
 
 pub(crate) use route::{Route, Routes};
 pub(crate) use tenant::Tenant;
@@ -127,8 +127,8 @@ impl Gateway {
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            let response = upstreams.send(&to, request.map(body::full), peer, None).await?;
-            Ok(response.map(|body| Patience::new(body, to.timeout)))
+            let answer = upstreams.send(&to, request.map(body::full), peer, None).await?;
+            Ok(answer.map(|body| Unstalled::of(body, to.timeout)))
         })
         .await
     }

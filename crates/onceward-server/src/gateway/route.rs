@@ -17,7 +17,8 @@ pub(crate) struct Route {
     pub(crate) upstream: Uri,
     pub(crate) rules: Arc<Rules>,
     pub(crate) tenant: Tenant,
-    /// From a request that was sent to the head of its answer. What takes longer is unknown.
+    /// From a request that was sent to the head of its answer, and between the pieces of what is kept. What takes longer is
+    /// unknown.
     pub(crate) timeout: Duration,
     /// Whether the other side remembers keys; for the page that publishes the policy.
     pub(crate) honours_key: bool,

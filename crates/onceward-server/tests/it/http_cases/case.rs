@@ -83,6 +83,8 @@ pub(super) enum Reply {
     Stalls,
     /// A head, a piece, and no end.
     BreaksOff(&'static str),
+    /// A head, a piece, and then nothing, while the connection stays.
+    Stops(&'static str),
     /// Pieces, each of which waits until the client has the one before.
     Pieces {
         content_type: &'static str,

@@ -66,6 +66,13 @@ pub(super) fn cases() -> Vec<Case> {
         )
         .set(|setting| setting.body_timeout = Some(Duration::from_millis(300))),
         case(
+            "an answer that stops in the middle for too long is a doubt",
+            vec![Reply::Stops("half")],
+            vec![post("k").gets(broken(200)), post("k").gets(problem(Kind::InDoubt))],
+        )
+        .set(|setting| setting.timeout = Some(Duration::from_millis(300)))
+        .on(On::Gateway),
+        case(
             "what takes too long is a doubt",
             vec![replies(201, "late").after(2000)],
             vec![

@@ -91,6 +91,10 @@ impl Script {
                 let frames = stream::iter([Ok(Frame::data(Bytes::from(piece)))]).chain(torn);
                 Some(Response::new(StreamBody::new(frames).boxed_unsync()))
             }
+            Some(Reply::Stops(piece)) => {
+                let frames = stream::iter([Ok(Frame::data(Bytes::from(piece)))]).chain(stream::pending());
+                Some(Response::new(StreamBody::new(frames).boxed_unsync()))
+            }
             Some(Reply::Pieces { content_type, pieces }) => {
                 let allowed = Arc::clone(&self.pieces);
                 let frames = stream::unfold(pieces.into_iter(), move |mut pieces| {
