@@ -6,8 +6,8 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
-//! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `first_words`, `tls`, `tokens`, `stop`: what
-//!   every listener needs.
+//! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `lanes`, `first_words`, `tls`, `tokens`, `stop`:
+//!   what every listener needs.
 //! - `gateway`: a reverse proxy that makes any API safe to retry.
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
@@ -22,6 +22,7 @@ mod demo;
 mod exit;
 mod first_words;
 mod gateway;
+mod lanes;
 mod listener;
 mod output;
 mod run;

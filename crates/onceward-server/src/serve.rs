@@ -2,9 +2,10 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::num::NonZeroU32;
+use std::num::{NonZero, NonZeroU32};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -17,6 +18,7 @@ use crate::api::Api;
 use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{Gateway, Route, Routes, Upstreams};
+use crate::lanes::Lanes;
 use crate::listener::{Bound, Speaks};
 use crate::output;
 use crate::stop::Signals;
@@ -50,26 +52,34 @@ pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Re
 pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<Front>) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     let mut listeners = JoinSet::new();
+    // Lanes outlive their listener: what was sent is seen through on them.
+    let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, api.tls).await?;
         let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
-        let service = move |_| TowerToHyperService::new(router.clone());
-        listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
+        let service = move |_, _| TowerToHyperService::new(router.clone());
+        listeners.spawn(bound.serve(Speaks::Http1, Arc::new(Lanes::here()), service, stop.clone()));
     }
     let mut gateways = Vec::new();
     if let Some(Front { listen, tls, routes, max_connections, upstream_ca }) = front {
-        let upstreams = Upstreams::new(&routes, upstream_ca.as_deref())?;
-        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), upstreams));
-        gateways.push(Arc::clone(&gateway));
+        let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
+        let routes = Routes::new(routes);
+        // Each lane has upstream connections of its own.
+        for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {
+            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes.clone(), upstreams)));
+        }
         let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
-        let service = move |peer| {
-            let gateway = Arc::clone(&gateway);
+        let lane = gateways.clone();
+        let service = move |peer, number: usize| {
+            let gateway = Arc::clone(&lane[number]);
             service_fn(move |request| {
                 let gateway = Arc::clone(&gateway);
                 async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
             })
         };
-        listeners.spawn(bound.serve(Speaks::Http2, service, stop.clone()));
+        let lanes = Arc::new(lanes);
+        serving = Some(Arc::clone(&lanes));
+        listeners.spawn(bound.serve(Speaks::Http2, lanes, service, stop.clone()));
     }
     // One that ends by itself takes the others with it: half a server is harder to notice than none.
     tokio::select! {
@@ -92,6 +102,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         }
     }
     ledger.close().await;
+    drop(serving);
     Ok(())
 }
 

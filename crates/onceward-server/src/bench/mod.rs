@@ -1,5 +1,7 @@
-//! `onceward bench`: how fast a ledger is on this machine, and how near it comes to what the disk allows.
+//! `onceward bench`: how fast a ledger is on this machine, and how near it comes to what the disk allows; and what the
+//! gateway costs, beside nginx and a bare service.
 //!
+//! - `http`: the gateway under load.
 //! - `place`: the files, which are always new ones.
 //! - `pairs`: claims and finishes by many callers at once; and repeats of what is finished.
 //! - `raw`: a bare log with the same callers, channel and batching: the limit.
@@ -7,6 +9,7 @@
 //! - `usage`: what the process has cost so far.
 //! - `report`: the figures, for people and for programs.
 
+pub(crate) mod http;
 mod pairs;
 mod place;
 mod raw;
@@ -31,7 +34,7 @@ const ROUNDS: u32 = 5;
 /// Callers at once while the ledger is filled; nobody measures these.
 const FILLERS: usize = 512;
 
-/// Measure a store on this machine
+/// Measure a store, or the gateway, on this machine
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -41,6 +44,7 @@ pub(crate) struct Bench {
 #[derive(Debug, clap::Subcommand)]
 enum What {
     Store(Args),
+    Http(http::Args),
 }
 
 /// Claim and finish as fast as it goes, durably, beside a bare log with the same callers
@@ -74,9 +78,12 @@ struct Args {
 
 /// Measures, and prints what came out.
 pub(crate) fn run(bench: Bench, store: Option<String>) -> Result<u8, Fault> {
-    let What::Store(args) = bench.what;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Fault::new(crate::exit::STORE, format!("cannot start: {error}")))?;
+    let args = match bench.what {
+        What::Store(args) => args,
+        What::Http(args) => return runtime.block_on(http::run(args, store.as_deref())),
+    };
     let place = Place::take(store.as_deref())?;
     let report = runtime.block_on(measure(&args, &place));
     output::progress("");

@@ -122,7 +122,7 @@ impl Report {
 }
 
 /// With separators from a thousand on, with a digit after the point below a hundred.
-fn number(value: f64) -> String {
+pub(super) fn number(value: f64) -> String {
     if value < 100.0 {
         return format!("{value:.1}");
     }

@@ -1,4 +1,4 @@
-//! What this process has cost so far, as the system counts it.
+//! What a process has cost so far, as the system counts it.
 
 use std::time::Duration;
 
@@ -14,9 +14,45 @@ pub(super) fn processor() -> Duration {
     Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
 }
 
-/// Memory that is resident now, in bytes. Where the system does not tell, `None`.
+/// Processor time of all threads of other processes. Where the system does not tell, `None`.
+///
+/// The same sum as in `/proc/PID/stat`, which has it in hundredths of a second only.
+#[cfg(target_os = "linux")]
+pub(super) fn processor_of(pids: &[u32]) -> Option<Duration> {
+    let one = |pid: &u32| {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(*pid).ok()?);
+        let used = nix::time::clock_getcpuclockid(pid).ok()?.now().ok()?;
+        Some(Duration::from(used))
+    };
+    pids.iter().map(one).sum()
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn processor_of(_: &[u32]) -> Option<Duration> {
+    None
+}
+
+/// The processes that a process has started and that are still there.
+pub(super) fn children(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ours = all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        // A name may hold spaces and brackets: the state and the parent come behind its last one.
+        let (_, behind) = stat.rsplit_once(')')?;
+        (behind.split_whitespace().nth(1)?.parse() == Ok(parent)).then_some(pid)
+    });
+    ours.collect()
+}
+
+/// Memory of this process that is resident now, in bytes. Where the system does not tell, `None`.
 pub(super) fn resident() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    resident_of("self")
+}
+
+/// The same of any process.
+pub(super) fn resident_of(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kilobytes * 1024)

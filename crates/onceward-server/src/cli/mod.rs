@@ -89,6 +89,8 @@ enum Command {
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
+    BenchPart(bench::http::Part),
+    #[command(hide = true)]
     DemoProvider(demo::provider::Args),
     #[command(hide = true)]
     DemoAgent(demo::agent::Args),
@@ -131,6 +133,7 @@ impl Cli {
             Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
+            Command::BenchPart(part) => part.execute(),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),
             Command::DemoAgent(agent) => block_on(async { Ok(demo::agent::run(agent).await) }),

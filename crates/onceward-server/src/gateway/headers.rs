@@ -53,6 +53,9 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
 /// Whether some reader would go up in a path: escaped or turned slashes part segments for some, and for some what stands
 /// behind a semicolon is no part of one.
 fn climbs(path: &str) -> bool {
+    if !path.contains('.') && !path.contains("%2") {
+        return false;
+    }
     let path = paths::plain(path).replace("%2F", "/").replace("%5C", "/").replace('\\', "/").replace("%3B", ";");
     path.split('/').any(|segment| matches!(segment.split(';').next(), Some("." | "..")))
 }
@@ -79,19 +82,24 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) 
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
     let proto = if peer.secure { "https" } else { "http" };
-    let host = host.map(str::to_owned).or_else(|| text(headers, header::HOST)).unwrap_or_default();
-    headers.remove(header::HOST);
+    let named = headers.remove(header::HOST);
+    let host = host.or_else(|| named.as_ref()?.to_str().ok()).unwrap_or_default();
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
-    let node = match peer.address.ip() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("\"[{address}]\""),
+    let ip = peer.address.ip();
+    let mut forwarded = match ip {
+        IpAddr::V4(address) => format!("for={address};proto={proto}"),
+        IpAddr::V6(address) => format!("for=\"[{address}]\";proto={proto}"),
     };
-    let quoted = if host.is_empty() { String::new() } else { format!(";host=\"{}\"", host.replace(['"', '\\'], "")) };
-    append(headers, header::FORWARDED, &format!("for={node};proto={proto}{quoted}"));
-    append(headers, FORWARDED_FOR, &peer.address.ip().to_string());
-    set(headers, FORWARDED_PROTO, proto);
-    set(headers, FORWARDED_HOST, &host);
+    if !host.is_empty() {
+        forwarded.push_str(";host=\"");
+        forwarded.extend(host.chars().filter(|c| !matches!(c, '"' | '\\')));
+        forwarded.push('"');
+    }
+    append(headers, header::FORWARDED, forwarded);
+    append(headers, FORWARDED_FOR, ip.to_string());
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    set(headers, FORWARDED_HOST, host.to_owned());
 }
 
 /// Takes away what was for the upstream's connection, but for the protocol that it has become.
@@ -120,19 +128,18 @@ fn strip(headers: &mut HeaderMap) {
     headers.remove("proxy-connection");
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-}
-
 /// A list that every proxy on the way adds to.
-fn append(headers: &mut HeaderMap, name: HeaderName, more: &str) {
-    let before: Vec<String> =
-        headers.get_all(&name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
-    let all = before.into_iter().chain([more.to_owned()]).collect::<Vec<_>>().join(", ");
-    set(headers, name, &all);
+fn append(headers: &mut HeaderMap, name: HeaderName, more: String) {
+    // Mostly there is none: then nothing has to be put together.
+    if !headers.contains_key(&name) {
+        return set(headers, name, more);
+    }
+    let before = headers.get_all(&name).iter().filter_map(|value| value.to_str().ok());
+    let all = before.chain([more.as_str()]).collect::<Vec<_>>().join(", ");
+    set(headers, name, all);
 }
 
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value)
         && !value.is_empty()
     {

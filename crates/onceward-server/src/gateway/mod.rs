@@ -70,8 +70,8 @@ impl Gateway {
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
         }
-        if let Some(response) = own::answer(&self.ledger, &self.routes, &parts).await {
-            return response;
+        if own::is_ours(parts.uri.path()) {
+            return Box::pin(own::answer(&self.ledger, &self.routes, &parts)).await;
         }
         let Some(route) = self.routes.find(parts.uri.path()) else {
             return Problem::new(Kind::NoRoute).response(dialect);
@@ -80,9 +80,10 @@ impl Gateway {
             Err(problem) => problem.response(Dialect::of(route.rules.profile, &parts.headers)),
             Ok(Asks::Nothing) => {
                 route.tenant.strip(&mut parts.headers);
-                self.pass(&route, parts, body, peer).await
+                // In boxes: an idle connection keeps room for whatever answers its next request, and both are large.
+                Box::pin(self.pass(&route, parts, body, peer)).await
             }
-            Ok(Asks::Guard(key)) => self.guard(&route, parts, body, peer, key).await,
+            Ok(Asks::Guard(key)) => Box::pin(self.guard(&route, parts, body, peer, key)).await,
         }
     }
 

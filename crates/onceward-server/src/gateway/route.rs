@@ -28,7 +28,8 @@ pub(crate) struct Route {
 pub(super) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// All routes, in the order in which they were written: the first that fits is taken.
-pub(crate) struct Routes(Vec<Arc<Route>>);
+#[derive(Clone)]
+pub(crate) struct Routes(Arc<[Arc<Route>]>);
 
 impl Routes {
     pub(crate) fn new(routes: Vec<Route>) -> Self {

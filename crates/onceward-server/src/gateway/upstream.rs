@@ -1,6 +1,7 @@
 //! Taking a request to the other side, and what its failure proves.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::uri::{PathAndQuery, Scheme};
@@ -12,7 +13,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capt
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
-use super::{Route, headers, trust, tunnel};
+use super::{Route, Routes, headers, trust, tunnel};
 use crate::exit::Fault;
 use crate::listener::Peer;
 
@@ -42,10 +43,11 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    /// Pools for these routes. `authority` is a file with certificates that are believed besides those of the system.
-    pub(crate) fn new(routes: &[Route], authority: Option<&Path>) -> Result<Self, Fault> {
-        let is_secure = |route: &Route| route.upstream.scheme() == Some(&Scheme::HTTPS);
-        let tls = trust::config(routes.iter().any(is_secure), authority)?;
+    /// Pools for these routes, as many as there are threads. `authority` is a file with certificates that are believed
+    /// besides those of the system.
+    pub(crate) fn several(count: usize, routes: &Routes, authority: Option<&Path>) -> Result<Vec<Self>, Fault> {
+        let is_secure = |route: &Arc<Route>| route.upstream.scheme() == Some(&Scheme::HTTPS);
+        let tls = trust::config(routes.all().iter().any(is_secure), authority)?;
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -54,11 +56,12 @@ impl Upstreams {
         let https = || HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
         let mut pool = Client::builder(TokioExecutor::new());
         pool.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(MOST_IDLE);
-        Ok(Self {
+        let one = || Self {
             client: pool.build(https().enable_all_versions().wrap_connector(tcp.clone())),
             http1: pool.build(https().enable_http1().wrap_connector(tcp.clone())),
-            h2c: pool.clone().http2_only(true).build(tcp),
-        })
+            h2c: pool.clone().http2_only(true).build(tcp.clone()),
+        };
+        Ok((0..count).map(|_| one()).collect())
     }
 
     /// Sends a request, and waits for the head of its answer. Another protocol is asked for only where a client does.

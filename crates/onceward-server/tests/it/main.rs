@@ -5,6 +5,7 @@
 
 mod api;
 mod bench;
+mod bench_http;
 mod config;
 mod demo;
 mod gateway;

@@ -85,8 +85,9 @@ where
             let (reply, answer) = oneshot::channel();
             keyed(&mut request, downstream, &guard.claim());
             let one = One { rules: Arc::clone(rules), dialect, guard, reply };
-            // A task of its own: what was sent is seen through although the client goes away.
-            tokio::spawn(one.carry_out(request, send).in_current_span());
+            // A task of its own: what was sent is seen through although the client goes away. In a box, because a task is
+            // moved about while it is made, and this one is large.
+            tokio::spawn(Box::pin(one.carry_out(request, send)).in_current_span());
             answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use bytes::Bytes;
 use http::header::{self, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, response};
 use http_body::Frame;
@@ -47,6 +48,9 @@ const NOT_KEPT: [HeaderName; 9] = [
     EXPIRES,
 ];
 
+/// A body from here on fills the better part of the buffer that it came in, or was put together in one of its own.
+const LARGE: usize = 64 * 1024;
+
 /// What is kept of an answer.
 pub fn outcome(
     parts: &response::Parts,
@@ -63,7 +67,17 @@ pub fn outcome(
         kept.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
     let trailers = trailers.into_iter().flatten().map(|(name, value)| (format!("{TRAILER}{name}"), text(value)));
     headers.extend(trailers);
+    let body = match body {
+        outcome::Body::Kept(bytes) => outcome::Body::Kept(alone(bytes)),
+        large @ outcome::Body::TooLarge { .. } => large,
+    };
     Outcome { verdict, status: i32::from(parts.status.as_u16()), content_type, headers, body }
+}
+
+/// The bytes in a place of their own. A short body is a part of the buffer into which its connection reads, and would keep
+/// all of it for as long as it is at hand itself.
+fn alone(bytes: Bytes) -> Bytes {
+    if bytes.len() < LARGE { Bytes::copy_from_slice(&bytes) } else { bytes }
 }
 
 /// The answer that was kept. `None` when its body was not.
@@ -100,7 +114,7 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
 }
 
 /// A body with trailers behind it.
-pub(super) fn with_trailers(bytes: bytes::Bytes, trailers: HeaderMap) -> Body {
+pub(super) fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Body {
     let frames = [Ok::<_, body::Error>(Frame::data(bytes)), Ok(Frame::trailers(trailers))];
     StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
 }
@@ -122,19 +136,32 @@ pub fn connection_names(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Every byte as the character of its number, so that nothing is lost.
 fn text(value: &HeaderValue) -> String {
-    value.as_bytes().iter().map(|byte| char::from(*byte)).collect()
+    match value.to_str() {
+        Ok(text) => text.to_owned(),
+        Err(_) => value.as_bytes().iter().map(|byte| char::from(*byte)).collect(),
+    }
 }
 
 fn value(text: &str) -> Option<HeaderValue> {
+    if text.is_ascii() {
+        return HeaderValue::from_str(text).ok();
+    }
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     HeaderValue::from_bytes(&bytes?).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
+
+    #[test]
+    fn a_short_body_does_not_keep_the_buffer_that_it_came_in() {
+        let buffer = Bytes::from(vec![b'x'; 8 * 1024]);
+        let parts = Response::new(()).into_parts().0;
+        let kept = outcome(&parts, None, Verdict::Success, outcome::Body::Kept(buffer.slice(100..200)));
+        assert!(buffer.is_unique());
+        assert_eq!(kept.body, outcome::Body::Kept(Bytes::from(vec![b'x'; 100])));
+    }
 
     #[tokio::test]
     async fn an_answer_comes_back_as_it_was_without_what_was_for_one_connection() {

@@ -1,0 +1,154 @@
+//! What was aimed at, fixed before anything was measured; and whether it was reached.
+
+use serde::Serialize;
+
+use super::case::Case;
+use super::figures::{Figures, Rounds};
+use super::stage::Idle;
+
+/// Replays come from memory, and should cost little more than any answer.
+const REPLAYS: f64 = 0.7;
+
+/// What nothing guards should cost little more than with the leanest proxy.
+const PASS_THROUGH: f64 = 1.5;
+
+/// What reading, comparing and keeping an answer may take besides the store's own work.
+const GUARDED_US: f64 = 40.0;
+
+/// With [`IDLE`] connections.
+const IDLE_MB: f64 = 200.0;
+pub(super) const IDLE: u16 = 5_000;
+
+/// One aim, and what was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Aim {
+    pub(super) aim: &'static str,
+    limit: f64,
+    unit: Unit,
+    /// Null if it was not measured.
+    measured: Option<f64>,
+    pub(super) met: Option<bool>,
+    #[serde(skip)]
+    at_least: bool,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Unit {
+    Percent,
+    Times,
+    Us,
+    Mb,
+}
+
+/// All aims.
+pub(super) fn all(rounds: &Rounds, idle: Option<&Idle>) -> Vec<Aim> {
+    let rates = |replay: Case| {
+        let share = |[replay, echo]: [Figures; 2]| Some(replay.requests_per_second / echo.requests_per_second * 100.0);
+        rounds.across([replay, Case::Echo], share)
+    };
+    let times = rounds.across([Case::Unguarded, Case::Nginx], |[ours, nginx]| {
+        Some(ours.cpu_us_per_request? / nginx.cpu_us_per_request?)
+    });
+    let over = rounds.across([Case::Guarded, Case::Unguarded, Case::StorePair], |[guarded, unguarded, pair]| {
+        Some(guarded.cpu_us_per_request? - unguarded.cpu_us_per_request? - pair.cpu_us_per_request?)
+    });
+    let idle = idle.filter(|idle| idle.connections == IDLE).and_then(|idle| idle.after_mb);
+    vec![
+        at_least("replays of one key: requests/s, at least 70 % of the bare echo", REPLAYS, rates(Case::ReplayOne)),
+        at_least("replays of many keys: requests/s, at least 70 % of the bare echo", REPLAYS, rates(Case::ReplayMany)),
+        at_most("pass-through: CPU a request, at most 1.5 times nginx's", PASS_THROUGH, Unit::Times, times),
+        at_most(
+            "guarded: CPU a request over the pass-through, at most the store's pair + 40 µs",
+            GUARDED_US,
+            Unit::Us,
+            over,
+        ),
+        at_most("5,000 idle connections: memory of the gateway, under 200 MB", IDLE_MB, Unit::Mb, idle),
+    ]
+}
+
+fn at_least(aim: &'static str, share: f64, measured: Option<f64>) -> Aim {
+    let limit = share * 100.0;
+    let met = measured.map(|measured| measured >= limit);
+    Aim { aim, limit, unit: Unit::Percent, measured, met, at_least: true }
+}
+
+fn at_most(aim: &'static str, limit: f64, unit: Unit, measured: Option<f64>) -> Aim {
+    Aim { aim, limit, unit, measured, met: measured.map(|measured| measured <= limit), at_least: false }
+}
+
+impl Aim {
+    /// For people: what was measured, and by how much it was missed.
+    pub(super) fn told(&self) -> String {
+        let Some(measured) = self.measured else { return "not measured".to_owned() };
+        let by = if self.at_least { self.limit - measured } else { measured - self.limit };
+        let found = self.unit.told(measured);
+        match self.met {
+            Some(true) => format!("{found}, met"),
+            _ => format!("{found}, MISSED by {}", self.unit.told(by)),
+        }
+    }
+}
+
+impl Unit {
+    fn told(self, value: f64) -> String {
+        match self {
+            Self::Percent => format!("{value:.1} %"),
+            Self::Times => format!("{value:.2} ×"),
+            Self::Us => format!("{value:.1} µs"),
+            Self::Mb => format!("{value:.1} MB"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::example;
+    use super::*;
+
+    fn rounds(replay: f64, unguarded: f64, guarded: f64) -> Rounds {
+        let mut rounds = Rounds::default();
+        for (case, rate, cpu) in [
+            (Case::Echo, 100.0, 10.0),
+            (Case::Nginx, 50.0, 20.0),
+            (Case::Unguarded, 40.0, unguarded),
+            (Case::Guarded, 20.0, guarded),
+            (Case::ReplayOne, replay, 12.0),
+            (Case::ReplayMany, replay, 12.0),
+            (Case::StorePair, 30.0, 35.0),
+        ] {
+            rounds.note(case, example(rate, cpu));
+        }
+        rounds
+    }
+
+    fn idle(connections: u16, after: f64) -> Idle {
+        Idle { connections, before_mb: Some(9.0), after_mb: Some(after), not_measured: None }
+    }
+
+    #[test]
+    fn every_aim_is_met_at_its_limit_and_missed_beyond() {
+        let met: Vec<_> = all(&rounds(70.0, 30.0, 105.0), Some(&idle(IDLE, 200.0))).iter().map(|aim| aim.met).collect();
+        assert_eq!(met, [Some(true); 5]);
+        let missed = all(&rounds(69.0, 31.0, 107.0), Some(&idle(IDLE, 201.0)));
+        assert_eq!(missed.iter().map(|aim| aim.met).collect::<Vec<_>>(), [Some(false); 5]);
+        let told: Vec<_> = missed.iter().map(Aim::told).collect();
+        assert_eq!(
+            told,
+            [
+                "69.0 %, MISSED by 1.0 %",
+                "69.0 %, MISSED by 1.0 %",
+                "1.55 ×, MISSED by 0.05 ×",
+                "41.0 µs, MISSED by 1.0 µs",
+                "201.0 MB, MISSED by 1.0 MB"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_neither() {
+        let few = all(&Rounds::default(), Some(&idle(100, 20.0)));
+        assert!(few.iter().all(|aim| aim.met.is_none() && aim.told() == "not measured"));
+    }
+}

@@ -1,0 +1,140 @@
+//! `bench http`: every case is measured, with and without nginx, and nothing stays behind.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::place::{Answer, Place, wait_until};
+
+/// A short run: shape and honesty, not speed.
+const SHORT: [&str; 10] = ["bench", "http", "--connections", "4", "--seconds", "0.3", "--rounds", "1", "--idle", "40"];
+
+const OURS: [&str; 6] = ["echo", "unguarded", "guarded", "replay_one", "replay_many", "store_pair"];
+
+fn figures_are_there(report: &Value, case: &str) {
+    for figure in ["requests_per_second", "p50_us", "p99_us", "cpu_us_per_request"] {
+        let value = &report["cases"][case][figure];
+        assert!(value.as_f64().is_some_and(|value| value > 0.0), "{case}.{figure} in {report}");
+    }
+    let of = |figure: &str| report["cases"][case][figure].as_f64();
+    assert!(of("p50_us") <= of("p99_us"), "{case} in {report}");
+}
+
+fn left(place: &Place) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(place.path(".")).unwrap().map(|file| file.unwrap().file_name()).collect()
+}
+
+#[test]
+fn every_case_is_measured_and_nothing_is_left_behind() {
+    let place = Place::new();
+    let answer = place.onceward(&[&SHORT[..], &["--store", "b.db", "--json"]].concat());
+    answer.says(0, &[]);
+    let report: Value = serde_json::from_slice(&answer.stdout).unwrap();
+    for case in OURS {
+        figures_are_there(&report, case);
+    }
+    // A machine may have it or not; the row and the version go together, and what is missing is told.
+    match report["nginx"].as_str() {
+        Some(version) => {
+            assert!(version.starts_with(|digit: char| digit.is_ascii_digit()), "{version}");
+            figures_are_there(&report, "nginx");
+        }
+        None => {
+            assert!(report["cases"]["nginx"].is_null(), "{report}");
+            answer.says(0, &["nginx is not installed: apt-get install nginx-light; that row is left out"]);
+        }
+    }
+    let cost = |case: &str| report["cases"][case]["cpu_us_per_request"].as_f64().unwrap();
+    // On any machine: what asks the service costs more than what does not, and what writes costs more than what does not.
+    assert!(cost("guarded") > cost("unguarded"), "{report}");
+    let (before, after) = (report["idle"]["before_mb"].as_f64().unwrap(), report["idle"]["after_mb"].as_f64().unwrap());
+    assert!(0.0 < before && before <= after, "{report}");
+    let aims = report["aims"].as_array().unwrap();
+    assert_eq!(aims.len(), 5, "{report}");
+    for aim in aims {
+        assert_eq!(aim["met"].is_boolean(), aim["measured"].is_number(), "{aim}");
+    }
+    // The aim is about 5,000 of them.
+    assert!(aims[4]["measured"].is_null(), "{report}");
+    let over = cost("guarded") - cost("unguarded") - cost("store_pair");
+    assert!((aims[3]["measured"].as_f64().unwrap() - over).abs() < 1e-6, "{report}");
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
+
+#[test]
+fn people_get_a_table_and_a_ledger_that_is_there_is_left_alone() {
+    let place = Place::new();
+    place.onceward(&["run", "--operation", "digest", "--key", "k", "--", "true"]).says(0, &[]);
+    let taken = place.onceward(&["bench", "http", "--store", "onceward.db"]);
+    taken.says(64, &["there is something at onceward.db already"]);
+    place.onceward(&["bench", "http", "--store", "memory:"]).says(64, &["name a file with --store"]);
+    let answer = place.onceward(&[&SHORT[..8], &["--idle", "0", "--store", "b.db"]].concat());
+    answer.says(0, &[]);
+    for line in ["bare echo (axum)", "gateway replaying many keys", "CPU a request", "idle connections: memory of the"]
+    {
+        assert!(answer.out().contains(line), "{line:?} is not in:\n{}", answer.out());
+    }
+}
+
+#[test]
+fn an_interrupt_ends_everything_that_was_started() {
+    let place = Place::new();
+    let child = place.command(&["bench", "http", "--seconds", "60", "--idle", "0"]).spawn().unwrap();
+    let started = started(&place, child.id());
+    let signalled = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(signalled.success());
+    let asked = Instant::now();
+    let ended = Answer::of(child.wait_with_output().unwrap());
+    assert_eq!(ended.code, 130, "{ended:?}");
+    assert!(asked.elapsed() < Duration::from_secs(30));
+    wait_until(|| started.iter().all(|pid| !is_running(*pid)));
+    assert!(left(&place).is_empty(), "{:?}", left(&place));
+}
+
+#[test]
+fn a_measurement_that_is_killed_takes_its_processes_along() {
+    let place = Place::new();
+    let mut child = place.command(&["bench", "http", "--seconds", "60", "--idle", "0"]).spawn().unwrap();
+    let started = started(&place, child.id());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until(|| started.iter().all(|pid| !is_running(*pid)));
+}
+
+/// All processes of a measurement, once they are there: its own ledger is made after the last of them is started.
+fn started(place: &Place, measurement: u32) -> Vec<u32> {
+    wait_until(|| place.path(&format!("onceward-bench-{measurement}.db")).exists());
+    let started = descendants(measurement);
+    assert!(started.len() >= 5, "{started:?}");
+    started
+}
+
+/// Which process started which, as the system has it now.
+fn processes() -> Vec<(u32, u32)> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut behind = stat.rsplit_once(')')?.1.split_whitespace();
+        let state = behind.next()?;
+        let parent = behind.next()?.parse().ok()?;
+        (state != "Z").then_some((pid, parent))
+    })
+    .collect()
+}
+
+fn descendants(of: u32) -> Vec<u32> {
+    let all = processes();
+    let mut found = vec![of];
+    let mut index = 0;
+    while let Some(parent) = found.get(index).copied() {
+        found.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
+        index += 1;
+    }
+    found.split_off(1)
+}
+
+fn is_running(pid: u32) -> bool {
+    processes().iter().any(|(other, _)| *other == pid)
+}
