@@ -1,5 +1,6 @@
 """Runs checks, several at once, and counts them. A check is a function that raises when something is wrong."""
 
+import os
 import argparse
 import concurrent.futures
 import time
@@ -40,7 +41,7 @@ def binary(description):
     """The binary that is named on the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, help="the onceward binary to test")
-    return parser.parse_args().binary
+    return os.path.abspath(parser.parse_args().binary)
 
 
 def until(holds, what):
