@@ -1,8 +1,8 @@
 """Runs checks, several at once, and counts them. A check is a function that raises when something is wrong."""
 
-import os
 import argparse
 import concurrent.futures
+import os
 import time
 import traceback
 

@@ -163,6 +163,27 @@ def relay(listener, port):
             threading.Thread(target=copy, args=pair, daemon=True).start()
 
 
+def the_api_has_tls_too_and_speaks_one_http():
+    with tempfile.TemporaryDirectory() as folder:
+        known = Certificates(folder)
+        tls = f'tls = {{ chain = "{known.chain}", key = "{known.key}" }}'
+        (pathlib.Path(folder) / "onceward.toml").write_text(f'store = "l.db"\n[api]\nlisten = "127.0.0.1:0"\n{tls}\n')
+        server = subprocess.Popen([BINARY, "serve"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            url = server.stdout.readline().split(" listens on ")[1].strip()
+            assert url.startswith("https://"), url
+            begin = ("--cacert", known.authority, "--http2", "-d", '{"operation": "op", "key": "k"}')
+            done = subprocess.run(
+                ["curl", "-s", "--noproxy", "*", *begin, "-H", "Content-Type: application/json", "-w", " %{http_version}"]
+                + [f"{url}/v1/begin"],
+                capture_output=True, text=True, check=False,
+            )
+            assert '"decision":"acquired"' in done.stdout and done.stdout.endswith(" 1.1"), done
+        finally:
+            server.kill()
+            server.wait()
+
+
 def files_that_hold_no_certificate_are_told():
     with tempfile.TemporaryDirectory() as folder:
         for name, text in (("empty.pem", ""), ("gone.pem", None)):
@@ -213,6 +234,7 @@ CHECKS = [
     a_certificate_that_nobody_knows_is_refused_before_anything_is_sent,
     an_authority_is_named_in_the_file_too,
     a_certificate_for_another_name_is_refused,
+    the_api_has_tls_too_and_speaks_one_http,
     files_that_hold_no_certificate_are_told,
     a_stream_that_is_reset_after_it_was_sent_comes_to_its_end,
     a_stream_that_is_reset_before_all_of_it_came_has_not_begun,
