@@ -6,7 +6,7 @@
 //! - `cli`: the arguments, one file a subcommand. Raw arguments first, resolved settings second.
 //! - `config`: `onceward.toml`: its names, its errors, and the settings that come of file and flags.
 //! - `run`: a command as a guarded effect: its process, its output, what is kept of it, what is said.
-//! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `stop`: what every listener needs.
+//! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `lanes`, `stop`: what every listener needs.
 //! - `gateway`: a reverse proxy that makes any API safe to retry.
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
@@ -20,6 +20,7 @@ mod config;
 mod demo;
 mod exit;
 mod gateway;
+mod lanes;
 mod listener;
 mod output;
 mod run;

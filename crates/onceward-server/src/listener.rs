@@ -12,9 +12,10 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
+use crate::lanes::Lanes;
 use crate::stop::Stop;
 use crate::tls::Tls;
 
@@ -69,10 +70,15 @@ impl Bound {
         format!("{}://{}", if self.tls.is_some() { "https" } else { "http" }, self.address)
     }
 
-    /// Serves until it is time to stop. Then nobody is let in any more, and who is in may finish; for how long is for the
-    /// caller to say.
-    pub(crate) async fn serve<S, B>(self, speaks: Speaks, service: impl Fn(Peer) -> S, mut stop: Stop)
-    where
+    /// Serves until it is time to stop, each connection on one of the lanes, whose number the service is told. Then nobody
+    /// is let in any more, and who is in may finish; for how long is for the caller to say.
+    pub(crate) async fn serve<S, B>(
+        self,
+        speaks: Speaks,
+        lanes: Arc<Lanes>,
+        service: impl Fn(Peer, usize) -> S,
+        mut stop: Stop,
+    ) where
         S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
         S::Future: Send + 'static,
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
@@ -99,9 +105,12 @@ impl Bound {
                 (_, Err(_)) => break,
             };
             let _ = stream.set_nodelay(true);
-            let service = service(Peer { address, secure: self.tls.is_some() });
+            // It was accepted on this runtime, and has to be known to the one that it is served on.
+            let (Some(lane), Ok(stream)) = (lanes.take(), stream.into_std()) else { continue };
+            let service = service(Peer { address, secure: self.tls.is_some() }, lane.number);
             let (tls, protocol, watcher) = (self.tls.clone(), protocol.clone(), connections.watcher());
-            tokio::spawn(async move {
+            lane.runtime.clone().spawn(async move {
+                let Ok(stream) = TcpStream::from_std(stream) else { return };
                 let ended = match tls {
                     None => watcher.watch(protocol.serve_connection(TokioIo::new(stream), service)).await,
                     Some(tls) => match tls.greeted(stream).await {
@@ -113,7 +122,7 @@ impl Bound {
                 if let Err(error) = ended {
                     tracing::debug!(%error, "a connection ended");
                 }
-                drop(place);
+                drop((place, lane));
             });
         }
         drop(self.listener);

@@ -2,7 +2,9 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use hyper::service::service_fn;
@@ -15,6 +17,7 @@ use crate::api::Api;
 use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{Gateway, Route, Routes, Upstreams};
+use crate::lanes::Lanes;
 use crate::listener::{Bound, Speaks};
 use crate::output;
 use crate::stop::Signals;
@@ -43,23 +46,32 @@ pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Re
 pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<Front>) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     let mut listeners = JoinSet::new();
+    // Lanes outlive their listener: what was sent is seen through on them.
+    let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, None).await?;
         let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
-        let service = move |_| TowerToHyperService::new(router.clone());
-        listeners.spawn(bound.serve(Speaks::Http1, service, stop.clone()));
+        let service = move |_, _| TowerToHyperService::new(router.clone());
+        listeners.spawn(bound.serve(Speaks::Http1, Arc::new(Lanes::here()), service, stop.clone()));
     }
     if let Some(Front { listen, tls, routes }) = front {
-        let gateway = Arc::new(Gateway::new(ledger.clone(), Routes::new(routes), Upstreams::new()?));
+        let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
+        let routes = Routes::new(routes);
+        // Each lane has upstream connections of its own.
+        let upstreams = Upstreams::several(lanes.count())?.into_iter();
+        let gateways: Vec<_> =
+            upstreams.map(|own| Arc::new(Gateway::new(ledger.clone(), routes.clone(), own))).collect();
         let bound = bind("gateway", listen, tls).await?;
-        let service = move |peer| {
-            let gateway = Arc::clone(&gateway);
+        let service = move |peer, lane: usize| {
+            let gateway = Arc::clone(&gateways[lane]);
             service_fn(move |request| {
                 let gateway = Arc::clone(&gateway);
                 async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
             })
         };
-        listeners.spawn(bound.serve(Speaks::Http2, service, stop.clone()));
+        let lanes = Arc::new(lanes);
+        serving = Some(Arc::clone(&lanes));
+        listeners.spawn(bound.serve(Speaks::Http2, lanes, service, stop.clone()));
     }
     // One that ends by itself takes the others with it: half a server is harder to notice than none.
     tokio::select! {
@@ -79,6 +91,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         }
     }
     ledger.close().await;
+    drop(serving);
     Ok(())
 }
 

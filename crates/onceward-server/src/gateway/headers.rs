@@ -45,11 +45,21 @@ pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
     if !path.starts_with('/') {
         return Some("The target of a request is a path.");
     }
-    let climbs = path.split('/').any(|segment| {
-        let segment = segment.to_ascii_lowercase().replace("%2e", ".");
-        segment == "." || segment == ".."
-    });
-    climbs.then_some("A path does not climb: routes are chosen by it.")
+    path.split('/').any(climbs).then_some("A path does not climb: routes are chosen by it.")
+}
+
+/// `.` and `..`, with each dot as it is or as `%2e`.
+fn climbs(segment: &str) -> bool {
+    let mut rest = segment.as_bytes();
+    let mut dots = 0;
+    while !rest.is_empty() {
+        rest = match rest {
+            [b'.', rest @ ..] | [b'%', b'2', b'e' | b'E', rest @ ..] => rest,
+            _ => return false,
+        };
+        dots += 1;
+    }
+    dots == 1 || dots == 2
 }
 
 /// Every request of HTTP/1.1 has one; in HTTP/2 it is part of the target.
@@ -69,19 +79,24 @@ fn has_one_host(parts: &request::Parts) -> bool {
 pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) {
     strip(headers);
     let proto = if peer.secure { "https" } else { "http" };
-    let host = host.map(str::to_owned).or_else(|| text(headers, header::HOST)).unwrap_or_default();
-    headers.remove(header::HOST);
+    let named = headers.remove(header::HOST);
+    let host = host.or_else(|| named.as_ref()?.to_str().ok()).unwrap_or_default();
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
-    let node = match peer.address.ip() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => format!("\"[{address}]\""),
+    let ip = peer.address.ip();
+    let mut forwarded = match ip {
+        IpAddr::V4(address) => format!("for={address};proto={proto}"),
+        IpAddr::V6(address) => format!("for=\"[{address}]\";proto={proto}"),
     };
-    let quoted = if host.is_empty() { String::new() } else { format!(";host=\"{}\"", host.replace(['"', '\\'], "")) };
-    append(headers, header::FORWARDED, &format!("for={node};proto={proto}{quoted}"));
-    append(headers, FORWARDED_FOR, &peer.address.ip().to_string());
-    set(headers, FORWARDED_PROTO, proto);
-    set(headers, FORWARDED_HOST, &host);
+    if !host.is_empty() {
+        forwarded.push_str(";host=\"");
+        forwarded.extend(host.chars().filter(|c| !matches!(c, '"' | '\\')));
+        forwarded.push('"');
+    }
+    append(headers, header::FORWARDED, forwarded);
+    append(headers, FORWARDED_FOR, ip.to_string());
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    set(headers, FORWARDED_HOST, host.to_owned());
 }
 
 /// Takes away what was for the connection.
@@ -95,19 +110,18 @@ pub(super) fn strip(headers: &mut HeaderMap) {
     headers.remove("proxy-connection");
 }
 
-fn text(headers: &HeaderMap, name: HeaderName) -> Option<String> {
-    headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-}
-
 /// A list that every proxy on the way adds to.
-fn append(headers: &mut HeaderMap, name: HeaderName, more: &str) {
-    let before: Vec<String> =
-        headers.get_all(&name).iter().filter_map(|value| value.to_str().ok()).map(str::to_owned).collect();
-    let all = before.into_iter().chain([more.to_owned()]).collect::<Vec<_>>().join(", ");
-    set(headers, name, &all);
+fn append(headers: &mut HeaderMap, name: HeaderName, more: String) {
+    // Mostly there is none: then nothing has to be put together.
+    if !headers.contains_key(&name) {
+        return set(headers, name, more);
+    }
+    let before = headers.get_all(&name).iter().filter_map(|value| value.to_str().ok());
+    let all = before.chain([more.as_str()]).collect::<Vec<_>>().join(", ");
+    set(headers, name, all);
 }
 
-fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+fn set(headers: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value)
         && !value.is_empty()
     {

@@ -52,16 +52,17 @@ impl Gateway {
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
         }
-        if let Some(response) = own::answer(&self.ledger, &self.routes, &parts).await {
-            return response;
+        if own::is_ours(parts.uri.path()) {
+            return Box::pin(own::answer(&self.ledger, &self.routes, &parts)).await;
         }
         let Some(route) = self.routes.find(parts.uri.path()) else {
             return Problem::new(Kind::NoRoute).response(onceward::http::Profile::default());
         };
         match route.rules.asks(&parts) {
             Err(problem) => problem.response(route.rules.profile),
-            Ok(Asks::Nothing) => self.pass(&route, parts, body, peer).await,
-            Ok(Asks::Guard(key)) => self.guard(&route, parts, body, peer, key).await,
+            // In boxes: an idle connection keeps room for whatever answers its next request, and both of these are large.
+            Ok(Asks::Nothing) => Box::pin(self.pass(&route, parts, body, peer)).await,
+            Ok(Asks::Guard(key)) => Box::pin(self.guard(&route, parts, body, peer, key)).await,
         }
     }
 

@@ -15,23 +15,25 @@ const READY: &str = "/.well-known/onceward/ready";
 const POLICY: &str = "/.well-known/idempotency";
 const OURS: &str = "/.well-known/onceward/";
 
+/// Whether a path is about the gateway itself.
+pub(super) fn is_ours(path: &str) -> bool {
+    path == POLICY || path.starts_with(OURS)
+}
+
 /// Answers what is about the gateway itself.
-pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Parts) -> Option<Response<Body>> {
+pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Parts) -> Response<Body> {
     let path = parts.uri.path();
-    if path != POLICY && !path.starts_with(OURS) {
-        return None;
-    }
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Some(Problem::because(Kind::BadRequest, "This path is only to be read.").response(Profile::default()));
+        return Problem::because(Kind::BadRequest, "This path is only to be read.").response(Profile::default());
     }
-    Some(match path {
+    match path {
         READY => ready(ledger).await,
         POLICY => document(StatusCode::OK, &policy(routes)),
         _ => match problem::page(path) {
             Some(page) => page,
             None => Problem::new(Kind::NoRoute).response(Profile::default()),
         },
-    })
+    }
 }
 
 /// Ready is who can reach its ledger.

@@ -38,7 +38,8 @@ impl Default for Timeouts {
 }
 
 /// All routes, in the order in which they were written: the first that fits is taken.
-pub(crate) struct Routes(Vec<Arc<Route>>);
+#[derive(Clone)]
+pub(crate) struct Routes(Arc<[Arc<Route>]>);
 
 impl Routes {
     pub(crate) fn new(routes: Vec<Route>) -> Self {

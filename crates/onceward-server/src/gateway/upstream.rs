@@ -32,7 +32,8 @@ pub(crate) struct Upstreams {
 }
 
 impl Upstreams {
-    pub(crate) fn new() -> Result<Self, Fault> {
+    /// This many pools, each for a thread of its own.
+    pub(crate) fn several(count: usize) -> Result<Vec<Self>, Fault> {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -43,12 +44,14 @@ impl Upstreams {
             .https_or_http()
             .enable_all_versions()
             .wrap_connector(tcp);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MOST_IDLE)
-            .build(https);
-        Ok(Self { client })
+        let pool = || {
+            Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE)
+                .pool_max_idle_per_host(MOST_IDLE)
+                .build(https.clone())
+        };
+        Ok((0..count).map(|_| Self { client: pool() }).collect())
     }
 
     /// Sends a request, and waits for the head of its answer.
