@@ -8,8 +8,8 @@ use crate::plan::{Ground, System};
 
 /// Measures Onceward beside Redis, PostgreSQL and idemkit, all interleaved, on tmpfs and on disk.
 ///
-/// Starts its own Redis and PostgreSQL on private sockets, in folders that it removes again. Missing packages are
-/// installed with apt-get, which needs root.
+/// Starts its own Redis and PostgreSQL on private sockets, in folders that it removes again; and the gateway beside nginx.
+/// Missing packages are installed with apt-get, which needs root.
 #[derive(Debug, Parser)]
 #[command(name = "onceward-bench")]
 pub struct Arguments {
@@ -37,6 +37,9 @@ pub struct Arguments {
     /// How many records expire in the large ledger while claims are measured
     #[arg(long, default_value_t = 100_000)]
     pub expire: u64,
+    /// How often the gateway is measured, beside nginx and a bare service, a second for each case; 0 leaves it out
+    #[arg(long, default_value_t = 5)]
+    pub http_rounds: usize,
     /// A folder in memory
     #[arg(long, value_name = "DIR", default_value = "/dev/shm")]
     pub tmpfs: PathBuf,
@@ -65,6 +68,12 @@ impl Arguments {
         System::ALL.into_iter().filter(wanted).collect()
     }
 
+    /// Whether the gateway is measured: it is Onceward too, and its ledgers are in memory.
+    pub fn wants_http(&self) -> bool {
+        let wanted = self.systems().contains(&System::Onceward) && self.grounds().contains(&Ground::Tmpfs);
+        self.http_rounds > 0 && wanted
+    }
+
     /// The grounds that are wanted.
     pub fn grounds(&self) -> Vec<Ground> {
         Ground::ALL.into_iter().filter(|ground| self.ground.is_none_or(|only| only == *ground)).collect()
@@ -85,6 +94,14 @@ mod tests {
         assert_eq!(of("--only postgres --only onceward").systems(), [System::Onceward, System::Postgres]);
         let rest = of("--skip idemkit-redis --skip idemkit-postgres --skip redis-connections").systems();
         assert_eq!(rest, [System::Onceward, System::RedisAlways, System::RedisEverysec, System::Postgres]);
+    }
+
+    #[test]
+    fn the_gateway_goes_with_onceward_on_tmpfs() {
+        assert!(of("").wants_http());
+        for without in ["--http-rounds 0", "--skip onceward", "--ground disk"] {
+            assert!(!of(without).wants_http(), "{without}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - `service/`: Redis, PostgreSQL and a Python, each started here and stopped here.
 //! - `load`: callers that claim and finish as fast as they are answered.
 //! - `peer/`: one file for each system: what a pair is there.
+//! - `http`: the gateway, beside nginx and a bare service.
 //! - `processor`: how much processor time a process has used.
 //! - `figures`: what a run yields, and the middle of several.
 //! - `machine`: where it was measured.
@@ -17,6 +18,7 @@
 
 mod arguments;
 mod figures;
+mod http;
 mod load;
 mod machine;
 mod peer;

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::Fault;
 use crate::arguments::Arguments;
 use crate::figures::Figures;
+use crate::http::{self, Http};
 use crate::machine::Machine;
 use crate::peer::{self, Amount, Extra};
 use crate::plan::{Ground, System, order};
@@ -48,6 +49,9 @@ pub struct Results {
     pub samples: Vec<Sample>,
     /// What `onceward bench store` says of a ledger with many records, on tmpfs.
     pub large: Option<BTreeMap<String, f64>>,
+    /// What `onceward bench http` says, on tmpfs. Earlier runs did not ask.
+    #[serde(default)]
+    pub http: Option<Http>,
 }
 
 /// Measures, or takes an earlier run, and writes the page.
@@ -75,6 +79,7 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
         rounds: arguments.rounds,
         samples: Vec::new(),
         large: None,
+        http: None,
     };
     for round in 0..arguments.rounds {
         for ground in arguments.grounds() {
@@ -104,6 +109,12 @@ async fn measure(arguments: &Arguments) -> Result<Results, Fault> {
         let (_, mut large) = bench.onceward(Ground::Tmpfs, extra).await?;
         large.insert("expire".to_owned(), arguments.expire as f64);
         results.large = Some(large);
+        bench.keep(&results)?;
+    }
+    if arguments.wants_http() {
+        println!("{:>5.0} s  the gateway, beside nginx and a bare service", start.elapsed().as_secs_f64());
+        let folder = bench.tmpfs.folder.path();
+        results.http = Some(http::measure(&bench.onceward, folder, arguments.callers, arguments.http_rounds).await?);
         bench.keep(&results)?;
     }
     println!("{:>5.0} s  done; every result is in {}", start.elapsed().as_secs_f64(), bench.json.display());
@@ -144,7 +155,7 @@ impl Bench {
         let redis =
             wants(&[System::RedisAlways, System::RedisConnections, System::RedisEverysec, System::IdemkitRedis]);
         let postgres = wants(&[System::Postgres, System::IdemkitPostgres]);
-        let packages = Packages::find(redis, postgres)?;
+        let packages = Packages::find(redis, postgres, arguments.wants_http())?;
         let python =
             wants(&[System::IdemkitRedis, System::IdemkitPostgres]).then(|| Python::prepare(&work)).transpose()?;
         let programs = packages.postgres.as_deref().filter(|_| postgres);

@@ -2,6 +2,7 @@
 
 mod aims;
 mod digits;
+mod http;
 mod page;
 mod plot;
 mod summary;
@@ -15,7 +16,9 @@ use crate::run::Results;
 
 /// The part of the page that is written by this program.
 pub fn figures(results: &Results) -> String {
-    [table::machine(results), table::grounds(results), aims::table(results)].join("\n")
+    let parts =
+        [table::machine(results), table::grounds(results), aims::table(results), http::section(results.http.as_ref())];
+    parts.join("\n")
 }
 
 /// Writes the figures into the page, and the plot beside it. The words around the figures are a person's, and stay.
@@ -88,5 +91,6 @@ fn example() -> Results {
         rounds: 3,
         samples: samples.collect(),
         large: Some(large.map(|(name, value)| (name.to_owned(), value)).into()),
+        http: None,
     }
 }

@@ -11,6 +11,9 @@ use crate::Fault;
 /// Where Debian keeps the programs of PostgreSQL, one folder for each version.
 const POSTGRES: &str = "/usr/lib/postgresql";
 
+/// Where Debian puts nginx, which is not on everybody's path.
+const NGINX: &str = "/usr/sbin/nginx";
+
 /// Programs that were found.
 #[derive(Debug)]
 pub struct Packages {
@@ -18,15 +21,18 @@ pub struct Packages {
     pub redis: Option<PathBuf>,
     /// The folder with `postgres` and `initdb`.
     pub postgres: Option<PathBuf>,
+    /// Whether there is an nginx, which `onceward bench http` finds by itself.
+    pub nginx: bool,
 }
 
 impl Packages {
     /// Finds what is wanted, and installs what is missing if that is possible.
-    pub fn find(redis: bool, postgres: bool) -> Result<Self, Fault> {
+    pub fn find(redis: bool, postgres: bool, nginx: bool) -> Result<Self, Fault> {
         let found = Self::look();
         let missing: Vec<&str> = [
             (redis && found.redis.is_none()).then_some("redis-server"),
             (postgres && found.postgres.is_none()).then_some("postgresql"),
+            (nginx && !found.nginx).then_some("nginx-light"),
         ]
         .into_iter()
         .flatten()
@@ -36,23 +42,26 @@ impl Packages {
         }
         install(&missing)?;
         let found = Self::look();
-        if redis && found.redis.is_none() || postgres && found.postgres.is_none() {
+        if redis && found.redis.is_none() || postgres && found.postgres.is_none() || nginx && !found.nginx {
             return Err(format!("{} were installed, and their programs are still not found", missing.join(" ")).into());
         }
         Ok(found)
     }
 
     fn look() -> Self {
-        Self { redis: in_path("redis-server"), postgres: newest(Path::new(POSTGRES)) }
+        let nginx = in_path("nginx").is_some() || Path::new(NGINX).is_file();
+        Self { redis: in_path("redis-server"), postgres: newest(Path::new(POSTGRES)), nginx }
     }
 }
 
 fn install(packages: &[&str]) -> Result<(), Fault> {
     let line = format!("apt-get install -y {}", packages.join(" "));
     if !nix::unistd::geteuid().is_root() {
-        return Err(
-            format!("missing: {}. Run `sudo {line}`, or leave them out with --skip", packages.join(", ")).into()
-        );
+        return Err(format!(
+            "missing: {}. Run `sudo {line}`, or leave them out with --skip (nginx: --http-rounds 0)",
+            packages.join(", ")
+        )
+        .into());
     }
     println!("missing: {}. {line}", packages.join(", "));
     let apt =
