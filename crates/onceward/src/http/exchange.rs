@@ -83,11 +83,12 @@ where
     match started(ledger, &call).await {
         Ok(Started::Guarded(guard)) => {
             let (reply, answer) = oneshot::channel();
-            keyed(&mut request, downstream, &guard.claim());
+            let claim = guard.claim();
+            keyed(&mut request, downstream, &claim);
             let one = One { rules: Arc::clone(rules), dialect, guard, reply };
             // A task of its own: what was sent is seen through although the client goes away. In a box, because a task is
             // moved about while it is made, and this one is large.
-            tokio::spawn(Box::pin(one.carry_out(request, send)).in_current_span());
+            tokio::spawn(Box::pin(one.carry_out(request, claim, send)).in_current_span());
             answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),
@@ -215,13 +216,12 @@ struct One {
 }
 
 impl One {
-    async fn carry_out<S, F, B>(self, request: Request<Bytes>, send: S)
+    async fn carry_out<S, F, B>(self, request: Request<Bytes>, claim: Claim, send: S)
     where
         S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
-        let claim = self.guard.claim();
         let answer = tokio::select! {
             answer = send(request, Some(claim)) => answer,
             // Somebody else may go on with it.
