@@ -163,14 +163,6 @@ pub struct Terms {
     pub max_attempts: Option<u32>,
 }
 
-impl Terms {
-    /// Whether the other side remembers a downstream key for longer than the record is there. Then each new record needs
-    /// another one: what is a new intent here would be a repeat there.
-    pub fn is_forgetful(&self) -> bool {
-        self.retention.is_some_and(|retention| retention.saturating_add(self.tombstone) < self.honours_key_for)
-    }
-}
-
 /// The policy of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {

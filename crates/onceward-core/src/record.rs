@@ -30,12 +30,6 @@ impl Fence {
         self.0.to_be_bytes()
     }
 
-    /// A number that no two claims are likely to share, and that can still be counted up from.
-    pub(crate) const fn generation(self) -> u32 {
-        let [a, b, c, d, ..] = self.to_bytes();
-        u32::from_be_bytes([a, b, c, d]) >> 1
-    }
-
     /// A fence as a store kept it.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
@@ -282,15 +276,6 @@ impl Record {
         draft.updated_at = When::NOW;
         draft
     }
-
-    /// Until when an attempt that is known not to have happened is remembered, if this is one: as long as its outcome would
-    /// have been. A table of what was refused must not grow for ever either.
-    pub fn untried_until(&self) -> Option<Timestamp> {
-        let State::Open { not_before } = &self.state else { return None };
-        let holds_something = self.doubt_since.is_some() || self.payload.is_some() || self.sequence.is_some();
-        let kept = self.terms.retention.filter(|_| !holds_something)?;
-        Some(self.updated_at.max(*not_before).after(kept))
-    }
 }
 
 /// A record as a store showed it, with the store's own time.
@@ -320,7 +305,6 @@ impl Seen {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
             // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
-            State::Open { .. } if record.untried_until().is_some_and(|until| self.now >= until) => return None,
             State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
             // Further off than anybody can ask for: a clock that ran ahead wrote it.
             State::Open { not_before }

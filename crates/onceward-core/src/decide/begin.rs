@@ -142,9 +142,6 @@ fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
 pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {
     let mut draft = fresh(&call.identity, call.key_digest, call.fingerprint, call.terms, version);
     draft.sequence = sequence;
-    if call.terms.is_forgetful() {
-        draft.generation = call.take.fence.generation();
-    }
     let acquired = claim(&mut draft, &call.take, call.terms.effect);
     Transition::write(write(draft), Answer::Decision(Decision::Acquired(acquired)))
 }

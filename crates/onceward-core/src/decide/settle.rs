@@ -54,12 +54,11 @@ fn reset(record: &Record) -> Transition {
     Transition::replace(draft)
 }
 
-/// Only what is settled expires: finished work, and what is known not to have happened. What is running, in doubt or dead
-/// stays until somebody settles it.
+/// Only finished work expires: what is running, in doubt or dead stays until it is settled.
 pub(super) fn expire(current: Option<&Seen>) -> Transition {
     let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
     let write = match (&seen.record.state, seen.standing()) {
-        (State::Done { .. } | State::Tombstone { .. } | State::Open { .. }, None) => Write::Remove,
+        (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
         (State::InDoubt { .. }, _) if planted(Plant::DoubtExpires) => Write::Remove,
         (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
             let mut draft = seen.record.next();

@@ -56,21 +56,6 @@ fn after(record: Option<&Record>, millis: i64, command: &Command) -> Record {
 }
 
 #[test]
-fn a_record_that_is_forgotten_sooner_than_its_downstream_key_starts_with_a_generation_of_its_own() {
-    let generation = |tombstone: u64| {
-        let mut call = call(0xffff_fffe << 96, InDoubt::Retry, false);
-        call.terms.honours_key_for = Duration::from_millis(15_000);
-        call.terms.tombstone = Duration::from_millis(tombstone);
-        let first = after(None, 1000, &Command::Begin(call));
-        let taken = after(Some(&first), 5000, &begin(7 << 96, InDoubt::Retry, false));
-        assert_eq!(first.generation, taken.generation, "the same on every attempt");
-        first.generation
-    };
-    assert_eq!(generation(4_999), 0x7fff_ffff);
-    assert_eq!(generation(5_000), 0);
-}
-
-#[test]
 fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
     let first = after(None, 1000, &begin(1, InDoubt::Probe, false));
     for (marks_sent, expected) in [(false, Some(at(6000))), (true, None)] {

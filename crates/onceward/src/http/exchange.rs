@@ -13,8 +13,10 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
+use onceward_core::hash::digest;
 use onceward_core::outcome::{self, Verdict};
 use onceward_core::policy::InDoubt;
+use onceward_core::time::Timestamp;
 
 use super::body::{self, Body, Filling, Keeping, Unread};
 use super::dialect::Dialect;
@@ -84,7 +86,8 @@ where
         Ok(Started::Guarded(guard)) => {
             let (reply, answer) = oneshot::channel();
             let claim = guard.claim();
-            keyed(&mut request, downstream, &claim);
+            let record = rules.holds_for_a_window(&call).then(|| guard.created_at());
+            keyed(&mut request, downstream, &claim, record);
             let one = One { rules: Arc::clone(rules), dialect, guard, reply };
             // A task of its own: what was sent is seen through although the client goes away. In a box, because a task is
             // moved about while it is made, and this one is large.
@@ -93,18 +96,26 @@ where
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),
         Ok(Started::Unguarded(claim)) => {
-            keyed(&mut request, downstream, &claim);
+            keyed(&mut request, downstream, &claim, None);
             passed(dialect, send(request, Some(claim)).await)
         }
         Err(error) => failed(dialect, &error),
     }
 }
 
-/// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not.
-fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim) {
-    if let Some(name) = downstream
-        && let Ok(value) = HeaderValue::try_from(claim.downstream_key())
-    {
+/// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not. Where a
+/// derived key holds for a window only, the same request is a new one afterwards, and the other side may remember for longer:
+/// then it is the same on every attempt under one record.
+fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim, record: Option<Timestamp>) {
+    let Some(name) = downstream else { return };
+    let key = match record {
+        None => claim.downstream_key().to_owned(),
+        Some(created_at) => {
+            let text = format!("{} {}", claim.downstream_key(), created_at.as_millis());
+            format!("once_v1_{}", &digest(text.as_bytes()).to_hex()[..32])
+        }
+    };
+    if let Ok(value) = HeaderValue::try_from(key) {
         request.headers_mut().insert(name, value);
     }
 }
@@ -424,6 +435,33 @@ mod tests {
             answer.body(body::full(Bytes::new())).map_err(|error| NoAnswer::Lost(error.to_string()))
         })
         .await
+    }
+
+    /// The key that the other side gets for a request that has none, and its answer.
+    async fn derived(ledger: &Ledger, window: Duration, status: u16) -> String {
+        let rules = Rules::default().derived(window).honours_key(true);
+        let (parts, ()) = Request::post("/v1/completions").body(()).unwrap().into_parts();
+        let received = Received { tenant: "acme".to_owned(), parts, body: Bytes::new() };
+        let (tell, told) = oneshot::channel();
+        exchange(ledger, &Arc::new(rules), received, None, move |request, _| async move {
+            tell.send(request.headers()["idempotency-key"].to_str().unwrap().to_owned()).unwrap();
+            let answer = Response::builder().status(status).body(body::full(Bytes::new()));
+            answer.map_err(|error| NoAnswer::Lost(error.to_string()))
+        })
+        .await;
+        told.await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_derived_request_has_one_key_on_every_attempt_and_another_after_its_window() {
+        let ledger = Ledger::open("memory:").await.unwrap();
+        let window = Duration::from_millis(30);
+        let first = derived(&ledger, window, 502).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_eq!(first, derived(&ledger, window, 502).await, "what is in doubt is the same request");
+        assert_eq!(first, derived(&ledger, window, 200).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert_ne!(first, derived(&ledger, window, 200).await);
     }
 
     #[tokio::test]

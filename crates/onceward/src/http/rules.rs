@@ -154,6 +154,11 @@ impl Rules {
         self.downstream_key.clone().or_else(derived)
     }
 
+    /// Whether a call was made from its request, and is forgotten when its window is over.
+    pub(super) fn holds_for_a_window(&self, call: &Call) -> bool {
+        call.key_digest.is_some() && self.window.is_some()
+    }
+
     /// Headers that must agree: those that are configured, and those by which the protocol says for whom a request is.
     fn compared(&self) -> Vec<&HeaderName> {
         self.profile.compared_headers().iter().chain(&self.compared_headers).collect()

@@ -16,6 +16,7 @@ use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
 use onceward_core::record::{Phase, Seen, State, downstream_key};
+use onceward_core::time::Timestamp;
 
 use super::carried_on::CarriedOn;
 use super::claiming::Renewed;
@@ -130,6 +131,11 @@ impl Guard {
             probe_first: acquired.probe_first,
             held: Some(Arc::clone(&self.held)),
         }
+    }
+
+    /// When the record was made: the same for every attempt, until it is forgotten.
+    pub(crate) fn created_at(&self) -> Timestamp {
+        self.held.last().record.created_at
     }
 
     /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit

@@ -1,9 +1,7 @@
 //! What a call means: keys, tenants, sessions, recipes, and what is refused.
 
-use std::time::Duration;
-
 use onceward::core::recipe::{Definition, Recipe};
-use onceward::{Error, Failure, Ledger, Policy};
+use onceward::{Error, Failure, Ledger};
 use serde_json::json;
 
 use crate::{Effects, every_ledger};
@@ -157,31 +155,6 @@ async fn the_downstream_key_is_the_same_on_every_attempt_and_of_nothing_else() {
     assert_ne!(first, key("a", "2").await);
     assert_ne!(first, key("b", "1").await);
     assert!(first.len() <= 255 && first.bytes().all(|byte| byte.is_ascii_graphic()));
-}
-
-/// What is a new intent here must not be a repeat on the other side, which remembers keys for longer than the ledger.
-#[tokio::test]
-async fn an_intent_that_was_forgotten_sooner_than_its_downstream_key_gets_another_one() {
-    let ledger = Ledger::open("memory:").await.unwrap();
-    let key = async |policy: &Policy| {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let call = ledger.operation("complete").key("k").policy(policy.clone());
-        let work = |claim: onceward::Claim| async move {
-            tell.send(claim.downstream_key().to_owned()).unwrap();
-            Ok(())
-        };
-        assert!(!call.run(work).await.unwrap().replayed);
-        told.await.unwrap()
-    };
-    let short = Policy::window(Duration::from_millis(20));
-    let first = key(&short).await;
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    assert_ne!(first, key(&short).await);
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    let remembered = Policy { honours_key_for: Duration::from_millis(20), ..short };
-    let first = key(&remembered).await;
-    tokio::time::sleep(Duration::from_millis(30)).await;
-    assert_eq!(first, key(&remembered).await);
 }
 
 #[tokio::test]

@@ -68,19 +68,6 @@ async fn a_newer_schema_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ledger_of_the_first_schema_is_brought_up_to_date_and_keeps_its_records() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger.db");
-    ledger_with_one_charge(&path).await;
-    let old = Connection::open(&path).unwrap();
-    old.execute_batch("DROP INDEX intent_untried; PRAGMA user_version = 1").unwrap();
-    drop(old);
-    ledger_with_one_charge(&path).await;
-    let version: i64 = Connection::open(&path).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
-}
-
-#[tokio::test]
 async fn a_ledger_without_its_unique_index_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");

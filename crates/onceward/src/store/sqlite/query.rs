@@ -146,22 +146,17 @@ pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rus
     }
 }
 
-/// The ids of what has expired, the longest first, found by the indexes of expiry: finished work, then what did not
-/// happen.
+/// The ids of what has expired, the longest first, found by the index of expiry.
 pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
-    let mut ids: Vec<Option<Digest>> = Vec::new();
-    for sql in [
-        "SELECT id, id_rest FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
-         ORDER BY until LIMIT ?2",
-        "SELECT id, id_rest FROM intent WHERE state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?1
-         ORDER BY forget_at LIMIT ?2",
-    ] {
-        let left = i64::try_from(limit - ids.len()).unwrap_or(i64::MAX);
-        let mut statement = connection.prepare_cached(sql)?;
-        for id in statement.query_map(params![now.as_millis(), left], |row| readable(None, row::id(row, 0, 1)))? {
-            ids.push(id?);
-        }
-    }
+    let ids: Vec<Option<Digest>> = connection
+        .prepare_cached(
+            "SELECT id, id_rest FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
+             ORDER BY until LIMIT ?2",
+        )?
+        .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+            readable(None, row::id(row, 0, 1))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
     Ok(Expired { more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
 }
 
@@ -260,10 +255,9 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
     };
     let unsettled = "SELECT state, count(*) FROM intent
          WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent')
-           AND (?1 IS NULL OR tenant = ?1) AND NOT (state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?2)
-         GROUP BY state";
+           AND (?1 IS NULL OR tenant = ?1) GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;
-    let mut rows = statement.query(params![whose, now.as_millis()])?;
+    let mut rows = statement.query([whose])?;
     while let Some(row) = rows.next()? {
         // Not even a text, if somebody else wrote it.
         let name = row.get_ref(0)?.as_str().unwrap_or_default();
