@@ -8,7 +8,8 @@ demo:
 test:
     ./test
 
-# Onceward beside Redis, PostgreSQL and idemkit; writes docs/benchmarks.md and its plot. About eight minutes; see --help.
+# Onceward beside Redis, PostgreSQL and idemkit, and the gateway beside nginx; writes docs/benchmarks.md and its plot. About
+# ten minutes; see --help.
 bench *options:
     cargo build --release -p onceward-server -p onceward-bench
     cargo run --release -p onceward-bench -- --out docs/benchmarks.md {{options}}
