@@ -97,7 +97,8 @@ impl Gateway {
 fn source(global: &Global) -> Result<Tenant, Fault> {
     match global.tenant()? {
         None => Ok(Tenant::Authorization),
-        Some(name) if name.as_str() != "authorization" && !name.as_str().contains(':') => {
+        // The words that name a source are no names.
+        Some(name) if !["authorization", "token"].contains(&name.as_str()) && !name.as_str().contains(':') => {
             Ok(Tenant::Fixed(name.as_str().to_owned()))
         }
         Some(source) => source.as_str().parse().map_err(Fault::usage),

@@ -5,6 +5,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::server::Server;
+use crate::place::Place;
 
 /// An upstream that answers everything with 201, and tells which head it got.
 fn upstream() -> (String, Receiver<String>) {
@@ -26,6 +27,13 @@ fn upstream() -> (String, Receiver<String>) {
         }
     });
     (url, heads)
+}
+
+/// As a name it would be one tenant for all: nobody who writes this means that.
+#[test]
+fn the_one_liner_has_no_tokens_and_says_so() {
+    let flags = ["gateway", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tenant", "token"];
+    Place::new().onceward(&flags).says(64, &["`token` needs tokens", "[[api.token]]"]);
 }
 
 #[test]
