@@ -9,6 +9,8 @@
 //! - `serve`: everything that is configured. `api`: the HTTP API. `listener`, `lanes`, `first_words`, `tls`, `tokens`, `stop`:
 //!   what every listener needs.
 //! - `gateway`: a reverse proxy that makes any API safe to retry.
+//! - `mcp`: a gateway before MCP servers.
+//! - `process`: what every process that we start needs.
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
@@ -24,7 +26,9 @@ mod first_words;
 mod gateway;
 mod lanes;
 mod listener;
+mod mcp;
 mod output;
+mod process;
 mod run;
 mod serve;
 mod stop;

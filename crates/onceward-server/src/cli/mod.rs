@@ -4,6 +4,7 @@ mod gateway;
 mod get;
 mod key;
 mod list;
+mod mcp;
 mod purge;
 mod reference;
 mod resolve;
@@ -86,6 +87,7 @@ enum Command {
     Serve(serve::Serve),
     Token(token::Token),
     Gateway(gateway::Gateway),
+    Mcp(mcp::Mcp),
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
@@ -132,6 +134,7 @@ impl Cli {
             Command::Serve(serve) => serve.execute(&global),
             Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),
+            Command::Mcp(mcp) => mcp.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store),
             Command::BenchPart(part) => part.execute(),
             Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),

@@ -127,7 +127,7 @@ pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> Str
 }
 
 /// As a shell needs it.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         return text.to_owned();

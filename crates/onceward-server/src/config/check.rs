@@ -14,6 +14,7 @@ use super::api::{Api, Token};
 use super::error::{Problem, instead};
 use super::file::{File, LATER, Operation, Window};
 use super::gateway::{Gateway, Route};
+use super::mcp::{Mcp, Probe, Server, Tool};
 
 /// Reads the text, or says everything that is wrong with it.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
@@ -64,6 +65,20 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
             check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
         }
     }
+    if let Some(DeValue::Table(mcp)) = value(root, "mcp") {
+        check_names(mcp, "mcp", &names::<Mcp>(), &[], &mut problems);
+        for (name, server) in named_tables(mcp, "server") {
+            let path = format!("mcp.server.{name}");
+            check_names(server, &path, &names::<Server>(), &[], &mut problems);
+            for (name, tool) in named_tables(server, "tool") {
+                let path = format!("{path}.tool.{name}");
+                check_names(tool, &path, &names::<Tool>(), &[], &mut problems);
+                if let Some(DeValue::Table(probe)) = value(tool, "probe") {
+                    check_names(probe, &format!("{path}.probe"), &names::<Probe>(), &[], &mut problems);
+                }
+            }
+        }
+    }
     let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
     for (name, operation) in operations {
         let DeValue::Table(operation) = operation.get_ref() else { continue };
@@ -74,6 +89,12 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// The tables of a table, with their names.
+fn named_tables<'a>(table: &'a DeTable<'a>, name: &str) -> impl Iterator<Item = (String, &'a DeTable<'a>)> {
+    let tables = value(table, name).and_then(DeValue::as_table).into_iter().flatten();
+    tables.filter_map(|(name, table)| Some((bare(name.get_ref()).to_string(), table.get_ref().as_table()?)))
 }
 
 fn check_names(

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::api::Api;
 use super::gateway::Gateway;
+use super::mcp::Mcp;
 use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
@@ -27,6 +28,9 @@ pub(crate) struct File {
     /// The HTTP gateway, which `onceward serve` starts.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub(crate) gateway: Option<Gateway>,
+    /// The MCP gateway: `[mcp]`.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) mcp: Mcp,
 }
 
 /// What is configured for an operation. What is absent comes from the tier, or from the surface.
@@ -111,4 +115,4 @@ pub(crate) struct Window {
 }
 
 /// Names that are fixed already, and what will bring them.
-pub(super) const LATER: [(&str, &str); 2] = [("sink", "the outbox and its courier"), ("mcp", "the MCP gateway")];
+pub(super) const LATER: [(&str, &str); 1] = [("sink", "the outbox and its courier")];

@@ -11,6 +11,7 @@ mod check;
 mod error;
 mod file;
 mod gateway;
+mod mcp;
 mod reference;
 mod secret;
 mod settings;
@@ -25,8 +26,9 @@ use onceward::core::recipe::Recipe;
 pub(crate) use api::{ApiSettings, Bearer};
 pub(crate) use file::Operation;
 pub(crate) use gateway::{KeyMode, Profile, Route};
+pub(crate) use mcp::{Mcp, Probe, Server, Tool};
 pub(crate) use reference::reference;
-pub(crate) use settings::{Chosen, Settings};
+pub(crate) use settings::{Chosen, Settings, state_folder};
 pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything

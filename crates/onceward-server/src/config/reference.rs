@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::api::{Api, Token};
 use super::file::{File, Operation, Window};
 use super::gateway::{Gateway, Route};
+use super::mcp::{Mcp, Probe, Server, Tool};
 
 /// `docs/reference/configuration.md`.
 pub(crate) fn reference() -> String {
@@ -24,6 +25,10 @@ pub(crate) fn reference() -> String {
     section::<Token>(&mut page, "[[api.token]]");
     section::<Gateway>(&mut page, "[gateway]");
     section::<Route>(&mut page, "[[gateway.route]]");
+    section::<Mcp>(&mut page, "[mcp]");
+    section::<Server>(&mut page, "[mcp.server.NAME]");
+    section::<Tool>(&mut page, "[mcp.server.NAME.tool.NAME]");
+    section::<Probe>(&mut page, "[mcp.server.NAME.tool.NAME.probe]");
     page
 }
 

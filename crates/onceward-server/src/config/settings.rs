@@ -14,6 +14,7 @@ use super::check;
 use super::error::Mistakes;
 use super::file::Operation;
 use super::gateway::Gateway;
+use super::mcp::Mcp;
 use crate::exit::Fault;
 
 /// Looked for in the working directory.
@@ -36,6 +37,9 @@ pub(crate) struct Settings {
     operations: BTreeMap<String, Operation>,
     api: Option<Api>,
     gateway: Option<Gateway>,
+    mcp: Mcp,
+    /// Somebody has said where the store is.
+    is_named: bool,
     /// Relative paths in the file start here.
     folder: PathBuf,
 }
@@ -59,9 +63,19 @@ impl Settings {
             Some(folder) => beside(folder, &store),
             None => store,
         });
-        let store = chosen.store.map(str::to_owned).or(configured).unwrap_or_else(|| STORE.to_owned());
+        let named = chosen.store.map(str::to_owned).or(configured);
+        let is_named = named.is_some();
+        let store = named.unwrap_or_else(|| STORE.to_owned());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        Ok(Self { store, operations: file.operation, api: file.api, gateway: file.gateway, folder })
+        Ok(Self {
+            store,
+            operations: file.operation,
+            api: file.api,
+            gateway: file.gateway,
+            mcp: file.mcp,
+            is_named,
+            folder,
+        })
     }
 
     /// The store, for a process that lives as long as its callers.
@@ -104,6 +118,16 @@ impl Settings {
         self.gateway.as_ref()
     }
 
+    /// What the file says about the MCP gateway.
+    pub(crate) fn mcp(&self) -> &Mcp {
+        &self.mcp
+    }
+
+    /// Whether a flag, the environment or the file says where the ledger is.
+    pub(crate) fn names_store(&self) -> bool {
+        self.is_named
+    }
+
     /// The folder of the file.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
@@ -113,6 +137,14 @@ impl Settings {
     pub(crate) fn store_to_name(&self) -> Option<&str> {
         (self.store != STORE).then_some(&self.store)
     }
+}
+
+/// The folder in which programs keep what outlives them, for this user.
+pub(crate) fn state_folder() -> Option<PathBuf> {
+    let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let state = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
+    let state = state.or_else(|| Some(named("HOME")?.join(".local").join("state")))?;
+    Some(state.join("onceward"))
 }
 
 /// A relative path in the file starts from the file's own folder: a job that is started elsewhere must not find

@@ -20,6 +20,7 @@ use crate::exit::{
     CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
 };
 use crate::output::say;
+use crate::process::is_missing;
 
 /// A command to be run once.
 #[derive(Debug)]
@@ -55,7 +56,7 @@ impl Job {
     async fn on(&self, ledger: &Ledger) -> Result<Report, Fault> {
         // A record keeps the command line that it was made with, so a slip of the keyboard should not make one. A repeat
         // gets its outcome even when the program is gone by now.
-        let is_missing = self.command.first().is_some_and(|program| child::is_missing(program));
+        let is_missing = self.command.first().is_some_and(|program| is_missing(program));
         if is_missing && matches!(ledger.get(&self.call.identity).await, Ok(None)) {
             let error = std::io::Error::from_raw_os_error(nix::libc::ENOENT);
             return Ok(self.cannot_start(&error));

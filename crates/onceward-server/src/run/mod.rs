@@ -1,6 +1,6 @@
 //! A command as a guarded effect.
 //!
-//! - `child`: the process: started, sent signals, waited for. `death`: it dies with us.
+//! - `child`: the process: started, sent signals, waited for.
 //! - `capture`: its output, passed on live and kept. `frame`: both streams as one body. `replay`: shown again.
 //! - `guarded`: the claim around it. `settle`: what its end means for the claim. `late`: an outcome
 //!   that could not be recorded in time.
@@ -8,7 +8,6 @@
 
 mod capture;
 mod child;
-mod death;
 mod frame;
 mod guarded;
 mod late;

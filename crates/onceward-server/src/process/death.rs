@@ -7,7 +7,7 @@ use tokio::process::Command;
 /// Has the kernel kill the child when the calling thread ends: call this, and spawn, on the main thread.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
-pub(super) fn dies_with_us(command: &mut Command) {
+pub(crate) fn dies_with_us(command: &mut Command) {
     use nix::sys::prctl::set_pdeathsig;
     use nix::sys::signal::Signal;
     use nix::unistd::{getpid, getppid};
@@ -24,4 +24,4 @@ pub(super) fn dies_with_us(command: &mut Command) {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn dies_with_us(_command: &mut Command) {}
+pub(crate) fn dies_with_us(_command: &mut Command) {}

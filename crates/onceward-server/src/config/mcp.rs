@@ -1,0 +1,136 @@
+//! `[mcp]`, its servers and their tools, as they are written. Their comments are the reference page.
+
+use std::collections::BTreeMap;
+
+use onceward::Policy;
+use onceward::core::policy;
+use onceward::core::recipe::{self, Recipe};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file::Operation;
+use super::words::Length;
+
+/// The MCP gateway, which `onceward mcp` runs.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Mcp {
+    /// How long equal arguments are one intent after their call is done, when no key, recipe or session says which call
+    /// it is.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
+    pub(crate) echo: Option<Length>,
+    /// Whether a repeat's result says in a text block that it is one, and how to really do it again.
+    #[schemars(extend("x-type" = "boolean", "x-default" = "`true`"))]
+    pub(crate) notice: Option<bool>,
+    /// One table for each server, by its name: `[mcp.server.mail]`.
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub(crate) server: BTreeMap<String, Server>,
+}
+
+/// A server whose tools are guarded.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Server {
+    /// How it is started, when `onceward mcp` is not told: the program and its arguments.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "what stands behind `--`"))]
+    pub(crate) command: Option<Vec<String>>,
+    /// Variables of its environment, besides those of the gateway.
+    #[schemars(extend("x-type" = "table of strings", "x-default" = "none"))]
+    pub(crate) env: BTreeMap<String, String>,
+    /// One table for each tool, by its name: `[mcp.server.mail.tool.send_email]`.
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub(crate) tool: BTreeMap<String, Tool>,
+}
+
+/// A tool. Everything that an operation has may stand here too.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Tool {
+    /// Whether it is guarded. Decides over the tool's annotations and its name.
+    #[schemars(extend("x-type" = "boolean", "x-default" = "unless it says that it only reads"))]
+    pub(crate) guard: Option<bool>,
+    /// The argument of the tool that takes an idempotency key. The gateway fills it, with the same key on every attempt;
+    /// models no longer see it, and it is no part of the intent.
+    #[schemars(extend("x-type" = "string", "x-default" = "none"))]
+    pub(crate) key_argument: Option<String>,
+    /// Another tool of the same server that tells whether it happened, for `in_doubt = "probe"`.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) probe: Option<Probe>,
+    #[serde(flatten)]
+    pub(crate) operation: Operation,
+}
+
+/// A tool that looks whether another one took effect.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Probe {
+    /// Its name.
+    #[schemars(extend("x-type" = "string", "x-default" = "needed"))]
+    pub(crate) tool: String,
+    /// Its arguments. A text that begins with `$/` is a JSON pointer into the arguments of the call in doubt.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) arguments: serde_json::Map<String, serde_json::Value>,
+    /// A JSON pointer into its answer. If something is there that is not `null`, `false`, `0` or empty, it happened.
+    #[schemars(extend("x-type" = "JSON pointer", "x-default" = "needed"))]
+    pub(crate) found: String,
+    /// How long it may take until an effect shows: before that, nothing found says nothing.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"0s\"`"))]
+    pub(crate) after: Option<Length>,
+}
+
+impl Tool {
+    /// Whether it is guarded, if the file says so: who names what makes the intent means it to be.
+    pub(crate) fn guarded(&self) -> Option<bool> {
+        let operation = &self.operation;
+        let is_meant =
+            operation.key.is_some() || operation.tier.is_some() || self.key_argument.is_some() || self.probe.is_some();
+        self.guard.or_else(|| is_meant.then_some(true))
+    }
+
+    pub(crate) fn recipe(&self) -> Result<Option<Recipe>, recipe::Error> {
+        self.operation.recipe()
+    }
+
+    /// Its policy. Who says how to look means to look.
+    pub(crate) fn policy(&self) -> Policy {
+        let mut policy = self.operation.policy();
+        if self.operation.in_doubt.is_none() && self.probe.is_some() {
+            policy.in_doubt = policy::InDoubt::Probe;
+        }
+        policy.probes = self.probe.is_some();
+        policy
+    }
+
+    /// Whether the file says how long outcomes are kept.
+    pub(crate) fn chooses_retention(&self) -> bool {
+        let operation = &self.operation;
+        operation.tier.is_some() || operation.retention.is_some() || operation.dedup.is_some()
+    }
+
+    /// Whether the file says what happens in doubt.
+    pub(crate) fn chooses_in_doubt(&self) -> bool {
+        self.operation.in_doubt.is_some() || self.operation.dedup.is_some() || self.probe.is_some()
+    }
+
+    /// What is wrong with it, and where.
+    pub(crate) fn mistake(&self) -> Option<(&'static str, String)> {
+        if let Err(error) = self.recipe() {
+            return Some(("key", error.to_string()));
+        }
+        if self.policy().effect == policy::Effect::Transactional {
+            return Some(("effect", onceward::Invalid::Transactional.to_string()));
+        }
+        let asks = self.policy().in_doubt == policy::InDoubt::Probe;
+        match &self.probe {
+            None if asks => Some((
+                "probe",
+                "in_doubt = \"probe\" needs a tool to ask: probe = { tool, arguments, found }".to_owned(),
+            )),
+            Some(probe) if probe.tool.is_empty() => Some(("probe.tool", "the name of a tool is needed".to_owned())),
+            Some(probe) if !probe.found.starts_with('/') => {
+                Some(("probe.found", "a JSON pointer is needed, such as \"/found\"".to_owned()))
+            }
+            _ => None,
+        }
+    }
+}

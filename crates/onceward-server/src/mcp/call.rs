@@ -1,0 +1,188 @@
+//! From a `tools/call` to a guarded call: which tool, which intent, and what is passed on.
+
+use std::time::Duration;
+
+use onceward::core::hash::Fields;
+use onceward::core::name::{Key, Tenant};
+use onceward::core::policy::{InDoubt, Policy, Retention};
+use onceward::{Call, Ledger};
+
+use super::members::Members;
+use super::message::ended;
+use super::tools::Tools;
+use crate::config::Tool;
+
+/// The argument with which somebody says that a repeat is meant.
+pub(super) const REPEAT: &str = "onceward_repeat";
+
+/// Where a client puts a key of its own, and the session that the call belongs to.
+const KEY: &str = "onceward/key";
+const SESSION: &str = "onceward/session";
+
+/// How long a repeat waits for the running one: within the patience of most clients.
+const WAIT: Duration = Duration::from_secs(45);
+
+/// What is the same for every call of one gateway.
+#[derive(Debug)]
+pub(super) struct Naming {
+    pub(super) tenant: Tenant,
+    /// The server's name in operations.
+    pub(super) server: String,
+    /// The session that the agent goes on in, if it has one.
+    pub(super) session: Option<String>,
+    /// How long equal arguments are one intent after they are done, when nothing says which call it is.
+    pub(super) echo: Duration,
+}
+
+impl Naming {
+    /// The name of the operation that a tool is.
+    pub(super) fn operation(&self, tool: &str) -> String {
+        format!("{}{tool}", self.prefix())
+    }
+
+    /// What the operations of this server begin with.
+    pub(super) fn prefix(&self) -> String {
+        format!("mcp:{}/", self.server)
+    }
+}
+
+/// A call of a tool, as a client asks for it.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) tool: String,
+    message: Members,
+    parameters: Members,
+    /// Without what is ours.
+    arguments: Members,
+    key: Option<String>,
+    session: Option<String>,
+    /// 1, unless a repeat is meant.
+    pub(super) repeat: u32,
+}
+
+/// Why a call cannot be guarded, for the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Unfit(pub(super) String);
+
+impl Asked {
+    /// Reads the parameters of a call.
+    pub(super) fn read(message: &Members, tools: &Tools) -> Result<Self, Unfit> {
+        let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
+        let parameters = message.object("params").ok_or_else(|| twice("params"))?;
+        let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
+        let mut arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
+            None | Some("null") => Members::default(),
+            Some(text) => Members::read(text).ok_or_else(|| twice("arguments"))?,
+        };
+        let meta = match parameters.get("_meta").map(|meta| meta.get()) {
+            None | Some("null") => Members::default(),
+            Some(text) => Members::read(text).ok_or_else(|| twice("_meta"))?,
+        };
+        let named = |name: &str| match meta.get(name) {
+            None => Ok(None),
+            Some(_) => meta.text(name).map(Some).ok_or_else(|| Unfit(format!("_meta[\"{name}\"] must be a text"))),
+        };
+        let (key, session) = (named(KEY)?, named(SESSION)?);
+        let mut repeat = 1;
+        if tools.takes_repeat(&tool)
+            && let Some(given) = arguments.remove(REPEAT)
+        {
+            repeat = match serde_json::from_str::<Option<u32>>(given.get()) {
+                Ok(None) => 1,
+                Ok(Some(number @ 2..)) => number,
+                _ => return Err(Unfit(format!("{REPEAT} is a whole number from 2 on"))),
+            };
+        }
+        if let Some(filled) = tools.configured(&tool).and_then(|tool| tool.key_argument.as_deref()) {
+            arguments.remove(filled);
+        }
+        Ok(Self { tool, message: message.clone(), parameters, arguments, key, session, repeat })
+    }
+
+    /// A call that somebody asks about, and that is not made.
+    pub(super) fn about(tool: &str, arguments: Members, key: Option<String>) -> Self {
+        let (message, parameters, session) = (Members::default(), Members::default(), None);
+        Self { tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
+    }
+
+    /// The arguments of the tool itself.
+    pub(super) fn arguments(&self) -> &Members {
+        &self.arguments
+    }
+
+    /// What the client says besides, for requests of ours on its behalf: without what is about this one request alone.
+    pub(super) fn meta(&self) -> Option<Members> {
+        let mut meta = self.parameters.object("_meta")?;
+        for name in ["progressToken", KEY, SESSION] {
+            meta.remove(name);
+        }
+        Some(meta)
+    }
+
+    /// The line to pass on: the one that came, unless something in it is for us, or from us.
+    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: &str) -> Vec<u8> {
+        let filled = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref());
+        let before = self.parameters.object("arguments");
+        if filled.is_none() && before.is_none_or(|before| before.len() == self.arguments.len()) {
+            return line.to_vec();
+        }
+        let (mut arguments, mut parameters, mut message) =
+            (self.arguments.clone(), self.parameters.clone(), self.message.clone());
+        if let Some(filled) = filled {
+            arguments.set(filled, &downstream_key);
+        }
+        parameters.set("arguments", &arguments);
+        message.set("params", &parameters);
+        ended(&message)
+    }
+
+    /// The guarded call. With `repeat` 1 it is the first of its kind, with 2 the second.
+    pub(super) fn call(&self, ledger: &Ledger, naming: &Naming, tools: &Tools, repeat: u32) -> Result<Call, Unfit> {
+        let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
+        let configured = tools.configured(&self.tool);
+        let session = self.session.as_ref().or(naming.session.as_ref());
+        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(naming.tenant.as_str());
+        operation = operation.session(session.map_or("", |session| session.as_str()));
+        operation = operation.intent_json(self.arguments.written().as_bytes());
+        if let Some(key) = &self.key {
+            operation = operation.key(key);
+        }
+        let recipe = configured.map(Tool::recipe).transpose().map_err(|error| unfit(&error))?.flatten();
+        let is_named = self.key.is_some() || recipe.is_some() || session.is_some();
+        if let Some(recipe) = recipe {
+            operation = operation.recipe(recipe);
+        }
+        operation = operation.policy(self.policy(naming, tools, is_named));
+        let mut call = operation.call().map_err(|error| unfit(&error))?;
+        if repeat > 1 {
+            let digest = Fields::new()
+                .field(b"repeat v1")
+                .field(call.identity.key.as_str())
+                .field(repeat.to_be_bytes())
+                .digest();
+            let key = Key::new(format!("repeat_v1_{}", &digest.to_hex()[..32]));
+            call.identity.key = key.map_err(|error| unfit(&error))?;
+            call.key_digest = call.key_digest.map(|_| digest);
+        }
+        Ok(call)
+    }
+
+    /// Without anything that names the call, equal arguments are one intent while they run, are in doubt, or for a moment
+    /// after they are done: that catches re-sends, and does not stop a person's second, deliberate call.
+    pub(super) fn policy(&self, naming: &Naming, tools: &Tools, is_named: bool) -> Policy {
+        let configured = tools.configured(&self.tool);
+        let mut policy = configured.map(Tool::policy).unwrap_or_default();
+        if !is_named && !configured.is_some_and(Tool::chooses_retention) {
+            policy.retention = Some(Retention::For(naming.echo));
+            policy.tombstone = Some(Duration::ZERO);
+        }
+        // The server says that a second call does nothing more than the first.
+        if tools.is_idempotent(&self.tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
+            policy.in_doubt = InDoubt::Retry;
+        }
+        if policy.wait.is_zero() {
+            policy.wait = WAIT;
+        }
+        policy
+    }
+}

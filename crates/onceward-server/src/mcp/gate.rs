@@ -1,0 +1,415 @@
+//! One guarded call of a tool, in a straight line: which intent, claim, pass on, judge the answer, keep it, answer. Knows
+//! nothing of how messages travel.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::clock::{Clock, SystemClock};
+use onceward::core::decide::{Decision, Resolution};
+use onceward::core::outcome::{Outcome, Verdict};
+use onceward::core::policy::StoreDown;
+use onceward::core::record::{Standing, State};
+use onceward::core::time::Timestamp;
+use onceward::{Begun, Call, Claim, Error, Guard, Ledger};
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+use super::books::Books;
+use super::call::{Asked, Naming};
+use super::link::{Answer, Link, NoAnswer};
+use super::list::{cursor, learned, status_name};
+use super::members::Members;
+use super::message::{Id, ended};
+use super::owners::{Owner, Owners};
+use super::probe::{self, Probed};
+use super::reply::{About, Replies, Reply, ledger_down, unfit};
+use super::tools::Tools;
+use super::verdict::{self, Ending, RESULT};
+use super::{status, task};
+use crate::config::Probe;
+
+/// How long a server may take to say what its tools are, when a tool is called that nobody has listed.
+const LISTING: Duration = Duration::from_secs(5);
+
+/// How many pages such a list may have.
+const PAGES: usize = 50;
+
+/// How long another tool may take to say whether an effect took place.
+const PROBING: Duration = Duration::from_secs(30);
+
+/// What stands between a client and one server.
+#[derive(Debug)]
+pub(super) struct Gate {
+    pub(super) naming: Naming,
+    pub(super) tools: Tools,
+    pub(super) replies: Replies,
+    pub(super) books: Books,
+    pub(super) owners: Owners,
+}
+
+/// What becomes of a request to call a tool.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is none of ours.
+    Pass,
+    /// It is guarded; or it cannot be told yet.
+    Guard,
+}
+
+/// A request to call a tool.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) id: Id,
+    /// The id, as it was written.
+    pub(super) written: Box<RawValue>,
+    pub(super) line: Vec<u8>,
+    pub(super) members: Members,
+}
+
+/// One call, on its way.
+struct One<'a> {
+    asked: &'a Asked,
+    call: &'a Call,
+    request: &'a Request,
+}
+
+impl One<'_> {
+    fn about(&self) -> About<'_> {
+        About { tool: &self.asked.tool, call: self.call, repeat: self.asked.repeat }
+    }
+}
+
+impl Gate {
+    /// Whether a call can be passed on at once. What no server could run is for the server to refuse.
+    pub(super) fn way(&self, members: &Members) -> Way {
+        let Some(parameters) = members.get("params") else { return Way::Pass };
+        let Some(parameters) = Members::read(parameters.get()) else { return Way::Guard };
+        match parameters.text("name") {
+            None if parameters.get("name").is_none() => Way::Pass,
+            None => Way::Guard,
+            Some(name) if self.is_own(&name) => Way::Guard,
+            Some(name) if self.tools.is_unknown(&name) => Way::Guard,
+            Some(name) if self.tools.why(&name).is_guarded() => Way::Guard,
+            Some(_) => Way::Pass,
+        }
+    }
+
+    /// Whether it is our own tool.
+    fn is_own(&self, name: &str) -> bool {
+        name == status_name(&self.tools)
+    }
+
+    /// Carries a call out, or says why not. `None` when nobody waits for an answer.
+    pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
+        let asked = match Asked::read(&request.members, &self.tools) {
+            Ok(asked) => asked,
+            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+        };
+        if self.is_own(&asked.tool) {
+            return Some(status::answer(self, &asked).await.line(&request.written));
+        }
+        if self.tools.is_unknown(&asked.tool) {
+            self.ask_for_tools(&asked, &**link).await;
+        }
+        if !self.tools.why(&asked.tool).is_guarded() {
+            return self.unguarded(request, &request.line, &asked, &**link).await;
+        }
+        let ledger = match self.books.ledger().await {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                let may_run = asked.policy(&self.naming, &self.tools, false).store_down == StoreDown::Open;
+                if may_run {
+                    tracing::warn!(%error, "a call runs unguarded: there is no ledger");
+                    return self
+                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, ""), &asked, &**link)
+                        .await;
+                }
+                tracing::error!(%error, "a guarded call was refused: there is no ledger");
+                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(&request.written));
+            }
+        };
+        let call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {
+            Ok(call) => call,
+            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+        };
+        let one = One { asked: &asked, call: &call, request };
+        if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
+            return Some(reply.line(&request.written));
+        }
+        self.guarded(&ledger, &one, link).await
+    }
+
+    async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Vec<u8>> {
+        let id = &one.request.written;
+        let begun = match ledger.begin(one.call).await {
+            Err(Error::Store(error)) if one.call.runs_without(&error) => {
+                tracing::warn!(%error, "a call runs unguarded: the store is down");
+                let line = one.asked.passed_on(&one.request.line, &self.tools, "");
+                return self.unguarded(one.request, &line, one.asked, &**link).await;
+            }
+            Err(error) => return Some(self.replies.failed(one.about(), &error).line(id)),
+            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+            Ok(begun) => begun,
+        };
+        // Whoever does it in this process has an answer for us, also when it is not kept.
+        let owner = self.owners.find(&one.call.identity);
+        if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
+            return Some(Reply::Same((*answer).clone()).line(id));
+        }
+        let reply = match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
+            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+            Ok(Begun::Answered(decision)) => self.replies.decided(one.about(), decision, SystemClock.now()),
+            Err(error) => match owner.and_then(|owner| owner.answer()) {
+                Some(answer) => Reply::Same((*answer).clone()),
+                None => self.replies.failed(one.about(), &error),
+            },
+        };
+        Some(reply.line(id))
+    }
+
+    /// This caller is the one.
+    async fn own<L: Link>(
+        self: &Arc<Self>,
+        ledger: &Ledger,
+        one: &One<'_>,
+        guard: Guard,
+        link: &Arc<L>,
+    ) -> Option<Vec<u8>> {
+        let claim = guard.claim();
+        let owner = self.owners.enter(&one.call.identity);
+        let guard = match self.probed(ledger, one, guard, &claim, &**link).await {
+            Ok(guard) => guard,
+            Err(reply) => return Some(reply.line(&one.request.written)),
+        };
+        let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
+        match link.send(&one.request.id, line).await {
+            Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
+            Err(missing) => self.missing(ledger, one, guard, missing).await,
+        }
+    }
+
+    async fn judge<L: Link>(
+        self: &Arc<Self>,
+        one: &One<'_>,
+        guard: Guard,
+        answer: Answer,
+        owner: Owner,
+        link: &Arc<L>,
+    ) -> Vec<u8> {
+        let ended_with = match verdict::of(&answer.members, one.call.policy.on_error(), answer.cancelled) {
+            Ending::Keep(outcome) => guard.finish(outcome).await,
+            Ending::Release(why) => {
+                owner.says(&answer.members);
+                guard.release(Duration::ZERO, Some(why)).await
+            }
+            Ending::Doubt(why) => {
+                owner.says(&answer.members);
+                log(guard.doubt(Some(why)).await.err());
+                return match self.replies.doubted(one.about(), &answer.members) {
+                    Some(members) => ended(&members),
+                    None => answer.line,
+                };
+            }
+            Ending::Task(id) => {
+                owner.continues(&answer.members);
+                let (link, meta, on_error) = (Arc::clone(link), one.asked.meta(), one.call.policy.on_error());
+                tokio::spawn(async move {
+                    task::follow(guard, &*link, &id, meta, on_error).await;
+                    drop(owner);
+                });
+                return answer.line;
+            }
+        };
+        // The answer is true although it could not be recorded, so it is handed over all the same.
+        log(ended_with.err());
+        answer.line
+    }
+
+    async fn missing(
+        self: &Arc<Self>,
+        ledger: &Ledger,
+        one: &One<'_>,
+        guard: Guard,
+        missing: NoAnswer,
+    ) -> Option<Vec<u8>> {
+        let id = &one.request.written;
+        match missing {
+            NoAnswer::Cancelled => {
+                log(guard.release(Duration::ZERO, Some("it was cancelled before it was sent")).await.err());
+                None
+            }
+            NoAnswer::NotSent(why) => {
+                log(guard.release(Duration::ZERO, Some(&why)).await.err());
+                Some(self.replies.not_sent(one.about(), &why).line(id))
+            }
+            NoAnswer::Lost(why) => {
+                log(guard.doubt(Some(&why)).await.err());
+                Some(self.replies.lost(one.about(), &why, SystemClock.now()).line(id))
+            }
+            NoAnswer::GaveUp(late) => {
+                let attempt = guard.claim().attempt();
+                log(guard.doubt(Some("it was cancelled, and the server has not answered")).await.err());
+                let (ledger, call) = (ledger.clone(), one.call.clone());
+                tokio::spawn(async move {
+                    if let Ok(answer) = late.await {
+                        log(settled_late(&ledger, &call, attempt, &answer).await.err());
+                    }
+                });
+                None
+            }
+        }
+    }
+
+    /// A call that nothing guards, and whose answer is passed on as it comes.
+    async fn unguarded(&self, request: &Request, line: &[u8], asked: &Asked, link: &impl Link) -> Option<Vec<u8>> {
+        let reply = |why: &str| unfit(&format!("{} has no answer: {why}", asked.tool)).line(&request.written);
+        match link.send(&request.id, line.to_vec()).await {
+            Ok(answer) => Some(answer.line),
+            Err(NoAnswer::NotSent(why) | NoAnswer::Lost(why)) => Some(reply(&why)),
+            Err(NoAnswer::Cancelled | NoAnswer::GaveUp(_)) => None,
+        }
+    }
+
+    /// A repeat that is meant needs the one before it to be done. What is done stays so until it is forgotten, so that
+    /// looking first is safe.
+    async fn before_a_repeat(&self, ledger: &Ledger, one: &One<'_>) -> Option<Reply> {
+        if one.asked.repeat < 2 {
+            return None;
+        }
+        let failed = |error: Error| Some(self.replies.failed(one.about(), &error));
+        // Once begun, it is a call like any other.
+        match ledger.get(&one.call.identity).await {
+            Ok(Some(intent)) if intent.status().is_some() => return None,
+            Ok(_) => {}
+            Err(error) => return failed(error),
+        }
+        let before = match one.asked.call(ledger, &self.naming, &self.tools, one.asked.repeat - 1) {
+            Ok(before) => before,
+            Err(why) => return Some(unfit(&why.0)),
+        };
+        let about = About { tool: &one.asked.tool, call: &before, repeat: one.asked.repeat - 1 };
+        let intent = match ledger.get(&before.identity).await {
+            Ok(intent) => intent,
+            Err(error) => return failed(error),
+        };
+        let Some((intent, standing)) =
+            intent.and_then(|intent| intent.seen.standing().map(|standing| (intent, standing)))
+        else {
+            return Some(self.replies.too_early(one.about()));
+        };
+        if intent.seen.record.fingerprint != before.fingerprint {
+            return Some(self.replies.decided(about, Decision::Mismatch, SystemClock.now()));
+        }
+        match standing {
+            Standing::Done | Standing::Tombstone => None,
+            Standing::InDoubt { since } => Some(self.replies.in_doubt(about, since)),
+            Standing::Running { .. } => {
+                let running = Decision::InFlight { retry_after: Duration::ZERO, running: true, attempt: 1 };
+                Some(self.replies.decided(about, running, SystemClock.now()))
+            }
+            _ => Some(self.replies.too_early(one.about())),
+        }
+    }
+
+    /// Under `in_doubt = "probe"`, another tool is asked first whether an earlier attempt took effect.
+    async fn probed(
+        &self,
+        ledger: &Ledger,
+        one: &One<'_>,
+        guard: Guard,
+        claim: &Claim,
+        link: &impl Link,
+    ) -> Result<Guard, Reply> {
+        let configured = self.tools.configured(&one.asked.tool).and_then(|tool| tool.probe.as_ref());
+        let Some(probe) = configured.filter(|_| claim.probe_first()) else { return Ok(guard) };
+        let now = SystemClock.now();
+        let (mut probed, answer) = self.ask_whether(probe, one, link).await;
+        let after = probe.after.map_or(Duration::ZERO, |after| after.0);
+        if probed == Probed::DidNot && !after.is_zero() && doubted_for(ledger, one.call, now).await < Some(after) {
+            probed = Probed::Unknown(format!("it is too early for {} to show it", probe.tool));
+        }
+        match probed {
+            Probed::Happened => {
+                let body =
+                    answer.as_ref().and_then(|answer| answer.get("result")).map(|result| result.get().to_owned());
+                let outcome = Outcome::of(Verdict::Success, RESULT, body.unwrap_or_default());
+                log(guard.finish(outcome.clone()).await.err());
+                let replay = Decision::Replay { outcome, finished_at: now, expires_at: None };
+                Err(self.replies.decided(one.about(), replay, now))
+            }
+            Probed::DidNot => match claim.not_found().await {
+                Ok(()) => Ok(guard),
+                Err(error) => Err(self.replies.failed(one.about(), &error)),
+            },
+            Probed::Unknown(why) => {
+                log(guard.doubt(Some(&why)).await.err());
+                Err(self.replies.lost(one.about(), &why, now))
+            }
+        }
+    }
+
+    async fn ask_whether(&self, probe: &Probe, one: &One<'_>, link: &impl Link) -> (Probed, Option<Members>) {
+        let parameters = match probe::parameters(probe, one.asked.arguments(), one.asked.meta()) {
+            Ok(parameters) => parameters,
+            Err(why) => return (Probed::Unknown(why), None),
+        };
+        match timeout(PROBING, link.ask("tools/call", parameters)).await {
+            Ok(Ok(answer)) => (probe::read(probe, &answer), Some(answer)),
+            Ok(Err(_)) | Err(_) => (Probed::Unknown(format!("{} gave no answer", probe.tool)), None),
+        }
+    }
+
+    /// Asks a server for its tools, because a client calls one that nobody has listed.
+    pub(super) async fn ask_for_tools(&self, asked: &Asked, link: &impl Link) {
+        let all = async {
+            let mut at: Option<Box<RawValue>> = None;
+            for _ in 0..PAGES {
+                let mut parameters = Members::default();
+                if let Some(meta) = asked.meta() {
+                    parameters.set("_meta", &meta);
+                }
+                if let Some(at) = &at {
+                    parameters.set("cursor", at);
+                }
+                let Ok(answer) = link.ask("tools/list", parameters).await else { return };
+                let Some(result) = answer.object("result") else { return };
+                if learned(&result, &self.tools).is_none() {
+                    return;
+                }
+                at = cursor(&result).map(ToOwned::to_owned);
+                if at.is_none() {
+                    return;
+                }
+            }
+        };
+        // One that does not say is judged by the names of its tools.
+        let _ = timeout(LISTING, all).await;
+    }
+}
+
+/// How long ago the attempt was made that nobody knows about.
+async fn doubted_for(ledger: &Ledger, call: &Call, now: Timestamp) -> Option<Duration> {
+    let intent = ledger.get(&call.identity).await.ok().flatten()?;
+    Some(intent.seen.record.doubt_since?.until(now))
+}
+
+/// News that came after a doubt was recorded settle it, unless somebody else did.
+async fn settled_late(ledger: &Ledger, call: &Call, attempt: u32, answer: &Answer) -> Result<(), Error> {
+    let Ending::Keep(outcome) = verdict::of(&answer.members, call.policy.on_error(), true) else { return Ok(()) };
+    let Some(intent) = ledger.get(&call.identity).await? else { return Ok(()) };
+    let record = &intent.seen.record;
+    if matches!(record.state, State::InDoubt { .. }) && record.attempts == attempt {
+        let outcome = outcome.within(call.policy.keep_limit);
+        let happened = Resolution::Happened(outcome);
+        let note = Some("the server answered after the call was cancelled");
+        ledger.resolve(&call.identity, record.version, happened, Some("onceward mcp"), note).await?;
+    }
+    Ok(())
+}
+
+/// What could not be recorded is said on stderr, and nothing of the call besides its name.
+fn log(error: Option<Error>) {
+    if let Some(error) = error {
+        tracing::error!(%error, "what came of a guarded call could not be recorded");
+    }
+}

@@ -1,0 +1,150 @@
+//! The answer to `tools/list`: what it says of guarded tools, and a tool of our own at its end.
+
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::call::REPEAT;
+use super::members::Members;
+use super::tools::Tools;
+
+/// The name of our own tool. A server may have one of that name, such as another gateway.
+const STATUS: [&str; 3] = ["onceward_status", "onceward_status_2", "onceward_status_3"];
+
+/// The name that our own tool has in front of this server.
+pub(super) fn status_name(tools: &Tools) -> &'static str {
+    STATUS.into_iter().find(|name| !tools.has(name)).unwrap_or(STATUS[2])
+}
+
+/// Learns what the tools are, and adds what the gateway offers. `None` when there is nothing to change.
+pub(super) fn edited(answer: &Members, tools: &Tools) -> Option<Members> {
+    let mut result = answer.object("result")?;
+    let listed = learned(&result, tools)?;
+    let mut edited: Vec<_> = listed.into_iter().map(|tool| one(&tool, tools).unwrap_or(tool)).collect();
+    if cursor(&result).is_none()
+        && let Ok(own) = to_raw_value(&status(status_name(tools)))
+    {
+        edited.push(own);
+    }
+    result.set("tools", &edited);
+    let mut answer = answer.clone();
+    answer.set("result", &result);
+    Some(answer)
+}
+
+/// Learns what the tools of one page are.
+pub(super) fn learned(result: &Members, tools: &Tools) -> Option<Vec<Box<RawValue>>> {
+    let listed: Vec<Box<RawValue>> = serde_json::from_str(result.get("tools")?.get()).ok()?;
+    for tool in &listed {
+        if let Some(tool) = Members::read(tool.get())
+            && let Some(name) = tool.text("name")
+        {
+            tools.learn(&name, &tool, REPEAT);
+        }
+    }
+    if cursor(result).is_none() {
+        tools.is_whole(true);
+    }
+    Some(listed)
+}
+
+/// Where the next page begins.
+pub(super) fn cursor(result: &Members) -> Option<&RawValue> {
+    result.get("nextCursor").filter(|cursor| cursor.get() != "null")
+}
+
+/// A guarded tool takes one more argument, so that a deliberate repeat is possible and is itself done once. One that the
+/// gateway fills is nothing for models: they would make up a new key for every try.
+fn one(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
+    let mut tool = Members::read(tool.get())?;
+    let name = tool.text("name")?;
+    if !tools.why(&name).is_guarded() {
+        return None;
+    }
+    let mut schema = tool.object("inputSchema")?;
+    let mut properties = schema.object("properties").unwrap_or_default();
+    if tools.takes_repeat(&name) {
+        properties.set(REPEAT, &repeat());
+    }
+    if let Some(filled) = tools.configured(&name).and_then(|tool| tool.key_argument.as_deref()) {
+        properties.remove(filled);
+        let required = schema.get("required").and_then(|names| serde_json::from_str::<Vec<String>>(names.get()).ok());
+        if let Some(required) = required {
+            schema.set("required", &required.into_iter().filter(|name| name != filled).collect::<Vec<_>>());
+        }
+    }
+    schema.set("properties", &properties);
+    tool.set("inputSchema", &schema);
+    to_raw_value(&tool).ok()
+}
+
+fn repeat() -> serde_json::Value {
+    json!({
+        "type": "integer",
+        "minimum": 2,
+        "description": "Leave this out. An identical call is not done twice: it gets the first result. Only when the user \
+                        wants the same thing once more, say 2 for the second time, 3 for the third.",
+    })
+}
+
+fn status(name: &str) -> serde_json::Value {
+    json!({
+        "name": name,
+        "description": "What became of calls to this server's tools that act: done, running, or unknown. Ask this before \
+                        doing anything again whose result you do not have.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "tool": { "type": "string", "description": "The name of the tool. Without it: the most recent calls." },
+                "arguments": { "type": "object", "description": "The arguments of the call." },
+                "key": { "type": "string", "description": "Its key, instead of its arguments." },
+            },
+        },
+        "annotations": { "readOnlyHint": true, "openWorldHint": false },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Tool;
+
+    fn edit(answer: &str, tools: &Tools) -> Option<String> {
+        edited(&Members::read(answer).unwrap(), tools).map(|answer| answer.written())
+    }
+
+    #[test]
+    fn guarded_tools_take_one_more_argument_and_the_rest_stays_as_it_came() {
+        let tools = Tools::default();
+        let reads = r#"{"name":"get_x","inputSchema":{"type":"object"},"n":1.00}"#;
+        let acts =
+            r#"{"x":1e3,"name":"send","inputSchema":{"properties":{"to":{ "type":"string"}},"required":["to"]}}"#;
+        let answer = format!(r#"{{"id":1,"result":{{"tools":[{reads},{acts}],"ttl":9007199254740993}}}}"#);
+        let edited = edit(&answer, &tools).unwrap();
+        assert!(edited.contains(reads), "{edited}");
+        assert!(edited.contains(r#""to":{ "type":"string"},"onceward_repeat":{"#), "{edited}");
+        assert!(edited.contains("\"x\":1e3") && edited.contains("9007199254740993"));
+        assert!(edited.contains("\"onceward_status\""));
+        let page = r#"{"id":1,"result":{"tools":[],"nextCursor":"2"}}"#;
+        assert!(!edit(page, &tools).unwrap().contains("onceward_status"));
+        assert!(edit(r#"{"id":1,"error":{}}"#, &tools).is_none());
+    }
+
+    #[test]
+    fn names_of_ours_that_the_server_has_are_left_to_it() {
+        let tools = Tools::default();
+        let theirs = r#"{"name":"send","inputSchema":{"properties":{"onceward_repeat":{"type":"null"}}}}"#;
+        let answer = format!(r#"{{"id":1,"result":{{"tools":[{theirs},{{"name":"onceward_status"}}]}}}}"#);
+        let edited = edit(&answer, &tools).unwrap();
+        assert!(edited.contains(r#""onceward_repeat":{"type":"null"}"#), "{edited}");
+        assert!(edited.contains("onceward_status_2"), "{edited}");
+    }
+
+    #[test]
+    fn an_argument_that_the_gateway_fills_is_not_shown() {
+        let tool = Tool { key_argument: Some("idempotency_key".to_owned()), ..Tool::default() };
+        let tools = Tools::new([("pay".to_owned(), tool)].into());
+        let pay = r#"{"name":"pay","inputSchema":{"properties":{"a":{},"idempotency_key":{}},"required":["a","idempotency_key"]}}"#;
+        let edited = edit(&format!(r#"{{"id":1,"result":{{"tools":[{pay}]}}}}"#), &tools).unwrap();
+        assert!(!edited.contains("idempotency_key") && edited.contains(r#""required":["a"]"#), "{edited}");
+    }
+}

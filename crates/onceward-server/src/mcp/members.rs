@@ -1,0 +1,130 @@
+//! An object of JSON whose members stay the bytes that came: order, numbers and spaces included.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+/// The members, in their order.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Members(Vec<(String, Box<RawValue>)>);
+
+impl Members {
+    /// Reads an object. `None` for anything else, and for one that names a member twice: what it says depends on who reads
+    /// it.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        Self::read_any(text).filter(Self::is_clear)
+    }
+
+    /// Reads an object, also one that names a member twice.
+    pub(super) fn read_any(text: &str) -> Option<Self> {
+        serde_json::from_str(text).ok()
+    }
+
+    /// Whether no member is named twice.
+    pub(super) fn is_clear(&self) -> bool {
+        let mut names: Vec<&str> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names.windows(2).all(|pair| pair[0] != pair[1])
+    }
+
+    /// Every value that a name has.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a RawValue> {
+        self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| &**value)
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| &**value)
+    }
+
+    /// A member that is a text.
+    pub(super) fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.get(name)?.get()).ok()
+    }
+
+    /// A member that is an object.
+    pub(super) fn object(&self, name: &str) -> Option<Self> {
+        Self::read(self.get(name)?.get())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> Option<Box<RawValue>> {
+        let at = self.0.iter().position(|(other, _)| other == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Puts a member where one of that name is, or at the end.
+    pub(super) fn set(&mut self, name: &str, value: &impl Serialize) {
+        let Ok(value) = to_raw_value(value) else { return };
+        match self.0.iter_mut().find(|(other, _)| other == name) {
+            Some((_, place)) => *place = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// As text.
+    pub(super) fn written(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Read;
+
+        impl<'de> Visitor<'de> for Read {
+            type Value = Members;
+
+            fn expecting(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+                to.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+
+        deserializer.deserialize_map(Read)
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (name, value) in &self.0 {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_touched_stays_as_it_came() {
+        let text = r#"{"z":1.00,"a":12345678901234567890123,"b":{ "x" : 1e2 },"c":"\u00e9"}"#;
+        let mut members = Members::read(text).unwrap();
+        assert_eq!(members.written(), text);
+        members.set("a", &2);
+        members.set("new", &"n");
+        members.remove("c");
+        assert_eq!(members.written(), r#"{"z":1.00,"a":2,"b":{ "x" : 1e2 },"new":"n"}"#);
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_not_read() {
+        for text in ["", "[]", "1", "{", r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#] {
+            assert!(Members::read(text).is_none(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Asking another tool of the same server whether an effect took place.
+
+use serde_json::Value;
+
+use super::members::Members;
+use crate::config::Probe;
+
+/// What the other tool says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Probed {
+    /// It took place: the answer, as a result.
+    Happened,
+    /// It did not.
+    DidNot,
+    /// It cannot be told.
+    Unknown(String),
+}
+
+/// The parameters of the call that asks.
+pub(super) fn parameters(probe: &Probe, arguments: &Members, meta: Option<Members>) -> Result<Members, String> {
+    let given: Value = serde_json::from_str(&arguments.written()).map_err(|error| error.to_string())?;
+    let filled = filled(&Value::Object(probe.arguments.clone()), &given)?;
+    let mut parameters = Members::default();
+    parameters.set("name", &probe.tool);
+    parameters.set("arguments", &filled);
+    if let Some(meta) = meta {
+        parameters.set("_meta", &meta);
+    }
+    Ok(parameters)
+}
+
+/// A template with what its pointers point to.
+fn filled(template: &Value, given: &Value) -> Result<Value, String> {
+    match template {
+        Value::String(text) if text.starts_with("$/") => match given.pointer(&text[1..]) {
+            Some(value) => Ok(value.clone()),
+            None => Err(format!("the call has no argument at {}", &text[1..])),
+        },
+        Value::Array(values) => values.iter().map(|value| filled(value, given)).collect(),
+        Value::Object(members) => {
+            let members = members.iter().map(|(name, value)| Ok((name.clone(), filled(value, given)?)));
+            members.collect::<Result<_, String>>().map(Value::Object)
+        }
+        other => Ok(other.clone()),
+    }
+}
+
+/// Reads the answer to it.
+pub(super) fn read(probe: &Probe, answer: &Members) -> Probed {
+    let Some(result) = answer.get("result").and_then(|result| serde_json::from_str::<Value>(result.get()).ok()) else {
+        return Probed::Unknown(format!("{} answered with an error", probe.tool));
+    };
+    if result.get("isError").and_then(Value::as_bool) == Some(true) {
+        return Probed::Unknown(format!("{} failed", probe.tool));
+    }
+    let Some(said) = said(&result) else {
+        return Probed::Unknown(format!("{} answered with something else than JSON", probe.tool));
+    };
+    let is_there = said.pointer(&probe.found).is_some_and(|found| match found {
+        Value::Null => false,
+        Value::Bool(found) => *found,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(values) => !values.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+    });
+    if is_there { Probed::Happened } else { Probed::DidNot }
+}
+
+/// What a tool said, as a value: its structured content, or its first text if that is JSON.
+fn said(result: &Value) -> Option<Value> {
+    if let Some(structured) = result.get("structuredContent").filter(|structured| !structured.is_null()) {
+        return Some(structured.clone());
+    }
+    let texts = result.get("content")?.as_array()?.iter().filter_map(|block| block.get("text")?.as_str());
+    texts.filter_map(|text| serde_json::from_str(text).ok()).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn probe() -> Probe {
+        let arguments = json!({ "invoice": "$/invoice", "deep": ["$/to/0", "as it is"], "n": 1 });
+        let arguments = arguments.as_object().unwrap().clone();
+        Probe { tool: "find".to_owned(), arguments, found: "/items".to_owned(), after: None }
+    }
+
+    #[test]
+    fn a_template_is_filled_from_the_arguments_of_the_call() {
+        let arguments = Members::read(r#"{"invoice":"i-7","to":[{"a":1}]}"#).unwrap();
+        let parameters = parameters(&probe(), &arguments, None).unwrap().written();
+        let expected = r#"{"name":"find","arguments":{"deep":[{"a":1},"as it is"],"invoice":"i-7","n":1}}"#;
+        assert_eq!(parameters, expected);
+        assert!(super::parameters(&probe(), &Members::default(), None).is_err());
+    }
+
+    #[test]
+    fn only_a_clear_answer_counts() {
+        let judged = |result: &str| read(&probe(), &Members::read(&format!("{{\"result\":{result}}}")).unwrap());
+        assert_eq!(judged(r#"{"structuredContent":{"items":[1]}}"#), Probed::Happened);
+        assert_eq!(judged(r#"{"structuredContent":{"items":[]}}"#), Probed::DidNot);
+        assert_eq!(judged(r#"{"structuredContent":{}}"#), Probed::DidNot);
+        assert_eq!(judged(r#"{"content":[{"type":"text","text":"{\"items\":\"x\"}"}]}"#), Probed::Happened);
+        assert!(matches!(judged(r#"{"content":[{"type":"text","text":"nothing"}]}"#), Probed::Unknown(_)));
+        assert!(matches!(judged(r#"{"content":[],"isError":true}"#), Probed::Unknown(_)));
+        let error = Members::read(r#"{"error":{"code":1}}"#).unwrap();
+        assert!(matches!(read(&probe(), &error), Probed::Unknown(_)));
+    }
+}

@@ -1,0 +1,303 @@
+//! What a model is told when its call was not carried out: a stored result, or why there is none. Plain words, because a
+//! model acts on them.
+
+use std::time::Duration;
+
+use onceward::core::decide::Decision;
+use onceward::core::duration;
+use onceward::core::outcome::{Body, JSON, Outcome};
+use onceward::core::policy::InDoubt;
+use onceward::core::time::Timestamp;
+use onceward::{Call, Error};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::call::REPEAT;
+use super::members::Members;
+use super::message;
+use super::verdict::{ERROR, RESULT};
+
+/// Under this name everything about the gateway stands in `_meta`.
+const META: &str = "onceward";
+
+/// What answers are made with.
+#[derive(Debug)]
+pub(super) struct Replies {
+    /// Whether a repeat's result says in a text that it is one.
+    pub(super) notice: bool,
+    /// The flags with which a command that is typed anywhere finds the same ledger and tenant.
+    pub(super) flags: String,
+    /// The name of our own tool.
+    pub(super) status: &'static str,
+}
+
+/// An answer of ours.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// The result of a tool.
+    Result(Members),
+    /// An error that was kept.
+    Error(Box<RawValue>),
+    /// The answer that somebody else got for the same call.
+    Same(Members),
+}
+
+impl Reply {
+    /// The line for a request.
+    pub(super) fn line(&self, id: &RawValue) -> Vec<u8> {
+        match self {
+            Self::Result(result) => message::result(id, result),
+            Self::Error(error) => message::failure(id, error),
+            Self::Same(answer) => message::readdressed(answer, id),
+        }
+    }
+}
+
+/// Which call it is about.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) tool: &'a str,
+    pub(super) call: &'a Call,
+    pub(super) repeat: u32,
+}
+
+impl Replies {
+    /// What a repeat is told.
+    pub(super) fn decided(&self, about: About<'_>, decision: Decision, now: Timestamp) -> Reply {
+        let About { tool, repeat, .. } = about;
+        match decision {
+            Decision::Replay { outcome, finished_at, .. } => self.replayed(about, &outcome, finished_at, now),
+            Decision::OutcomeNotKept { .. } => told(
+                "done_not_kept",
+                about,
+                &format!(
+                    "This exact call of {tool} was done before, and nothing was done again. Its result is no longer kept. Do \
+                     not try it again; if the user wants it once more, call it with {REPEAT}: {}.",
+                    repeat + 1
+                ),
+                json!({}),
+            ),
+            Decision::InFlight { running: true, .. } | Decision::Acquired(_) => told(
+                "running",
+                about,
+                &format!(
+                    "This exact call of {tool} is still running; it was made before, and nothing was started again. Wait, \
+                     then ask {}, or make the same call again to get its result.",
+                    self.status
+                ),
+                json!({}),
+            ),
+            Decision::InFlight { retry_after, .. } => told(
+                "not_yet",
+                about,
+                &format!("{tool} asked to wait. Make the same call again in {} seconds.", retry_after.as_secs() + 1),
+                json!({ "retry_after_seconds": retry_after.as_secs() + 1 }),
+            ),
+            Decision::InDoubt { since } => self.in_doubt(about, since),
+            Decision::Mismatch => told(
+                "mismatch",
+                about,
+                &format!(
+                    "{tool} was called before for the same thing with other values. Nothing was done now, and the first call \
+                     stands. Do not vary the arguments to get around this: if it is another thing, say what makes it so; if \
+                     the first call was wrong, correct what it did."
+                ),
+                json!({}),
+            ),
+            Decision::Collision | Decision::MixedUse | Decision::OutOfOrder { .. } => told(
+                "refused",
+                about,
+                &format!("{tool} was not called: its key is in use for something else."),
+                json!({}),
+            ),
+            Decision::Queued { .. } | Decision::Dead => {
+                told("refused", about, &format!("{tool} was not called: this intent is in the outbox."), json!({}))
+            }
+        }
+    }
+
+    fn replayed(&self, about: About<'_>, outcome: &Outcome, finished_at: Timestamp, now: Timestamp) -> Reply {
+        let Body::Kept(body) = &outcome.body else {
+            return self.decided(about, Decision::OutcomeNotKept { outcome: None, status: None }, now);
+        };
+        let text = String::from_utf8_lossy(body);
+        let mark = json!({
+            "state": "done",
+            "replayed": true,
+            "first_time": finished_at.to_string(),
+            "key": about.call.identity.key.as_str(),
+        });
+        if outcome.content_type == ERROR
+            && let Ok(error) = RawValue::from_string(text.clone().into_owned())
+        {
+            return Reply::Error(error);
+        }
+        let is_result = outcome.content_type == RESULT || outcome.content_type == JSON;
+        let result = Members::read(&text).filter(|result| is_result && result.get("content").is_some());
+        let Some(mut result) = result else { return settled(about, &text, &mark) };
+        if self.notice {
+            let text = format!(
+                "[onceward] This call was done {} and not again: this is its stored result. If the user wants it done once \
+                 more, call {} with {REPEAT}: {}.",
+                ago(finished_at.until(now)),
+                about.tool,
+                about.repeat + 1
+            );
+            noted(&mut result, &text);
+        }
+        marked(&mut result, &mark);
+        Reply::Result(result)
+    }
+
+    /// Nobody knows whether it happened.
+    pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp) -> Reply {
+        let (tool, identity) = (about.tool, &about.call.identity);
+        let text = format!(
+            "It is unknown whether {tool} took effect: this exact call was made at {since} and its answer never came. It may \
+             have happened. Do not call it again, and not with other arguments either. Look with a tool that reads whether it \
+             happened, tell the user what is unknown, and let a person settle it: onceward resolve{} --operation '{}' --key \
+             '{}' --happened (or --did-not-happen). Afterwards {} knows it.",
+            self.flags,
+            identity.operation,
+            identity.key.as_str(),
+            self.status,
+        );
+        told("in_doubt", about, &text, json!({ "since": since.to_string() }))
+    }
+
+    /// The answer to a call just made will not come.
+    pub(super) fn lost(&self, about: About<'_>, why: &str, now: Timestamp) -> Reply {
+        if about.call.policy.in_doubt == InDoubt::Hold {
+            return self.in_doubt(about, now);
+        }
+        let text = format!(
+            "It is unknown whether {} took effect: {why}. You may make exactly the same call again, with the same arguments: \
+             it will be settled then. Do not make it with other arguments.",
+            about.tool
+        );
+        told("in_doubt", about, &text, json!({ "since": now.to_string(), "may_try_again": true }))
+    }
+
+    /// Nothing was done.
+    pub(super) fn not_sent(&self, about: About<'_>, why: &str) -> Reply {
+        told("not_sent", about, &format!("{} was not called: {why}. Nothing was done.", about.tool), json!({}))
+    }
+
+    /// A repeat that is meant, before its time.
+    pub(super) fn too_early(&self, about: About<'_>) -> Reply {
+        let (tool, before) = (about.tool, about.repeat.saturating_sub(1));
+        let first = if before < 2 { format!("without {REPEAT}") } else { format!("with {REPEAT}: {before}") };
+        let text = format!(
+            "{tool} was not called: {REPEAT}: {} is for when the same call was done {before} times, and it was not, or too \
+             long ago to know. Call it {first}.",
+            about.repeat
+        );
+        told("refused", about, &text, json!({}))
+    }
+
+    /// Something is wrong here, and nothing was done now.
+    pub(super) fn failed(&self, about: About<'_>, error: &Error) -> Reply {
+        let tool = about.tool;
+        match error {
+            Error::OwnerFailed { .. } => told(
+                "attempt_failed",
+                about,
+                &format!("The same call of {tool} was running, and it failed. It may be made again."),
+                json!({}),
+            ),
+            Error::OwnerUnknown { .. } => told(
+                "attempt_unknown",
+                about,
+                &format!(
+                    "The same call of {tool} was running, and its answer never came. Make exactly the same call again."
+                ),
+                json!({}),
+            ),
+            error => {
+                tracing::error!(%error, "a guarded call was refused: the ledger cannot be used");
+                told("ledger_down", about, &ledger_down(tool), json!({}))
+            }
+        }
+    }
+
+    /// An answer that leaves a doubt behind says so.
+    pub(super) fn doubted(&self, about: About<'_>, answer: &Members) -> Option<Members> {
+        let mut result = answer.object("result")?;
+        let text = format!(
+            "[onceward] {} failed, and it may have taken effect all the same. Do not call it again, and not with other \
+             arguments: look whether it happened, and let the user settle it.",
+            about.tool
+        );
+        noted(&mut result, &text);
+        marked(
+            &mut result,
+            &json!({ "state": "in_doubt", "replayed": false, "key": about.call.identity.key.as_str() }),
+        );
+        let mut answer = answer.clone();
+        answer.set("result", &result);
+        Some(answer)
+    }
+}
+
+/// How long ago, in words.
+fn ago(since: Duration) -> String {
+    match since.as_secs() {
+        0 => "just now".to_owned(),
+        seconds => format!("{} ago", duration::format(Duration::from_secs(seconds))),
+    }
+}
+
+/// There is no ledger to ask.
+pub(super) fn ledger_down(tool: &str) -> String {
+    format!(
+        "{tool} was not called: the ledger that keeps it from happening twice cannot be used. Nothing was done. Tell the user; \
+         the gateway's stderr says why."
+    )
+}
+
+/// A call that cannot be guarded as it is.
+pub(super) fn unfit(text: &str) -> Reply {
+    let mut result = Members::default();
+    result.set("content", &json!([{ "type": "text", "text": format!("Nothing was called: {text}.") }]));
+    result.set("isError", &true);
+    marked(&mut result, &json!({ "state": "refused", "replayed": false }));
+    Reply::Result(result)
+}
+
+/// A person has said that it happened.
+fn settled(about: About<'_>, text: &str, mark: &Value) -> Reply {
+    let mut result = Members::default();
+    let known = if text.trim().is_empty() { String::new() } else { format!(" What is known of it: {text}") };
+    let said = format!("{} took effect: somebody looked and settled it. It was not done again.{known}", about.tool);
+    result.set("content", &json!([{ "type": "text", "text": said }]));
+    marked(&mut result, mark);
+    Reply::Result(result)
+}
+
+/// An answer of our own: text for the model, and the same for programs.
+fn told(state: &str, about: About<'_>, text: &str, more: Value) -> Reply {
+    let mut result = Members::default();
+    result.set("content", &json!([{ "type": "text", "text": text }]));
+    result.set("isError", &true);
+    let mut mark = json!({ "state": state, "replayed": false, "key": about.call.identity.key.as_str() });
+    if let (Some(mark), Value::Object(more)) = (mark.as_object_mut(), more) {
+        mark.extend(more);
+    }
+    marked(&mut result, &mark);
+    Reply::Result(result)
+}
+
+/// Adds a text at the end of what a tool said.
+fn noted(result: &mut Members, text: &str) {
+    let content = result.get("content").and_then(|content| serde_json::from_str(content.get()).ok());
+    let mut content: Vec<Box<RawValue>> = content.unwrap_or_default();
+    content.extend(to_raw_value(&json!({ "type": "text", "text": text })).ok());
+    result.set("content", &content);
+}
+
+/// Puts what is ours into `_meta`.
+fn marked(result: &mut Members, about: &Value) {
+    let mut meta = result.object("_meta").unwrap_or_default();
+    meta.set(META, about);
+    result.set("_meta", &meta);
+}

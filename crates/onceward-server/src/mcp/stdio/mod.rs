@@ -1,0 +1,163 @@
+//! A gateway before a server that is a command: it is started, its pipes are relayed, and it ends as without us.
+//!
+//! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer.
+
+mod relay;
+mod wire;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tokio::process::{Child, Command};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use super::gate::Gate;
+use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
+use crate::process::{code, dies_with_us, is_missing, is_there_already, listen, pass_on};
+use relay::Relay;
+use wire::Wire;
+
+/// How long a server is kept after its client is gone, so that calls that are under way come to their end.
+const GOODBYE: Duration = Duration::from_secs(60);
+
+/// How long calls that are under way keep a signal from the server that asks it to end. Clients send one some seconds
+/// after they have closed the pipe, and kill a few seconds later.
+const LAST_CALLS: Duration = Duration::from_secs(10);
+
+/// How long what the server has written may take to be read after it has ended: something that it left behind may hold the
+/// pipe open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How long what became of the last calls may take to be recorded.
+const LAST_WRITES: Duration = Duration::from_secs(15);
+
+/// Runs the server until it ends. The answer is its exit code. Must be called on the main thread, see [`dies_with_us`].
+pub(super) async fn run(
+    gate: Arc<Gate>,
+    command: &[OsString],
+    env: &BTreeMap<String, String>,
+    prefix: String,
+) -> Result<u8, Fault> {
+    let mut signals = listen().map_err(cannot_start)?;
+    let mut child = spawn(command, env)?;
+    let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+        return Err(cannot_start(io::ErrorKind::BrokenPipe.into()));
+    };
+    let stdin = File::from(stdin.into_owned_fd().map_err(cannot_start)?);
+    let stdout = File::from(stdout.into_owned_fd().map_err(cannot_start)?);
+    let wire = Wire::new(stdin, prefix);
+    let relay = Arc::new(Relay {
+        gate: Arc::clone(&gate),
+        wire: Arc::clone(&wire),
+        runtime: Handle::current(),
+        busy: watch::Sender::new(0),
+        is_deaf: AtomicBool::new(false),
+    });
+    let (no_more, client_gone) = oneshot::channel();
+    let from_client = Arc::clone(&relay);
+    started("from-client", move || {
+        from_client.from_client(io::stdin());
+        let _ = no_more.send(());
+    })?;
+    let (silent, server_silent) = oneshot::channel();
+    let from_server = Arc::clone(&relay);
+    started("from-server", move || {
+        from_server.from_server(stdout);
+        let _ = silent.send(());
+    })?;
+    let mut busy = relay.busy.subscribe();
+    let status = attend(&mut child, &mut signals, &wire, &mut busy, client_gone).await;
+    let _ = timeout(LAST_WORDS, server_silent).await;
+    wire.close();
+    if timeout(LAST_WRITES, idle(&mut busy)).await.is_err() {
+        tracing::warn!("calls were under way when the server ended; what became of them is in doubt");
+    }
+    let _ = timeout(LAST_WRITES, gate.books.close()).await;
+    status
+        .map(code)
+        .map_err(|error| Fault::new(STORE, format!("the server is gone, and the system does not say how: {error}")))
+}
+
+/// Waits for the server, and looks after what is under way when its client goes or somebody asks us to end.
+async fn attend(
+    child: &mut Child,
+    signals: &mut mpsc::Receiver<Signal>,
+    wire: &Wire,
+    busy: &mut watch::Receiver<usize>,
+    client_gone: oneshot::Receiver<()>,
+) -> io::Result<std::process::ExitStatus> {
+    let mut under_way = busy.clone();
+    let goodbye = async {
+        let _ = client_gone.await;
+        let _ = timeout(GOODBYE, idle(&mut under_way)).await;
+        wire.close_server();
+        std::future::pending::<()>().await;
+    };
+    tokio::pin!(goodbye);
+    let mut asked: Option<Signal> = None;
+    loop {
+        let patience = async {
+            match asked {
+                Some(_) => {
+                    tokio::select! { () = idle(busy) => {}, () = sleep(LAST_CALLS) => {} }
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            status = child.wait() => return status,
+            Some(signal) = signals.recv() => {
+                let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
+                // Asked twice, it is meant now.
+                if is_there_already(signal) {
+                } else if is_end && asked.is_none() {
+                    asked = Some(signal);
+                } else {
+                    pass_on(child, signal);
+                }
+            }
+            () = patience => {
+                if let Some(signal) = asked.take() {
+                    pass_on(child, signal);
+                }
+            }
+            () = &mut goodbye => {}
+        }
+    }
+}
+
+async fn idle(busy: &mut watch::Receiver<usize>) {
+    let _ = busy.wait_for(|busy| *busy == 0).await;
+}
+
+fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
+    let Some((program, arguments)) = command.split_first() else {
+        return Err(Fault::usage("there is no command to start the server with"));
+    };
+    let mut starting = Command::new(program);
+    starting.args(arguments).envs(env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    dies_with_us(&mut starting);
+    starting.spawn().map_err(|error| {
+        let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };
+        Fault::new(code, format!("the server {} cannot be started: {error}", program.display()))
+    })
+}
+
+fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(cannot_start)
+}
+
+fn cannot_start(error: io::Error) -> Fault {
+    Fault::new(STORE, format!("cannot start: {error}"))
+}

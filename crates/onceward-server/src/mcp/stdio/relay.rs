@@ -1,0 +1,166 @@
+//! Lines from the client to the server and back, one thread each way: what is none of ours is written on by the thread that
+//! read it.
+
+use std::io::{self, BufRead, Read};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::spawn_blocking;
+
+use super::super::gate::{Gate, Request, Way};
+use super::super::list;
+use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
+use super::wire::{Cancelled, Taker, Wire};
+use crate::output;
+
+/// The longest line. A server that takes more than this in one message has other limits.
+const LONGEST: u64 = 256 * 1024 * 1024;
+
+/// Up to this length a line of the server is read although nobody here waits for an answer: it may say that its tools have
+/// changed.
+const SHORT: usize = 4096;
+
+/// What both threads share.
+#[derive(Debug)]
+pub(super) struct Relay {
+    pub(super) gate: Arc<Gate>,
+    pub(super) wire: Arc<Wire>,
+    pub(super) runtime: Handle,
+    /// How many calls are under way.
+    pub(super) busy: watch::Sender<usize>,
+    /// Nobody reads what we write.
+    pub(super) is_deaf: AtomicBool,
+}
+
+impl Relay {
+    /// Takes what the client says to the server, until there is no more.
+    pub(super) fn from_client(self: &Arc<Self>, from: impl Read) {
+        lines(from, "client", |line| self.client_says(line));
+    }
+
+    /// Takes what the server says to the client, until there is no more.
+    pub(super) fn from_server(&self, from: impl Read) {
+        lines(from, "server", |line| self.server_says(&line));
+    }
+
+    fn client_says(self: &Arc<Self>, line: Vec<u8>) {
+        match Message::read(&line) {
+            Message::Request { id, written, method, members } if method == CALL => {
+                if self.gate.way(&members) == Way::Pass {
+                    return self.wire.pass(&line);
+                }
+                if !self.wire.expect_call(id.clone()) {
+                    let why = "another request with this id is under way";
+                    return self.tell(&message::error(Some(&written), UNCLEAR, why));
+                }
+                self.guard(Request { id, written, line, members });
+            }
+            Message::Request { id, method, .. } if method == "tools/list" => {
+                self.wire.expect_list(id);
+                self.wire.pass(&line);
+            }
+            Message::Notification { method, members } if method == "notifications/cancelled" => {
+                let parameters = members.object("params").unwrap_or_default();
+                let id = parameters.get("requestId").and_then(Id::read);
+                let ran_out = parameters.text("reason").is_some_and(|reason| is_about_time(&reason));
+                if id.is_none_or(|id| self.wire.cancel(&id, ran_out) == Cancelled::Pass) {
+                    self.wire.pass(&line);
+                }
+            }
+            Message::Batch { ids, calls: true } => {
+                let why = "calls of tools are not taken in batches; send them one by one";
+                for id in &ids {
+                    self.tell(&message::error(Some(id), UNCLEAR, why));
+                }
+                if ids.is_empty() {
+                    self.tell(&message::error(None, UNCLEAR, why));
+                }
+            }
+            Message::Unclear { id, why } => {
+                let id = id.filter(|id| Id::read(id).is_some());
+                self.tell(&message::error(id.as_deref(), UNCLEAR, why));
+            }
+            Message::Garbled => {
+                self.tell(&message::error(None, GARBLED, "this line is no JSON, and was not passed on"))
+            }
+            Message::Request { .. }
+            | Message::Notification { .. }
+            | Message::Answer { .. }
+            | Message::Batch { .. }
+            | Message::Other => {
+                self.wire.pass(&line);
+            }
+        }
+    }
+
+    fn guard(self: &Arc<Self>, request: Request) {
+        let relay = Arc::clone(self);
+        self.busy.send_modify(|busy| *busy += 1);
+        self.runtime.spawn(async move {
+            let answer = relay.gate.carry_out(&request, &Arc::new(Arc::clone(&relay.wire))).await;
+            let is_wanted = relay.wire.answered(&request.id);
+            if let Some(line) = answer.filter(|_| is_wanted) {
+                let told = Arc::clone(&relay);
+                let _ = spawn_blocking(move || told.tell(&line)).await;
+            }
+            relay.busy.send_modify(|busy| *busy -= 1);
+        });
+    }
+
+    fn server_says(&self, line: &[u8]) {
+        if self.wire.is_idle() && line.len() > SHORT {
+            return self.tell(line);
+        }
+        match Message::read(line) {
+            Message::Answer { id, members } => match self.wire.take(&id, members, line) {
+                (Taker::Client, _) => self.tell(line),
+                (Taker::List, members) => {
+                    let edited = members.and_then(|members| list::edited(&members, &self.gate.tools));
+                    match edited {
+                        Some(edited) => self.tell(&message::ended(&edited)),
+                        None => self.tell(line),
+                    }
+                }
+                (Taker::Taken, _) => {}
+            },
+            Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
+                self.gate.tools.is_whole(false);
+                self.tell(line);
+            }
+            _ => self.tell(line),
+        }
+    }
+
+    /// Writes a line to the client. One that is gone does not keep the server's answers from being kept.
+    fn tell(&self, line: &[u8]) {
+        if !self.is_deaf.load(Ordering::Relaxed) && output::write_out(line).is_err() {
+            self.is_deaf.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether a client gave up because it ran out of time, and not because somebody wants it to stop.
+fn is_about_time(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase();
+    ["timed out", "timeout", "time out"].iter().any(|words| reason.contains(words))
+}
+
+/// Reads lines to the end; the last one need not have one.
+fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
+    let mut from = io::BufReader::with_capacity(64 * 1024, from);
+    loop {
+        let mut line = Vec::new();
+        match from.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
+            Ok(0) => return,
+            Ok(length) if length as u64 == LONGEST => {
+                output::say(&format!("a message of the {who} is over {LONGEST} bytes; nothing more is read."));
+                return;
+            }
+            Ok(_) => each(line),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What an answer to a call says about its effect.
+
+use onceward::core::outcome::{Outcome, Verdict};
+use onceward::core::policy::OnError;
+
+use super::members::Members;
+
+/// The media type of a kept result, and of a kept error.
+pub(super) const RESULT: &str = "application/vnd.onceward.mcp-result+json";
+pub(super) const ERROR: &str = "application/vnd.onceward.mcp-error+json";
+
+/// Errors that say that no tool ran: no JSON, no request, no such method, wrong parameters, and somebody has to visit an
+/// address first.
+const BEFORE_THE_WORK: [i64; 5] = [-32700, -32600, -32601, -32602, -32042];
+
+/// What becomes of the claim.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// Every repeat gets it.
+    Keep(Outcome),
+    /// It says that nothing was done.
+    Release(&'static str),
+    /// It says nothing about the effect.
+    Doubt(&'static str),
+    /// The work goes on as a task of this name.
+    Task(String),
+}
+
+/// Judges an answer. Who cancelled the call has perhaps stopped it halfway, whatever the answer says.
+pub(super) fn of(answer: &Members, on_error: OnError, cancelled: bool) -> Ending {
+    if let Some(error) = answer.object("error") {
+        let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
+        if code.is_some_and(|code| BEFORE_THE_WORK.contains(&code)) {
+            return Ending::Release("the server refused the call");
+        }
+        let body = answer.get("error").map(|error| error.get().to_owned()).unwrap_or_default();
+        return failed(on_error, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
+    }
+    let Some(result) = answer.object("result") else { return Ending::Doubt("the answer has neither result nor error") };
+    if result.text("resultType").is_some_and(|kind| kind == "input_required") {
+        return Ending::Release("the tool asks for input first");
+    }
+    if let Some(task) = task(&result) {
+        return Ending::Task(task);
+    }
+    let body = answer.get("result").map(|result| result.get().to_owned()).unwrap_or_default();
+    if result.get("isError").is_some_and(|is_error| is_error.get() == "true") {
+        return failed(on_error, cancelled, Outcome::of(Verdict::Failure, RESULT, body));
+    }
+    Ending::Keep(Outcome::of(Verdict::Success, RESULT, body))
+}
+
+fn failed(on_error: OnError, cancelled: bool, outcome: Outcome) -> Ending {
+    match on_error {
+        _ if cancelled => Ending::Doubt("the call was cancelled"),
+        OnError::Retry => Ending::Release("the tool said that it failed"),
+        OnError::Doubt => Ending::Doubt("the tool said that it failed"),
+        OnError::Keep => Ending::Keep(outcome),
+    }
+}
+
+/// The task that a result names instead of a result: the generations put it in different places.
+fn task(result: &Members) -> Option<String> {
+    if result.get("content").is_some() {
+        return None;
+    }
+    let inner = result.object("task");
+    inner.as_ref().unwrap_or(result).text("taskId")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(answer: &str, on_error: OnError, cancelled: bool) -> String {
+        match of(&Members::read(answer).unwrap(), on_error, cancelled) {
+            Ending::Keep(outcome) => format!("keep {:?} {}", outcome.verdict, outcome.content_type),
+            Ending::Release(_) => "release".to_owned(),
+            Ending::Doubt(_) => "doubt".to_owned(),
+            Ending::Task(id) => format!("task {id}"),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_answer() {
+        let success = format!("keep Success {RESULT}");
+        let failure = format!("keep Failure {RESULT}");
+        let error = format!("keep Failure {ERROR}");
+        for (answer, retry, doubt, keep, cancelled) in [
+            (r#"{"result":{"content":[]}}"#, &*success, &*success, &*success, &*success),
+            (r#"{"result":{"content":[],"isError":false}}"#, &success, &success, &success, &success),
+            (r#"{"result":{"content":[],"isError":true}}"#, "release", "doubt", &failure, "doubt"),
+            (r#"{"error":{"code":-32603,"message":"x"}}"#, "release", "doubt", &error, "doubt"),
+            (r#"{"error":{"code":-32602,"message":"x"}}"#, "release", "release", "release", "release"),
+            (r#"{"error":{"code":-32042,"message":"x"}}"#, "release", "release", "release", "release"),
+            (r#"{"error":{"code":"x"}}"#, "release", "doubt", &error, "doubt"),
+            (
+                r#"{"result":{"resultType":"input_required","requestState":"s"}}"#,
+                "release",
+                "release",
+                "release",
+                "release",
+            ),
+            (r#"{"result":{"task":{"taskId":"t1"}}}"#, "task t1", "task t1", "task t1", "task t1"),
+            (r#"{"result":{"resultType":"task","taskId":"t2"}}"#, "task t2", "task t2", "task t2", "task t2"),
+            (r#"{"result":7}"#, "doubt", "doubt", "doubt", "doubt"),
+            ("{}", "doubt", "doubt", "doubt", "doubt"),
+        ] {
+            let on = |on_error| judged(answer, on_error, false);
+            assert_eq!(on(OnError::Retry), retry, "{answer}");
+            assert_eq!(on(OnError::Doubt), doubt, "{answer}");
+            assert_eq!(on(OnError::Keep), keep, "{answer}");
+            assert_eq!(judged(answer, OnError::Retry, true), cancelled, "{answer}");
+        }
+    }
+}
