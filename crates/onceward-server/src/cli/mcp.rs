@@ -61,10 +61,7 @@ impl Mcp {
             ));
         }
         let tenant = global.tenant()?.unwrap_or_default();
-        let mut flags = format!(" --store {}", quoted(&store));
-        if tenant != onceward::core::name::Tenant::default() {
-            flags += &format!(" --tenant {}", quoted(tenant.as_str()));
-        }
+        let flags = format!(" --store {}", quoted(&store));
         let session = self.session.filter(|session| !session.is_empty());
         let front = Front { name, server, tenant, session, store, flags };
         block_on(before_command(front, mcp, &command))

@@ -25,7 +25,6 @@ const WAIT: Duration = Duration::from_secs(45);
 /// What is the same for every call of one gateway.
 #[derive(Debug)]
 pub(super) struct Naming {
-    pub(super) tenant: Tenant,
     /// The server's name in operations.
     pub(super) server: String,
     /// The session that the agent goes on in, if it has one.
@@ -49,6 +48,7 @@ impl Naming {
 /// A call of a tool, as a client asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
+    pub(super) tenant: Tenant,
     pub(super) tool: String,
     message: Members,
     parameters: Members,
@@ -66,7 +66,7 @@ pub(super) struct Unfit(pub(super) String);
 
 impl Asked {
     /// Reads the parameters of a call.
-    pub(super) fn read(message: &Members, tools: &Tools) -> Result<Self, Unfit> {
+    pub(super) fn read(tenant: &Tenant, message: &Members, tools: &Tools) -> Result<Self, Unfit> {
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
         let parameters = message.object("params").ok_or_else(|| twice("params"))?;
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
@@ -96,13 +96,14 @@ impl Asked {
         if let Some(filled) = tools.configured(&tool).and_then(|tool| tool.key_argument.as_deref()) {
             arguments.remove(filled);
         }
-        Ok(Self { tool, message: message.clone(), parameters, arguments, key, session, repeat })
+        let (tenant, message) = (tenant.clone(), message.clone());
+        Ok(Self { tenant, tool, message, parameters, arguments, key, session, repeat })
     }
 
     /// A call that somebody asks about, and that is not made.
-    pub(super) fn about(tool: &str, arguments: Members, key: Option<String>) -> Self {
+    pub(super) fn about(tenant: &Tenant, tool: &str, arguments: Members, key: Option<String>) -> Self {
         let (message, parameters, session) = (Members::default(), Members::default(), None);
-        Self { tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
+        Self { tenant: tenant.clone(), tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
     }
 
     /// The arguments of the tool itself.
@@ -141,7 +142,7 @@ impl Asked {
         let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
         let configured = tools.configured(&self.tool);
         let session = self.session.as_ref().or(naming.session.as_ref());
-        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(naming.tenant.as_str());
+        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(self.tenant.as_str());
         operation = operation.session(session.map_or("", |session| session.as_str()));
         operation = operation.intent_json(self.arguments.written().as_bytes());
         if let Some(key) = &self.key {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
+use onceward::core::name::Tenant;
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{Standing, State};
@@ -59,6 +60,7 @@ pub(super) enum Way {
 /// A request to call a tool.
 #[derive(Debug)]
 pub(super) struct Request {
+    pub(super) tenant: Tenant,
     pub(super) id: Id,
     /// The id, as it was written.
     pub(super) written: Box<RawValue>,
@@ -101,7 +103,7 @@ impl Gate {
 
     /// Carries a call out, or says why not. `None` when nobody waits for an answer.
     pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
-        let asked = match Asked::read(&request.members, &self.tools) {
+        let asked = match Asked::read(&request.tenant, &request.members, &self.tools) {
             Ok(asked) => asked,
             Err(why) => return Some(unfit(&why.0).line(&request.written)),
         };

@@ -5,7 +5,7 @@
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
-//! - `link`: the way to a server. `stdio`: a server that is a command.
+//! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command.
 
 mod books;
 mod call;
@@ -24,6 +24,7 @@ mod stdio;
 mod task;
 mod tools;
 mod verdict;
+mod waiting;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -54,7 +55,7 @@ pub(crate) struct Front {
     pub(crate) tenant: Tenant,
     pub(crate) session: Option<String>,
     pub(crate) store: String,
-    /// The flags with which a command that is typed anywhere finds the same ledger and tenant.
+    /// The flags with which a command that is typed anywhere finds the same ledger.
     pub(crate) flags: String,
 }
 
@@ -63,24 +64,19 @@ pub(crate) async fn before_command(front: Front, mcp: &Mcp, command: &[OsString]
     let mut random = [0; 8];
     getrandom::fill(&mut random).map_err(|error| Fault::config(format!("no random numbers could be had: {error}")))?;
     let prefix = format!("onceward-{:016x}-", u64::from_ne_bytes(random));
-    let env = front.server.env.clone();
+    let (env, tenant) = (front.server.env.clone(), front.tenant.clone());
     let gate = gate(front, mcp);
     // Before the server is started, so that it holds our claims for as long as it lives.
     if let Err(error) = gate.books.ledger().await {
         tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
     }
-    stdio::run(gate, command, &env, prefix).await
+    stdio::run(gate, tenant, command, &env, prefix).await
 }
 
 fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
     let tools = Tools::new(front.server.tool);
     Arc::new(Gate {
-        naming: Naming {
-            tenant: front.tenant,
-            server: front.name,
-            session: front.session,
-            echo: mcp.echo.map_or(ECHO, |echo| echo.0),
-        },
+        naming: Naming { server: front.name, session: front.session, echo: mcp.echo.map_or(ECHO, |echo| echo.0) },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
         books: Books::at(&front.store),

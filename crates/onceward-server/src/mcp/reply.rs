@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onceward::core::decide::Decision;
 use onceward::core::duration;
+use onceward::core::name::Tenant;
 use onceward::core::outcome::{Body, JSON, Outcome};
 use onceward::core::policy::InDoubt;
 use onceward::core::time::Timestamp;
@@ -25,7 +26,7 @@ const META: &str = "onceward";
 pub(super) struct Replies {
     /// Whether a repeat's result says in a text that it is one.
     pub(super) notice: bool,
-    /// The flags with which a command that is typed anywhere finds the same ledger and tenant.
+    /// The flags with which a command that is typed anywhere finds the same ledger.
     pub(super) flags: String,
     /// The name of our own tool.
     pub(super) status: &'static str,
@@ -152,10 +153,14 @@ impl Replies {
     /// Nobody knows whether it happened.
     pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp) -> Reply {
         let (tool, identity) = (about.tool, &about.call.identity);
+        let tenant = match &identity.tenant {
+            tenant if *tenant == Tenant::default() => String::new(),
+            tenant => format!(" --tenant '{tenant}'"),
+        };
         let text = format!(
             "It is unknown whether {tool} took effect: this exact call was made at {since} and its answer never came. It may \
              have happened. Do not call it again, and not with other arguments either. Look with a tool that reads whether it \
-             happened, tell the user what is unknown, and let a person settle it: onceward resolve{} --operation '{}' --key \
+             happened, tell the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation '{}' --key \
              '{}' --happened (or --did-not-happen). Afterwards {} knows it.",
             self.flags,
             identity.operation,

@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use onceward::core::name::Tenant;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -44,6 +45,7 @@ const LAST_WRITES: Duration = Duration::from_secs(15);
 /// Runs the server until it ends. The answer is its exit code. Must be called on the main thread, see [`dies_with_us`].
 pub(super) async fn run(
     gate: Arc<Gate>,
+    tenant: Tenant,
     command: &[OsString],
     env: &BTreeMap<String, String>,
     prefix: String,
@@ -58,7 +60,8 @@ pub(super) async fn run(
     let wire = Wire::new(stdin, prefix);
     let relay = Arc::new(Relay {
         gate: Arc::clone(&gate),
-        wire: Arc::clone(&wire),
+        tenant,
+        wire: wire.clone(),
         runtime: Handle::current(),
         busy: watch::Sender::new(0),
         is_deaf: AtomicBool::new(false),
