@@ -1,13 +1,17 @@
 //! `onceward mcp`: a gateway before an MCP server.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use onceward::core::name::Tenant;
+
+use super::gateway::source;
 use super::which::quoted;
-use super::{Global, block_on};
+use super::{Global, block_on, block_on_every_core};
 use crate::config::Settings;
 use crate::exit::Fault;
-use crate::mcp::{Front, before_command, server_name};
+use crate::mcp::{Front, Remote, before_command, before_remote, server_name};
 
 /// Put a gateway before an MCP server: its tools that act happen once, however often an agent calls them
 ///
@@ -30,6 +34,15 @@ pub(super) struct Mcp {
     /// Without it: the one that the configuration has for the same command, or one that is made from the command.
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
+    /// A server that is reached by streamable HTTP, instead of a command
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    upstream: Option<String>,
+    /// Where to listen for it; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", requires = "upstream", default_value = "127.0.0.1:8931")]
+    listen: SocketAddr,
+    /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
+    #[arg(long, value_name = "FILE", requires = "upstream")]
+    upstream_ca: Option<PathBuf>,
     /// The command that starts the server
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -38,7 +51,7 @@ pub(super) struct Mcp {
 impl Mcp {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
-        let store = store(global, &settings)?;
+        let store = store(&settings)?;
         let mcp = settings.mcp();
         for (server, named) in &mcp.server {
             for (tool, configured) in &named.tool {
@@ -49,10 +62,18 @@ impl Mcp {
         }
         let name = self.name(&settings)?;
         let server = mcp.server.get(&name).cloned().unwrap_or_default();
+        let flags = format!(" --store {}", quoted(&store));
+        let session = self.session.clone().filter(|session| !session.is_empty());
+        if let Some(upstream) = self.upstream {
+            let tenant = if global.tenant()?.is_some() { Some(source(global)?) } else { None };
+            let remote = Remote { upstream, listen: self.listen, tenant, upstream_ca: self.upstream_ca };
+            let front = Front { name, server, tenant: Tenant::default(), session, store, flags };
+            return block_on_every_core(before_remote(front, mcp, remote));
+        }
         let command = if self.command.is_empty() {
             server.command.iter().flatten().map(OsString::from).collect()
         } else {
-            self.command.clone()
+            self.command
         };
         if command.is_empty() {
             return Err(Fault::usage(
@@ -61,8 +82,6 @@ impl Mcp {
             ));
         }
         let tenant = global.tenant()?.unwrap_or_default();
-        let flags = format!(" --store {}", quoted(&store));
-        let session = self.session.filter(|session| !session.is_empty());
         let front = Front { name, server, tenant, session, store, flags };
         block_on(before_command(front, mcp, &command))
     }
@@ -71,6 +90,9 @@ impl Mcp {
     fn name(&self, settings: &Settings) -> Result<String, Fault> {
         if let Some(name) = &self.server {
             return Ok(name.clone());
+        }
+        if let Some(upstream) = &self.upstream {
+            return Ok(server_name(&[OsString::from(upstream)]));
         }
         let servers = &settings.mcp().server;
         if self.command.is_empty() {
@@ -91,7 +113,7 @@ impl Mcp {
 }
 
 /// The ledger: the one that is named, or one in the user's own folder, because agents start servers wherever they are.
-fn store(global: &Global, settings: &Settings) -> Result<String, Fault> {
+fn store(settings: &Settings) -> Result<String, Fault> {
     if settings.names_store() {
         let store = settings.store_of_server();
         let is_path = store != "memory:" && !store.contains("://");
@@ -99,7 +121,6 @@ fn store(global: &Global, settings: &Settings) -> Result<String, Fault> {
         let whole = if is_path { std::path::absolute(&path).ok() } else { None };
         return Ok(whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned()));
     }
-    let _ = global;
     let folder = crate::config::state_folder().ok_or_else(|| {
         Fault::config("there is no home folder to keep the ledger in; name a file with --store or ONCEWARD_STORE")
     })?;

@@ -68,6 +68,14 @@ pub(super) struct Request {
     pub(super) members: Members,
 }
 
+impl Request {
+    /// Whether it is of the generation that says so in every request.
+    pub(super) fn is_modern(&self) -> bool {
+        let meta = self.members.object("params").and_then(|parameters| parameters.object("_meta"));
+        meta.is_some_and(|meta| meta.get("io.modelcontextprotocol/protocolVersion").is_some())
+    }
+}
+
 /// One call, on its way.
 struct One<'a> {
     asked: &'a Asked,
@@ -105,10 +113,10 @@ impl Gate {
     pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
         let asked = match Asked::read(&request.tenant, &request.members, &self.tools) {
             Ok(asked) => asked,
-            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+            Err(why) => return Some(unfit(&why.0).line(request)),
         };
         if self.is_own(&asked.tool) {
-            return Some(status::answer(self, &asked).await.line(&request.written));
+            return Some(status::answer(self, &asked).await.line(request));
         }
         if self.tools.is_unknown(&asked.tool) {
             self.ask_for_tools(&asked, &**link).await;
@@ -127,36 +135,35 @@ impl Gate {
                         .await;
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
-                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(&request.written));
+                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(request));
             }
         };
         let call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {
             Ok(call) => call,
-            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+            Err(why) => return Some(unfit(&why.0).line(request)),
         };
         let one = One { asked: &asked, call: &call, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
-            return Some(reply.line(&request.written));
+            return Some(reply.line(request));
         }
         self.guarded(&ledger, &one, link).await
     }
 
     async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Vec<u8>> {
-        let id = &one.request.written;
         let begun = match ledger.begin(one.call).await {
             Err(Error::Store(error)) if one.call.runs_without(&error) => {
                 tracing::warn!(%error, "a call runs unguarded: the store is down");
                 let line = one.asked.passed_on(&one.request.line, &self.tools, "");
                 return self.unguarded(one.request, &line, one.asked, &**link).await;
             }
-            Err(error) => return Some(self.replies.failed(one.about(), &error).line(id)),
+            Err(error) => return Some(self.replies.failed(one.about(), &error).line(one.request)),
             Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
             Ok(begun) => begun,
         };
         // Whoever does it in this process has an answer for us, also when it is not kept.
         let owner = self.owners.find(&one.call.identity);
         if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
-            return Some(Reply::Same((*answer).clone()).line(id));
+            return Some(Reply::Same((*answer).clone()).line(one.request));
         }
         let reply = match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
             Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
@@ -166,7 +173,7 @@ impl Gate {
                 None => self.replies.failed(one.about(), &error),
             },
         };
-        Some(reply.line(id))
+        Some(reply.line(one.request))
     }
 
     /// This caller is the one.
@@ -181,7 +188,7 @@ impl Gate {
         let owner = self.owners.enter(&one.call.identity);
         let guard = match self.probed(ledger, one, guard, &claim, &**link).await {
             Ok(guard) => guard,
-            Err(reply) => return Some(reply.line(&one.request.written)),
+            Err(reply) => return Some(reply.line(one.request)),
         };
         let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
         match link.send(&one.request.id, line).await {
@@ -234,7 +241,6 @@ impl Gate {
         guard: Guard,
         missing: NoAnswer,
     ) -> Option<Vec<u8>> {
-        let id = &one.request.written;
         match missing {
             NoAnswer::Cancelled => {
                 log(guard.release(Duration::ZERO, Some("it was cancelled before it was sent")).await.err());
@@ -242,11 +248,11 @@ impl Gate {
             }
             NoAnswer::NotSent(why) => {
                 log(guard.release(Duration::ZERO, Some(&why)).await.err());
-                Some(self.replies.not_sent(one.about(), &why).line(id))
+                Some(self.replies.not_sent(one.about(), &why).line(one.request))
             }
             NoAnswer::Lost(why) => {
                 log(guard.doubt(Some(&why)).await.err());
-                Some(self.replies.lost(one.about(), &why, SystemClock.now()).line(id))
+                Some(self.replies.lost(one.about(), &why, SystemClock.now()).line(one.request))
             }
             NoAnswer::GaveUp(late) => {
                 let attempt = guard.claim().attempt();
@@ -264,7 +270,7 @@ impl Gate {
 
     /// A call that nothing guards, and whose answer is passed on as it comes.
     async fn unguarded(&self, request: &Request, line: &[u8], asked: &Asked, link: &impl Link) -> Option<Vec<u8>> {
-        let reply = |why: &str| unfit(&format!("{} has no answer: {why}", asked.tool)).line(&request.written);
+        let reply = |why: &str| unfit(&format!("{} has no answer: {why}", asked.tool)).line(request);
         match link.send(&request.id, line.to_vec()).await {
             Ok(answer) => Some(answer.line),
             Err(NoAnswer::NotSent(why) | NoAnswer::Lost(why)) => Some(reply(&why)),

@@ -12,8 +12,6 @@ pub(super) const CALL: &str = "tools/call";
 pub(super) const GARBLED: i32 = -32700;
 /// It is JSON, and no request that can be understood in one way only.
 pub(super) const UNCLEAR: i32 = -32600;
-/// The parameters are wrong.
-pub(super) const PARAMETERS: i32 = -32602;
 
 /// Doubles count integers one by one up to here.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
@@ -107,6 +105,13 @@ impl Message {
         }
         Self::Batch { ids, calls }
     }
+}
+
+/// Whether somebody who takes a carriage return for the end of a line would read more than one message.
+pub(super) fn is_several(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.contains(&b'\r')
 }
 
 /// However it is written.
@@ -216,6 +221,12 @@ mod tests {
         {
             assert_eq!(kind(garbled), "garbled");
         }
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line_for_some() {
+        assert!(is_several(b"{\"x\":[\r{}\r]}\n") && is_several(b"{}\r{}"));
+        assert!(!is_several(b"{}\r\n") && !is_several(b"{}\n") && !is_several(b"{\"a\":\"\\r\"}\n"));
     }
 
     #[test]

@@ -5,11 +5,13 @@
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
-//! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command.
+//! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
+//!   reached by streamable HTTP.
 
 mod books;
 mod call;
 mod gate;
+mod http;
 mod link;
 mod list;
 mod members;
@@ -41,6 +43,7 @@ use owners::Owners;
 use reply::Replies;
 use tools::Tools;
 
+pub(crate) use http::Remote;
 pub(crate) use name::server_name;
 
 /// How long equal arguments are one intent after they are done, unless something else is configured.
@@ -61,25 +64,34 @@ pub(crate) struct Front {
 
 /// Runs a server that is a command behind a gateway. The answer is the server's exit code.
 pub(crate) async fn before_command(front: Front, mcp: &Mcp, command: &[OsString]) -> Result<u8, Fault> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| Fault::config(format!("no random numbers could be had: {error}")))?;
-    let prefix = format!("onceward-{:016x}-", u64::from_ne_bytes(random));
-    let (env, tenant) = (front.server.env.clone(), front.tenant.clone());
-    let gate = gate(front, mcp);
-    // Before the server is started, so that it holds our claims for as long as it lives.
-    if let Err(error) = gate.books.ledger().await {
-        tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
-    }
-    stdio::run(gate, tenant, command, &env, prefix).await
+    let (env, tenant, prefix) = (front.server.env.clone(), front.tenant.clone(), prefix()?);
+    // Opened before the server is started, so that it holds our claims for as long as it lives.
+    stdio::run(gate(front, mcp).await, tenant, command, &env, prefix).await
 }
 
-fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
+/// Serves a gateway before a server that is reached by HTTP, until a signal.
+pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
+    http::run(gate(front, mcp).await, remote, prefix()?).await
+}
+
+/// What our own ids begin with: no client has thought of it.
+fn prefix() -> Result<String, Fault> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| Fault::config(format!("no random numbers could be had: {error}")))?;
+    Ok(format!("onceward-{:016x}-", u64::from_ne_bytes(random)))
+}
+
+async fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
+    let books = Books::at(&front.store);
+    if let Err(error) = books.ledger().await {
+        tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
+    }
     let tools = Tools::new(front.server.tool);
     Arc::new(Gate {
         naming: Naming { server: front.name, session: front.session, echo: mcp.echo.map_or(ECHO, |echo| echo.0) },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
-        books: Books::at(&front.store),
+        books,
         owners: Owners::default(),
     })
 }

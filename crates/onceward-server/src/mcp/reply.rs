@@ -14,12 +14,16 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::call::REPEAT;
+use super::gate::Request;
 use super::members::Members;
 use super::message;
 use super::verdict::{ERROR, RESULT};
 
 /// Under this name everything about the gateway stands in `_meta`.
 const META: &str = "onceward";
+
+/// What kind of result it is.
+const KIND: &str = "resultType";
 
 /// What answers are made with.
 #[derive(Debug)]
@@ -44,12 +48,21 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// The line for a request.
-    pub(super) fn line(&self, id: &RawValue) -> Vec<u8> {
+    /// The line for a request. Clients of the newest generation want every result to say what kind it is; one that was kept
+    /// may come from an older one.
+    pub(super) fn line(self, request: &Request) -> Vec<u8> {
+        let id = &request.written;
         match self {
-            Self::Result(result) => message::result(id, result),
-            Self::Error(error) => message::failure(id, error),
-            Self::Same(answer) => message::readdressed(answer, id),
+            Self::Result(mut result) => {
+                if request.is_modern() {
+                    result.set(KIND, &"complete");
+                } else {
+                    result.remove(KIND);
+                }
+                message::result(id, &result)
+            }
+            Self::Error(error) => message::failure(id, &error),
+            Self::Same(answer) => message::readdressed(&answer, id),
         }
     }
 }

@@ -24,7 +24,7 @@ use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
-use crate::process::{code, dies_with_us, is_missing, is_there_already, listen, pass_on};
+use crate::process::{code, dies_with_us, is_missing, listen, pass_on_to_all};
 use relay::Relay;
 use wire::Wire;
 
@@ -123,16 +123,15 @@ async fn attend(
             Some(signal) = signals.recv() => {
                 let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
                 // Asked twice, it is meant now.
-                if is_there_already(signal) {
-                } else if is_end && asked.is_none() {
+                if is_end && asked.is_none() {
                     asked = Some(signal);
                 } else {
-                    pass_on(child, signal);
+                    pass_on_to_all(child, signal);
                 }
             }
             () = patience => {
                 if let Some(signal) = asked.take() {
-                    pass_on(child, signal);
+                    pass_on_to_all(child, signal);
                 }
             }
             () = &mut goodbye => {}
@@ -150,6 +149,8 @@ fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, 
     };
     let mut starting = Command::new(program);
     starting.args(arguments).envs(env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // Some clients send signals to the whole group. They are passed on when no call is under way any more.
+    starting.process_group(0);
     dies_with_us(&mut starting);
     starting.spawn().map_err(|error| {
         let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };

@@ -49,6 +49,10 @@ impl Relay {
     }
 
     fn client_says(self: &Arc<Self>, line: Vec<u8>) {
+        if message::is_several(&line) {
+            let why = "a message has no carriage return in it: some servers would read two";
+            return self.tell(&message::error(None, GARBLED, why));
+        }
         match Message::read(&line) {
             Message::Request { id, written, method, members } if method == CALL => {
                 if self.gate.way(&members) == Way::Pass {
