@@ -1,9 +1,10 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `post`: one guarded call. `events`: server-sent events. `strangers`: who may come.
+//! - `post`: one guarded call. `events`: server-sent events. `readers`: who reads a stream on. `strangers`: who may come.
 
 mod events;
 mod post;
+mod readers;
 mod strangers;
 
 use std::convert::Infallible;
@@ -37,7 +38,8 @@ use crate::listener::{Bound, Peer, Speaks};
 use crate::output;
 use crate::stop::Signals;
 use events::{Event, Events};
-use post::Post;
+use post::{LAST_EVENT, Post};
+use readers::{Readers, Reading};
 
 /// The largest message of a client.
 const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
@@ -73,6 +75,7 @@ pub(super) struct Server {
     /// The socket is for this machine only.
     is_local: bool,
     waiting: Waiting,
+    readers: Readers,
     own: AtomicU64,
     prefix: String,
 }
@@ -114,11 +117,11 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     };
     let routes = Routes::new(vec![route.clone()]);
     let upstreams = Upstreams::several(1, &routes, remote.upstream_ca.as_deref())?.remove(0);
-    let (waiting, own) = (Waiting::default(), AtomicU64::new(0));
+    let (waiting, readers, own) = (Waiting::default(), Readers::default(), AtomicU64::new(0));
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
-    let server = Arc::new(Server { gate, upstreams, route, path, is_local, waiting, own, prefix });
+    let server = Arc::new(Server { gate, upstreams, route, path, is_local, waiting, readers, own, prefix });
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
         let server = Arc::clone(&serving);
@@ -175,9 +178,10 @@ impl Server {
         }
         if parts.method != Method::POST {
             let client = client(&parts.headers).unwrap_or_default();
+            let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
             let request = Request::from_parts(parts, gateway::boxed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
-                Ok(response) => self.overheard(response, client),
+                Ok(response) => self.overheard(response, client, reads_on),
                 Err(missing) => without_answer(&missing, Profile::default()),
             };
         }
@@ -298,13 +302,19 @@ impl Server {
     }
 
     /// Streams of news may have the answer to a call whose own stream broke off.
-    fn overheard(self: &Arc<Self>, response: Response<Incoming>, client: String) -> Response<Body> {
+    fn overheard(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        client: String,
+        reads_on: Option<Reading>,
+    ) -> Response<Body> {
         if client.is_empty() || !is_stream(response.headers()) {
             return response.map(gateway::boxed);
         }
         let (server, mut events) = (Arc::clone(self), Events::default());
         response.map(|body| {
             let heard = body.map_frame(move |frame| {
+                let _ = &reads_on;
                 if let Some(data) = frame.data_ref() {
                     events.put(data);
                     while let Some(event) = events.next() {

@@ -1,5 +1,5 @@
 //! One guarded call over HTTP: sent to the server, its answer held back until it is kept, everything else handed on as it
-//! comes. A stream that breaks off is taken up again where it was.
+//! comes. A stream that breaks off is taken up again where it was, if its client does not do so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::mcp::message::{self, Id, Message};
 use crate::mcp::waiting::Place;
 
 /// Where a reader of events says where it was.
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 
 /// What the newest generation repeats of a message, for those on the way who do not read it.
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -33,6 +33,9 @@ const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// How long to wait before a stream is taken up again, unless the server says otherwise, and at the most.
 const COME_BACK: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(30);
+
+/// How long a client may take to come back for the rest of its stream.
+const FOR_THE_CLIENT: Duration = Duration::from_secs(5);
 
 /// How often in a row a stream that brings nothing is taken up again.
 const TRIES: u32 = 5;
@@ -216,16 +219,24 @@ impl Post {
                     filling.put(Frame::data(event.0)).await;
                 }
             }
-            // A server that numbers its events may end a stream, or lose it, and go on with it.
+            // A server that numbers its events may end a stream, or lose it, and go on with it. Its client is told, as
+            // without us, and comes back for the rest; if it does not, we do.
             let Some(at) = &last else { return Err(NoAnswer::Lost("the stream ended before the answer".to_owned())) };
+            if let Delivery::Streaming(filling, _) = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over)
+            {
+                filling.end();
+            }
             source = loop {
+                sleep(pause + FOR_THE_CLIENT).await;
+                if self.server.readers.is_reading(&self.place.client) {
+                    continue;
+                }
                 tries += 1;
                 if tries > TRIES {
                     return Err(NoAnswer::Lost(
                         "the stream ended before the answer, and cannot be taken up".to_owned(),
                     ));
                 }
-                sleep(pause).await;
                 if let Some(source) = self.taken_up(at).await {
                     break source;
                 }
