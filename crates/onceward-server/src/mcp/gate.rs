@@ -38,6 +38,9 @@ const PAGES: usize = 50;
 /// How long another tool may take to say whether an effect took place.
 const PROBING: Duration = Duration::from_secs(30);
 
+/// How often a call waits for another one that was cancelled before it began.
+const TURNS: u32 = 10;
+
 /// What stands between a client and one server.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -150,28 +153,33 @@ impl Gate {
     }
 
     async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Vec<u8>> {
-        let begun = match ledger.begin(one.call).await {
-            Err(Error::Store(error)) if one.call.runs_without(&error) => {
-                tracing::warn!(%error, "a call runs unguarded: the store is down");
-                let line = one.asked.passed_on(&one.request.line, &self.tools, "");
-                return self.unguarded(one.request, &line, one.asked, &**link).await;
+        let mut turns = 0;
+        let reply = loop {
+            let begun = match ledger.begin(one.call).await {
+                Err(Error::Store(error)) if one.call.runs_without(&error) => {
+                    tracing::warn!(%error, "a call runs unguarded: the store is down");
+                    let line = one.asked.passed_on(&one.request.line, &self.tools, "");
+                    return self.unguarded(one.request, &line, one.asked, &**link).await;
+                }
+                Err(error) => break self.replies.failed(one.about(), &error),
+                Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+                Ok(begun) => begun,
+            };
+            // Whoever does it in this process has an answer for us, also when it is not kept.
+            let owner = self.owners.find(&one.call.identity);
+            if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
+                break Reply::Same((*answer).clone());
             }
-            Err(error) => return Some(self.replies.failed(one.about(), &error).line(one.request)),
-            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-            Ok(begun) => begun,
-        };
-        // Whoever does it in this process has an answer for us, also when it is not kept.
-        let owner = self.owners.find(&one.call.identity);
-        if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
-            return Some(Reply::Same((*answer).clone()).line(one.request));
-        }
-        let reply = match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
-            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-            Ok(Begun::Answered(decision)) => self.replies.decided(one.about(), decision, SystemClock.now()),
-            Err(error) => match owner.and_then(|owner| owner.answer()) {
-                Some(answer) => Reply::Same((*answer).clone()),
-                None => self.replies.failed(one.about(), &error),
-            },
+            match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
+                Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+                Ok(Begun::Answered(decision)) => break self.replies.decided(one.about(), decision, SystemClock.now()),
+                // It was cancelled before anything was sent: then it is our turn.
+                Err(_) if turns < TURNS && owner.as_ref().is_some_and(|owner| owner.stepped_aside()) => turns += 1,
+                Err(error) => match owner.and_then(|owner| owner.answer()) {
+                    Some(answer) => break Reply::Same((*answer).clone()),
+                    None => break self.replies.failed(one.about(), &error),
+                },
+            }
         };
         Some(reply.line(one.request))
     }
@@ -193,7 +201,7 @@ impl Gate {
         let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
-            Err(missing) => self.missing(ledger, one, guard, missing).await,
+            Err(missing) => self.missing(ledger, one, guard, missing, &owner).await,
         }
     }
 
@@ -240,9 +248,11 @@ impl Gate {
         one: &One<'_>,
         guard: Guard,
         missing: NoAnswer,
+        owner: &Owner,
     ) -> Option<Vec<u8>> {
         match missing {
             NoAnswer::Cancelled => {
+                owner.steps_aside();
                 log(guard.release(Duration::ZERO, Some("it was cancelled before it was sent")).await.err());
                 None
             }
