@@ -11,7 +11,7 @@ use super::which::quoted;
 use super::{Global, block_on, block_on_every_core};
 use crate::config::Settings;
 use crate::exit::Fault;
-use crate::mcp::{Front, Remote, before_command, before_remote, server_name};
+use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
 
 /// Put a gateway before an MCP server: its tools that act happen once, however often an agent calls them
 ///
@@ -21,6 +21,9 @@ use crate::mcp::{Front, Remote, before_command, before_remote, server_name};
 ///
 /// Calls with equal arguments are one call while they run, and for 60 s afterwards. With --session, or a recipe in
 /// onceward.toml, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
+///
+/// Without a command: the servers of onceward.toml. Several are one server to the agent, and the names of their tools begin
+/// with theirs, as in mail__send_email.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example, in the configuration of an agent:\n  \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
@@ -60,10 +63,23 @@ impl Mcp {
                 }
             }
         }
-        let name = self.name(&settings)?;
-        let server = mcp.server.get(&name).cloned().unwrap_or_default();
         let flags = format!(" --store {}", quoted(&store));
         let session = self.session.clone().filter(|session| !session.is_empty());
+        if self.is_for_several(&settings) {
+            let tenant = global.tenant()?.unwrap_or_default();
+            let runnable = mcp.server.iter().filter(|(_, server)| server.command.is_some());
+            let fronts = runnable.map(|(name, server)| Front {
+                name: name.clone(),
+                server: server.clone(),
+                tenant: tenant.clone(),
+                session: session.clone(),
+                store: store.clone(),
+                flags: flags.clone(),
+            });
+            return block_on(before_several(fronts.collect(), mcp));
+        }
+        let name = self.name(&settings);
+        let server = mcp.server.get(&name).cloned().unwrap_or_default();
         if let Some(upstream) = self.upstream {
             let tenant = if global.tenant()?.is_some() { Some(source(global)?) } else { None };
             let remote = Remote { upstream, listen: self.listen, tenant, upstream_ca: self.upstream_ca };
@@ -86,29 +102,31 @@ impl Mcp {
         block_on(before_command(front, mcp, &command))
     }
 
+    /// Whether nothing says which server, and the file has several.
+    fn is_for_several(&self, settings: &Settings) -> bool {
+        let runnable = settings.mcp().server.values().filter(|server| server.command.is_some()).count();
+        self.server.is_none() && self.upstream.is_none() && self.command.is_empty() && runnable > 1
+    }
+
     /// The name that was given, that of the configured server with this command, or of the only one; or one from the command.
-    fn name(&self, settings: &Settings) -> Result<String, Fault> {
+    fn name(&self, settings: &Settings) -> String {
         if let Some(name) = &self.server {
-            return Ok(name.clone());
+            return name.clone();
         }
         if let Some(upstream) = &self.upstream {
-            return Ok(server_name(&[OsString::from(upstream)]));
+            return server_name(&[OsString::from(upstream)]);
         }
         let servers = &settings.mcp().server;
         if self.command.is_empty() {
-            let mut runnable = servers.iter().filter(|(_, server)| server.command.is_some()).map(|(name, _)| name);
-            return match (runnable.next(), runnable.next()) {
-                (Some(name), None) => Ok(name.clone()),
-                (None, _) => Ok(String::new()),
-                (Some(_), Some(_)) => Err(Fault::usage("several servers are configured: say which with --server NAME")),
-            };
+            let runnable = servers.iter().find(|(_, server)| server.command.is_some());
+            return runnable.map(|(name, _)| name.clone()).unwrap_or_default();
         }
         let is_ours = |server: &crate::config::Server| {
             let command = server.command.iter().flatten().map(OsString::from);
             server.command.is_some() && command.eq(self.command.iter().cloned())
         };
         let configured = servers.iter().find(|(_, server)| is_ours(server)).map(|(name, _)| name.clone());
-        Ok(configured.unwrap_or_else(|| server_name(&self.command)))
+        configured.unwrap_or_else(|| server_name(&self.command))
     }
 }
 

@@ -27,6 +27,8 @@ const WAIT: Duration = Duration::from_secs(45);
 pub(super) struct Naming {
     /// The server's name in operations.
     pub(super) server: String,
+    /// What stands before the names of its tools, where several servers are behind one gateway.
+    pub(super) shown: String,
     /// The session that the agent goes on in, if it has one.
     pub(super) session: Option<String>,
     /// How long equal arguments are one intent after they are done, when nothing says which call it is.

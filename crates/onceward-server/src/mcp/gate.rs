@@ -47,7 +47,7 @@ pub(super) struct Gate {
     pub(super) naming: Naming,
     pub(super) tools: Tools,
     pub(super) replies: Replies,
-    pub(super) books: Books,
+    pub(super) books: Arc<Books>,
     pub(super) owners: Owners,
 }
 
@@ -82,13 +82,15 @@ impl Request {
 /// One call, on its way.
 struct One<'a> {
     asked: &'a Asked,
+    /// The tool's name, as the client knows it.
+    shown: &'a str,
     call: &'a Call,
     request: &'a Request,
 }
 
 impl One<'_> {
     fn about(&self) -> About<'_> {
-        About { tool: &self.asked.tool, call: self.call, repeat: self.asked.repeat }
+        About { tool: self.shown, call: self.call, repeat: self.asked.repeat }
     }
 }
 
@@ -108,7 +110,7 @@ impl Gate {
     }
 
     /// Whether it is our own tool.
-    fn is_own(&self, name: &str) -> bool {
+    pub(super) fn is_own(&self, name: &str) -> bool {
         name == status_name(&self.tools)
     }
 
@@ -145,7 +147,8 @@ impl Gate {
             Ok(call) => call,
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
-        let one = One { asked: &asked, call: &call, request };
+        let shown = format!("{}{}", self.naming.shown, asked.tool);
+        let one = One { asked: &asked, shown: &shown, call: &call, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.line(request));
         }
@@ -305,7 +308,7 @@ impl Gate {
             Ok(before) => before,
             Err(why) => return Some(unfit(&why.0)),
         };
-        let about = About { tool: &one.asked.tool, call: &before, repeat: one.asked.repeat - 1 };
+        let about = About { tool: one.shown, call: &before, repeat: one.asked.repeat - 1 };
         let intent = match ledger.get(&before.identity).await {
             Ok(intent) => intent,
             Err(error) => return failed(error),

@@ -6,7 +6,7 @@
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
-//!   reached by streamable HTTP.
+//!   reached by streamable HTTP. `several`: several commands behind one gateway.
 
 mod books;
 mod call;
@@ -21,6 +21,7 @@ mod owners;
 mod probe;
 mod reads;
 mod reply;
+mod several;
 mod status;
 mod stdio;
 mod task;
@@ -69,6 +70,20 @@ pub(crate) async fn before_command(front: Front, mcp: &Mcp, command: &[OsString]
     stdio::run(gate(front, mcp).await, tenant, command, &env, prefix).await
 }
 
+/// Runs several servers that are commands behind one gateway. They are told apart by what stands before their tools' names.
+pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, Fault> {
+    let Some(first) = fronts.first() else { return Err(Fault::usage("no server is configured")) };
+    let (books, tenant, prefix) = (books(&first.store).await, first.tenant.clone(), prefix()?);
+    let mut servers = Vec::new();
+    for front in fronts {
+        let (name, server) = (front.name.clone(), front.server.clone());
+        let command: Vec<OsString> = server.command.iter().flatten().map(OsString::from).collect();
+        let gate = one(front, format!("{name}{}", several::BETWEEN), mcp, &books);
+        servers.push(several::Planned { name, command, env: server.env, gate: Arc::new(gate) });
+    }
+    several::run(servers, tenant, books, prefix).await
+}
+
 /// Serves a gateway before a server that is reached by HTTP, until a signal.
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
     http::run(gate(front, mcp).await, remote, prefix()?).await
@@ -82,16 +97,26 @@ fn prefix() -> Result<String, Fault> {
 }
 
 async fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
-    let books = Books::at(&front.store);
+    let books = books(&front.store).await;
+    Arc::new(one(front, String::new(), mcp, &books))
+}
+
+async fn books(store: &str) -> Arc<Books> {
+    let books = Books::at(store);
     if let Err(error) = books.ledger().await {
         tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
     }
+    Arc::new(books)
+}
+
+fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
     let tools = Tools::new(front.server.tool);
-    Arc::new(Gate {
-        naming: Naming { server: front.name, session: front.session, echo: mcp.echo.map_or(ECHO, |echo| echo.0) },
+    let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
+    Gate {
+        naming: Naming { server: front.name, shown, session: front.session, echo },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
-        books,
+        books: Arc::clone(books),
         owners: Owners::default(),
-    })
+    }
 }

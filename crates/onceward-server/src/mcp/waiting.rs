@@ -1,6 +1,7 @@
 //! Who waits for which answer: clients for lists and calls, and we ourselves.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ pub(super) struct Waiting(Mutex<HashMap<Place, For>>);
 /// What somebody waits for.
 #[derive(Debug)]
 enum For {
+    /// Something that is none of ours. Its id is taken all the same: what answers it must not be taken for the answer to a
+    /// call.
+    Passed,
     /// A list of tools.
     List,
     /// A call that is being decided on, or that was passed on.
@@ -64,9 +68,14 @@ pub(super) struct Sent {
 }
 
 impl Waiting {
-    /// A list is asked for.
-    pub(super) fn expect_list(&self, place: Place) {
-        self.all().entry(place).or_insert(For::List);
+    /// Something is asked for that is none of ours. `false` when another request has this id.
+    pub(super) fn expect_any(&self, place: Place) -> bool {
+        self.expect(place, For::Passed)
+    }
+
+    /// A list is asked for. `false` when another request has this id.
+    pub(super) fn expect_list(&self, place: Place) -> bool {
+        self.expect(place, For::List)
     }
 
     /// A request of our own.
@@ -78,12 +87,22 @@ impl Waiting {
 
     /// A call is being decided on. `false` when another request has this id.
     pub(super) fn expect_call(&self, place: Place) -> bool {
-        let mut all = self.all();
-        if all.contains_key(&place) {
-            return false;
+        self.expect(place, For::Call { answer: None, cancelled: watch::Sender::new(false) })
+    }
+
+    fn expect(&self, place: Place, what: For) -> bool {
+        match self.all().entry(place) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(vacant) => {
+                vacant.insert(what);
+                true
+            }
         }
-        all.insert(place, For::Call { answer: None, cancelled: watch::Sender::new(false) });
-        true
+    }
+
+    /// Whether somebody waits here.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.all().contains_key(place)
     }
 
     /// A call is about to be passed on.
@@ -129,7 +148,9 @@ impl Waiting {
         let id = parameters.and_then(|parameters| parameters.get("requestId")).and_then(Id::read);
         let Some(id) = id else { return Cancelled::Pass };
         let reason = parameters.and_then(|parameters| parameters.text("reason"));
-        match self.all().get(&Place { client: client.to_owned(), id }) {
+        let place = Place { client: client.to_owned(), id };
+        let mut all = self.all();
+        match all.get(&place) {
             Some(For::Call { answer: None, cancelled }) => {
                 cancelled.send_replace(true);
                 Cancelled::Keep
@@ -140,7 +161,12 @@ impl Waiting {
                 cancelled.send_replace(true);
                 Cancelled::Pass
             }
-            _ => Cancelled::Pass,
+            // Many servers do not answer what was cancelled.
+            Some(For::Passed | For::List) => {
+                all.remove(&place);
+                Cancelled::Pass
+            }
+            Some(For::Own(_)) | None => Cancelled::Pass,
         }
     }
 
@@ -152,7 +178,7 @@ impl Waiting {
             return Taker::Client;
         }
         match all.remove(place) {
-            None => Taker::Client,
+            None | Some(For::Passed) => Taker::Client,
             Some(For::List) => Taker::List(members),
             Some(For::Own(taker)) => {
                 let _ = taker.send(members);
@@ -228,7 +254,10 @@ mod tests {
     #[test]
     fn a_server_is_told_of_a_cancellation_only_when_it_knows_the_call_and_somebody_wants_it_to_stop() {
         let waiting = Waiting::default();
-        assert!(waiting.expect_call(place("a")) && !waiting.expect_call(place("a")));
+        assert!(waiting.expect_call(place("a")) && !waiting.expect_call(place("a")) && !waiting.expect_any(place("a")));
+        assert!(waiting.expect_any(place("p")) && !waiting.expect_call(place("p")));
+        assert_eq!(waiting.cancel(Some(&cancelled("p", "stop")), ""), Cancelled::Pass);
+        assert!(waiting.expect_call(place("p")));
         assert_eq!(waiting.cancel(Some(&cancelled("other", "stop")), ""), Cancelled::Pass);
         let _sent = waiting.send(&place("a")).unwrap();
         assert_eq!(waiting.cancel(Some(&cancelled("a", "MCP error -32001: Request timed out")), ""), Cancelled::Keep);

@@ -26,21 +26,22 @@ use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
 use crate::process::{code, dies_with_us, is_missing, listen, pass_on_to_all};
 use relay::Relay;
-use wire::Wire;
+pub(super) use relay::lines;
+pub(super) use wire::{Wire, place};
 
 /// How long a server is kept after its client is gone, so that calls that are under way come to their end.
-const GOODBYE: Duration = Duration::from_secs(60);
+pub(super) const GOODBYE: Duration = Duration::from_secs(60);
 
 /// How long calls that are under way keep a signal from the server that asks it to end. Clients send one some seconds
 /// after they have closed the pipe, and kill a few seconds later.
-const LAST_CALLS: Duration = Duration::from_secs(10);
+pub(super) const LAST_CALLS: Duration = Duration::from_secs(10);
 
 /// How long what the server has written may take to be read after it has ended: something that it left behind may hold the
 /// pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long what became of the last calls may take to be recorded.
-const LAST_WRITES: Duration = Duration::from_secs(15);
+pub(super) const LAST_WRITES: Duration = Duration::from_secs(15);
 
 /// Runs the server until it ends. The answer is its exit code. Must be called on the main thread, see [`dies_with_us`].
 pub(super) async fn run(
@@ -139,11 +140,11 @@ async fn attend(
     }
 }
 
-async fn idle(busy: &mut watch::Receiver<usize>) {
+pub(super) async fn idle(busy: &mut watch::Receiver<usize>) {
     let _ = busy.wait_for(|busy| *busy == 0).await;
 }
 
-fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
+pub(super) fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Fault::usage("there is no command to start the server with"));
     };
@@ -158,10 +159,10 @@ fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, 
     })
 }
 
-fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+pub(super) fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(cannot_start)
 }
 
-fn cannot_start(error: io::Error) -> Fault {
+pub(super) fn cannot_start(error: io::Error) -> Fault {
     Fault::new(STORE, format!("cannot start: {error}"))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use onceward::core::name::Tenant;
+use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -56,18 +57,19 @@ impl Relay {
         match Message::read(&line) {
             Message::Request { id, written, method, members } if method == CALL => {
                 if self.gate.way(&members) == Way::Pass {
-                    return self.wire.pass(&line);
+                    return self.request(self.wire.waiting().expect_any(place(id)), &written, &line);
                 }
                 if !self.wire.waiting().expect_call(place(id.clone())) {
-                    let why = "another request with this id is under way";
-                    return self.tell(&message::error(Some(&written), UNCLEAR, why));
+                    return self.tell(&taken(&written));
                 }
                 let tenant = self.tenant.clone();
                 self.guard(Request { tenant, id, written, line, members });
             }
-            Message::Request { id, method, .. } if method == "tools/list" => {
-                self.wire.waiting().expect_list(place(id));
-                self.wire.pass(&line);
+            Message::Request { id, written, method, .. } if method == "tools/list" => {
+                self.request(self.wire.waiting().expect_list(place(id)), &written, &line);
+            }
+            Message::Request { id, written, .. } => {
+                self.request(self.wire.waiting().expect_any(place(id)), &written, &line);
             }
             Message::Notification { method, members } if method == "notifications/cancelled" => {
                 let parameters = members.object("params");
@@ -91,14 +93,15 @@ impl Relay {
             Message::Garbled => {
                 self.tell(&message::error(None, GARBLED, "this line is no JSON, and was not passed on"))
             }
-            Message::Request { .. }
-            | Message::Notification { .. }
-            | Message::Answer { .. }
-            | Message::Batch { .. }
-            | Message::Other => {
+            Message::Notification { .. } | Message::Answer { .. } | Message::Batch { .. } | Message::Other => {
                 self.wire.pass(&line);
             }
         }
+    }
+
+    /// Passes a request on whose id is its own.
+    fn request(&self, is_new: bool, written: &RawValue, line: &[u8]) {
+        if is_new { self.wire.pass(line) } else { self.tell(&taken(written)) }
     }
 
     fn guard(self: &Arc<Self>, request: Request) {
@@ -144,8 +147,13 @@ impl Relay {
     }
 }
 
+/// Two requests of one id cannot be told apart.
+fn taken(id: &RawValue) -> Vec<u8> {
+    message::error(Some(id), UNCLEAR, "another request with this id is under way")
+}
+
 /// Reads lines to the end; the last one need not have one.
-fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
+pub(in crate::mcp) fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
     let mut from = io::BufReader::with_capacity(64 * 1024, from);
     loop {
         let mut line = Vec::new();

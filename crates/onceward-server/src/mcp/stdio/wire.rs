@@ -15,7 +15,7 @@ use super::super::waiting::{Place, Sent, Waiting};
 
 /// The pipes. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(super) struct Wire(Arc<Ends>);
+pub(in crate::mcp) struct Wire(Arc<Ends>);
 
 #[derive(Debug)]
 struct Ends {
@@ -29,7 +29,7 @@ struct Ends {
 }
 
 impl Wire {
-    pub(super) fn new(server: File, prefix: String) -> Self {
+    pub(in crate::mcp) fn new(server: File, prefix: String) -> Self {
         Self(Arc::new(Ends {
             server: Mutex::new(Some(server)),
             waiting: Waiting::default(),
@@ -40,23 +40,23 @@ impl Wire {
     }
 
     /// Passes a line on to the server.
-    pub(super) fn pass(&self, line: &[u8]) {
+    pub(in crate::mcp) fn pass(&self, line: &[u8]) {
         // A server that does not read any more is about to end, and that is noticed elsewhere.
         let _ = write(&mut self.server(), line);
     }
 
     /// Who waits for what.
-    pub(super) fn waiting(&self) -> &Waiting {
+    pub(in crate::mcp) fn waiting(&self) -> &Waiting {
         &self.0.waiting
     }
 
     /// No more lines for the server.
-    pub(super) fn close_server(&self) {
+    pub(in crate::mcp) fn close_server(&self) {
         self.server().take();
     }
 
     /// No more lines from the server: nobody who waits will get an answer.
-    pub(super) fn close(&self) {
+    pub(in crate::mcp) fn close(&self) {
         self.0.is_closed.send_replace(true);
         self.waiting().clear();
     }
@@ -83,7 +83,7 @@ impl Wire {
 }
 
 /// There is one client.
-pub(super) fn place(id: Id) -> Place {
+pub(in crate::mcp) fn place(id: Id) -> Place {
     Place { client: String::new(), id }
 }
 
