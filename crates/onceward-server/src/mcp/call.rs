@@ -19,6 +19,9 @@ pub(super) const REPEAT: &str = "onceward_repeat";
 const KEY: &str = "onceward/key";
 const SESSION: &str = "onceward/session";
 
+/// What a call is made of.
+pub(super) const NAMES: [&str; 3] = ["name", "arguments", "_meta"];
+
 /// How long a repeat waits for the running one: within the patience of most clients.
 const WAIT: Duration = Duration::from_secs(45);
 
@@ -71,6 +74,9 @@ impl Asked {
     pub(super) fn read(tenant: &Tenant, message: &Members, tools: &Tools) -> Result<Self, Unfit> {
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
         let parameters = message.object("params").ok_or_else(|| twice("params"))?;
+        if !parameters.is_plain(&NAMES) {
+            return Err(twice("params"));
+        }
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
         let mut arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
             None | Some("null") => Members::default(),

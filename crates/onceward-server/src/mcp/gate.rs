@@ -26,7 +26,7 @@ use super::probe::{self, Probed};
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
 use super::verdict::{self, Ending, RESULT};
-use super::{status, task};
+use super::{call, status, task};
 use crate::config::Probe;
 
 /// How long a server may take to say what its tools are, when a tool is called that nobody has listed.
@@ -100,8 +100,9 @@ impl Gate {
         let Some(parameters) = members.get("params") else { return Way::Pass };
         let Some(parameters) = Members::read(parameters.get()) else { return Way::Guard };
         match parameters.text("name") {
-            None if parameters.get("name").is_none() => Way::Pass,
+            None if parameters.all("name").next().is_none() => Way::Pass,
             None => Way::Guard,
+            Some(_) if !parameters.is_plain(&call::NAMES) => Way::Guard,
             Some(name) if self.is_own(&name) => Way::Guard,
             Some(name) if self.tools.is_unknown(&name) => Way::Guard,
             Some(name) if self.tools.why(&name).is_guarded() => Way::Guard,

@@ -13,6 +13,9 @@ pub(super) const GARBLED: i32 = -32700;
 /// It is JSON, and no request that can be understood in one way only.
 pub(super) const UNCLEAR: i32 = -32600;
 
+/// What a message is made of.
+const NAMES: [&str; 4] = ["jsonrpc", "id", "method", "params"];
+
 /// Doubles count integers one by one up to here.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
 
@@ -80,8 +83,9 @@ impl Message {
         let Some(members) = Members::read_any(text) else { return Self::Garbled };
         let written = members.get("id").map(ToOwned::to_owned);
         let calls = members.all("method").any(|method| is_call(method.get()));
-        if !members.is_clear() {
-            return if calls { Self::Unclear { id: written, why: "it names a member twice" } } else { Self::Other };
+        if !members.is_clear() || (calls && !members.is_plain(&NAMES)) {
+            let why = "it names a member twice, or almost twice";
+            return if calls { Self::Unclear { id: written, why } } else { Self::Other };
         }
         let id = written.as_deref().and_then(Id::read);
         match (members.text("method"), id, written) {
@@ -213,6 +217,8 @@ mod tests {
             r#"{"method":"tools/call","params":{}}"#,
             r#"{"id":null,"method":"tools/call"}"#,
             r#"{"id":true,"method":"tools\u002fcall"}"#,
+            r#"{"id":1,"Method":"tools/call"}"#,
+            r#"{"id":1,"method":"tools/call","Params":{}}"#,
         ] {
             assert_eq!(kind(unclear.as_bytes()), "unclear", "{unclear}");
         }
