@@ -1,7 +1,9 @@
 //! `onceward mcp`: a gateway before an MCP server.
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use onceward::core::name::Tenant;
@@ -135,14 +137,18 @@ fn store(settings: &Settings) -> Result<String, Fault> {
     if settings.names_store() {
         let store = settings.store_of_server();
         let is_path = store != "memory:" && !store.contains("://");
-        let path = PathBuf::from(store.strip_prefix("file:").unwrap_or(store));
-        let whole = if is_path { std::path::absolute(&path).ok() } else { None };
+        let whole = if is_path { std::path::absolute(store.strip_prefix("file:").unwrap_or(store)).ok() } else { None };
         return Ok(whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned()));
     }
-    let folder = crate::config::state_folder().ok_or_else(|| {
+    let own = settings.own_ledger().ok_or_else(|| {
         Fault::config("there is no home folder to keep the ledger in; name a file with --store or ONCEWARD_STORE")
     })?;
-    std::fs::create_dir_all(&folder)
+    let folder = own.parent().unwrap_or(&own);
+    // Results of tools are kept there.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
         .map_err(|error| Fault::config(format!("{} cannot be made: {error}", folder.display())))?;
-    Ok(folder.join("onceward.db").to_string_lossy().into_owned())
+    Ok(own.to_string_lossy().into_owned())
 }

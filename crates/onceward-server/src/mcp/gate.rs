@@ -137,7 +137,7 @@ impl Gate {
                 if may_run {
                     tracing::warn!(%error, "a call runs unguarded: there is no ledger");
                     return self
-                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, ""), &asked, &**link)
+                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, None), &asked, &**link)
                         .await;
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
@@ -162,7 +162,7 @@ impl Gate {
             let begun = match ledger.begin(one.call).await {
                 Err(Error::Store(error)) if one.call.runs_without(&error) => {
                     tracing::warn!(%error, "a call runs unguarded: the store is down");
-                    let line = one.asked.passed_on(&one.request.line, &self.tools, "");
+                    let line = one.asked.passed_on(&one.request.line, &self.tools, None);
                     return self.unguarded(one.request, &line, one.asked, &**link).await;
                 }
                 Err(error) => break self.replies.failed(one.about(), &error),
@@ -202,7 +202,7 @@ impl Gate {
             Ok(guard) => guard,
             Err(reply) => return Some(reply.line(one.request)),
         };
-        let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
+        let line = one.asked.passed_on(&one.request.line, &self.tools, Some(claim.downstream_key()));
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
             Err(missing) => self.missing(ledger, one, guard, missing, &owner).await,

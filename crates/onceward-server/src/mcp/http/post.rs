@@ -166,8 +166,8 @@ impl Post {
         cancelled: &watch::Receiver<bool>,
     ) -> Result<Answer, NoAnswer> {
         let (head, body) = response.into_parts();
-        if head.status.is_client_error() {
-            // A refusal of the request itself, about which clients know what to do: log in, start a new session.
+        if head.status.is_client_error() || head.status.is_redirection() {
+            // A refusal of the request itself, about which clients know what to do: log in, start a new session, go elsewhere.
             let why = format!("the server answered with status {}", head.status.as_u16());
             let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
             self.replace(|reply| Delivery::Refused(reply, Response::from_parts(without_length(head), full(bytes))))

@@ -80,8 +80,10 @@ pub(super) async fn run(
         let _ = silent.send(());
     })?;
     let mut busy = relay.busy.subscribe();
-    let status = attend(&mut child, &mut signals, &wire, &mut busy, client_gone).await;
-    let _ = timeout(LAST_WORDS, server_silent).await;
+    let silence = silence(server_silent, wire.clone(), relay.busy.subscribe());
+    let silence = tokio::spawn(silence);
+    let status = attend(&mut child, &mut signals, &relay, client_gone).await;
+    let _ = timeout(LAST_WORDS, silence).await;
     wire.close();
     if timeout(LAST_WRITES, idle(&mut busy)).await.is_err() {
         tracing::warn!("calls were under way when the server ended; what became of them is in doubt");
@@ -92,19 +94,35 @@ pub(super) async fn run(
         .map_err(|error| Fault::new(STORE, format!("the server is gone, and the system does not say how: {error}")))
 }
 
+/// A server that says nothing more has nothing more to answer. Its client sees the end, as without us.
+async fn silence(silent: oneshot::Receiver<()>, wire: Wire, mut busy: watch::Receiver<usize>) {
+    let _ = silent.await;
+    wire.close();
+    let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
+    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(nothing);
+    }
+}
+
 /// Waits for the server, and looks after what is under way when its client goes or somebody asks us to end.
 async fn attend(
     child: &mut Child,
     signals: &mut mpsc::Receiver<Signal>,
-    wire: &Wire,
-    busy: &mut watch::Receiver<usize>,
+    relay: &Relay,
     client_gone: oneshot::Receiver<()>,
 ) -> io::Result<std::process::ExitStatus> {
-    let mut under_way = busy.clone();
+    let (mut busy, mut under_way) = (relay.busy.subscribe(), relay.busy.subscribe());
     let goodbye = async {
         let _ = client_gone.await;
-        let _ = timeout(GOODBYE, idle(&mut under_way)).await;
-        wire.close_server();
+        let calls = async {
+            idle(&mut under_way).await;
+            // Tasks go on after their calls were answered.
+            if let Ok(ledger) = relay.gate.books.ledger().await {
+                ledger.idle().await;
+            }
+        };
+        let _ = timeout(GOODBYE, calls).await;
+        relay.wire.close_server();
         std::future::pending::<()>().await;
     };
     tokio::pin!(goodbye);
@@ -113,7 +131,7 @@ async fn attend(
         let patience = async {
             match asked {
                 Some(_) => {
-                    tokio::select! { () = idle(busy) => {}, () = sleep(LAST_CALLS) => {} }
+                    tokio::select! { () = idle(&mut busy) => {}, () = sleep(LAST_CALLS) => {} }
                 }
                 None => std::future::pending().await,
             }
