@@ -32,14 +32,17 @@ class Silence(AssertionError):
 
 
 class Client:
-    def __init__(self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None):
-        """`answers` says what the server's own requests are answered with, by method."""
+    def __init__(self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None, reads=True):
+        """`answers` says what the server's own requests are answered with, by method. Who `reads` not, reads later."""
         self.errors = errors
         self.version = version
         self.answers = answers or {}
         self.lines = []
         self.ended = False
         self.changed = threading.Condition()
+        self.reading = threading.Event()
+        if reads:
+            self.reading.set()
         self.last = 0
         self.process = subprocess.Popen(
             [str(part) for part in command],
@@ -55,6 +58,7 @@ class Client:
 
     def listen(self):
         buffer = b""
+        self.reading.wait()
         while more := self.process.stdout.read(1 << 20):
             *whole, buffer = (buffer + more).split(b"\n")
             with self.changed:
@@ -191,7 +195,7 @@ def parsed(line):
     """The object that a line holds, or nothing."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
 
