@@ -8,6 +8,7 @@ tests/mcp/bytes.py --binary target/debug/onceward
 
 import sys
 import threading
+import time
 
 import checks
 import lossless
@@ -82,6 +83,34 @@ def same(side, got, expected, guarded):
         return is_equal(got[:300] + got[-300:], expected[:300] + expected[-300:], f"the {side} heard")
     got, expected = lossless.read(got), lossless.read(expected)
     return is_equal(sorted(lossless.without_ours(got)), sorted(expected), f"the {side} heard, in its own words")
+
+
+def a_call_that_is_cancelled_at_once_is_cancelled_after_it_was_made_or_not_made(place):
+    agent = place.agent()
+    agent.request("tools/list")
+    for number in range(20):
+        call = agent.start_call("cancellable", {"note": number})
+        agent.notify("notifications/cancelled", {"requestId": call, "reason": "enough"})
+    agent.request("ping")
+    time.sleep(0.5)
+    heard = [parsed(line) for line in place.received(agent)]
+    made = [message["id"] for message in heard if message.get("method") == "tools/call"]
+    told = [message["params"]["requestId"] for message in heard if message.get("method") == "notifications/cancelled"]
+    for call in made:
+        assert call in told, f"call {call} was made, and never cancelled"
+        order = [message.get("id") or message.get("params", {}).get("requestId") for message in heard]
+        is_equal(order.count(call), 2, f"lines about call {call}")
+    is_equal([one for one in told if one in made], made, "cancellations of calls that were made")
+    is_equal(place.effects(), [], "effects")
+
+
+def a_server_that_lists_no_tools_is_called_nevertheless(place):
+    # It answers calls, and nothing else.
+    answers = "import sys,json\nfor line in sys.stdin:\n m=json.loads(line)\n if m['method']=='tools/call': "
+    answers += "print(json.dumps({'jsonrpc':'2.0','id':m['id'],'result':{'content':[]}}),flush=True)"
+    for tool in ("get_it", "do_it"):
+        agent = place.agent(begun=False, behind=[sys.executable, "-c", answers])
+        is_equal(agent.call(tool, patience=30).get("content"), [], tool)
 
 
 def the_exit_code_is_the_servers(place):

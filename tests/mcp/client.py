@@ -54,7 +54,8 @@ class Client:
             bufsize=0,
             start_new_session=True,
         )
-        threading.Thread(target=self.listen, daemon=True).start()
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
 
     def listen(self):
         buffer = b""
@@ -184,11 +185,15 @@ class Client:
         except (ProcessLookupError, PermissionError):
             pass
         self.process.wait(PATIENCE)
-        for pipe in (self.process.stdin, self.process.stdout):
-            try:
-                pipe.close()
-            except OSError:
-                pass
+        self.reading.set()
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        # A server that lives on has the pipe too; then it is left to the thread that reads it.
+        self.listener.join(2)
+        if not self.listener.is_alive():
+            self.process.stdout.close()
 
 
 def parsed(line):

@@ -194,14 +194,6 @@ CONVERSATIONS = {
         client(b'{"jsonrpc":"2.0","method":"notifications/bye"}'),
         server(b'{"jsonrpc":"2.0","method":"notifications/bye"}'),
     ],
-    "a call that is cancelled at once": [
-        *HANDSHAKE,
-        *LIST,
-        client('{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"do_it","arguments":{"b":"1"}}}'),
-        client('{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"enough"}}'),
-        client('{"jsonrpc":"2.0","id":8,"method":"ping"}'),
-        server('{"jsonrpc":"2.0","id":8,"result":{}}'),
-    ],
 }
 
 

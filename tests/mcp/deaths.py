@@ -48,11 +48,24 @@ def a_late_answer_is_kept_for_a_retry_that_comes_after_it(place):
     agent = place.agent()
     arguments = {"note": "once", "delay_ms": 300}
     first = agent.start_call("slow", arguments)
+    until(lambda: called(place, agent), "the call")
     agent.notify("notifications/cancelled", {"requestId": first})
     until(place.effects, "the effect")
     time.sleep(0.3)
     is_replay(agent.call("slow", arguments))
     is_equal(len(place.effects()), 1, "effects")
+
+
+def a_call_that_is_given_up_at_once_can_be_made_again_and_acts_once(place):
+    agent = place.agent()
+    for number in range(10):
+        arguments = {"note": f"round {number}", "delay_ms": 50}
+        first = agent.start_call("slow", arguments)
+        agent.notify("notifications/cancelled", {"requestId": first})
+        # It may have been stopped before it reached the server, or be answered late.
+        result = agent.call("slow", arguments)
+        assert not result.get("isError"), result
+        is_equal(len(place.effects()), number + 1, "effects")
 
 
 def giving_up_a_call_that_waits_for_another_does_not_stop_the_other(place):
@@ -157,6 +170,11 @@ def a_tool_that_may_be_retried_is_tried_again_after_the_server_died(place):
     is_equal(len(place.effects()), 2, "effects: at least once is what the policy says")
 
 
+def called(place, agent):
+    """Whether a call has reached the server."""
+    return any(b"tools/call" in line for line in place.received(agent))
+
+
 def killed(place, tool, arguments, after_effect=True):
     """A gateway that is killed with -9 while a call runs."""
     agent = place.agent()
@@ -164,7 +182,7 @@ def killed(place, tool, arguments, after_effect=True):
     if after_effect:
         until(place.effects, "the effect")
     else:
-        until(lambda: any(b"tools/call" in line for line in place.received(agent)), "the call")
+        until(lambda: called(place, agent), "the call")
     agent.kill(signal.SIGKILL)
 
 

@@ -24,6 +24,14 @@ def read(line):
     return json.loads(line, parse_int=Number, parse_float=Number, parse_constant=Number, object_pairs_hook=Members)
 
 
+def written(value):
+    if isinstance(value, Members):
+        return "{" + ",".join(f"{json.dumps(name)}:{written(one)}" for name, one in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(written(one) for one in value) + "]"
+    return str(value) if isinstance(value, Number) else json.dumps(value)
+
+
 def without_ours(message):
     """A message of a server without what the gateway adds to lists of tools and to results."""
     result = message.get("result") if isinstance(message, Members) else None

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 
+import lossless
 from client import parsed
 from conversations import C, all_of_them
 
@@ -34,7 +35,7 @@ def hear(expected, heard, tools):
         line = sys.stdin.buffer.readline()
         message = parsed(line) or {}
         if message.get("method") == OWN and message.get("id") != (parsed(expected) or {}).get("id"):
-            say(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}}).encode() + b"\n")
+            say(b'{"jsonrpc":"2.0","id":' + json.dumps(message["id"]).encode() + b',"result":' + tools + b"}\n")
             continue
         heard.write(line)
         if line.strip() or not line:
@@ -42,10 +43,10 @@ def hear(expected, heard, tools):
 
 
 def tools_in(conversation):
-    """The tools that the conversation lists."""
-    results = [(parsed(line) or {}).get("result") for _, line in conversation]
-    lists = [result["tools"] for result in results if isinstance(result, dict) and "tools" in result]
-    return [tool for tools in lists for tool in tools]
+    """A whole list of the tools that the conversation lists, as they are written there."""
+    results = [lossless.read(line).get("result") for _, line in conversation if b'"tools":[' in line]
+    tools = [tool for result in results for tool in result.get("tools")]
+    return lossless.written(lossless.Members([("tools", tools)])).encode()
 
 
 def say(line):
