@@ -75,7 +75,8 @@ class Client:
     def answer(self, line):
         """Answers a request of the server's."""
         message = parsed(line)
-        if not message or "id" not in message or message.get("method") not in self.answers:
+        method = (message or {}).get("method")
+        if not isinstance(method, str) or "id" not in message or method not in self.answers:
             return
         result = self.answers[message["method"]]
         result = result(message) if callable(result) else result
