@@ -293,18 +293,24 @@ def run_one(binary, check, client):
     return None, None
 
 
+def told(case, arguments):
+    """Runs a case, and says at once what came of it: they are slow."""
+    name, check, client = case
+    fault, skipped = run_one(arguments.binary, check, client)
+    if fault:
+        print(f"FAILED: {name}\n{fault}", flush=True)
+    elif skipped:
+        print(f"SKIPPED: {name}: {skipped}", flush=True)
+    elif arguments.verbose:
+        print(f"passed: {name}", flush=True)
+    return fault, skipped
+
+
 def main():
     arguments = checks.arguments_of(__doc__)
     chosen = [case for case in cases() if not arguments.only or arguments.only in case[0]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        outcomes = list(pool.map(lambda case: run_one(arguments.binary, case[1], case[2]), chosen))
-    for (name, _, _), (fault, skipped) in zip(chosen, outcomes, strict=True):
-        if fault:
-            print(f"FAILED: {name}\n{fault}")
-        elif skipped:
-            print(f"SKIPPED: {name}: {skipped}")
-        elif arguments.verbose:
-            print(f"passed: {name}")
+        outcomes = list(pool.map(lambda case: told(case, arguments), chosen))
     failed = sum(bool(fault) for fault, _ in outcomes)
     skipped = sum(bool(skipped) for _, skipped in outcomes)
     print(f"{len(chosen) - failed - skipped} passed, {failed} failed, {skipped} skipped")
