@@ -50,9 +50,10 @@ impl Wire {
         &self.0.waiting
     }
 
-    /// No more lines for the server.
+    /// No more lines for the server. One that does not read keeps whoever writes to it, so nobody waits for that here.
     pub(in crate::mcp) fn close_server(&self) {
-        self.server().take();
+        let wire = self.clone();
+        std::thread::spawn(move || drop(wire.server().take()));
     }
 
     /// No more lines from the server: nobody who waits will get an answer.
