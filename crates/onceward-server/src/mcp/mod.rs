@@ -6,10 +6,13 @@
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `stdio`: a server that is a command.
+//! - `inspect`: a server's tools, and a configuration to start from. `install`: the gateway in the configuration of clients.
 
 mod books;
 mod call;
 mod gate;
+pub(crate) mod inspect;
+pub(crate) mod install;
 mod link;
 mod list;
 mod members;

@@ -1,11 +1,14 @@
-//! `onceward mcp`: a gateway before an MCP server.
+//! `onceward mcp`: a gateway before an MCP server. `inspect` looks at a server, `install` at the configuration of clients.
+
+mod inspect;
+mod install;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::which::quoted;
 use super::{Global, block_on};
-use crate::config::Settings;
+use crate::config::{Server, Settings};
 use crate::exit::Fault;
 use crate::mcp::{Front, before_command, server_name};
 
@@ -19,12 +22,30 @@ use crate::mcp::{Front, before_command, server_name};
 /// onceward.toml, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example, in the configuration of an agent:\n  \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
+    override_usage = "onceward mcp [OPTIONS] -- COMMAND...\n       onceward mcp inspect [OPTIONS] -- COMMAND...\n       onceward mcp install [OPTIONS]",
+    after_help = "Examples:\n  onceward mcp inspect -- npx some-mail-server\n  onceward mcp install\n\n\
+                  In the configuration of an agent:\n  \
+                  \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
 )]
 pub(super) struct Mcp {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// The session that an agent goes on in: the same arguments are the same call in all of it
     #[arg(long, value_name = "ID", env = "ONCEWARD_SESSION", hide_env_values = true)]
     session: Option<String>,
+    #[command(flatten)]
+    which: WhichServer,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Inspect(inspect::Inspect),
+    Install(install::Install),
+}
+
+/// Which server.
+#[derive(Debug, clap::Args)]
+struct WhichServer {
     /// The server's name, as in [mcp.server.NAME]: calls of the same name meet in the ledger
     ///
     /// Without it: the one that the configuration has for the same command, or one that is made from the command.
@@ -37,18 +58,42 @@ pub(super) struct Mcp {
 
 impl Mcp {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        match self.verb {
+            // Elsewhere they would be lost in silence.
+            Some(_) if self.which.server.is_some() || !self.which.command.is_empty() => {
+                return Err(Fault::usage("flags of `onceward mcp inspect` and `install` stand behind that word"));
+            }
+            Some(Verb::Inspect(inspect)) => return inspect.execute(global),
+            Some(Verb::Install(install)) => return install.execute(),
+            None => {}
+        }
         let settings = global.settings()?;
         let store = store(global, &settings)?;
         let mcp = settings.mcp();
-        for (server, named) in &mcp.server {
+        let (name, server, command) = self.which.chosen(&settings)?;
+        let tenant = global.tenant()?.unwrap_or_default();
+        let mut flags = format!(" --store {}", quoted(&store));
+        if tenant != onceward::core::name::Tenant::default() {
+            flags += &format!(" --tenant {}", quoted(tenant.as_str()));
+        }
+        let session = self.session.filter(|session| !session.is_empty());
+        let front = Front { name, server, tenant, session, store, flags };
+        block_on(before_command(front, mcp, &command))
+    }
+}
+
+impl WhichServer {
+    /// Its name, what is configured for it, and the command that starts it.
+    fn chosen(&self, settings: &Settings) -> Result<(String, Server, Vec<OsString>), Fault> {
+        for (server, named) in &settings.mcp().server {
             for (tool, configured) in &named.tool {
                 if let Some((field, what)) = configured.mistake() {
                     return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
                 }
             }
         }
-        let name = self.name(&settings)?;
-        let server = mcp.server.get(&name).cloned().unwrap_or_default();
+        let name = self.name(settings)?;
+        let server = settings.mcp().server.get(&name).cloned().unwrap_or_default();
         let command = if self.command.is_empty() {
             server.command.iter().flatten().map(OsString::from).collect()
         } else {
@@ -60,14 +105,7 @@ impl Mcp {
                  [mcp.server.NAME] of onceward.toml",
             ));
         }
-        let tenant = global.tenant()?.unwrap_or_default();
-        let mut flags = format!(" --store {}", quoted(&store));
-        if tenant != onceward::core::name::Tenant::default() {
-            flags += &format!(" --tenant {}", quoted(tenant.as_str()));
-        }
-        let session = self.session.filter(|session| !session.is_empty());
-        let front = Front { name, server, tenant, session, store, flags };
-        block_on(before_command(front, mcp, &command))
+        Ok((name, server, command))
     }
 
     /// The name that was given, that of the configured server with this command, or of the only one; or one from the command.
@@ -84,7 +122,7 @@ impl Mcp {
                 (Some(_), Some(_)) => Err(Fault::usage("several servers are configured: say which with --server NAME")),
             };
         }
-        let is_ours = |server: &crate::config::Server| {
+        let is_ours = |server: &Server| {
             let command = server.command.iter().flatten().map(OsString::from);
             server.command.is_some() && command.eq(self.command.iter().cloned())
         };
