@@ -64,7 +64,7 @@ impl Inspect {
 
 fn as_json(tool: &Row) -> serde_json::Value {
     let suggestion = tool.suggestion.as_ref().map(
-        |suggestion| json!({ "key": suggestion.key, "tier": suggestion.tier, "key_argument": suggestion.key_argument }),
+        |suggestion| json!({ "key": suggestion.key, "match": suggestion.match_fields, "tier": suggestion.tier, "key_argument": suggestion.key_argument }),
     );
     json!({
         "name": tool.name,

@@ -38,6 +38,8 @@ const NOTICE: [&str; 11] = [
 pub(crate) struct Suggestion {
     /// JSON pointers to the arguments that make the intent; none, if all of them do.
     pub(crate) key: Vec<String>,
+    /// Those that must agree then, so that nothing else is silently taken for the same.
+    pub(crate) match_fields: Vec<String>,
     pub(crate) tier: Option<&'static str>,
     /// The argument that takes an idempotency key.
     pub(crate) key_argument: Option<String>,
@@ -51,20 +53,30 @@ impl Suggestion {
         let required = schema.get("required").map(|names_of| names(names_of.get())).unwrap_or_default();
         let key_argument = properties.names().find(|name| takes_key(name)).map(str::to_owned);
         let mut key = Vec::new();
-        for name in required.iter().filter(|name| Some(*name) != key_argument.as_ref()) {
+        let mut match_fields = Vec::new();
+        for name in required.iter().map(String::as_str).chain(properties.names()) {
             let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
-            let is_scalar = properties.object(name).is_some_and(|property| is_scalar(&property));
-            if is_scalar && !key.contains(&pointer) && is_stable(&pointer) {
-                key.push(pointer);
+            let is_there = key.contains(&pointer) || match_fields.contains(&pointer);
+            if is_there || key_argument.as_deref() == Some(name) || !is_stable(&pointer) {
+                continue;
             }
+            // Only what every call has can be part of a key.
+            let is_required = required.iter().any(|required| required == name);
+            if is_required { key.push(pointer) } else { match_fields.push(pointer) }
         }
-        Self { key, tier: tier(name), key_argument }
+        if key.is_empty() {
+            match_fields.clear();
+        }
+        Self { key, match_fields, tier: tier(name), key_argument }
     }
 
     fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.key.is_empty() {
             lines.push(format!("key = {}", list(&self.key)));
+        }
+        if !self.match_fields.is_empty() {
+            lines.push(format!("match = {}", list(&self.match_fields)));
         }
         if let Some(tier) = self.tier {
             lines.push(format!("tier = {}", text(tier)));
@@ -83,16 +95,6 @@ impl Suggestion {
 fn takes_key(name: &str) -> bool {
     let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     plain == "idempotencykey"
-}
-
-/// A text or a number, also one that may be `null`.
-fn is_scalar(property: &Members) -> bool {
-    let Some(kind) = property.get("type") else { return false };
-    let kinds = serde_json::from_str::<Vec<String>>(kind.get())
-        .or_else(|_| serde_json::from_str::<String>(kind.get()).map(|kind| vec![kind]));
-    let kinds = kinds.unwrap_or_default();
-    let is_one = |kind: &String| matches!(kind.as_str(), "string" | "number" | "integer");
-    kinds.iter().any(is_one) && kinds.iter().all(|kind| is_one(kind) || kind == "null")
 }
 
 /// Whether a recipe may name it: not if it changes from one try to the next.
@@ -125,10 +127,12 @@ pub(super) fn configuration(server: &str, command: &[OsString], tools: &[Row]) -
     let mut lines = vec![format!("[{table}]"), format!("command = {}", list(&command))];
     for (tool, suggestion) in tools.iter().filter_map(|tool| Some((tool, tool.suggestion.as_ref()?))) {
         lines.push(String::new());
-        lines.push(match suggestion.key.is_empty() {
-            true => "# Calls are the same when all of their arguments are.".to_owned(),
-            false => "# Calls are the same when these arguments are, whatever the others say.".to_owned(),
-        });
+        let same = match (suggestion.key.is_empty(), suggestion.match_fields.is_empty()) {
+            (true, _) => "# Calls are the same when all of their arguments are.",
+            (false, true) => "# Calls are the same when these arguments are.",
+            (false, false) => "# Calls are the same when the arguments of key are; those of match have to agree then.",
+        };
+        lines.push(same.to_owned());
         lines.push(format!("#[{table}.tool.{}]", name(&tool.name)));
         lines.extend(suggestion.lines().iter().map(|line| format!("#{line}")));
     }
@@ -168,19 +172,17 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_what_is_required_and_plain_and_stays_the_same() {
-        let schema = r#"{"type":"object","properties":{"to":{"type":"string"},"amount":{"type":["number","null"]},
-            "list":{"type":"array"},"a/b~c":{"type":"integer"},"request_id":{"type":"string"},"any":{},
-            "note":{"type":"string"},"idempotencyKey":{"type":"string"}},
-            "required":["to","to","amount","list","a/b~c","request_id","any","idempotencyKey","absent"]}"#;
-        let expected = Suggestion {
-            key: ["/to", "/amount", "/a~1b~0c"].map(str::to_owned).to_vec(),
-            tier: Some("payment"),
-            key_argument: Some("idempotencyKey".to_owned()),
-        };
-        assert_eq!(suggested("createPayment", schema), expected);
+    fn the_key_is_what_is_required_and_stays_the_same_and_the_rest_must_agree() {
+        let schema = r#"{"type":"object","properties":{"note":{"type":"string"},"to":{"type":"string"},"ts":{},
+            "list":{"type":"array"},"a/b~c":{"type":"integer"},"request_id":{"type":"string"},
+            "idempotencyKey":{"type":"string"}},
+            "required":["to","to","list","a/b~c","request_id","idempotencyKey"]}"#;
+        let suggestion = suggested("createPayment", schema);
+        assert_eq!(suggestion.key, ["/to", "/list", "/a~1b~0c"]);
+        assert_eq!(suggestion.match_fields, ["/note"]);
+        assert_eq!((suggestion.tier, suggestion.key_argument.as_deref()), (Some("payment"), Some("idempotencyKey")));
         for odd in ["{}", "7", r#"{"properties":[],"required":"x"}"#, r#"{"properties":{"a":1},"required":["a",1]}"#] {
-            assert_eq!(suggested("do", odd), Suggestion { key: Vec::new(), tier: None, key_argument: None }, "{odd}");
+            assert_eq!(suggested("do", odd).lines(), ["guard = true"], "{odd}");
         }
     }
 
@@ -207,7 +209,7 @@ mod tests {
             in_doubt: None,
             suggestion: Some(suggested(name, schema)),
         };
-        let schema = "{\"properties\":{\"a\\\"b\\nc\":{\"type\":\"string\"}},\"required\":[\"a\\\"b\\nc\"]}";
+        let schema = "{\"properties\":{\"a\\\"b\\nc\":{},\"d\\te\":{}},\"required\":[\"a\\\"b\\nc\"]}";
         let rows = [
             row("send", schema),
             row("x\n[api]\nlisten = 1 #\u{7f}", schema),
@@ -232,8 +234,9 @@ mod tests {
             let value: toml::Table = uncommented.parse().unwrap();
             let server = &value["mcp"]["server"][server];
             assert_eq!(server["command"][2].as_str(), command[2].to_str());
-            assert_eq!((server["tool"].as_table().unwrap().len(), settings), (rows.len(), 13));
+            assert_eq!((server["tool"].as_table().unwrap().len(), settings), (rows.len(), 15));
             assert_eq!(server["tool"]["send"]["key"][0].as_str(), Some("/a\"b\nc"));
+            assert_eq!(server["tool"]["send"]["match"][0].as_str(), Some("/d\te"));
         }
     }
 }
