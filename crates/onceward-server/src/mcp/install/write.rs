@@ -90,3 +90,42 @@ fn fill(file: &mut File, bytes: &[u8], like: &Metadata) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_that_has_changed_meanwhile_is_left_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp.json");
+        fs::write(&file, "theirs").unwrap();
+        let error = replaced(&file, b"old", b"new", Timestamp::from_millis(0)).unwrap_err();
+        assert!(error.starts_with("it has changed meanwhile"), "{error}");
+        assert_eq!((fs::read(&file).unwrap(), names(folder.path())), (b"theirs".to_vec(), vec!["mcp.json".to_owned()]));
+    }
+
+    #[test]
+    fn every_old_file_is_kept_under_a_name_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("mcp.json");
+        fs::write(&file, "1").unwrap();
+        let now = Timestamp::from_millis(1_794_821_445_000);
+        for (old, new) in [("1", "2"), ("2", "3")] {
+            let backup = replaced(&file, old.as_bytes(), new.as_bytes(), now).unwrap();
+            assert_eq!(fs::read_to_string(backup).unwrap(), old);
+        }
+        let expected =
+            ["mcp.json", "mcp.json.onceward-backup-20261116-093045", "mcp.json.onceward-backup-20261116-093045-2"];
+        assert_eq!(names(folder.path()), expected);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "3");
+    }
+}
