@@ -58,7 +58,7 @@ pub(crate) async fn look(
     for page in &heard.pages {
         learned(page, &tools);
     }
-    let described = heard.pages.iter().flat_map(|page| listed(page));
+    let described = heard.pages.iter().flat_map(listed);
     let rows: Vec<Row> = described.map(|tool| row(&tool, name, &tools, &server.tool)).collect();
     let configuration = suggest::configuration(name, command, &rows);
     Ok(Report { protocol: heard.protocol, tools: rows, junk: heard.junk, configuration })
