@@ -130,6 +130,10 @@ mod tests {
             (r#"{"args": ["x"], "command": "ab"}"#, r#"{"args": ["mcp", "--", "ab", "x"], "command": "o"}"#),
             (r#"{ "command": "ab", "args": [] }"#, r#"{ "command": "o", "args": ["mcp", "--", "ab"] }"#),
             (
+                "{\n \"command\": \"ab\",\n \"args\": [\n  \"x\"\n ]\n}",
+                "{\n \"command\": \"o\",\n \"args\": [\n  \"mcp\",\n  \"--\",\n  \"ab\",\n  \"x\"\n ]\n}",
+            ),
+            (
                 "{\n\t\"args\": [\n\t\t\"x\",\n\t\t\"y\"\n\t],\n\t\"command\": \"ab\"\n}\n",
                 "{\n\t\"args\": [\n\t\t\"mcp\",\n\t\t\"--\",\n\t\t\"ab\",\n\t\t\"x\",\n\t\t\"y\"\n\t],\n\t\"command\": \"o\"\n}\n",
             ),
