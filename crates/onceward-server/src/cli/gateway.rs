@@ -94,7 +94,7 @@ impl Gateway {
 }
 
 /// Whose requests they are. `--tenant` says where to take it from; a bare name is that one, always.
-fn source(global: &Global) -> Result<Tenant, Fault> {
+pub(super) fn source(global: &Global) -> Result<Tenant, Fault> {
     match global.tenant()? {
         None => Ok(Tenant::Authorization),
         // The words that name a source are no names.

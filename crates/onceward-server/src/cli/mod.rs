@@ -175,7 +175,13 @@ impl Global {
 async fn open(settings: &Settings) -> Result<Ledger, Fault> {
     let store = settings.store()?;
     let path = store.strip_prefix("file:").unwrap_or(store);
-    if !store.contains("://") && !Path::new(path).exists() {
+    let is_missing = !store.contains("://") && !Path::new(path).exists();
+    // Agents start gateways wherever they are, so those have a ledger of their own.
+    if let Some(own) = settings.own_ledger().filter(|own| is_missing && own.exists()) {
+        output::say(&format!("there is no {path} here; this is the ledger of your MCP gateways, {}.", own.display()));
+        return Ok(Ledger::open(&own.to_string_lossy()).await?);
+    }
+    if is_missing {
         return Err(Fault::new(
             exit::STORE,
             format!(

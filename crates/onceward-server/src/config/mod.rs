@@ -28,7 +28,7 @@ pub(crate) use file::Operation;
 pub(crate) use gateway::{KeyMode, Profile, Route};
 pub(crate) use mcp::{Mcp, Probe, Server, Tool};
 pub(crate) use reference::reference;
-pub(crate) use settings::{Chosen, Settings, state_folder};
+pub(crate) use settings::{Chosen, Settings};
 pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything

@@ -128,6 +128,11 @@ impl Settings {
         self.is_named
     }
 
+    /// The ledger in the user's own folder, unless another is named.
+    pub(crate) fn own_ledger(&self) -> Option<PathBuf> {
+        if self.is_named { None } else { Some(state_folder()?.join(STORE)) }
+    }
+
     /// The folder of the file.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
@@ -140,7 +145,7 @@ impl Settings {
 }
 
 /// The folder in which programs keep what outlives them, for this user.
-pub(crate) fn state_folder() -> Option<PathBuf> {
+fn state_folder() -> Option<PathBuf> {
     let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(named("HOME")?.join(".local").join("state")))?;

@@ -26,7 +26,7 @@ const OF_THE_REQUEST: [HeaderName; 6] = [
 ];
 
 /// Why a request is not taken: two parties could read it in two ways.
-pub(super) fn wrong(parts: &request::Parts) -> Option<&'static str> {
+pub(crate) fn wrong(parts: &request::Parts) -> Option<&'static str> {
     let headers = &parts.headers;
     if parts.method == Method::CONNECT {
         return Some("CONNECT is not for a gateway of this kind.");

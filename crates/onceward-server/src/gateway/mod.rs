@@ -10,7 +10,7 @@
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
 mod configured;
-mod headers;
+pub(crate) mod headers;
 mod jwt;
 mod own;
 mod route;
@@ -37,7 +37,7 @@ use stalled::Unstalled;
 pub(crate) use route::{Route, Routes};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
-pub(crate) use upstream::Upstreams;
+pub(crate) use upstream::{Upstreams, address, boxed};
 
 /// How long a client of gRPC waits.
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");

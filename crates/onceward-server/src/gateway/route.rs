@@ -10,6 +10,7 @@ use onceward::http::{Rules, paths};
 use super::tenant::Tenant;
 
 /// A route: its pattern, the other side, and the rules.
+#[derive(Clone)]
 pub(crate) struct Route {
     /// A path, or the beginning of paths when it ends with `*`.
     pub(crate) pattern: String,

@@ -34,7 +34,7 @@ pub(crate) enum Tenant {
 
 impl Tenant {
     /// Whose request it is, or why nobody can tell.
-    pub(super) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
+    pub(crate) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
         match self {
             Self::Token(tokens) => {
                 let (_, bearer) = bearer(tokens, &parts.headers).ok_or_else(|| {

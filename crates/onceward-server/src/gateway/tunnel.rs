@@ -23,7 +23,7 @@ const NOT_PASSED_ON: [&str; 4] = ["h2c", "h2", "http", "tls"];
 pub(crate) struct Tunnels(Arc<Semaphore>);
 
 /// A client that asks for another protocol, and a place for it.
-pub(super) struct Asked {
+pub(crate) struct Asked {
     protocols: HeaderValue,
     client: OnUpgrade,
     place: OwnedSemaphorePermit,

@@ -65,7 +65,7 @@ impl Upstreams {
     }
 
     /// Sends a request, and waits for the head of its answer. Another protocol is asked for only where a client does.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         route: &Route,
         mut request: Request<Body>,
@@ -119,7 +119,7 @@ async fn connected(connection: &mut CaptureConnection) {
     }
 }
 
-pub(super) fn boxed(body: Incoming) -> Body {
+pub(crate) fn boxed(body: Incoming) -> Body {
     Body::new(http_body_util::BodyExt::map_err(body, Into::into))
 }
 
@@ -147,7 +147,7 @@ pub(super) fn is_h2c(upstream: &Uri) -> bool {
 }
 
 /// Reads the address of an upstream.
-pub(super) fn address(text: &str) -> Result<Uri, String> {
+pub(crate) fn address(text: &str) -> Result<Uri, String> {
     let uri: Uri = text.parse().map_err(|error| format!("{text:?} is no URL: {error}"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https" | H2C)) || uri.authority().is_none() {
         return Err(format!(

@@ -6,6 +6,7 @@ use onceward::core::hash::Fields;
 use onceward::core::name::{Key, Tenant};
 use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
+use serde_json::value::RawValue;
 
 use super::members::Members;
 use super::message::ended;
@@ -19,15 +20,19 @@ pub(super) const REPEAT: &str = "onceward_repeat";
 const KEY: &str = "onceward/key";
 const SESSION: &str = "onceward/session";
 
+/// What a call is made of.
+pub(super) const NAMES: [&str; 3] = ["name", "arguments", "_meta"];
+
 /// How long a repeat waits for the running one: within the patience of most clients.
 const WAIT: Duration = Duration::from_secs(45);
 
 /// What is the same for every call of one gateway.
 #[derive(Debug)]
 pub(super) struct Naming {
-    pub(super) tenant: Tenant,
     /// The server's name in operations.
     pub(super) server: String,
+    /// What stands before the names of its tools, where several servers are behind one gateway.
+    pub(super) shown: String,
     /// The session that the agent goes on in, if it has one.
     pub(super) session: Option<String>,
     /// How long equal arguments are one intent after they are done, when nothing says which call it is.
@@ -49,6 +54,7 @@ impl Naming {
 /// A call of a tool, as a client asks for it.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
+    pub(super) tenant: Tenant,
     pub(super) tool: String,
     message: Members,
     parameters: Members,
@@ -66,9 +72,12 @@ pub(super) struct Unfit(pub(super) String);
 
 impl Asked {
     /// Reads the parameters of a call.
-    pub(super) fn read(message: &Members, tools: &Tools) -> Result<Self, Unfit> {
+    pub(super) fn read(tenant: &Tenant, message: &Members, tools: &Tools) -> Result<Self, Unfit> {
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
         let parameters = message.object("params").ok_or_else(|| twice("params"))?;
+        if !parameters.is_plain(&NAMES) {
+            return Err(twice("params"));
+        }
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
         let mut arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
             None | Some("null") => Members::default(),
@@ -87,22 +96,19 @@ impl Asked {
         if tools.takes_repeat(&tool)
             && let Some(given) = arguments.remove(REPEAT)
         {
-            repeat = match serde_json::from_str::<Option<u32>>(given.get()) {
-                Ok(None) => 1,
-                Ok(Some(number @ 2..)) => number,
-                _ => return Err(Unfit(format!("{REPEAT} is a whole number from 2 on"))),
-            };
+            repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
         }
         if let Some(filled) = tools.configured(&tool).and_then(|tool| tool.key_argument.as_deref()) {
             arguments.remove(filled);
         }
-        Ok(Self { tool, message: message.clone(), parameters, arguments, key, session, repeat })
+        let (tenant, message) = (tenant.clone(), message.clone());
+        Ok(Self { tenant, tool, message, parameters, arguments, key, session, repeat })
     }
 
     /// A call that somebody asks about, and that is not made.
-    pub(super) fn about(tool: &str, arguments: Members, key: Option<String>) -> Self {
+    pub(super) fn about(tenant: &Tenant, tool: &str, arguments: Members, key: Option<String>) -> Self {
         let (message, parameters, session) = (Members::default(), Members::default(), None);
-        Self { tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
+        Self { tenant: tenant.clone(), tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
     }
 
     /// The arguments of the tool itself.
@@ -120,16 +126,23 @@ impl Asked {
     }
 
     /// The line to pass on: the one that came, unless something in it is for us, or from us.
-    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: &str) -> Vec<u8> {
+    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: Option<&str>) -> Vec<u8> {
         let filled = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref());
         let before = self.parameters.object("arguments");
         if filled.is_none() && before.is_none_or(|before| before.len() == self.arguments.len()) {
-            return line.to_vec();
+            let mut line = line.to_vec();
+            // The last line of a client need not have an end, and the pipe stays open.
+            if !line.ends_with(b"\n") {
+                line.push(b'\n');
+            }
+            return line;
         }
         let (mut arguments, mut parameters, mut message) =
             (self.arguments.clone(), self.parameters.clone(), self.message.clone());
-        if let Some(filled) = filled {
-            arguments.set(filled, &downstream_key);
+        if let Some(filled) = filled
+            && let Some(key) = downstream_key
+        {
+            arguments.set(filled, &key);
         }
         parameters.set("arguments", &arguments);
         message.set("params", &parameters);
@@ -141,7 +154,7 @@ impl Asked {
         let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
         let configured = tools.configured(&self.tool);
         let session = self.session.as_ref().or(naming.session.as_ref());
-        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(naming.tenant.as_str());
+        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(self.tenant.as_str());
         operation = operation.session(session.map_or("", |session| session.as_str()));
         operation = operation.intent_json(self.arguments.written().as_bytes());
         if let Some(key) = &self.key {
@@ -184,5 +197,75 @@ impl Asked {
             policy.wait = WAIT;
         }
         policy
+    }
+}
+
+/// How often it is meant to be done.
+fn times(given: &RawValue) -> Option<u32> {
+    let text = given.get();
+    let text = text.strip_suffix(".0").unwrap_or(text);
+    if text == "null" { Some(1) } else { text.parse().ok().filter(|number| *number >= 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
+        let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
+        Asked::read(&Tenant::default(), &Members::read(&message).unwrap(), tools)
+    }
+
+    #[test]
+    fn what_is_for_us_goes_no_further_and_the_rest_stays_as_it_came() {
+        let tools = Tools::default();
+        let line = r#"{"id":1,"method":"tools/call","params":{"arguments":{"b":1.0,"onceward_repeat":2},"name":"t"}}"#;
+        let message = Members::read(line).unwrap();
+        let repeat = Asked::read(&Tenant::default(), &message, &tools).unwrap();
+        let expected = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"arguments\":{\"b\":1.0},\"name\":\"t\"}}\n";
+        assert_eq!((repeat.passed_on(line.as_bytes(), &tools, None), repeat.repeat), (expected.as_bytes().to_vec(), 2));
+        let plain = asked(r#"{ "name":"t" }"#, &tools).unwrap();
+        assert_eq!(plain.passed_on(b"as it came\r\n", &tools, None), b"as it came\r\n");
+        assert_eq!(plain.passed_on(b"without an end", &tools, None), b"without an end\n");
+    }
+
+    #[test]
+    fn an_argument_that_the_gateway_fills_is_no_part_of_the_intent() {
+        let tool = Tool { key_argument: Some("idempotency_key".to_owned()), ..Tool::default() };
+        let tools = Tools::new([("pay".to_owned(), tool)].into());
+        let asked = asked(r#"{"name":"pay","arguments":{"idempotency_key":"made up","n":1}}"#, &tools).unwrap();
+        assert_eq!(asked.arguments().written(), r#"{"n":1}"#);
+        let passed = String::from_utf8(asked.passed_on(b"", &tools, Some("once_1"))).unwrap();
+        assert!(passed.contains(r#""arguments":{"n":1,"idempotency_key":"once_1"}"#), "{passed}");
+        assert!(!String::from_utf8(asked.passed_on(b"", &tools, None)).unwrap().contains("idempotency_key"));
+    }
+
+    #[test]
+    fn how_often_is_a_whole_number_from_two_on() {
+        let times = |given: &str| {
+            asked(&format!(r#"{{"name":"t","arguments":{{"onceward_repeat":{given}}}}}"#), &Tools::default())
+        };
+        for (given, expected) in [("2", 2), ("4.0", 4), ("null", 1)] {
+            assert_eq!(times(given).unwrap().repeat, expected, "{given}");
+        }
+        for given in ["1", "0", "-2", "2.5", "\"2\"", "[2]", "true", "99999999999"] {
+            assert!(times(given).is_err(), "{given}");
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_in_two_ways_is_refused() {
+        for parameters in [
+            "[]",
+            r#"{"name":7}"#,
+            r#"{"name":"a","name":"b"}"#,
+            r#"{"name":"a","Name":"b"}"#,
+            r#"{"name":"a","arguments":{"x":1,"x":2}}"#,
+            r#"{"name":"a","arguments":[1]}"#,
+            r#"{"name":"a","_meta":{"onceward/key":7}}"#,
+            r#"{"name":"a","_meta":{"a":1,"a":2}}"#,
+        ] {
+            assert!(asked(parameters, &Tools::default()).is_err(), "{parameters}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
+use onceward::core::name::Tenant;
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{Standing, State};
@@ -25,7 +26,7 @@ use super::probe::{self, Probed};
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
 use super::verdict::{self, Ending, RESULT};
-use super::{status, task};
+use super::{call, status, task};
 use crate::config::Probe;
 
 /// How long a server may take to say what its tools are, when a tool is called that nobody has listed.
@@ -37,13 +38,16 @@ const PAGES: usize = 50;
 /// How long another tool may take to say whether an effect took place.
 const PROBING: Duration = Duration::from_secs(30);
 
+/// How often a call waits for another one that was cancelled before it began.
+const TURNS: u32 = 10;
+
 /// What stands between a client and one server.
 #[derive(Debug)]
 pub(super) struct Gate {
     pub(super) naming: Naming,
     pub(super) tools: Tools,
     pub(super) replies: Replies,
-    pub(super) books: Books,
+    pub(super) books: Arc<Books>,
     pub(super) owners: Owners,
 }
 
@@ -59,6 +63,7 @@ pub(super) enum Way {
 /// A request to call a tool.
 #[derive(Debug)]
 pub(super) struct Request {
+    pub(super) tenant: Tenant,
     pub(super) id: Id,
     /// The id, as it was written.
     pub(super) written: Box<RawValue>,
@@ -66,16 +71,26 @@ pub(super) struct Request {
     pub(super) members: Members,
 }
 
+impl Request {
+    /// Whether it is of the generation that says so in every request.
+    pub(super) fn is_modern(&self) -> bool {
+        let meta = self.members.object("params").and_then(|parameters| parameters.object("_meta"));
+        meta.is_some_and(|meta| meta.get("io.modelcontextprotocol/protocolVersion").is_some())
+    }
+}
+
 /// One call, on its way.
 struct One<'a> {
     asked: &'a Asked,
+    /// The tool's name, as the client knows it.
+    shown: &'a str,
     call: &'a Call,
     request: &'a Request,
 }
 
 impl One<'_> {
     fn about(&self) -> About<'_> {
-        About { tool: &self.asked.tool, call: self.call, repeat: self.asked.repeat }
+        About { tool: self.shown, call: self.call, repeat: self.asked.repeat }
     }
 }
 
@@ -85,8 +100,9 @@ impl Gate {
         let Some(parameters) = members.get("params") else { return Way::Pass };
         let Some(parameters) = Members::read(parameters.get()) else { return Way::Guard };
         match parameters.text("name") {
-            None if parameters.get("name").is_none() => Way::Pass,
+            None if parameters.all("name").next().is_none() => Way::Pass,
             None => Way::Guard,
+            Some(_) if !parameters.is_plain(&call::NAMES) => Way::Guard,
             Some(name) if self.is_own(&name) => Way::Guard,
             Some(name) if self.tools.is_unknown(&name) => Way::Guard,
             Some(name) if self.tools.why(&name).is_guarded() => Way::Guard,
@@ -95,18 +111,18 @@ impl Gate {
     }
 
     /// Whether it is our own tool.
-    fn is_own(&self, name: &str) -> bool {
+    pub(super) fn is_own(&self, name: &str) -> bool {
         name == status_name(&self.tools)
     }
 
     /// Carries a call out, or says why not. `None` when nobody waits for an answer.
     pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
-        let asked = match Asked::read(&request.members, &self.tools) {
+        let asked = match Asked::read(&request.tenant, &request.members, &self.tools) {
             Ok(asked) => asked,
-            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+            Err(why) => return Some(unfit(&why.0).line(request)),
         };
         if self.is_own(&asked.tool) {
-            return Some(status::answer(self, &asked).await.line(&request.written));
+            return Some(status::answer(self, &asked).await.line(request));
         }
         if self.tools.is_unknown(&asked.tool) {
             self.ask_for_tools(&asked, &**link).await;
@@ -121,50 +137,55 @@ impl Gate {
                 if may_run {
                     tracing::warn!(%error, "a call runs unguarded: there is no ledger");
                     return self
-                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, ""), &asked, &**link)
+                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, None), &asked, &**link)
                         .await;
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
-                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(&request.written));
+                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(request));
             }
         };
         let call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {
             Ok(call) => call,
-            Err(why) => return Some(unfit(&why.0).line(&request.written)),
+            Err(why) => return Some(unfit(&why.0).line(request)),
         };
-        let one = One { asked: &asked, call: &call, request };
+        let shown = format!("{}{}", self.naming.shown, asked.tool);
+        let one = One { asked: &asked, shown: &shown, call: &call, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
-            return Some(reply.line(&request.written));
+            return Some(reply.line(request));
         }
         self.guarded(&ledger, &one, link).await
     }
 
     async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Vec<u8>> {
-        let id = &one.request.written;
-        let begun = match ledger.begin(one.call).await {
-            Err(Error::Store(error)) if one.call.runs_without(&error) => {
-                tracing::warn!(%error, "a call runs unguarded: the store is down");
-                let line = one.asked.passed_on(&one.request.line, &self.tools, "");
-                return self.unguarded(one.request, &line, one.asked, &**link).await;
+        let mut turns = 0;
+        let reply = loop {
+            let begun = match ledger.begin(one.call).await {
+                Err(Error::Store(error)) if one.call.runs_without(&error) => {
+                    tracing::warn!(%error, "a call runs unguarded: the store is down");
+                    let line = one.asked.passed_on(&one.request.line, &self.tools, None);
+                    return self.unguarded(one.request, &line, one.asked, &**link).await;
+                }
+                Err(error) => break self.replies.failed(one.about(), &error),
+                Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+                Ok(begun) => begun,
+            };
+            // Whoever does it in this process has an answer for us, also when it is not kept.
+            let owner = self.owners.find(&one.call.identity);
+            if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
+                break Reply::Same((*answer).clone());
             }
-            Err(error) => return Some(self.replies.failed(one.about(), &error).line(id)),
-            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-            Ok(begun) => begun,
+            match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
+                Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
+                Ok(Begun::Answered(decision)) => break self.replies.decided(one.about(), decision, SystemClock.now()),
+                // It was cancelled before anything was sent: then it is our turn.
+                Err(_) if turns < TURNS && owner.as_ref().is_some_and(|owner| owner.stepped_aside()) => turns += 1,
+                Err(error) => match owner.and_then(|owner| owner.answer()) {
+                    Some(answer) => break Reply::Same((*answer).clone()),
+                    None => break self.replies.failed(one.about(), &error),
+                },
+            }
         };
-        // Whoever does it in this process has an answer for us, also when it is not kept.
-        let owner = self.owners.find(&one.call.identity);
-        if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
-            return Some(Reply::Same((*answer).clone()).line(id));
-        }
-        let reply = match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
-            Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-            Ok(Begun::Answered(decision)) => self.replies.decided(one.about(), decision, SystemClock.now()),
-            Err(error) => match owner.and_then(|owner| owner.answer()) {
-                Some(answer) => Reply::Same((*answer).clone()),
-                None => self.replies.failed(one.about(), &error),
-            },
-        };
-        Some(reply.line(id))
+        Some(reply.line(one.request))
     }
 
     /// This caller is the one.
@@ -179,12 +200,12 @@ impl Gate {
         let owner = self.owners.enter(&one.call.identity);
         let guard = match self.probed(ledger, one, guard, &claim, &**link).await {
             Ok(guard) => guard,
-            Err(reply) => return Some(reply.line(&one.request.written)),
+            Err(reply) => return Some(reply.line(one.request)),
         };
-        let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
+        let line = one.asked.passed_on(&one.request.line, &self.tools, Some(claim.downstream_key()));
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
-            Err(missing) => self.missing(ledger, one, guard, missing).await,
+            Err(missing) => self.missing(ledger, one, guard, missing, &owner).await,
         }
     }
 
@@ -231,20 +252,21 @@ impl Gate {
         one: &One<'_>,
         guard: Guard,
         missing: NoAnswer,
+        owner: &Owner,
     ) -> Option<Vec<u8>> {
-        let id = &one.request.written;
         match missing {
             NoAnswer::Cancelled => {
+                owner.steps_aside();
                 log(guard.release(Duration::ZERO, Some("it was cancelled before it was sent")).await.err());
                 None
             }
             NoAnswer::NotSent(why) => {
                 log(guard.release(Duration::ZERO, Some(&why)).await.err());
-                Some(self.replies.not_sent(one.about(), &why).line(id))
+                Some(self.replies.not_sent(one.about(), &why).line(one.request))
             }
             NoAnswer::Lost(why) => {
                 log(guard.doubt(Some(&why)).await.err());
-                Some(self.replies.lost(one.about(), &why, SystemClock.now()).line(id))
+                Some(self.replies.lost(one.about(), &why, SystemClock.now()).line(one.request))
             }
             NoAnswer::GaveUp(late) => {
                 let attempt = guard.claim().attempt();
@@ -262,7 +284,7 @@ impl Gate {
 
     /// A call that nothing guards, and whose answer is passed on as it comes.
     async fn unguarded(&self, request: &Request, line: &[u8], asked: &Asked, link: &impl Link) -> Option<Vec<u8>> {
-        let reply = |why: &str| unfit(&format!("{} has no answer: {why}", asked.tool)).line(&request.written);
+        let reply = |why: &str| unfit(&format!("{} has no answer: {why}", asked.tool)).line(request);
         match link.send(&request.id, line.to_vec()).await {
             Ok(answer) => Some(answer.line),
             Err(NoAnswer::NotSent(why) | NoAnswer::Lost(why)) => Some(reply(&why)),
@@ -287,7 +309,7 @@ impl Gate {
             Ok(before) => before,
             Err(why) => return Some(unfit(&why.0)),
         };
-        let about = About { tool: &one.asked.tool, call: &before, repeat: one.asked.repeat - 1 };
+        let about = About { tool: one.shown, call: &before, repeat: one.asked.repeat - 1 };
         let intent = match ledger.get(&before.identity).await {
             Ok(intent) => intent,
             Err(error) => return failed(error),

@@ -8,7 +8,7 @@ use super::members::Members;
 use super::tools::Tools;
 
 /// The name of our own tool. A server may have one of that name, such as another gateway.
-const STATUS: [&str; 3] = ["onceward_status", "onceward_status_2", "onceward_status_3"];
+pub(super) const STATUS: [&str; 3] = ["onceward_status", "onceward_status_2", "onceward_status_3"];
 
 /// The name that our own tool has in front of this server.
 pub(super) fn status_name(tools: &Tools) -> &'static str {
@@ -18,17 +18,24 @@ pub(super) fn status_name(tools: &Tools) -> &'static str {
 /// Learns what the tools are, and adds what the gateway offers. `None` when there is nothing to change.
 pub(super) fn edited(answer: &Members, tools: &Tools) -> Option<Members> {
     let mut result = answer.object("result")?;
-    let listed = learned(&result, tools)?;
-    let mut edited: Vec<_> = listed.into_iter().map(|tool| one(&tool, tools).unwrap_or(tool)).collect();
-    if cursor(&result).is_none()
-        && let Ok(own) = to_raw_value(&status(status_name(tools)))
-    {
-        edited.push(own);
+    let mut edited = shown(learned(&result, tools)?, tools);
+    if cursor(&result).is_none() {
+        edited.extend(own(status_name(tools)));
     }
     result.set("tools", &edited);
     let mut answer = answer.clone();
     answer.set("result", &result);
     Some(answer)
+}
+
+/// Tools as a client is shown them.
+pub(super) fn shown(listed: Vec<Box<RawValue>>, tools: &Tools) -> Vec<Box<RawValue>> {
+    listed.into_iter().map(|tool| one(&tool, tools).unwrap_or(tool)).collect()
+}
+
+/// Our own tool, under this name.
+pub(super) fn own(name: &str) -> Option<Box<RawValue>> {
+    to_raw_value(&status(name)).ok()
 }
 
 /// Learns what the tools of one page are.

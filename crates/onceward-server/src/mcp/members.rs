@@ -29,9 +29,14 @@ impl Members {
         names.windows(2).all(|pair| pair[0] != pair[1])
     }
 
-    /// Every value that a name has.
+    /// Every value that a name has, for readers too that take `Method` for `method`.
     pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a RawValue> {
-        self.0.iter().filter(move |(other, _)| other == name).map(|(_, value)| &**value)
+        self.0.iter().filter(move |(other, _)| is_like(other, name)).map(|(_, value)| &**value)
+    }
+
+    /// Whether no member is named almost like one of these.
+    pub(super) fn is_plain(&self, names: &[&str]) -> bool {
+        self.0.iter().all(|(name, _)| names.iter().all(|other| name == other || !is_like(name, other)))
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&RawValue> {
@@ -74,6 +79,16 @@ impl Members {
     pub(super) fn written(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
+}
+
+/// Whether two names are one to somebody who does not look at case: two letters beyond ASCII count as `s` and `k` then.
+fn is_like(name: &str, plain: &str) -> bool {
+    let folded = name.chars().map(|letter| match letter {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        letter => letter.to_ascii_lowercase(),
+    });
+    folded.eq(plain.chars())
 }
 
 impl<'de> Deserialize<'de> for Members {
@@ -123,6 +138,14 @@ mod tests {
         members.set("new", &"n");
         members.remove("c");
         assert_eq!(members.written(), r#"{"z":1.00,"a":2,"b":{ "x" : 1e2 },"new":"n"}"#);
+    }
+
+    #[test]
+    fn names_that_some_take_for_others_are_found() {
+        let members = Members::read(r#"{"Name":1,"param\u017f":2,"Other":3}"#).unwrap();
+        assert!(!members.is_plain(&["name"]) && !members.is_plain(&["params"]) && members.is_plain(&["nam", "other_"]));
+        assert_eq!(members.all("name").count(), 1);
+        assert!(Members::read(r#"{"name":1}"#).unwrap().is_plain(&["name"]));
     }
 
     #[test]

@@ -12,8 +12,9 @@ pub(super) const CALL: &str = "tools/call";
 pub(super) const GARBLED: i32 = -32700;
 /// It is JSON, and no request that can be understood in one way only.
 pub(super) const UNCLEAR: i32 = -32600;
-/// The parameters are wrong.
-pub(super) const PARAMETERS: i32 = -32602;
+
+/// What a message is made of.
+const NAMES: [&str; 4] = ["jsonrpc", "id", "method", "params"];
 
 /// Doubles count integers one by one up to here.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
@@ -82,8 +83,9 @@ impl Message {
         let Some(members) = Members::read_any(text) else { return Self::Garbled };
         let written = members.get("id").map(ToOwned::to_owned);
         let calls = members.all("method").any(|method| is_call(method.get()));
-        if !members.is_clear() {
-            return if calls { Self::Unclear { id: written, why: "it names a member twice" } } else { Self::Other };
+        if !members.is_clear() || (calls && !members.is_plain(&NAMES)) {
+            let why = "it names a member twice, or almost twice";
+            return if calls { Self::Unclear { id: written, why } } else { Self::Other };
         }
         let id = written.as_deref().and_then(Id::read);
         match (members.text("method"), id, written) {
@@ -107,6 +109,13 @@ impl Message {
         }
         Self::Batch { ids, calls }
     }
+}
+
+/// Whether somebody who takes a carriage return for the end of a line would read more than one message.
+pub(super) fn is_several(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.contains(&b'\r')
 }
 
 /// However it is written.
@@ -208,6 +217,8 @@ mod tests {
             r#"{"method":"tools/call","params":{}}"#,
             r#"{"id":null,"method":"tools/call"}"#,
             r#"{"id":true,"method":"tools\u002fcall"}"#,
+            r#"{"id":1,"Method":"tools/call"}"#,
+            r#"{"id":1,"method":"tools/call","Params":{}}"#,
         ] {
             assert_eq!(kind(unclear.as_bytes()), "unclear", "{unclear}");
         }
@@ -216,6 +227,12 @@ mod tests {
         {
             assert_eq!(kind(garbled), "garbled");
         }
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_line_for_some() {
+        assert!(is_several(b"{\"x\":[\r{}\r]}\n") && is_several(b"{}\r{}"));
+        assert!(!is_several(b"{}\r\n") && !is_several(b"{}\n") && !is_several(b"{\"a\":\"\\r\"}\n"));
     }
 
     #[test]

@@ -5,12 +5,14 @@
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
-//! - `link`: the way to a server. `stdio`: a server that is a command.
+//! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
+//!   reached by streamable HTTP. `several`: several commands behind one gateway.
 //! - `inspect`: a server's tools, and a configuration to start from. `install`: the gateway in the configuration of clients.
 
 mod books;
 mod call;
 mod gate;
+mod http;
 pub(crate) mod inspect;
 pub(crate) mod install;
 mod link;
@@ -22,11 +24,13 @@ mod owners;
 mod probe;
 mod reads;
 mod reply;
+mod several;
 mod status;
 mod stdio;
 mod task;
 mod tools;
 mod verdict;
+mod waiting;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -43,6 +47,7 @@ use owners::Owners;
 use reply::Replies;
 use tools::Tools;
 
+pub(crate) use http::Remote;
 pub(crate) use name::server_name;
 
 /// How long equal arguments are one intent after they are done, unless something else is configured.
@@ -57,36 +62,64 @@ pub(crate) struct Front {
     pub(crate) tenant: Tenant,
     pub(crate) session: Option<String>,
     pub(crate) store: String,
-    /// The flags with which a command that is typed anywhere finds the same ledger and tenant.
+    /// The flags with which a command that is typed anywhere finds the same ledger.
     pub(crate) flags: String,
 }
 
 /// Runs a server that is a command behind a gateway. The answer is the server's exit code.
 pub(crate) async fn before_command(front: Front, mcp: &Mcp, command: &[OsString]) -> Result<u8, Fault> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|error| Fault::config(format!("no random numbers could be had: {error}")))?;
-    let prefix = format!("onceward-{:016x}-", u64::from_ne_bytes(random));
-    let env = front.server.env.clone();
-    let gate = gate(front, mcp);
-    // Before the server is started, so that it holds our claims for as long as it lives.
-    if let Err(error) = gate.books.ledger().await {
-        tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
-    }
-    stdio::run(gate, command, &env, prefix).await
+    let (env, tenant, prefix) = (front.server.env.clone(), front.tenant.clone(), prefix()?);
+    // Opened before the server is started, so that it holds our claims for as long as it lives.
+    stdio::run(gate(front, mcp).await, tenant, command, &env, prefix).await
 }
 
-fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
+/// Runs several servers that are commands behind one gateway. They are told apart by what stands before their tools' names.
+pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, Fault> {
+    let Some(first) = fronts.first() else { return Err(Fault::usage("no server is configured")) };
+    let (books, tenant, prefix) = (books(&first.store).await, first.tenant.clone(), prefix()?);
+    let mut servers = Vec::new();
+    for front in fronts {
+        let (name, server) = (front.name.clone(), front.server.clone());
+        let command: Vec<OsString> = server.command.iter().flatten().map(OsString::from).collect();
+        let gate = one(front, format!("{name}{}", several::BETWEEN), mcp, &books);
+        servers.push(several::Planned { name, command, env: server.env, gate: Arc::new(gate) });
+    }
+    several::run(servers, tenant, books, prefix).await
+}
+
+/// Serves a gateway before a server that is reached by HTTP, until a signal.
+pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
+    http::run(gate(front, mcp).await, remote, prefix()?).await
+}
+
+/// What our own ids begin with: no client has thought of it.
+fn prefix() -> Result<String, Fault> {
+    let mut random = [0; 8];
+    getrandom::fill(&mut random).map_err(|error| Fault::config(format!("no random numbers could be had: {error}")))?;
+    Ok(format!("onceward-{:016x}-", u64::from_ne_bytes(random)))
+}
+
+async fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
+    let books = books(&front.store).await;
+    Arc::new(one(front, String::new(), mcp, &books))
+}
+
+async fn books(store: &str) -> Arc<Books> {
+    let books = Books::at(store);
+    if let Err(error) = books.ledger().await {
+        tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
+    }
+    Arc::new(books)
+}
+
+fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
     let tools = Tools::new(front.server.tool);
-    Arc::new(Gate {
-        naming: Naming {
-            tenant: front.tenant,
-            server: front.name,
-            session: front.session,
-            echo: mcp.echo.map_or(ECHO, |echo| echo.0),
-        },
+    let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
+    Gate {
+        naming: Naming { server: front.name, shown, session: front.session, echo },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
-        books: Books::at(&front.store),
+        books: Arc::clone(books),
         owners: Owners::default(),
-    })
+    }
 }

@@ -15,7 +15,20 @@ pub(super) struct Owners(Arc<Mutex<HashMap<Digest, Arc<Said>>>>);
 
 /// What one of them has said.
 #[derive(Debug, Default)]
-pub(super) struct Said(Mutex<Option<(Arc<Members>, bool)>>);
+pub(super) struct Said(Mutex<Word>);
+
+#[derive(Debug, Default)]
+enum Word {
+    /// Nothing yet.
+    #[default]
+    None,
+    /// An answer that is not kept.
+    Answer(Arc<Members>),
+    /// An answer, while the work goes on.
+    GoesOn(Arc<Members>),
+    /// It did not begin, and the next one may.
+    Aside,
+}
 
 /// Somebody who is at something, until this is dropped.
 #[derive(Debug)]
@@ -40,12 +53,17 @@ impl Owners {
 impl Owner {
     /// This is the answer, and it is not kept.
     pub(super) fn says(&self, answer: &Members) {
-        *held(&self.said.0) = Some((Arc::new(answer.clone()), false));
+        *held(&self.said.0) = Word::Answer(Arc::new(answer.clone()));
     }
 
     /// This is the answer, and the work goes on.
     pub(super) fn continues(&self, answer: &Members) {
-        *held(&self.said.0) = Some((Arc::new(answer.clone()), true));
+        *held(&self.said.0) = Word::GoesOn(Arc::new(answer.clone()));
+    }
+
+    /// Nothing was begun: whoever waits may do it.
+    pub(super) fn steps_aside(&self) {
+        *held(&self.said.0) = Word::Aside;
     }
 }
 
@@ -61,12 +79,23 @@ impl Drop for Owner {
 
 impl Said {
     pub(super) fn answer(&self) -> Option<Arc<Members>> {
-        held(&self.0).as_ref().map(|(answer, _)| Arc::clone(answer))
+        match &*held(&self.0) {
+            Word::Answer(answer) | Word::GoesOn(answer) => Some(Arc::clone(answer)),
+            Word::None | Word::Aside => None,
+        }
     }
 
     /// The answer of work that goes on.
     pub(super) fn goes_on(&self) -> Option<Arc<Members>> {
-        held(&self.0).as_ref().filter(|(_, goes_on)| *goes_on).map(|(answer, _)| Arc::clone(answer))
+        match &*held(&self.0) {
+            Word::GoesOn(answer) => Some(Arc::clone(answer)),
+            _ => None,
+        }
+    }
+
+    /// Whether it never began.
+    pub(super) fn stepped_aside(&self) -> bool {
+        matches!(&*held(&self.0), Word::Aside)
     }
 }
 
@@ -94,6 +123,8 @@ mod tests {
         assert!(found.goes_on().is_none() && owners.find(&identity).unwrap().answer().is_none());
         second.continues(&Members::default());
         assert!(owners.find(&identity).unwrap().goes_on().is_some());
+        second.steps_aside();
+        assert!(owners.find(&identity).is_some_and(|said| said.stepped_aside() && said.answer().is_none()));
         drop(second);
         assert!(owners.find(&identity).is_none());
     }

@@ -1,25 +1,133 @@
 //! Whether a tool only reads, as far as its name says. Stale answers to reads would do more harm than good.
 
-/// Words that begin or end the names of tools that read.
-const READS: [&str; 24] = [
+/// Words that begin the names of tools that read.
+const FIRST: [&str; 24] = [
     "browse", "compare", "count", "describe", "exists", "fetch", "find", "get", "help", "info", "inspect", "list",
     "lookup", "ls", "peek", "ping", "preview", "query", "read", "search", "show", "status", "version", "view",
 ];
 
-/// Words that say that something happens, wherever they stand.
-const ACTS: [&str; 58] = [
-    "add", "append", "apply", "approve", "archive", "assign", "book", "buy", "cancel", "charge", "click", "close",
-    "commit", "create", "delete", "deploy", "drop", "edit", "email", "exec", "execute", "fill", "insert", "install",
-    "invite", "kill", "make", "merge", "modify", "move", "notify", "order", "pay", "post", "publish", "purchase",
-    "push", "put", "refund", "register", "remove", "rename", "reply", "restart", "run", "save", "schedule", "send",
-    "set", "start", "stop", "submit", "transfer", "update", "upload", "upsert", "wire", "write",
+/// Words that end the names of tools that read, as in `mail.search` and `server_status`.
+const LAST: [&str; 12] =
+    ["count", "describe", "fetch", "find", "get", "list", "lookup", "query", "read", "search", "show", "status"];
+
+/// Words that say that something happens: what ends like a tool that reads acts all the same.
+const ACTS: [&str; 100] = [
+    "accept",
+    "add",
+    "append",
+    "apply",
+    "approve",
+    "archive",
+    "assign",
+    "book",
+    "buy",
+    "call",
+    "cancel",
+    "change",
+    "charge",
+    "clear",
+    "click",
+    "close",
+    "commit",
+    "complete",
+    "confirm",
+    "create",
+    "delete",
+    "deploy",
+    "disable",
+    "do",
+    "drop",
+    "edit",
+    "email",
+    "enable",
+    "exec",
+    "execute",
+    "fill",
+    "finish",
+    "fix",
+    "force",
+    "grant",
+    "import",
+    "insert",
+    "install",
+    "invite",
+    "kill",
+    "lock",
+    "make",
+    "mark",
+    "merge",
+    "modify",
+    "move",
+    "notify",
+    "open",
+    "order",
+    "patch",
+    "pay",
+    "perform",
+    "pin",
+    "post",
+    "publish",
+    "purchase",
+    "push",
+    "put",
+    "refresh",
+    "refund",
+    "register",
+    "reject",
+    "remove",
+    "rename",
+    "reopen",
+    "replace",
+    "reply",
+    "reset",
+    "resolve",
+    "restart",
+    "restore",
+    "revoke",
+    "rotate",
+    "run",
+    "save",
+    "schedule",
+    "send",
+    "set",
+    "share",
+    "sign",
+    "start",
+    "stop",
+    "submit",
+    "subscribe",
+    "switch",
+    "sync",
+    "tag",
+    "toggle",
+    "transfer",
+    "trigger",
+    "unlock",
+    "update",
+    "upload",
+    "upsert",
+    "vote",
+    "wipe",
+    "wire",
+    "withdraw",
+    "work",
+    "write",
 ];
+
+/// Words that join a second thing to the first: `get_or_create_user`.
+const JOINS: [&str; 5] = ["and", "else", "or", "then", "with"];
 
 /// Whether a name says that its tool reads and does nothing else.
 pub(super) fn only_reads(name: &str) -> bool {
     let words = words(name);
-    let says = |word: Option<&String>| word.is_some_and(|word| READS.contains(&word.as_str()));
-    (says(words.first()) || says(words.last())) && !words.iter().any(|word| ACTS.contains(&word.as_str()))
+    let is = |list: &[&str], word: &String| list.contains(&word.as_str());
+    let joined = words.windows(2).any(|pair| is(&JOINS, &pair[0]) && !is(&FIRST, &pair[1]));
+    match (words.first(), words.last()) {
+        _ if joined => false,
+        (Some(first), _) if is(&FIRST, first) => !(words.len() == 2 && first == "status" && is(&ACTS, &words[1])),
+        (_, Some(last)) => is(&LAST, last) && !words.iter().any(|word| is(&ACTS, word)),
+        _ => false,
+    }
 }
 
 /// The words of a name: `searchMail`, `search_mail`, `mail.search` and `mail/search` have two.
@@ -47,16 +155,29 @@ mod tests {
 
     #[test]
     fn names_that_read_and_names_that_do_not() {
-        for name in
-            ["get_user", "listFiles", "read-file", "search", "mail.search", "server_status", "API/describe", "fetch"]
-        {
+        for name in [
+            "get_user",
+            "listFiles",
+            "read-file",
+            "search",
+            "mail.search",
+            "server_status",
+            "API/describe",
+            "fetch",
+            "find_charge",
+            "get_order",
+            "list_pull_requests",
+            "read_email",
+            "getRefundStatus",
+            "find_and_count",
+        ] {
             assert!(only_reads(name), "{name}");
         }
         for name in [
             "",
             "send_email",
             "get_or_create_user",
-            "search_and_replace_then_write",
+            "search_and_replace",
             "charge",
             "status_update",
             "getaway",
@@ -65,6 +186,10 @@ mod tests {
             "listen",
             "run_query",
             "x",
+            "toggle_status",
+            "post_status",
+            "markAsRead",
+            "set_list",
         ] {
             assert!(!only_reads(name), "{name}");
         }
@@ -72,9 +197,9 @@ mod tests {
 
     #[test]
     fn the_lists_are_sorted_and_apart() {
-        for list in [&READS[..], &ACTS[..]] {
+        for list in [&FIRST[..], &LAST, &ACTS, &JOINS] {
             assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }
-        assert!(READS.iter().all(|word| !ACTS.contains(word)));
+        assert!(FIRST.iter().all(|word| !ACTS.contains(word)) && LAST.iter().all(|word| FIRST.contains(word)));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onceward::core::decide::Decision;
 use onceward::core::duration;
+use onceward::core::name::Tenant;
 use onceward::core::outcome::{Body, JSON, Outcome};
 use onceward::core::policy::InDoubt;
 use onceward::core::time::Timestamp;
@@ -13,6 +14,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::call::REPEAT;
+use super::gate::Request;
 use super::members::Members;
 use super::message;
 use super::verdict::{ERROR, RESULT};
@@ -20,12 +22,15 @@ use super::verdict::{ERROR, RESULT};
 /// Under this name everything about the gateway stands in `_meta`.
 const META: &str = "onceward";
 
+/// What kind of result it is.
+const KIND: &str = "resultType";
+
 /// What answers are made with.
 #[derive(Debug)]
 pub(super) struct Replies {
     /// Whether a repeat's result says in a text that it is one.
     pub(super) notice: bool,
-    /// The flags with which a command that is typed anywhere finds the same ledger and tenant.
+    /// The flags with which a command that is typed anywhere finds the same ledger.
     pub(super) flags: String,
     /// The name of our own tool.
     pub(super) status: &'static str,
@@ -43,12 +48,21 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    /// The line for a request.
-    pub(super) fn line(&self, id: &RawValue) -> Vec<u8> {
+    /// The line for a request. Clients of the newest generation want every result to say what kind it is; one that was kept
+    /// may come from an older one.
+    pub(super) fn line(self, request: &Request) -> Vec<u8> {
+        let id = &request.written;
         match self {
-            Self::Result(result) => message::result(id, result),
-            Self::Error(error) => message::failure(id, error),
-            Self::Same(answer) => message::readdressed(answer, id),
+            Self::Result(mut result) => {
+                if request.is_modern() {
+                    result.set(KIND, &"complete");
+                } else {
+                    result.remove(KIND);
+                }
+                message::result(id, &result)
+            }
+            Self::Error(error) => message::failure(id, &error),
+            Self::Same(answer) => message::readdressed(&answer, id),
         }
     }
 }
@@ -152,10 +166,14 @@ impl Replies {
     /// Nobody knows whether it happened.
     pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp) -> Reply {
         let (tool, identity) = (about.tool, &about.call.identity);
+        let tenant = match &identity.tenant {
+            tenant if *tenant == Tenant::default() => String::new(),
+            tenant => format!(" --tenant '{tenant}'"),
+        };
         let text = format!(
             "It is unknown whether {tool} took effect: this exact call was made at {since} and its answer never came. It may \
              have happened. Do not call it again, and not with other arguments either. Look with a tool that reads whether it \
-             happened, tell the user what is unknown, and let a person settle it: onceward resolve{} --operation '{}' --key \
+             happened, tell the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation '{}' --key \
              '{}' --happened (or --did-not-happen). Afterwards {} knows it.",
             self.flags,
             identity.operation,

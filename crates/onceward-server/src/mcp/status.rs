@@ -1,5 +1,6 @@
 //! Our own tool: what became of calls, so that a model looks before it tries again.
 
+use onceward::core::name::Tenant;
 use onceward::core::record::{Seen, Standing, State};
 use onceward::store::Filter;
 use serde_json::{Value, json};
@@ -19,8 +20,8 @@ pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
     let arguments = asked.arguments();
     let Ok(ledger) = gate.books.ledger().await else { return unfit(ledger_down("it").trim_end_matches('.')) };
     let (tool, key) = (arguments.text("tool"), arguments.text("key"));
-    let Some(tool) = tool else { return recent(gate, &ledger).await };
-    let about = Asked::about(&tool, arguments.object("arguments").unwrap_or_default(), key);
+    let Some(tool) = tool else { return recent(gate, &ledger, &asked.tenant).await };
+    let about = Asked::about(&asked.tenant, &tool, arguments.object("arguments").unwrap_or_default(), key);
     let call = match about.call(&ledger, &gate.naming, &gate.tools, 1) {
         Ok(call) => call,
         Err(why) => return unfit(&why.0),
@@ -39,8 +40,8 @@ pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
     }
 }
 
-async fn recent(gate: &Gate, ledger: &onceward::Ledger) -> Reply {
-    let filter = Filter { tenant: Some(gate.naming.tenant.clone()), ..Filter::default() };
+async fn recent(gate: &Gate, ledger: &onceward::Ledger, tenant: &Tenant) -> Reply {
+    let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
     let (mut after, mut calls, prefix) = (None, Vec::new(), gate.naming.prefix());
     for _ in 0..PAGES {
         let page = match ledger.list(&filter, after, PAGE).await {

@@ -9,9 +9,10 @@ use super::members::Members;
 pub(super) const RESULT: &str = "application/vnd.onceward.mcp-result+json";
 pub(super) const ERROR: &str = "application/vnd.onceward.mcp-error+json";
 
-/// Errors that say that no tool ran: no JSON, no request, no such method, wrong parameters, and somebody has to visit an
-/// address first.
-const BEFORE_THE_WORK: [i64; 5] = [-32700, -32600, -32601, -32602, -32042];
+/// Errors that say that no tool ran: no JSON, no request, no such method, headers or capabilities or a version that do not
+/// fit, and somebody has to visit an address first. Wrong parameters are none of these: a tool may say so of something that
+/// it met on its way.
+const BEFORE_THE_WORK: [i64; 7] = [-32700, -32600, -32601, -32020, -32021, -32022, -32042];
 
 /// What becomes of the claim.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +92,8 @@ mod tests {
             (r#"{"result":{"content":[],"isError":false}}"#, &success, &success, &success, &success),
             (r#"{"result":{"content":[],"isError":true}}"#, "release", "doubt", &failure, "doubt"),
             (r#"{"error":{"code":-32603,"message":"x"}}"#, "release", "doubt", &error, "doubt"),
-            (r#"{"error":{"code":-32602,"message":"x"}}"#, "release", "release", "release", "release"),
+            (r#"{"error":{"code":-32602,"message":"x"}}"#, "release", "doubt", &error, "doubt"),
+            (r#"{"error":{"code":-32601,"message":"x"}}"#, "release", "release", "release", "release"),
             (r#"{"error":{"code":-32042,"message":"x"}}"#, "release", "release", "release", "release"),
             (r#"{"error":{"code":"x"}}"#, "release", "doubt", &error, "doubt"),
             (

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 use tokio::process::Child;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,6 +41,13 @@ pub(crate) fn is_there_already(signal: Signal) -> bool {
 pub(crate) fn pass_on(child: &Child, signal: Signal) {
     if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
         let _ = kill(Pid::from_raw(id), signal);
+    }
+}
+
+/// The same for a child that leads a group of its own: to all of it.
+pub(crate) fn pass_on_to_all(child: &Child, signal: Signal) {
+    if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
+        let _ = killpg(Pid::from_raw(id), signal);
     }
 }
 

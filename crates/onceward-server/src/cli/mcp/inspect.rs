@@ -36,7 +36,7 @@ pub(super) struct Inspect {
 
 impl Inspect {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
-        let (name, server, command) = self.which.chosen(&global.settings()?)?;
+        let (name, server, command) = self.which.one(&global.settings()?)?;
         let report = block_on(look(&name, server, &command, self.timeout.0))?;
         if report.junk > 0 {
             output::say(&format!(

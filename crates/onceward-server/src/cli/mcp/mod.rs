@@ -4,13 +4,19 @@ mod inspect;
 mod install;
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
+use onceward::core::name::Tenant;
+
+use super::gateway::source;
 use super::which::quoted;
-use super::{Global, block_on};
+use super::{Global, block_on, block_on_every_core};
 use crate::config::{Server, Settings};
 use crate::exit::Fault;
-use crate::mcp::{Front, before_command, server_name};
+use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
 
 /// Put a gateway before an MCP server: its tools that act happen once, however often an agent calls them
 ///
@@ -20,9 +26,12 @@ use crate::mcp::{Front, before_command, server_name};
 ///
 /// Calls with equal arguments are one call while they run, and for 60 s afterwards. With --session, or a recipe in
 /// onceward.toml, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
+///
+/// Without a command: the servers of onceward.toml. Several are one server to the agent, and the names of their tools begin
+/// with theirs, as in mail__send_email.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "onceward mcp [OPTIONS] -- COMMAND...\n       onceward mcp inspect [OPTIONS] -- COMMAND...\n       onceward mcp install [OPTIONS]",
+    override_usage = "onceward mcp [OPTIONS] -- COMMAND...\n       onceward mcp [OPTIONS] --upstream URL\n       onceward mcp inspect [OPTIONS] -- COMMAND...\n       onceward mcp install [OPTIONS]",
     after_help = "Examples:\n  onceward mcp inspect -- npx some-mail-server\n  onceward mcp install\n\n\
                   In the configuration of an agent:\n  \
                   \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
@@ -35,6 +44,15 @@ pub(super) struct Mcp {
     session: Option<String>,
     #[command(flatten)]
     which: WhichServer,
+    /// A server that is reached by streamable HTTP, instead of a command
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
+    upstream: Option<String>,
+    /// Where to listen for it; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", requires = "upstream", default_value = "127.0.0.1:8931")]
+    listen: SocketAddr,
+    /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
+    #[arg(long, value_name = "FILE", requires = "upstream")]
+    upstream_ca: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -60,7 +78,7 @@ impl Mcp {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         match self.verb {
             // Elsewhere they would be lost in silence.
-            Some(_) if self.which.server.is_some() || !self.which.command.is_empty() => {
+            Some(_) if self.upstream.is_some() || self.which.is_said() => {
                 return Err(Fault::usage("flags of `onceward mcp inspect` and `install` stand behind that word"));
             }
             Some(Verb::Inspect(inspect)) => return inspect.execute(global),
@@ -68,32 +86,68 @@ impl Mcp {
             None => {}
         }
         let settings = global.settings()?;
-        let store = store(global, &settings)?;
+        let store = store(&settings)?;
         let mcp = settings.mcp();
-        let (name, server, command) = self.which.chosen(&settings)?;
-        let tenant = global.tenant()?.unwrap_or_default();
-        let mut flags = format!(" --store {}", quoted(&store));
-        if tenant != onceward::core::name::Tenant::default() {
-            flags += &format!(" --tenant {}", quoted(tenant.as_str()));
+        sound(&settings)?;
+        let flags = format!(" --store {}", quoted(&store));
+        let session = self.session.clone().filter(|session| !session.is_empty());
+        if self.upstream.is_none() && self.which.is_for_several(&settings) {
+            let tenant = global.tenant()?.unwrap_or_default();
+            let runnable = mcp.server.iter().filter(|(_, server)| server.command.is_some());
+            let fronts = runnable.map(|(name, server)| Front {
+                name: name.clone(),
+                server: server.clone(),
+                tenant: tenant.clone(),
+                session: session.clone(),
+                store: store.clone(),
+                flags: flags.clone(),
+            });
+            return block_on(before_several(fronts.collect(), mcp));
         }
-        let session = self.session.filter(|session| !session.is_empty());
+        let name = match &self.upstream {
+            Some(upstream) if self.which.server.is_none() => server_name(&[OsString::from(upstream)]),
+            _ => self.which.name(&settings),
+        };
+        let server = mcp.server.get(&name).cloned().unwrap_or_default();
+        if let Some(upstream) = self.upstream {
+            let tenant = if global.tenant()?.is_some() { Some(source(global)?) } else { None };
+            let remote = Remote { upstream, listen: self.listen, tenant, upstream_ca: self.upstream_ca };
+            let front = Front { name, server, tenant: Tenant::default(), session, store, flags };
+            return block_on_every_core(before_remote(front, mcp, remote));
+        }
+        let command = self.which.command(&server)?;
+        let tenant = global.tenant()?.unwrap_or_default();
         let front = Front { name, server, tenant, session, store, flags };
         block_on(before_command(front, mcp, &command))
     }
 }
 
 impl WhichServer {
-    /// Its name, what is configured for it, and the command that starts it.
-    fn chosen(&self, settings: &Settings) -> Result<(String, Server, Vec<OsString>), Fault> {
-        for (server, named) in &settings.mcp().server {
-            for (tool, configured) in &named.tool {
-                if let Some((field, what)) = configured.mistake() {
-                    return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
-                }
-            }
+    /// Whether anything says which server.
+    fn is_said(&self) -> bool {
+        self.server.is_some() || !self.command.is_empty()
+    }
+
+    /// Whether nothing says which server, and the file has several.
+    fn is_for_several(&self, settings: &Settings) -> bool {
+        let runnable = settings.mcp().server.values().filter(|server| server.command.is_some()).count();
+        !self.is_said() && runnable > 1
+    }
+
+    /// The one server that is meant: its name, what is configured for it, and the command that starts it.
+    fn one(&self, settings: &Settings) -> Result<(String, Server, Vec<OsString>), Fault> {
+        sound(settings)?;
+        if self.is_for_several(settings) {
+            return Err(Fault::usage("several servers are configured: say which with --server NAME"));
         }
-        let name = self.name(settings)?;
+        let name = self.name(settings);
         let server = settings.mcp().server.get(&name).cloned().unwrap_or_default();
+        let command = self.command(&server)?;
+        Ok((name, server, command))
+    }
+
+    /// The command that was given, or the configured one.
+    fn command(&self, server: &Server) -> Result<Vec<OsString>, Fault> {
         let command = if self.command.is_empty() {
             server.command.iter().flatten().map(OsString::from).collect()
         } else {
@@ -105,46 +159,57 @@ impl WhichServer {
                  [mcp.server.NAME] of onceward.toml",
             ));
         }
-        Ok((name, server, command))
+        Ok(command)
     }
 
     /// The name that was given, that of the configured server with this command, or of the only one; or one from the command.
-    fn name(&self, settings: &Settings) -> Result<String, Fault> {
+    fn name(&self, settings: &Settings) -> String {
         if let Some(name) = &self.server {
-            return Ok(name.clone());
+            return name.clone();
         }
         let servers = &settings.mcp().server;
         if self.command.is_empty() {
-            let mut runnable = servers.iter().filter(|(_, server)| server.command.is_some()).map(|(name, _)| name);
-            return match (runnable.next(), runnable.next()) {
-                (Some(name), None) => Ok(name.clone()),
-                (None, _) => Ok(String::new()),
-                (Some(_), Some(_)) => Err(Fault::usage("several servers are configured: say which with --server NAME")),
-            };
+            let runnable = servers.iter().find(|(_, server)| server.command.is_some());
+            return runnable.map(|(name, _)| name.clone()).unwrap_or_default();
         }
         let is_ours = |server: &Server| {
             let command = server.command.iter().flatten().map(OsString::from);
             server.command.is_some() && command.eq(self.command.iter().cloned())
         };
         let configured = servers.iter().find(|(_, server)| is_ours(server)).map(|(name, _)| name.clone());
-        Ok(configured.unwrap_or_else(|| server_name(&self.command)))
+        configured.unwrap_or_else(|| server_name(&self.command))
     }
 }
 
+/// Whether every configured tool makes sense.
+fn sound(settings: &Settings) -> Result<(), Fault> {
+    for (server, named) in &settings.mcp().server {
+        for (tool, configured) in &named.tool {
+            if let Some((field, what)) = configured.mistake() {
+                return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The ledger: the one that is named, or one in the user's own folder, because agents start servers wherever they are.
-fn store(global: &Global, settings: &Settings) -> Result<String, Fault> {
+fn store(settings: &Settings) -> Result<String, Fault> {
     if settings.names_store() {
         let store = settings.store_of_server();
         let is_path = store != "memory:" && !store.contains("://");
-        let path = PathBuf::from(store.strip_prefix("file:").unwrap_or(store));
-        let whole = if is_path { std::path::absolute(&path).ok() } else { None };
+        let whole = if is_path { std::path::absolute(store.strip_prefix("file:").unwrap_or(store)).ok() } else { None };
         return Ok(whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned()));
     }
-    let _ = global;
-    let folder = crate::config::state_folder().ok_or_else(|| {
+    let own = settings.own_ledger().ok_or_else(|| {
         Fault::config("there is no home folder to keep the ledger in; name a file with --store or ONCEWARD_STORE")
     })?;
-    std::fs::create_dir_all(&folder)
+    let folder = own.parent().unwrap_or(&own);
+    // Results of tools are kept there.
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
         .map_err(|error| Fault::config(format!("{} cannot be made: {error}", folder.display())))?;
-    Ok(folder.join("onceward.db").to_string_lossy().into_owned())
+    Ok(own.to_string_lossy().into_owned())
 }

@@ -86,14 +86,14 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
 
 /// As the gateway will decide it.
 fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
-    let naming = Naming { tenant: Tenant::default(), server: server.to_owned(), session: None, echo: ECHO };
+    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO };
     let configured = tools.configured(name);
     let says = if configured.is_some_and(Tool::chooses_in_doubt) {
         "the configuration says so"
     } else {
         "it declares idempotentHint: true"
     };
-    match Asked::about(name, Members::default(), None).policy(&naming, tools, false).in_doubt {
+    match Asked::about(&Tenant::default(), name, Members::default(), None).policy(&naming, tools, false).in_doubt {
         InDoubt::Hold => ("hold", String::new()),
         InDoubt::Retry => ("retry", says.to_owned()),
         InDoubt::Probe => {

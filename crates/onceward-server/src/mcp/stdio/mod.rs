@@ -16,6 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
+use onceward::core::name::Tenant;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -23,27 +24,29 @@ use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
-use crate::process::{code, dies_with_us, is_missing, is_there_already, listen, pass_on};
+use crate::process::{code, dies_with_us, is_missing, listen, pass_on_to_all};
 use relay::Relay;
-use wire::Wire;
+pub(super) use relay::lines;
+pub(super) use wire::{Wire, place};
 
 /// How long a server is kept after its client is gone, so that calls that are under way come to their end.
-const GOODBYE: Duration = Duration::from_secs(60);
+pub(super) const GOODBYE: Duration = Duration::from_secs(60);
 
 /// How long calls that are under way keep a signal from the server that asks it to end. Clients send one some seconds
 /// after they have closed the pipe, and kill a few seconds later.
-const LAST_CALLS: Duration = Duration::from_secs(10);
+pub(super) const LAST_CALLS: Duration = Duration::from_secs(10);
 
 /// How long what the server has written may take to be read after it has ended: something that it left behind may hold the
 /// pipe open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How long what became of the last calls may take to be recorded.
-const LAST_WRITES: Duration = Duration::from_secs(15);
+pub(super) const LAST_WRITES: Duration = Duration::from_secs(15);
 
 /// Runs the server until it ends. The answer is its exit code. Must be called on the main thread, see [`dies_with_us`].
 pub(super) async fn run(
     gate: Arc<Gate>,
+    tenant: Tenant,
     command: &[OsString],
     env: &BTreeMap<String, String>,
     prefix: String,
@@ -58,7 +61,8 @@ pub(super) async fn run(
     let wire = Wire::new(stdin, prefix);
     let relay = Arc::new(Relay {
         gate: Arc::clone(&gate),
-        wire: Arc::clone(&wire),
+        tenant,
+        wire: wire.clone(),
         runtime: Handle::current(),
         busy: watch::Sender::new(0),
         is_deaf: AtomicBool::new(false),
@@ -76,8 +80,10 @@ pub(super) async fn run(
         let _ = silent.send(());
     })?;
     let mut busy = relay.busy.subscribe();
-    let status = attend(&mut child, &mut signals, &wire, &mut busy, client_gone).await;
-    let _ = timeout(LAST_WORDS, server_silent).await;
+    let silence = silence(server_silent, wire.clone(), relay.busy.subscribe());
+    let silence = tokio::spawn(silence);
+    let status = attend(&mut child, &mut signals, &relay, client_gone).await;
+    let _ = timeout(LAST_WORDS, silence).await;
     wire.close();
     if timeout(LAST_WRITES, idle(&mut busy)).await.is_err() {
         tracing::warn!("calls were under way when the server ended; what became of them is in doubt");
@@ -88,19 +94,35 @@ pub(super) async fn run(
         .map_err(|error| Fault::new(STORE, format!("the server is gone, and the system does not say how: {error}")))
 }
 
+/// A server that says nothing more has nothing more to answer. Its client sees the end, as without us.
+async fn silence(silent: oneshot::Receiver<()>, wire: Wire, mut busy: watch::Receiver<usize>) {
+    let _ = silent.await;
+    wire.close();
+    let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
+    if let Ok(nothing) = File::options().write(true).open("/dev/null") {
+        let _ = nix::unistd::dup2_stdout(nothing);
+    }
+}
+
 /// Waits for the server, and looks after what is under way when its client goes or somebody asks us to end.
 async fn attend(
     child: &mut Child,
     signals: &mut mpsc::Receiver<Signal>,
-    wire: &Wire,
-    busy: &mut watch::Receiver<usize>,
+    relay: &Relay,
     client_gone: oneshot::Receiver<()>,
 ) -> io::Result<std::process::ExitStatus> {
-    let mut under_way = busy.clone();
+    let (mut busy, mut under_way) = (relay.busy.subscribe(), relay.busy.subscribe());
     let goodbye = async {
         let _ = client_gone.await;
-        let _ = timeout(GOODBYE, idle(&mut under_way)).await;
-        wire.close_server();
+        let calls = async {
+            idle(&mut under_way).await;
+            // Tasks go on after their calls were answered.
+            if let Ok(ledger) = relay.gate.books.ledger().await {
+                ledger.idle().await;
+            }
+        };
+        let _ = timeout(GOODBYE, calls).await;
+        relay.wire.close_server();
         std::future::pending::<()>().await;
     };
     tokio::pin!(goodbye);
@@ -109,7 +131,7 @@ async fn attend(
         let patience = async {
             match asked {
                 Some(_) => {
-                    tokio::select! { () = idle(busy) => {}, () = sleep(LAST_CALLS) => {} }
+                    tokio::select! { () = idle(&mut busy) => {}, () = sleep(LAST_CALLS) => {} }
                 }
                 None => std::future::pending().await,
             }
@@ -120,16 +142,15 @@ async fn attend(
             Some(signal) = signals.recv() => {
                 let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
                 // Asked twice, it is meant now.
-                if is_there_already(signal) {
-                } else if is_end && asked.is_none() {
+                if is_end && asked.is_none() {
                     asked = Some(signal);
                 } else {
-                    pass_on(child, signal);
+                    pass_on_to_all(child, signal);
                 }
             }
             () = patience => {
                 if let Some(signal) = asked.take() {
-                    pass_on(child, signal);
+                    pass_on_to_all(child, signal);
                 }
             }
             () = &mut goodbye => {}
@@ -137,16 +158,18 @@ async fn attend(
     }
 }
 
-async fn idle(busy: &mut watch::Receiver<usize>) {
+pub(super) async fn idle(busy: &mut watch::Receiver<usize>) {
     let _ = busy.wait_for(|busy| *busy == 0).await;
 }
 
-fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
+pub(super) fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
     let Some((program, arguments)) = command.split_first() else {
         return Err(Fault::usage("there is no command to start the server with"));
     };
     let mut starting = Command::new(program);
     starting.args(arguments).envs(env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // Some clients send signals to the whole group. They are passed on when no call is under way any more.
+    starting.process_group(0);
     dies_with_us(&mut starting);
     starting.spawn().map_err(|error| {
         let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };
@@ -154,10 +177,10 @@ fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, 
     })
 }
 
-fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+pub(super) fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(cannot_start)
 }
 
-fn cannot_start(error: io::Error) -> Fault {
+pub(super) fn cannot_start(error: io::Error) -> Fault {
     Fault::new(STORE, format!("cannot start: {error}"))
 }

@@ -5,6 +5,8 @@ use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use onceward::core::name::Tenant;
+use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -12,7 +14,8 @@ use tokio::task::spawn_blocking;
 use super::super::gate::{Gate, Request, Way};
 use super::super::list;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
-use super::wire::{Cancelled, Taker, Wire};
+use super::super::waiting::{Cancelled, Taker};
+use super::wire::{Wire, place};
 use crate::output;
 
 /// The longest line. A server that takes more than this in one message has other limits.
@@ -26,7 +29,8 @@ const SHORT: usize = 4096;
 #[derive(Debug)]
 pub(super) struct Relay {
     pub(super) gate: Arc<Gate>,
-    pub(super) wire: Arc<Wire>,
+    pub(super) tenant: Tenant,
+    pub(super) wire: Wire,
     pub(super) runtime: Handle,
     /// How many calls are under way.
     pub(super) busy: watch::Sender<usize>,
@@ -46,26 +50,30 @@ impl Relay {
     }
 
     fn client_says(self: &Arc<Self>, line: Vec<u8>) {
+        if message::is_several(&line) {
+            let why = "a message has no carriage return in it: some servers would read two";
+            return self.tell(&message::error(None, GARBLED, why));
+        }
         match Message::read(&line) {
             Message::Request { id, written, method, members } if method == CALL => {
                 if self.gate.way(&members) == Way::Pass {
-                    return self.wire.pass(&line);
+                    return self.request(self.wire.waiting().expect_any(place(id)), &written, &line);
                 }
-                if !self.wire.expect_call(id.clone()) {
-                    let why = "another request with this id is under way";
-                    return self.tell(&message::error(Some(&written), UNCLEAR, why));
+                if !self.wire.waiting().expect_call(place(id.clone())) {
+                    return self.tell(&taken(&written));
                 }
-                self.guard(Request { id, written, line, members });
+                let tenant = self.tenant.clone();
+                self.guard(Request { tenant, id, written, line, members });
             }
-            Message::Request { id, method, .. } if method == "tools/list" => {
-                self.wire.expect_list(id);
-                self.wire.pass(&line);
+            Message::Request { id, written, method, .. } if method == "tools/list" => {
+                self.request(self.wire.waiting().expect_list(place(id)), &written, &line);
+            }
+            Message::Request { id, written, .. } => {
+                self.request(self.wire.waiting().expect_any(place(id)), &written, &line);
             }
             Message::Notification { method, members } if method == "notifications/cancelled" => {
-                let parameters = members.object("params").unwrap_or_default();
-                let id = parameters.get("requestId").and_then(Id::read);
-                let ran_out = parameters.text("reason").is_some_and(|reason| is_about_time(&reason));
-                if id.is_none_or(|id| self.wire.cancel(&id, ran_out) == Cancelled::Pass) {
+                let parameters = members.object("params");
+                if self.wire.waiting().cancel(parameters.as_ref(), "") == Cancelled::Pass {
                     self.wire.pass(&line);
                 }
             }
@@ -85,22 +93,23 @@ impl Relay {
             Message::Garbled => {
                 self.tell(&message::error(None, GARBLED, "this line is no JSON, and was not passed on"))
             }
-            Message::Request { .. }
-            | Message::Notification { .. }
-            | Message::Answer { .. }
-            | Message::Batch { .. }
-            | Message::Other => {
+            Message::Notification { .. } | Message::Answer { .. } | Message::Batch { .. } | Message::Other => {
                 self.wire.pass(&line);
             }
         }
+    }
+
+    /// Passes a request on whose id is its own.
+    fn request(&self, is_new: bool, written: &RawValue, line: &[u8]) {
+        if is_new { self.wire.pass(line) } else { self.tell(&taken(written)) }
     }
 
     fn guard(self: &Arc<Self>, request: Request) {
         let relay = Arc::clone(self);
         self.busy.send_modify(|busy| *busy += 1);
         self.runtime.spawn(async move {
-            let answer = relay.gate.carry_out(&request, &Arc::new(Arc::clone(&relay.wire))).await;
-            let is_wanted = relay.wire.answered(&request.id);
+            let answer = relay.gate.carry_out(&request, &Arc::new(relay.wire.clone())).await;
+            let is_wanted = relay.wire.waiting().answered(&place(request.id));
             if let Some(line) = answer.filter(|_| is_wanted) {
                 let told = Arc::clone(&relay);
                 let _ = spawn_blocking(move || told.tell(&line)).await;
@@ -110,20 +119,17 @@ impl Relay {
     }
 
     fn server_says(&self, line: &[u8]) {
-        if self.wire.is_idle() && line.len() > SHORT {
+        if self.wire.waiting().is_empty() && line.len() > SHORT {
             return self.tell(line);
         }
         match Message::read(line) {
-            Message::Answer { id, members } => match self.wire.take(&id, members, line) {
-                (Taker::Client, _) => self.tell(line),
-                (Taker::List, members) => {
-                    let edited = members.and_then(|members| list::edited(&members, &self.gate.tools));
-                    match edited {
-                        Some(edited) => self.tell(&message::ended(&edited)),
-                        None => self.tell(line),
-                    }
-                }
-                (Taker::Taken, _) => {}
+            Message::Answer { id, members } => match self.wire.waiting().take(&place(id), members, line) {
+                Taker::Client => self.tell(line),
+                Taker::List(members) => match list::edited(&members, &self.gate.tools) {
+                    Some(edited) => self.tell(&message::ended(&edited)),
+                    None => self.tell(line),
+                },
+                Taker::Taken => {}
             },
             Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
                 self.gate.tools.is_whole(false);
@@ -141,14 +147,13 @@ impl Relay {
     }
 }
 
-/// Whether a client gave up because it ran out of time, and not because somebody wants it to stop.
-fn is_about_time(reason: &str) -> bool {
-    let reason = reason.to_ascii_lowercase();
-    ["timed out", "timeout", "time out"].iter().any(|words| reason.contains(words))
+/// Two requests of one id cannot be told apart.
+fn taken(id: &RawValue) -> Vec<u8> {
+    message::error(Some(id), UNCLEAR, "another request with this id is under way")
 }
 
 /// Reads lines to the end; the last one need not have one.
-fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
+pub(in crate::mcp) fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
     let mut from = io::BufReader::with_capacity(64 * 1024, from);
     loop {
         let mut line = Vec::new();

@@ -1,0 +1,407 @@
+//! A gateway before a server that speaks streamable HTTP.
+//!
+//! - `post`: one guarded call. `events`: server-sent events. `readers`: who reads a stream on. `strangers`: who may come.
+
+mod events;
+mod post;
+mod readers;
+mod strangers;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use onceward::http::body::{self, filled, full};
+use onceward::http::exchange::without_answer;
+use onceward::http::{Body, Kind, NoAnswer, Problem, Profile, Rules};
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::gate::{self, Gate, Way};
+use super::list;
+use super::members::Members;
+use super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
+use super::waiting::{Cancelled, Place, Waiting};
+use crate::exit::{Fault, STORE};
+use crate::gateway::{self, Route, Routes, Upstreams, headers};
+use crate::lanes::Lanes;
+use crate::listener::{Bound, Peer, Speaks};
+use crate::output;
+use crate::stop::Signals;
+use events::{Event, Events};
+use post::{LAST_EVENT, Post};
+use readers::{Readers, Reading};
+
+/// The largest message of a client.
+const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
+
+/// The largest answer that comes in one piece.
+const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+
+/// How long a client may take for its message.
+const BODY_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long a server may take to begin its answer: a tool may take as long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60 * 60);
+
+/// How long a client may take nothing of its answer before it is cut off.
+const READER_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long calls that are under way may take to end once it is time to stop.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// Where a client says which session it is in.
+const SESSION: &str = "mcp-session-id";
+
+/// Whether we are there.
+const READY: &str = "/.well-known/onceward/ready";
+
+/// A server, and what stands before it.
+pub(super) struct Server {
+    gate: Arc<Gate>,
+    upstreams: Upstreams,
+    route: Route,
+    /// Where the server is to be found.
+    path: String,
+    /// The socket is for this machine only.
+    is_local: bool,
+    waiting: Waiting,
+    readers: Readers,
+    own: AtomicU64,
+    prefix: String,
+}
+
+/// What it is started with.
+pub(crate) struct Remote {
+    pub(crate) upstream: String,
+    pub(crate) listen: SocketAddr,
+    /// Where to take the tenant from; always the same one if this is nothing.
+    pub(crate) tenant: Option<gateway::Tenant>,
+    /// Certificates to believe, besides those that the system knows.
+    pub(crate) upstream_ca: Option<std::path::PathBuf>,
+}
+
+/// Serves until a signal.
+pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Result<u8, Fault> {
+    let upstream = gateway::address(&remote.upstream).map_err(|what| Fault::usage(format!("--upstream: {what}")))?;
+    let is_local = remote.listen.ip().to_canonical().is_loopback();
+    let tenant = match remote.tenant {
+        Some(tenant) => tenant,
+        None if is_local => gateway::Tenant::Fixed(onceward::core::name::Tenant::default().to_string()),
+        None => {
+            return Err(Fault::usage(
+                "--listen is not for this machine only, so say whose calls they are: --tenant authorization, header:NAME or \
+                 fixed:NAME. One who can call tools gets the stored results of the others of the same tenant",
+            ));
+        }
+    };
+    let cannot_start = |error: std::io::Error| Fault::new(STORE, format!("cannot start: {error}"));
+    let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
+    let path = upstream.path().to_owned();
+    let route = Route {
+        pattern: "/*".to_owned(),
+        upstream: root(&upstream).ok_or_else(|| Fault::usage("--upstream: this URL has no host"))?,
+        rules: Arc::new(Rules::default()),
+        tenant,
+        timeout: ANSWER_WITHIN,
+        honours_key: false,
+    };
+    let routes = Routes::new(vec![route.clone()]);
+    let upstreams = Upstreams::several(1, &routes, remote.upstream_ca.as_deref())?.remove(0);
+    let (waiting, readers, own) = (Waiting::default(), Readers::default(), AtomicU64::new(0));
+    let bound = Bound::to(remote.listen, None).await;
+    let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
+    output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
+    let server = Arc::new(Server { gate, upstreams, route, path, is_local, waiting, readers, own, prefix });
+    let serving = Arc::clone(&server);
+    let service = move |peer, _| {
+        let server = Arc::clone(&serving);
+        service_fn(move |request| {
+            let server = Arc::clone(&server);
+            async move { Ok::<_, Infallible>(server.answer(request, peer).await) }
+        })
+    };
+    let listening = bound.serve(Speaks::Http2, Arc::new(Lanes::here()), service, stop);
+    tokio::pin!(listening);
+    tokio::select! {
+        () = signals.next() => {}
+        () = &mut listening => {}
+    }
+    let over = async {
+        // Streams that only wait for news would never end.
+        if let Ok(ledger) = server.gate.books.ledger().await {
+            ledger.idle().await;
+        }
+    };
+    tokio::select! {
+        () = over => {}
+        () = signals.next() => {}
+        () = tokio::time::sleep(GRACE) => tracing::warn!("stopped although calls were under way; they are in doubt"),
+    }
+    server.gate.books.close().await;
+    Ok(0)
+}
+
+/// Only where it is, without a path.
+fn root(upstream: &Uri) -> Option<Uri> {
+    let (scheme, authority) = (upstream.scheme()?, upstream.authority()?);
+    format!("{scheme}://{authority}").parse().ok()
+}
+
+impl Server {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> Response<Body> {
+        let (mut parts, body) = request.into_parts();
+        if let Some(wrong) = headers::wrong(&parts) {
+            return Problem::because(Kind::BadRequest, wrong).response(Profile::default());
+        }
+        if self.is_local
+            && let Some(why) = strangers::refusal(&parts)
+        {
+            return refused(StatusCode::FORBIDDEN, None, UNCLEAR, why);
+        }
+        if parts.uri.path() == READY {
+            return self.ready().await;
+        }
+        if parts.uri.path() == "/"
+            && let Ok(path) = self.path.parse()
+        {
+            parts.uri = path;
+        }
+        if parts.method != Method::POST {
+            let client = client(&parts.headers).unwrap_or_default();
+            let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
+            let request = Request::from_parts(parts, gateway::boxed(body));
+            return match self.upstreams.send(&self.route, request, peer, None).await {
+                Ok(response) => self.overheard(response, client, reads_on),
+                Err(missing) => without_answer(&missing, Profile::default()),
+            };
+        }
+        let is_ours = parts.uri.path() == self.path;
+        if is_ours && parts.headers.contains_key(CONTENT_ENCODING) {
+            let why = "messages are not taken compressed";
+            return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, UNCLEAR, why);
+        }
+        let body = match body::received(body, REQUEST_LIMIT, BODY_WITHIN).await {
+            Ok(body) => body,
+            Err(problem) => return problem.response(Profile::default()),
+        };
+        self.posted(parts, body, peer, is_ours).await
+    }
+
+    /// A message. What a server might take for one counts as one, wherever it is sent.
+    async fn posted(self: Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer, is_ours: bool) -> Response<Body> {
+        match Message::read(&body) {
+            Message::Request { id, written, method, members }
+                if method == CALL && self.gate.way(&members) == Way::Guard =>
+            {
+                self.guard(parts, peer, id, written, members, &body).await
+            }
+            Message::Request { id, method, .. } if method == "tools/list" => self.list(parts, peer, id, body).await,
+            Message::Notification { method, members } if method == "notifications/cancelled" => {
+                let client = client(&parts.headers).unwrap_or_default();
+                if self.waiting.cancel(members.object("params").as_ref(), &client) == Cancelled::Keep {
+                    return empty(StatusCode::ACCEPTED);
+                }
+                self.pass(parts, body, peer).await
+            }
+            Message::Batch { calls: true, ids } => {
+                let why = "calls of tools are not taken in batches; send them one by one";
+                refused(StatusCode::BAD_REQUEST, ids.first().map(|id| &**id), UNCLEAR, why)
+            }
+            Message::Unclear { id, why } => {
+                let id = id.filter(|id| Id::read(id).is_some());
+                refused(StatusCode::BAD_REQUEST, id.as_deref(), UNCLEAR, why)
+            }
+            Message::Garbled if is_ours => {
+                refused(StatusCode::BAD_REQUEST, None, GARBLED, "this is no JSON, and was not passed on")
+            }
+            _ => self.pass(parts, body, peer).await,
+        }
+    }
+
+    async fn pass(&self, parts: request::Parts, body: Bytes, peer: Peer) -> Response<Body> {
+        match self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await {
+            Ok(response) => response.map(gateway::boxed),
+            Err(missing) => without_answer(&missing, Profile::default()),
+        }
+    }
+
+    /// Guards a call. It is seen through to its end although the client goes away.
+    async fn guard(
+        self: Arc<Self>,
+        parts: request::Parts,
+        peer: Peer,
+        id: Id,
+        written: Box<RawValue>,
+        members: Members,
+        body: &[u8],
+    ) -> Response<Body> {
+        let tenant = match self.route.tenant.of(&parts, peer) {
+            Ok(tenant) => tenant,
+            Err(problem) => return problem.response(Profile::default()),
+        };
+        let Ok(tenant) = onceward::core::name::Tenant::new(tenant) else {
+            return Problem::new(Kind::BadCredential).response(Profile::default());
+        };
+        // Without a session, ids of several clients are the same.
+        let client = client(&parts.headers).unwrap_or_else(|| self.own_name());
+        let place = Place { client, id: id.clone() };
+        if !self.waiting.expect_call(place.clone()) {
+            let why = "another request with this id is under way";
+            return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, why);
+        }
+        let (reply, answer) = oneshot::channel();
+        let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
+        let request = gate::Request { tenant, id, written, line: body.to_vec(), members };
+        tokio::spawn(async move {
+            let line = self.gate.carry_out(&request, &post).await;
+            let is_wanted = self.waiting.answered(&place);
+            self.waiting.forget(&place);
+            post.deliver(line.filter(|_| is_wanted)).await;
+        });
+        // Nobody waits for what was cancelled.
+        answer.await.unwrap_or_else(|_| empty(StatusCode::ACCEPTED))
+    }
+
+    /// Asks for the tools, and adds what the gateway offers.
+    async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
+        parts.headers.remove(ACCEPT_ENCODING);
+        let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
+        let (mut head, body) = match answer {
+            Ok(answer) => answer.into_parts(),
+            Err(missing) => return without_answer(&missing, Profile::default()),
+        };
+        let edited = move |message: &[u8]| match Message::read(message) {
+            Message::Answer { id: of, members } if of == id => list::edited(&members, &self.gate.tools),
+            _ => None,
+        };
+        if is_stream(&head.headers) {
+            head.headers.remove(CONTENT_LENGTH);
+            let (filling, handed) = filled(READER_PATIENCE);
+            tokio::spawn(streamed(body, filling, edited));
+            return Response::from_parts(head, handed);
+        }
+        if head.status != StatusCode::OK {
+            return Response::from_parts(head, gateway::boxed(body));
+        }
+        let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
+            return without_answer(&NoAnswer::Lost("the answer broke off".to_owned()), Profile::default());
+        };
+        let bytes = edited(&bytes).map_or(bytes, |edited| edited.written().into());
+        head.headers.remove(CONTENT_LENGTH);
+        Response::from_parts(head, full(bytes))
+    }
+
+    /// Streams of news may have the answer to a call whose own stream broke off.
+    fn overheard(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        client: String,
+        reads_on: Option<Reading>,
+    ) -> Response<Body> {
+        if client.is_empty() || !is_stream(response.headers()) {
+            return response.map(gateway::boxed);
+        }
+        let (server, mut events) = (Arc::clone(self), Events::default());
+        response.map(|body| {
+            let heard = body.map_frame(move |frame| {
+                let _ = &reads_on;
+                if let Some(data) = frame.data_ref() {
+                    events.put(data);
+                    while let Some(event) = events.next() {
+                        server.hear(&event, &client);
+                    }
+                }
+                frame
+            });
+            heard.map_err(Into::into).boxed_unsync()
+        })
+    }
+
+    fn hear(&self, event: &Event, client: &str) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        let Some(line) = event.data() else { return };
+        if let Message::Answer { id, members } = Message::read(&line) {
+            self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
+        }
+    }
+
+    async fn ready(&self) -> Response<Body> {
+        let is_ready = match self.gate.books.ledger().await {
+            Ok(ledger) => ledger.ping().await.is_ok(),
+            Err(_) => false,
+        };
+        empty(if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE })
+    }
+
+    /// A name that nobody else has.
+    fn own_name(&self) -> String {
+        format!("{}{}", self.prefix, self.own.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Passes events on, some of them changed.
+async fn streamed(
+    mut body: Incoming,
+    mut filling: body::Filling,
+    edited: impl Fn(&[u8]) -> Option<Members> + Send + 'static,
+) {
+    let mut events = Events::default();
+    loop {
+        match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(data))) => events.put(&data),
+            Some(Ok(Err(_))) => {}
+            Some(Err(error)) => return filling.break_off(error.into()).await,
+            None => break,
+        }
+        while let Some(event) = events.next() {
+            let changed = event.data().and_then(|data| edited(&data));
+            let event =
+                changed.map_or(event.clone(), |changed| Event::of(changed.written().as_bytes(), event.id().as_deref()));
+            filling.put(Frame::data(event.0)).await;
+        }
+    }
+    if let Some(rest) = events.rest() {
+        filling.put(Frame::data(rest.0)).await;
+    }
+    filling.end();
+}
+
+/// Which client it is; `None` for one that has no session.
+fn client(headers: &HeaderMap) -> Option<String> {
+    let session = headers.get(SESSION)?.to_str().ok()?;
+    (!session.is_empty()).then(|| format!("session {session}"))
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(full(Bytes::new()));
+    *response.status_mut() = status;
+    response
+}
+
+fn json(status: StatusCode, line: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(full(line.into()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn refused(status: StatusCode, id: Option<&RawValue>, code: i32, why: &str) -> Response<Body> {
+    json(status, message::error(id, code, why))
+}

@@ -1,0 +1,325 @@
+//! One guarded call over HTTP: sent to the server, its answer held back until it is kept, everything else handed on as it
+//! comes. A stream that breaks off is taken up again where it was, if its client does not do so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName};
+use http::{HeaderValue, Method, Request, Response, StatusCode, request, response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use onceward::http::body::{Filling, filled, full, whole};
+use onceward::http::{Body, NoAnswer as Unanswered};
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::time::sleep;
+
+use super::events::{Event, Events};
+use super::{ANSWER_LIMIT, READER_PATIENCE, Server, is_stream, json};
+use crate::listener::Peer;
+use crate::mcp::link::{Answer, Link, NoAnswer};
+use crate::mcp::members::Members;
+use crate::mcp::message::{self, Id, Message};
+use crate::mcp::waiting::Place;
+
+/// Where a reader of events says where it was.
+pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What the newest generation repeats of a message, for those on the way who do not read it.
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+
+/// How long to wait before a stream is taken up again, unless the server says otherwise, and at the most.
+const COME_BACK: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// How long a client may take to come back for the rest of its stream.
+const FOR_THE_CLIENT: Duration = Duration::from_secs(5);
+
+/// How often in a row a stream that brings nothing is taken up again.
+const TRIES: u32 = 5;
+
+/// The largest refusal of a server that is passed on whole.
+const REFUSAL_LIMIT: usize = 1024 * 1024;
+
+/// A call on its way.
+pub(super) struct Post {
+    server: Arc<Server>,
+    /// The head of the client's request.
+    parts: request::Parts,
+    peer: Peer,
+    place: Place,
+    delivery: Mutex<Delivery>,
+}
+
+/// How far the answer to the client is.
+enum Delivery {
+    /// Nothing has come yet.
+    Open(oneshot::Sender<Response<Body>>),
+    /// The answer came in one piece, with this head.
+    Whole(oneshot::Sender<Response<Body>>, response::Parts),
+    /// The server has refused the request itself.
+    Refused(oneshot::Sender<Response<Body>>, Response<Body>),
+    /// The head is on its way, and events are.
+    Streaming(Filling, Option<(Event, Source)>),
+    /// All is said.
+    Over,
+}
+
+/// Events from the server.
+struct Source {
+    body: Incoming,
+    events: Events,
+}
+
+impl Source {
+    fn of(body: Incoming) -> Self {
+        Self { body, events: Events::default() }
+    }
+
+    /// The next event; `None` when there are no more.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.next() {
+                return Some(event);
+            }
+            match self.body.frame().await {
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.events.put(data);
+                    }
+                }
+                // One that is not whole says nothing.
+                Some(Err(_)) | None => return None,
+            }
+        }
+    }
+}
+
+impl Post {
+    pub(super) fn new(
+        server: Arc<Server>,
+        mut parts: request::Parts,
+        peer: Peer,
+        place: Place,
+        reply: oneshot::Sender<Response<Body>>,
+    ) -> Self {
+        // What is looked at has to be readable, and its length may change.
+        parts.headers.remove(ACCEPT_ENCODING);
+        parts.headers.remove(CONTENT_LENGTH);
+        Self { server, parts, peer, place, delivery: Mutex::new(Delivery::Open(reply)) }
+    }
+
+    /// Hands the answer over, after it was kept.
+    pub(super) async fn deliver(self: Arc<Self>, line: Option<Vec<u8>>) {
+        let delivery = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over);
+        match (delivery, line) {
+            (Delivery::Refused(reply, response), Some(_)) => {
+                let _ = reply.send(response);
+            }
+            (Delivery::Open(reply), Some(line)) => {
+                let _ = reply.send(json(StatusCode::OK, line));
+            }
+            (Delivery::Whole(reply, mut head), Some(line)) => {
+                head.headers.remove(CONTENT_LENGTH);
+                let _ = reply.send(Response::from_parts(head, full(line.into())));
+            }
+            (Delivery::Streaming(mut filling, held), line) => {
+                let (event, rest) = held.map_or((None, None), |(event, rest)| (Some(event), Some(rest)));
+                if let Some(line) = line {
+                    let is_same = event.as_ref().and_then(Event::data).is_some_and(|data| data == line);
+                    let event = match event {
+                        Some(event) if is_same => event,
+                        event => Event::of(&line, event.and_then(|event| event.id()).as_deref()),
+                    };
+                    filling.put(Frame::data(event.0)).await;
+                }
+                if let Some(mut rest) = rest {
+                    while let Some(event) = rest.next().await {
+                        filling.put(Frame::data(event.0)).await;
+                    }
+                }
+                filling.end();
+            }
+            (Delivery::Open(_) | Delivery::Whole(..) | Delivery::Refused(..) | Delivery::Over, _) => {}
+        }
+    }
+
+    async fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response<Incoming>, NoAnswer> {
+        let mut request = Request::new(full(Bytes::from(body)));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.parts.uri.clone();
+        *request.headers_mut() = headers;
+        let answer = self.server.upstreams.send(&self.server.route, request, self.peer, None).await;
+        answer.map_err(|missing| match missing {
+            Unanswered::NotSent(why) => NoAnswer::NotSent(format!("the server cannot be reached: {why}")),
+            Unanswered::Lost(why) => NoAnswer::Lost(why),
+            Unanswered::TimedOut => NoAnswer::Lost("the server took too long".to_owned()),
+        })
+    }
+
+    /// The answer to a call that was sent.
+    async fn answered(
+        &self,
+        response: Response<Incoming>,
+        cancelled: &watch::Receiver<bool>,
+    ) -> Result<Answer, NoAnswer> {
+        let (head, body) = response.into_parts();
+        if head.status.is_client_error() || head.status.is_redirection() {
+            // A refusal of the request itself, about which clients know what to do: log in, start a new session, go elsewhere.
+            let why = format!("the server answered with status {}", head.status.as_u16());
+            let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
+            self.replace(|reply| Delivery::Refused(reply, Response::from_parts(without_length(head), full(bytes))))
+                .await;
+            return Err(NoAnswer::NotSent(why));
+        }
+        if head.status != StatusCode::OK {
+            return Err(NoAnswer::Lost(format!("the server answered with status {}", head.status.as_u16())));
+        }
+        if is_stream(&head.headers) {
+            let (filling, handed) = filled(READER_PATIENCE);
+            let mut delivery = self.delivery.lock().await;
+            if let Delivery::Open(reply) = std::mem::replace(&mut *delivery, Delivery::Streaming(filling, None)) {
+                let _ = reply.send(Response::from_parts(without_length(head), handed));
+            }
+            drop(delivery);
+            return self.streamed(Source::of(body), cancelled).await;
+        }
+        let broken = |_| NoAnswer::Lost("the answer broke off".to_owned());
+        let (bytes, _) = whole(body, ANSWER_LIMIT).await.map_err(broken)?;
+        match Message::read(&bytes) {
+            Message::Answer { id, members } if id == self.place.id => {
+                self.replace(|reply| Delivery::Whole(reply, head)).await;
+                Ok(Answer { line: bytes.to_vec(), members, cancelled: *cancelled.borrow() })
+            }
+            _ => Err(NoAnswer::Lost("the server answered with something else".to_owned())),
+        }
+    }
+
+    /// Hands events on until the answer comes, which is held back.
+    async fn streamed(&self, mut source: Source, cancelled: &watch::Receiver<bool>) -> Result<Answer, NoAnswer> {
+        let (mut last, mut pause, mut tries) = (None, COME_BACK, 0);
+        loop {
+            while let Some(event) = source.next().await {
+                tries = 0;
+                last = event.id().or(last);
+                pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
+                let data = event.data();
+                if let Some(line) = data
+                    && let Message::Answer { id, members } = Message::read(&line)
+                    && id == self.place.id
+                {
+                    if let Delivery::Streaming(_, held) = &mut *self.delivery.lock().await {
+                        *held = Some((event, source));
+                    }
+                    return Ok(Answer { line, members, cancelled: *cancelled.borrow() });
+                }
+                if let Delivery::Streaming(filling, _) = &mut *self.delivery.lock().await {
+                    filling.put(Frame::data(event.0)).await;
+                }
+            }
+            // A server that numbers its events may end a stream, or lose it, and go on with it. Its client is told, as
+            // without us, and comes back for the rest; if it does not, we do.
+            let Some(at) = &last else { return Err(NoAnswer::Lost("the stream ended before the answer".to_owned())) };
+            if let Delivery::Streaming(filling, _) = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over)
+            {
+                filling.end();
+            }
+            source = loop {
+                sleep(pause + FOR_THE_CLIENT).await;
+                if self.server.readers.is_reading(&self.place.client) {
+                    continue;
+                }
+                tries += 1;
+                if tries > TRIES {
+                    return Err(NoAnswer::Lost(
+                        "the stream ended before the answer, and cannot be taken up".to_owned(),
+                    ));
+                }
+                if let Some(source) = self.taken_up(at).await {
+                    break source;
+                }
+            };
+        }
+    }
+
+    /// The stream from where it was.
+    async fn taken_up(&self, at: &str) -> Option<Source> {
+        let mut headers = self.parts.headers.clone();
+        headers.remove(CONTENT_TYPE);
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        headers.insert(LAST_EVENT, HeaderValue::try_from(at).ok()?);
+        let response = self.request(Method::GET, headers, Vec::new()).await.ok()?;
+        let is_there = response.status() == StatusCode::OK && is_stream(response.headers());
+        is_there.then(|| Source::of(response.into_body()))
+    }
+
+    async fn replace(&self, next: impl FnOnce(oneshot::Sender<Response<Body>>) -> Delivery) {
+        let mut delivery = self.delivery.lock().await;
+        *delivery = match std::mem::replace(&mut *delivery, Delivery::Over) {
+            Delivery::Open(reply) => next(reply),
+            other => other,
+        };
+    }
+}
+
+impl Link for Post {
+    async fn send(&self, _id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
+        let sent = self.server.waiting.send(&self.place)?;
+        let cancelled = sent.cancelled();
+        let here = async {
+            let response = self.request(Method::POST, self.parts.headers.clone(), line).await?;
+            self.answered(response, &cancelled).await
+        };
+        tokio::select! {
+            biased;
+            answer = here => answer,
+            // A client that took the stream up again has got it there; or it has cancelled, and nothing comes.
+            answer = sent.answer() => answer,
+        }
+    }
+
+    async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
+        let name = self.server.own_name();
+        let mut headers = self.parts.headers.clone();
+        if headers.contains_key(METHOD) {
+            set(&mut headers, METHOD, method);
+            match parameters.text("name").or_else(|| parameters.text("taskId")) {
+                Some(name) => set(&mut headers, NAME, &name),
+                None => drop(headers.remove(NAME)),
+            }
+        }
+        let body = message::request(&name, method, &parameters);
+        let (head, body) = self.request(Method::POST, headers, body).await?.into_parts();
+        let ours = Id::Text(name);
+        let mine = |data: &[u8]| match Message::read(data) {
+            Message::Answer { id, members } if id == ours => Some(members),
+            _ => None,
+        };
+        let nothing = || NoAnswer::Lost("the server gave no answer".to_owned());
+        if is_stream(&head.headers) {
+            let mut source = Source::of(body);
+            while let Some(event) = source.next().await {
+                if let Some(members) = event.data().and_then(|data| mine(&data)) {
+                    return Ok(members);
+                }
+            }
+            return Err(nothing());
+        }
+        let (bytes, _) = whole(body, ANSWER_LIMIT).await.map_err(|_| nothing())?;
+        mine(&bytes).ok_or_else(nothing)
+    }
+}
+
+fn set(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::try_from(value) {
+        headers.insert(name, value);
+    }
+}
+
+/// Its body may become another one.
+fn without_length(mut head: response::Parts) -> response::Parts {
+    head.headers.remove(CONTENT_LENGTH);
+    head
+}

@@ -1,0 +1,138 @@
+//! Several servers that are commands behind one gateway: to the client they are one server, and the names of their tools and
+//! prompts say whose they are.
+//!
+//! - `hub`: where each message goes. `gather`: one answer out of several.
+
+mod gather;
+mod hub;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use onceward::core::name::Tenant;
+use tokio::process::Child;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::books::Books;
+use super::gate::Gate;
+use super::stdio::{GOODBYE, LAST_CALLS, LAST_WRITES, Wire, cannot_start, idle, lines, spawn, started};
+use crate::exit::{Fault, STORE};
+use crate::output;
+use crate::process::{code, listen, pass_on_to_all};
+use hub::{Hub, Server};
+
+/// What stands between a server's name and that of its tool.
+pub(super) const BETWEEN: &str = "__";
+
+/// How long a server may take to introduce itself.
+const INTRODUCTION: Duration = Duration::from_secs(60);
+
+/// How many calls are under way.
+type Busy = watch::Sender<usize>;
+
+/// A server that is to be started.
+pub(super) struct Planned {
+    pub(super) name: String,
+    pub(super) command: Vec<OsString>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) gate: Arc<Gate>,
+}
+
+/// Runs them until the client goes, or all of them have ended. Must be called on the main thread.
+pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>, prefix: String) -> Result<u8, Fault> {
+    let mut signals = listen().map_err(cannot_start)?;
+    let (mut servers, mut children, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    for plan in planned {
+        // One that cannot be started does not keep the others from their work.
+        let mut child = match spawn(&plan.command, &plan.env) {
+            Ok(child) => child,
+            Err(fault) => {
+                output::say(&format!("{}: {}", plan.name, fault.message));
+                continue;
+            }
+        };
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else { continue };
+        let stdin = File::from(stdin.into_owned_fd().map_err(cannot_start)?);
+        outputs.push(File::from(stdout.into_owned_fd().map_err(cannot_start)?));
+        let wire = Wire::new(stdin, format!("{prefix}{}-", plan.name));
+        servers.push(Server { name: plan.name, gate: plan.gate, wire, is_out: AtomicBool::new(false) });
+        children.push(child);
+    }
+    if servers.is_empty() {
+        return Err(Fault::new(STORE, "none of the servers could be started"));
+    }
+    let hub = Arc::new(Hub::new(servers, tenant, Handle::current()));
+    for (number, output) in outputs.into_iter().enumerate() {
+        let from_server = Arc::clone(&hub);
+        started("from-server", move || {
+            lines(output, "server", |line| from_server.server_says(number, &line));
+            from_server.ended(number);
+        })?;
+    }
+    let (no_more, client_gone) = oneshot::channel();
+    let from_client = Arc::clone(&hub);
+    started("from-client", move || {
+        lines(io::stdin(), "client", |line| from_client.client_says(line));
+        let _ = no_more.send(());
+    })?;
+    let (to_all, _) = broadcast::channel(16);
+    let mut running = JoinSet::new();
+    for child in children {
+        running.spawn(attended(child, to_all.subscribe()));
+    }
+    let mut busy = hub.busy.subscribe();
+    let mut last = 0;
+    let (mut client_gone, mut is_over) = (Some(client_gone), false);
+    loop {
+        tokio::select! {
+            ended = running.join_next() => match ended {
+                Some(ended) => last = ended.ok().flatten().unwrap_or(last),
+                None => break,
+            },
+            Some(signal) = signals.recv() => {
+                if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) {
+                    // What is under way may come to its end.
+                    let _ = timeout(LAST_CALLS, idle(&mut busy)).await;
+                    is_over = true;
+                }
+                let _ = to_all.send(signal);
+            }
+            () = gone(&mut client_gone) => {
+                client_gone = None;
+                let _ = timeout(GOODBYE, idle(&mut busy)).await;
+                hub.close();
+                is_over = true;
+            }
+        }
+    }
+    let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
+    let _ = timeout(LAST_WRITES, books.close()).await;
+    Ok(if is_over { 0 } else { last })
+}
+
+async fn gone(client: &mut Option<oneshot::Receiver<()>>) {
+    match client {
+        Some(client) => drop(client.await),
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits for a server, and passes signals on.
+async fn attended(mut child: Child, mut signals: broadcast::Receiver<Signal>) -> Option<u8> {
+    loop {
+        tokio::select! {
+            biased;
+            status = child.wait() => return status.ok().map(code),
+            Ok(signal) = signals.recv() => pass_on_to_all(&child, signal),
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Who waits for which answer: clients for lists and calls, and we ourselves.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::sleep;
+
+use super::link::{Answer, NoAnswer};
+use super::members::Members;
+use super::message::Id;
+
+/// How long a server may take to answer once its client has cancelled: many do not answer at all then.
+const AFTER_CANCELLING: Duration = Duration::from_secs(10);
+
+/// Whose request it is: ids are unique among those of one client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub(super) client: String,
+    pub(super) id: Id,
+}
+
+/// Everybody who waits.
+#[derive(Debug, Default)]
+pub(super) struct Waiting(Mutex<HashMap<Place, For>>);
+
+/// What somebody waits for.
+#[derive(Debug)]
+enum For {
+    /// Something that is none of ours. Its id is taken all the same: what answers it must not be taken for the answer to a
+    /// call.
+    Passed,
+    /// A list of tools.
+    List,
+    /// A call that is being decided on, or that was passed on.
+    Call { answer: Option<oneshot::Sender<Answer>>, cancelled: watch::Sender<bool> },
+    /// A request of our own.
+    Own(oneshot::Sender<Members>),
+}
+
+/// Who gets an answer.
+#[derive(Debug)]
+pub(super) enum Taker {
+    /// The client, as it is.
+    Client,
+    /// The client, after it was looked at.
+    List(Members),
+    /// Somebody here.
+    Taken,
+}
+
+/// What is to be done with a cancellation.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Cancelled {
+    /// The server is to know.
+    Pass,
+    /// The server knows nothing of the call, or is to go on with it.
+    Keep,
+}
+
+/// A call that was passed on.
+#[derive(Debug)]
+pub(super) struct Sent {
+    answer: oneshot::Receiver<Answer>,
+    cancelled: watch::Receiver<bool>,
+}
+
+impl Waiting {
+    /// Something is asked for that is none of ours. `false` when another request has this id.
+    pub(super) fn expect_any(&self, place: Place) -> bool {
+        self.expect(place, For::Passed)
+    }
+
+    /// A list is asked for. `false` when another request has this id.
+    pub(super) fn expect_list(&self, place: Place) -> bool {
+        self.expect(place, For::List)
+    }
+
+    /// A request of our own.
+    pub(super) fn expect_own(&self, place: Place) -> oneshot::Receiver<Members> {
+        let (taker, answer) = oneshot::channel();
+        self.all().insert(place, For::Own(taker));
+        answer
+    }
+
+    /// A call is being decided on. `false` when another request has this id.
+    pub(super) fn expect_call(&self, place: Place) -> bool {
+        self.expect(place, For::Call { answer: None, cancelled: watch::Sender::new(false) })
+    }
+
+    fn expect(&self, place: Place, what: For) -> bool {
+        match self.all().entry(place) {
+            Entry::Occupied(_) => false,
+            Entry::Vacant(vacant) => {
+                vacant.insert(what);
+                true
+            }
+        }
+    }
+
+    /// Whether somebody waits here.
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.all().contains_key(place)
+    }
+
+    /// A call is about to be passed on.
+    pub(super) fn send(&self, place: &Place) -> Result<Sent, NoAnswer> {
+        let (taker, answer) = oneshot::channel();
+        match self.all().get_mut(place) {
+            Some(For::Call { cancelled, .. }) if *cancelled.borrow() => Err(NoAnswer::Cancelled),
+            Some(For::Call { answer: place, cancelled }) => {
+                *place = Some(taker);
+                Ok(Sent { answer, cancelled: cancelled.subscribe() })
+            }
+            _ => Err(NoAnswer::NotSent("the server has ended".to_owned())),
+        }
+    }
+
+    /// It could not be passed on.
+    pub(super) fn not_sent(&self, place: &Place) {
+        if let Some(For::Call { answer, .. }) = self.all().get_mut(place) {
+            *answer = None;
+        }
+    }
+
+    /// A call was answered by us. `false` when its client does not want to know any more.
+    pub(super) fn answered(&self, place: &Place) -> bool {
+        let mut all = self.all();
+        match all.get(place) {
+            Some(For::Call { answer: None, cancelled }) => {
+                let is_wanted = !*cancelled.borrow();
+                all.remove(place);
+                is_wanted
+            }
+            _ => true,
+        }
+    }
+
+    /// Nobody waits here any more.
+    pub(super) fn forget(&self, place: &Place) {
+        self.all().remove(place);
+    }
+
+    /// A client gives up on a request.
+    pub(super) fn cancel(&self, parameters: Option<&Members>, client: &str) -> Cancelled {
+        let id = parameters.and_then(|parameters| parameters.get("requestId")).and_then(Id::read);
+        let Some(id) = id else { return Cancelled::Pass };
+        let reason = parameters.and_then(|parameters| parameters.text("reason"));
+        let place = Place { client: client.to_owned(), id };
+        let mut all = self.all();
+        match all.get(&place) {
+            Some(For::Call { answer: None, cancelled }) => {
+                cancelled.send_replace(true);
+                Cancelled::Keep
+            }
+            // Who only ran out of time comes back for the answer.
+            Some(For::Call { .. }) if reason.is_some_and(|reason| is_about_time(&reason)) => Cancelled::Keep,
+            Some(For::Call { cancelled, .. }) => {
+                cancelled.send_replace(true);
+                Cancelled::Pass
+            }
+            // Many servers do not answer what was cancelled.
+            Some(For::Passed | For::List) => {
+                all.remove(&place);
+                Cancelled::Pass
+            }
+            Some(For::Own(_)) | None => Cancelled::Pass,
+        }
+    }
+
+    /// An answer has come.
+    pub(super) fn take(&self, place: &Place, members: Members, line: &[u8]) -> Taker {
+        let mut all = self.all();
+        // One that was not passed on yet cannot have an answer.
+        if matches!(all.get(place), Some(For::Call { answer: None, .. })) {
+            return Taker::Client;
+        }
+        match all.remove(place) {
+            None | Some(For::Passed) => Taker::Client,
+            Some(For::List) => Taker::List(members),
+            Some(For::Own(taker)) => {
+                let _ = taker.send(members);
+                Taker::Taken
+            }
+            Some(For::Call { answer, cancelled }) => {
+                let answered = Answer { line: line.to_vec(), members, cancelled: *cancelled.borrow() };
+                if let Some(taker) = answer {
+                    let _ = taker.send(answered);
+                }
+                Taker::Taken
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// Nobody who waits will get an answer.
+    pub(super) fn clear(&self) {
+        self.all().clear();
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Place, For>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sent {
+    /// Whether its client has given up.
+    pub(super) fn cancelled(&self) -> watch::Receiver<bool> {
+        self.cancelled.clone()
+    }
+
+    /// Waits for the answer; for a while only, once the client has cancelled.
+    pub(super) async fn answer(mut self) -> Result<Answer, NoAnswer> {
+        let mut cancelled = self.cancelled;
+        let given_up = async {
+            if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            sleep(AFTER_CANCELLING).await;
+        };
+        tokio::select! {
+            biased;
+            answered = &mut self.answer => {
+                answered.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()))
+            }
+            () = given_up => Err(NoAnswer::GaveUp(self.answer)),
+        }
+    }
+}
+
+/// Whether a client gave up because it ran out of time, and not because somebody wants it to stop.
+fn is_about_time(reason: &str) -> bool {
+    let reason = reason.to_ascii_lowercase();
+    ["timed out", "timeout", "time out"].iter().any(|words| reason.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(id: &str) -> Place {
+        Place { client: String::new(), id: Id::Text(id.to_owned()) }
+    }
+
+    fn cancelled(id: &str, reason: &str) -> Members {
+        Members::read(&format!(r#"{{"requestId":"{id}","reason":"{reason}"}}"#)).unwrap()
+    }
+
+    #[test]
+    fn a_server_is_told_of_a_cancellation_only_when_it_knows_the_call_and_somebody_wants_it_to_stop() {
+        let waiting = Waiting::default();
+        assert!(waiting.expect_call(place("a")) && !waiting.expect_call(place("a")) && !waiting.expect_any(place("a")));
+        assert!(waiting.expect_any(place("p")) && !waiting.expect_call(place("p")));
+        assert_eq!(waiting.cancel(Some(&cancelled("p", "stop")), ""), Cancelled::Pass);
+        assert!(waiting.expect_call(place("p")));
+        assert_eq!(waiting.cancel(Some(&cancelled("other", "stop")), ""), Cancelled::Pass);
+        let _sent = waiting.send(&place("a")).unwrap();
+        assert_eq!(waiting.cancel(Some(&cancelled("a", "MCP error -32001: Request timed out")), ""), Cancelled::Keep);
+        assert_eq!(waiting.cancel(Some(&cancelled("a", "the user pressed stop")), ""), Cancelled::Pass);
+        waiting.expect_call(place("b"));
+        assert_eq!(waiting.cancel(Some(&cancelled("b", "the user pressed stop")), ""), Cancelled::Keep);
+        assert!(matches!(waiting.send(&place("b")), Err(NoAnswer::Cancelled)));
+        assert!(!waiting.answered(&place("b")));
+        assert!(matches!(waiting.send(&place("b")), Err(NoAnswer::NotSent(_))));
+    }
+
+    #[tokio::test]
+    async fn an_answer_goes_to_who_waits_for_it() {
+        let waiting = Waiting::default();
+        waiting.expect_call(place("a"));
+        let members = || Members::read(r#"{"id":"a"}"#).unwrap();
+        assert!(matches!(waiting.take(&place("a"), members(), b"early"), Taker::Client));
+        let sent = waiting.send(&place("a")).unwrap();
+        assert!(matches!(waiting.take(&place("b"), members(), b"other"), Taker::Client));
+        assert!(matches!(waiting.take(&place("a"), members(), b"line"), Taker::Taken));
+        assert_eq!(sent.answer().await.unwrap().line, b"line");
+        waiting.expect_list(place("l"));
+        assert!(matches!(waiting.take(&place("l"), members(), b""), Taker::List(_)));
+        waiting.expect_call(place("c"));
+        let sent = waiting.send(&place("c")).unwrap();
+        waiting.clear();
+        assert!(matches!(sent.answer().await, Err(NoAnswer::Lost(_))));
+    }
+}

@@ -1,0 +1,337 @@
+#!/usr/bin/env python3
+"""Incidents over streamable HTTP, with a server that counts: one effect each, or the in-doubt answer.
+
+tests/mcp/remote.py --binary target/debug/onceward
+"""
+
+import http.client
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import checks
+from checks import all_of, is_equal, until
+from judge import is_fresh, is_replay, is_state
+
+SERVER = pathlib.Path(__file__).resolve().parent / "remote_server.py"
+BOTH = "application/json, text/event-stream"
+
+
+class Remote:
+    """A server, a gateway before it, and a client of the gateway."""
+
+    def __init__(self, place, *options):
+        self.place, self.options, self.gateway = place, options, None
+        self.server = self.started([sys.executable, str(SERVER)])
+        self.upstream = self.server.stdout.readline().decode().strip()
+        self.numbers = iter(range(1, 1000))
+        self.start_gateway()
+
+    def start_gateway(self):
+        command = [self.place.binary, "mcp", "--store", self.place.folder / "ledger.db", "--server", "remote", *self.options]
+        if (self.place.folder / "settings.toml").exists():
+            command += ["--config", self.place.folder / "settings.toml"]
+        self.gateway = self.started([*map(str, command), "--upstream", self.upstream, "--listen", "127.0.0.1:0"])
+        line = self.gateway.stdout.readline().decode()
+        self.port = int(line.rsplit(":", 1)[1].split("/")[0])
+
+    def started(self, command):
+        errors = open(self.place.folder / "errors", "ab")
+        environment = {**self.place.environment(), "PATH": "/usr/bin:/bin", "RECEIVED_FILE": str(self.received_file())}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment)
+
+    def received_file(self):
+        return self.place.folder / "received"
+
+    def received(self):
+        if not self.received_file().exists():
+            return []
+        return [json.loads(line) for line in self.received_file().read_text().splitlines()]
+
+    def post(self, message, timeout=20, headers=None, path="/mcp"):
+        """The status, the headers and the messages of the answer."""
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        head = {"Content-Type": "application/json", "Accept": BOTH, **(headers or {})}
+        try:
+            connection.request("POST", path, body, head)
+            response = connection.getresponse()
+            text = response.read().decode()
+        finally:
+            connection.close()
+        if "event-stream" in response.headers.get("Content-Type", ""):
+            data = [line[6:] for line in text.splitlines() if line.startswith("data: ")]
+            return response.status, response.headers, [json.loads(one) for one in data]
+        return response.status, response.headers, [json.loads(text)] if text.startswith("{") else [text]
+
+    def message(self, tool, arguments):
+        params = {"name": tool, "arguments": arguments}
+        return {"jsonrpc": "2.0", "id": next(self.numbers), "method": "tools/call", "params": params}
+
+    def call(self, tool="send_email", timeout=20, headers=None, **arguments):
+        message = self.message(tool, arguments)
+        _, _, messages = self.post(message, timeout, headers)
+        answers = [one for one in messages if one.get("id") == message["id"]]
+        assert len(answers) == 1, messages
+        return answers[0]["result"]
+
+    def effects(self):
+        return len(self.place.effects())
+
+    def end(self):
+        for process in (self.gateway, self.server):
+            process.kill()
+            process.wait()
+
+
+def with_remote(check):
+    """A check that gets a server and a gateway before it."""
+
+    def checked(place):
+        remote = Remote(place)
+        try:
+            check(remote)
+        finally:
+            remote.end()
+
+    checked.__name__ = check.__name__
+    return checked
+
+
+@with_remote
+def a_repeat_gets_the_stored_result_however_it_came(remote):
+    for how in ("json", "sse"):
+        first = remote.call(to="bob", how=how)
+        is_fresh(first)
+        is_replay(remote.call(to="bob", how=how), first)
+    is_equal(remote.effects(), 2, "effects")
+
+
+@with_remote
+def two_calls_at_once_act_once(remote):
+    results = []
+    calls = [threading.Thread(target=lambda: results.append(remote.call(to="bob", delay_ms=400))) for _ in range(5)]
+    for call in calls:
+        call.start()
+    for call in calls:
+        call.join()
+    is_equal(sum(one.get("_meta", {}).get("onceward", {}).get("replayed", False) for one in results), 4, "replays")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def what_comes_before_the_answer_is_handed_on(remote):
+    message = remote.message("send_email", {"to": "bob", "how": "sse"})
+    _, _, messages = remote.post(message)
+    is_equal([one.get("method", one.get("id")) for one in messages], ["notifications/progress", message["id"]])
+
+
+@with_remote
+def a_client_that_gives_up_gets_the_late_answer_when_it_asks_again(remote):
+    try:
+        remote.call(timeout=0.3, to="bob", how="late", delay_ms=1200)
+        raise AssertionError("it was to be too late")
+    except TimeoutError:
+        pass
+    again = remote.call(to="bob", how="late", delay_ms=1200)
+    assert again["_meta"]["onceward"]["replayed"] is True, again
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_stream_that_breaks_off_is_a_doubt_that_the_model_is_told_of(remote):
+    is_state(remote.call(to="bob", how="cut"), "in_doubt")
+    is_state(remote.call(to="bob", how="cut"), "in_doubt")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_status_of_500_is_a_doubt(remote):
+    is_state(remote.call(to="bob", how="error"), "in_doubt")
+    is_state(remote.call(to="bob", how="error"), "in_doubt")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def what_the_server_refuses_is_handed_over_and_may_be_tried_again(remote):
+    for how, status in (("gone", 404), ("moved", 307)):
+        for _ in range(2):
+            got, headers, messages = remote.post(remote.message("send_email", {"to": "bob", "how": how}))
+            is_equal((got, messages), (status, [{"why": how}]))
+        is_equal(headers.get("Location"), "/elsewhere" if how == "moved" else None)
+    is_equal(remote.effects(), 0, "effects")
+
+
+@with_remote
+def a_server_that_is_not_there_was_not_called(remote):
+    remote.server.kill()
+    remote.server.wait()
+    is_state(remote.call(to="bob"), "not_sent")
+    remote.server = remote.started([sys.executable, str(SERVER)])
+
+
+@with_remote
+def a_server_that_dies_in_the_middle_leaves_a_doubt(remote):
+    results = []
+    call = threading.Thread(target=lambda: results.append(remote.call(to="bob", how="hang")))
+    call.start()
+    until(lambda: remote.effects() == 1, "the effect")
+    remote.server.kill()
+    call.join()
+    is_state(results[0], "in_doubt")
+    is_state(remote.call(to="bob", how="hang"), "in_doubt")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_gateway_that_is_killed_in_the_middle_leaves_a_doubt(remote):
+    call = threading.Thread(target=lambda: swallowed(lambda: remote.call(to="bob", how="late", delay_ms=800)))
+    call.start()
+    until(lambda: remote.effects() == 1, "the effect")
+    remote.gateway.send_signal(signal.SIGKILL)
+    remote.gateway.wait()
+    call.join()
+    remote.start_gateway()
+    is_state(remote.call(to="bob", how="late", delay_ms=800), "in_doubt")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_gateway_that_is_asked_to_stop_sees_calls_through(remote):
+    call = threading.Thread(target=lambda: swallowed(lambda: remote.call(to="bob", how="late", delay_ms=800)))
+    call.start()
+    until(lambda: remote.effects() == 1, "the effect")
+    remote.gateway.send_signal(signal.SIGTERM)
+    is_equal(remote.gateway.wait(20), 0, "exit code")
+    call.join()
+    remote.start_gateway()
+    assert remote.call(to="bob", how="late", delay_ms=800)["_meta"]["onceward"]["replayed"] is True
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_stream_that_ends_early_is_followed_although_the_client_does_not_come_back(remote):
+    message = remote.message("send_email", {"to": "bob", "how": "polled"})
+    _, _, messages = remote.post(message, headers={"Mcp-Session-Id": "s-1"})
+    is_equal([one.get("id") for one in messages], [None, None])
+    again = remote.call(to="bob", how="polled", headers={"Mcp-Session-Id": "s-1"})
+    assert again["_meta"]["onceward"]["replayed"] is True, again
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_client_that_comes_back_for_its_stream_gets_the_answer_there(remote):
+    message = remote.message("send_email", {"to": "bob", "how": "polled"})
+    remote.post(message, headers={"Mcp-Session-Id": "s-1"})
+    connection = http.client.HTTPConnection("127.0.0.1", remote.port, timeout=20)
+    head = {"Accept": "text/event-stream", "Mcp-Session-Id": "s-1", "Last-Event-ID": f"e-{message['id']}"}
+    connection.request("GET", "/mcp", headers=head)
+    text = connection.getresponse().read().decode()
+    assert f'"id": {message["id"]}' in text, text
+    # The gateway has heard it too, and need not ask.
+    begun = time.monotonic()
+    again = remote.call(to="bob", how="polled", headers={"Mcp-Session-Id": "s-1"})
+    assert again["_meta"]["onceward"]["replayed"] is True and time.monotonic() - begun < 3, again
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def the_list_has_what_the_gateway_offers_however_it_came(remote):
+    for sse in (False, True):
+        message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"sse": sse}}
+        _, _, (answer,) = remote.post(message)
+        tools = {tool["name"]: tool for tool in answer["result"]["tools"]}
+        is_equal(sorted(tools), ["look", "onceward_status", "send_email"])
+        assert "onceward_repeat" in tools["send_email"]["inputSchema"]["properties"]
+
+
+@with_remote
+def reads_pass_by_with_every_header_and_byte(remote):
+    body = b'{"id" : 1.0, "method":"tools/call","params":{"name":"look","arguments":{"n":1.00}},"jsonrpc":"2.0"}'
+    headers = {"Mcp-Session-Id": "s-9", "Authorization": "Bearer t", "MCP-Protocol-Version": "2025-11-25", "X-Own": "1"}
+    remote.post(remote.message("look", {}))
+    remote.post(body, headers=headers)
+    last = remote.received()[-1]
+    is_equal(last["body"].encode(), body)
+    for name, value in headers.items():
+        is_equal(last["head"][name.lower()], value, name)
+
+
+@with_remote
+def a_cancellation_is_passed_on_unless_it_is_only_about_time(remote):
+    headers = {"Mcp-Session-Id": "s-1"}
+    message = remote.message("send_email", {"to": "bob", "how": "late", "delay_ms": 700})
+    call = threading.Thread(target=lambda: swallowed(lambda: remote.post(message, headers=headers)))
+    call.start()
+    until(lambda: remote.effects() == 1, "the effect")
+    params = {"requestId": message["id"], "reason": "Request timed out"}
+    cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}
+    is_equal(remote.post(cancelled, headers=headers)[0], 202, "status")
+    params["reason"] = "the user pressed stop"
+    is_equal(remote.post(cancelled, headers=headers)[0], 202, "status")
+    call.join()
+    passed = [one for one in remote.received() if "notifications/cancelled" in one["body"]]
+    is_equal([json.loads(one["body"])["params"]["reason"] for one in passed], ["the user pressed stop"])
+
+
+@with_remote
+def what_cannot_be_read_safely_is_refused(remote):
+    call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_email","arguments":{"to":"x"}}'
+    for body in (call, call + b',"n":NaN}', call + b',"method":"ping"}', b"[" + call + b"}]", call.replace(b'"id":1,', b"") + b"}"):
+        status, _, (answer,) = remote.post(body)
+        is_equal((status, answer["error"]["code"] in (-32700, -32600)), (400, True), str(body))
+    status, _, _ = remote.post(call + b"}", headers={"Content-Encoding": "gzip"})
+    is_equal(status, 415)
+    is_equal(remote.effects(), 0, "effects")
+
+
+@with_remote
+def a_call_is_guarded_on_whichever_path_it_comes(remote):
+    for path in ("/mcp", "/", "/mcp/", "//mcp", "/%6dcp"):
+        remote.post(remote.message("send_email", {"to": "bob"}), path=path)
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def strangers_are_refused(remote):
+    for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        status, _, _ = remote.post(remote.message("send_email", {"to": "bob"}), headers=headers)
+        is_equal(status, 403, str(headers))
+    is_equal(remote.effects(), 0, "effects")
+
+
+def tenants_do_not_meet(place):
+    remote = Remote(place, "--tenant", "authorization")
+    try:
+        one, other = {"Authorization": "Bearer one"}, {"Authorization": "Bearer other"}
+        first = remote.call(to="bob", headers=one)
+        is_fresh(remote.call(to="bob", headers=other))
+        is_replay(remote.call(to="bob", headers=one), first)
+        is_equal(remote.effects(), 2, "effects")
+        status, _, _ = remote.post(remote.message("send_email", {"to": "bob"}))
+        is_equal(status, 401)
+    finally:
+        remote.end()
+
+
+def other_addresses_need_a_tenant(place):
+    command = [place.binary, "mcp", "--store", str(place.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
+    ended = subprocess.run([*command, "--listen", "0.0.0.0:0"], capture_output=True, timeout=20, check=False)
+    is_equal((ended.returncode, b"--tenant" in ended.stderr), (64, True))
+
+
+def swallowed(work):
+    try:
+        work()
+    except (OSError, http.client.HTTPException, AssertionError):
+        pass
+
+
+CHECKS = [one for one in all_of(globals()) if one is not with_remote]
+
+if __name__ == "__main__":
+    sys.exit(checks.run(CHECKS, checks.arguments_of(__doc__)))

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""A fixture server over streamable HTTP with no dependencies, so that it can do odd things.
+
+POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
+json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
+stream ends, and the answer comes to a GET with Last-Event-ID), gone (status 404 before anything is done), error (status 500
+after it), moved (status 307), hang (no answer at all).
+"""
+
+import http.server
+import json
+import os
+import threading
+import time
+
+TOOLS = [
+    {"name": "send_email", "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}}},
+    {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
+]
+LOCK = threading.Lock()
+# What a GET with Last-Event-ID gets, by the id of the event.
+POLLED = {}
+CANCELLED = []
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        event = self.headers.get("Last-Event-ID")
+        if event is None:
+            return self.whole(405, b"")
+        self.stream_head()
+        deadline = time.monotonic() + 10
+        while event not in POLLED and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self.event(POLLED[event], identity=event + "-2")
+        self.end()
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        message = json.loads(body)
+        with open(os.environ["RECEIVED_FILE"], "a") as received:
+            head = {name.lower(): value for name, value in self.headers.items()}
+            received.write(json.dumps({"head": head, "body": body.decode()}) + "\n")
+        method, params = message.get("method"), message.get("params", {})
+        if "id" not in message:
+            if method == "notifications/cancelled":
+                CANCELLED.append(params["requestId"])
+            return self.whole(202, b"")
+        if method == "initialize":
+            info = {"name": "remote", "version": "1"}
+            result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
+            return self.answer(message, result, session="s-1")
+        if method == "tools/list":
+            return self.answer(message, {"tools": TOOLS}, sse=params.get("sse", False))
+        if method != "tools/call":
+            return self.answer(message, {})
+        self.call(message, params["name"], params.get("arguments", {}))
+
+    def call(self, message, tool, arguments):
+        how = arguments.get("how", "json")
+        if how in ("gone", "moved"):
+            return self.whole(404 if how == "gone" else 307, b'{"why":"' + how.encode() + b'"}')
+        if tool != "look":
+            with LOCK, open(os.environ["COUNT_FILE"], "a") as effects:
+                effects.write(json.dumps({"tool": tool, "arguments": arguments}) + "\n")
+        time.sleep(arguments.get("delay_ms", 0) / 1000)
+        result = {"content": [{"type": "text", "text": f"done {tool}"}]}
+        if how == "error":
+            return self.whole(500, b"out of order")
+        if how == "hang":
+            time.sleep(30)
+        if how in ("json", "late"):
+            return self.answer(message, result)
+        self.stream_head()
+        self.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
+        if how == "cut":
+            self.close_connection = True
+            return self.wfile.flush()
+        if how == "polled":
+            event = f"e-{message['id']}"
+            self.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}, identity=event, retry=50)
+            self.end()
+            time.sleep(0.2)
+            POLLED[event] = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+            return None
+        self.event({"jsonrpc": "2.0", "id": message["id"], "result": result}, identity="last")
+        return self.end()
+
+    def answer(self, message, result, session=None, sse=False):
+        reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        if sse:
+            self.stream_head()
+            self.event(reply)
+            return self.end()
+        return self.whole(200, json.dumps(reply).encode(), session)
+
+    def whole(self, status, body, session=None):
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if body:
+            self.send_header("Content-Type", "application/json")
+        if session:
+            self.send_header("Mcp-Session-Id", session)
+        if status == 307:
+            self.send_header("Location", "/elsewhere")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def stream_head(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+
+    def event(self, message, identity=None, retry=None):
+        text = (f"id: {identity}\n" if identity else "") + (f"retry: {retry}\n" if retry else "")
+        self.chunk(f"event: message\n{text}data: {json.dumps(message)}\n\n".encode())
+
+    def end(self):
+        self.chunk(b"")
+
+    def chunk(self, data):
+        try:
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+            self.wfile.flush()
+        except OSError:
+            pass
+
+
+if __name__ == "__main__":
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    print(f"http://127.0.0.1:{server.server_port}/mcp", flush=True)
+    server.serve_forever()
