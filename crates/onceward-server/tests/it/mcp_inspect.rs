@@ -190,6 +190,9 @@ fn what_goes_wrong_is_said_plainly() {
     place.onceward(&["mcp", "inspect", "--", "./text"]).says(126, &["./text cannot be started"]);
     place.onceward(&["mcp", "inspect"]).says(64, &["name its command behind --"]);
     place.onceward(&["mcp", "--server", "x", "inspect", "--", "y"]).says(64, &["stand behind that word"]);
+    place.onceward(&["mcp", "--upstream", "http://x", "inspect"]).says(64, &["stand behind that word"]);
+    place.write("two.toml", "[mcp.server.a]\ncommand = [\"x\"]\n[mcp.server.b]\ncommand = [\"y\"]\n");
+    place.onceward(&["mcp", "inspect", "--config", "two.toml"]).says(64, &["say which with --server"]);
     inspect(&place, &[], "exit").says(69, &["ended with exit code 7 before it listed its tools"]);
     inspect(&place, &[], "dies").says(69, &["ended with exit code 137"]);
     inspect(&place, &[], "refuses").says(69, &["refuses to be initialized, with error -32601: no\u{fffd} such method"]);
