@@ -8,6 +8,11 @@ use std::time::Duration;
 /// How long a pipe is left alone that is full and says so instead of waiting.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// A text of somebody else's on one line, without anything that a terminal would obey.
+pub(crate) fn tame(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// Writes bytes to stdout as they are.
 pub(crate) fn write_out(bytes: &[u8]) -> io::Result<()> {
     write(&mut io::stdout().lock(), bytes)

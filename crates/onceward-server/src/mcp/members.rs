@@ -67,6 +67,10 @@ impl Members {
         }
     }
 
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }

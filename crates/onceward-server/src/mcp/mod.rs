@@ -7,11 +7,14 @@
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
 //!   reached by streamable HTTP. `several`: several commands behind one gateway.
+//! - `inspect`: a server's tools, and a configuration to start from. `install`: the gateway in the configuration of clients.
 
 mod books;
 mod call;
 mod gate;
 mod http;
+pub(crate) mod inspect;
+pub(crate) mod install;
 mod link;
 mod list;
 mod members;

@@ -131,7 +131,7 @@ pub(super) fn only_reads(name: &str) -> bool {
 }
 
 /// The words of a name: `searchMail`, `search_mail`, `mail.search` and `mail/search` have two.
-fn words(name: &str) -> Vec<String> {
+pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
     for character in name.chars() {

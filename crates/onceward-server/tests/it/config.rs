@@ -65,7 +65,6 @@ fn a_mistake_in_a_route_is_told_with_its_line() {
 fn names_of_later_versions_say_so() {
     for (toml, path) in [
         ("[sink.stripe]\ntype = \"http\"", "onceward.toml:1: sink: this version of onceward does not have the outbox"),
-        ("[mcp.server.mail]", "mcp: this version of onceward does not have the MCP gateway yet"),
         (
             "[operation.a]\nsink = \"stripe\"",
             "onceward.toml:2: operation.a.sink: this version of onceward does not have",

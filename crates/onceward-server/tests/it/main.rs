@@ -12,6 +12,8 @@ mod gateway;
 mod http_cases;
 mod key;
 mod list_get_resolve;
+mod mcp_inspect;
+mod mcp_install;
 mod place;
 mod reference;
 mod run;

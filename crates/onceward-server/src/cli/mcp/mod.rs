@@ -1,4 +1,7 @@
-//! `onceward mcp`: a gateway before an MCP server.
+//! `onceward mcp`: a gateway before an MCP server. `inspect` looks at a server, `install` at the configuration of clients.
+
+mod inspect;
+mod install;
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
@@ -11,7 +14,7 @@ use onceward::core::name::Tenant;
 use super::gateway::source;
 use super::which::quoted;
 use super::{Global, block_on, block_on_every_core};
-use crate::config::Settings;
+use crate::config::{Server, Settings};
 use crate::exit::Fault;
 use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
 
@@ -28,17 +31,19 @@ use crate::mcp::{Front, Remote, before_command, before_remote, before_several, s
 /// with theirs, as in mail__send_email.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example, in the configuration of an agent:\n  \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
+    override_usage = "onceward mcp [OPTIONS] -- COMMAND...\n       onceward mcp [OPTIONS] --upstream URL\n       onceward mcp inspect [OPTIONS] -- COMMAND...\n       onceward mcp install [OPTIONS]",
+    after_help = "Examples:\n  onceward mcp inspect -- npx some-mail-server\n  onceward mcp install\n\n\
+                  In the configuration of an agent:\n  \
+                  \"mail\": { \"command\": \"onceward\", \"args\": [\"mcp\", \"--\", \"npx\", \"some-mail-server\"] }"
 )]
 pub(super) struct Mcp {
+    #[command(subcommand)]
+    verb: Option<Verb>,
     /// The session that an agent goes on in: the same arguments are the same call in all of it
     #[arg(long, value_name = "ID", env = "ONCEWARD_SESSION", hide_env_values = true)]
     session: Option<String>,
-    /// The server's name, as in [mcp.server.NAME]: calls of the same name meet in the ledger
-    ///
-    /// Without it: the one that the configuration has for the same command, or one that is made from the command.
-    #[arg(long, value_name = "NAME")]
-    server: Option<String>,
+    #[command(flatten)]
+    which: WhichServer,
     /// A server that is reached by streamable HTTP, instead of a command
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     upstream: Option<String>,
@@ -48,6 +53,22 @@ pub(super) struct Mcp {
     /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
     #[arg(long, value_name = "FILE", requires = "upstream")]
     upstream_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Inspect(inspect::Inspect),
+    Install(install::Install),
+}
+
+/// Which server.
+#[derive(Debug, clap::Args)]
+struct WhichServer {
+    /// The server's name, as in [mcp.server.NAME]: calls of the same name meet in the ledger
+    ///
+    /// Without it: the one that the configuration has for the same command, or one that is made from the command.
+    #[arg(long, value_name = "NAME")]
+    server: Option<String>,
     /// The command that starts the server
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -55,19 +76,22 @@ pub(super) struct Mcp {
 
 impl Mcp {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        match self.verb {
+            // Elsewhere they would be lost in silence.
+            Some(_) if self.upstream.is_some() || self.which.is_said() => {
+                return Err(Fault::usage("flags of `onceward mcp inspect` and `install` stand behind that word"));
+            }
+            Some(Verb::Inspect(inspect)) => return inspect.execute(global),
+            Some(Verb::Install(install)) => return install.execute(),
+            None => {}
+        }
         let settings = global.settings()?;
         let store = store(&settings)?;
         let mcp = settings.mcp();
-        for (server, named) in &mcp.server {
-            for (tool, configured) in &named.tool {
-                if let Some((field, what)) = configured.mistake() {
-                    return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
-                }
-            }
-        }
+        sound(&settings)?;
         let flags = format!(" --store {}", quoted(&store));
         let session = self.session.clone().filter(|session| !session.is_empty());
-        if self.is_for_several(&settings) {
+        if self.upstream.is_none() && self.which.is_for_several(&settings) {
             let tenant = global.tenant()?.unwrap_or_default();
             let runnable = mcp.server.iter().filter(|(_, server)| server.command.is_some());
             let fronts = runnable.map(|(name, server)| Front {
@@ -80,7 +104,10 @@ impl Mcp {
             });
             return block_on(before_several(fronts.collect(), mcp));
         }
-        let name = self.name(&settings);
+        let name = match &self.upstream {
+            Some(upstream) if self.which.server.is_none() => server_name(&[OsString::from(upstream)]),
+            _ => self.which.name(&settings),
+        };
         let server = mcp.server.get(&name).cloned().unwrap_or_default();
         if let Some(upstream) = self.upstream {
             let tenant = if global.tenant()?.is_some() { Some(source(global)?) } else { None };
@@ -88,10 +115,43 @@ impl Mcp {
             let front = Front { name, server, tenant: Tenant::default(), session, store, flags };
             return block_on_every_core(before_remote(front, mcp, remote));
         }
+        let command = self.which.command(&server)?;
+        let tenant = global.tenant()?.unwrap_or_default();
+        let front = Front { name, server, tenant, session, store, flags };
+        block_on(before_command(front, mcp, &command))
+    }
+}
+
+impl WhichServer {
+    /// Whether anything says which server.
+    fn is_said(&self) -> bool {
+        self.server.is_some() || !self.command.is_empty()
+    }
+
+    /// Whether nothing says which server, and the file has several.
+    fn is_for_several(&self, settings: &Settings) -> bool {
+        let runnable = settings.mcp().server.values().filter(|server| server.command.is_some()).count();
+        !self.is_said() && runnable > 1
+    }
+
+    /// The one server that is meant: its name, what is configured for it, and the command that starts it.
+    fn one(&self, settings: &Settings) -> Result<(String, Server, Vec<OsString>), Fault> {
+        sound(settings)?;
+        if self.is_for_several(settings) {
+            return Err(Fault::usage("several servers are configured: say which with --server NAME"));
+        }
+        let name = self.name(settings);
+        let server = settings.mcp().server.get(&name).cloned().unwrap_or_default();
+        let command = self.command(&server)?;
+        Ok((name, server, command))
+    }
+
+    /// The command that was given, or the configured one.
+    fn command(&self, server: &Server) -> Result<Vec<OsString>, Fault> {
         let command = if self.command.is_empty() {
             server.command.iter().flatten().map(OsString::from).collect()
         } else {
-            self.command
+            self.command.clone()
         };
         if command.is_empty() {
             return Err(Fault::usage(
@@ -99,15 +159,7 @@ impl Mcp {
                  [mcp.server.NAME] of onceward.toml",
             ));
         }
-        let tenant = global.tenant()?.unwrap_or_default();
-        let front = Front { name, server, tenant, session, store, flags };
-        block_on(before_command(front, mcp, &command))
-    }
-
-    /// Whether nothing says which server, and the file has several.
-    fn is_for_several(&self, settings: &Settings) -> bool {
-        let runnable = settings.mcp().server.values().filter(|server| server.command.is_some()).count();
-        self.server.is_none() && self.upstream.is_none() && self.command.is_empty() && runnable > 1
+        Ok(command)
     }
 
     /// The name that was given, that of the configured server with this command, or of the only one; or one from the command.
@@ -115,21 +167,30 @@ impl Mcp {
         if let Some(name) = &self.server {
             return name.clone();
         }
-        if let Some(upstream) = &self.upstream {
-            return server_name(&[OsString::from(upstream)]);
-        }
         let servers = &settings.mcp().server;
         if self.command.is_empty() {
             let runnable = servers.iter().find(|(_, server)| server.command.is_some());
             return runnable.map(|(name, _)| name.clone()).unwrap_or_default();
         }
-        let is_ours = |server: &crate::config::Server| {
+        let is_ours = |server: &Server| {
             let command = server.command.iter().flatten().map(OsString::from);
             server.command.is_some() && command.eq(self.command.iter().cloned())
         };
         let configured = servers.iter().find(|(_, server)| is_ours(server)).map(|(name, _)| name.clone());
         configured.unwrap_or_else(|| server_name(&self.command))
     }
+}
+
+/// Whether every configured tool makes sense.
+fn sound(settings: &Settings) -> Result<(), Fault> {
+    for (server, named) in &settings.mcp().server {
+        for (tool, configured) in &named.tool {
+            if let Some((field, what)) = configured.mistake() {
+                return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The ledger: the one that is named, or one in the user's own folder, because agents start servers wherever they are.

@@ -1,0 +1,105 @@
+//! `onceward mcp inspect`: which tools of a server are guarded, and a configuration to start from.
+
+use serde_json::json;
+
+use super::super::which::quoted;
+use super::super::{Global, block_on};
+use super::WhichServer;
+use crate::config::Length;
+use crate::exit::Fault;
+use crate::mcp::inspect::{Report, Row, look};
+use crate::output;
+use crate::view::{shortened, table};
+
+/// How wide the name of a tool may get before it is cut.
+const WIDEST: usize = 60;
+
+/// Look at an MCP server: its tools, which of them are guarded and why, and a configuration to start from
+///
+/// Starts the server, asks for its tools, and stops it. No tool is called, and no ledger is opened.
+#[derive(Debug, clap::Args)]
+#[command(
+    override_usage = "onceward mcp inspect [OPTIONS] -- COMMAND...",
+    after_help = "Examples:\n  onceward mcp inspect -- npx some-mail-server\n  \
+                  onceward mcp inspect --server mail -- npx some-mail-server\n  onceward mcp inspect --server mail --json"
+)]
+pub(super) struct Inspect {
+    #[command(flatten)]
+    which: WhichServer,
+    /// How long the server may take for each answer
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    timeout: Length,
+    /// One JSON object with `server`, `command`, `protocol`, `tools` and `configuration`
+    #[arg(long)]
+    json: bool,
+}
+
+impl Inspect {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let (name, server, command) = self.which.one(&global.settings()?)?;
+        let report = block_on(look(&name, server, &command, self.timeout.0))?;
+        if report.junk > 0 {
+            output::say(&format!(
+                "{} on the server's output are no messages, and were ignored. Some clients give up on such a server.",
+                if report.junk == 1 { "1 line".to_owned() } else { format!("{} lines", report.junk) }
+            ));
+        }
+        let command: Vec<_> = command.iter().map(|word| word.to_string_lossy()).collect();
+        if self.json {
+            let tools: Vec<_> = report.tools.iter().map(as_json).collect();
+            output::json(&json!({
+                "server": name,
+                "command": command,
+                "protocol": report.protocol,
+                "tools": tools,
+                "configuration": report.configuration,
+            }));
+            return Ok(0);
+        }
+        let command = command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        output::out(&as_text(&name, &command, &report));
+        Ok(0)
+    }
+}
+
+fn as_json(tool: &Row) -> serde_json::Value {
+    let suggestion = tool.suggestion.as_ref().map(
+        |suggestion| json!({ "key": suggestion.key, "match": suggestion.match_fields, "tier": suggestion.tier, "key_argument": suggestion.key_argument }),
+    );
+    json!({
+        "name": tool.name,
+        "guarded": tool.guarded,
+        "why": tool.why,
+        "in_doubt": tool.in_doubt.as_ref().map(|(what, _)| what),
+        "suggestion": suggestion,
+    })
+}
+
+fn as_text(name: &str, command: &str, report: &Report) -> String {
+    if report.tools.is_empty() {
+        return "The server has no tools, so that there is nothing to guard.".to_owned();
+    }
+    let mut rows = vec![["TOOL", "GUARDED", "WHY", "IN DOUBT"].map(str::to_owned).to_vec()];
+    for tool in &report.tools {
+        let in_doubt = tool.in_doubt.as_ref().map_or_else(String::new, |(what, why)| match why.is_empty() {
+            true => (*what).to_owned(),
+            false => format!("{what}: {why}"),
+        });
+        let shown = output::tame(&tool.name);
+        let guarded = if tool.guarded { "guarded" } else { "passes" };
+        rows.push(vec![shortened(&shown, WIDEST), guarded.to_owned(), tool.why.to_owned(), in_doubt]);
+    }
+    let guarded = report.tools.iter().filter(|tool| tool.guarded).count();
+    let is_suggested = report.tools.iter().any(|tool| tool.suggestion.is_some());
+    let judge = "\n# What stands behind # is a guess by names: judge it, and take the # away to use it.";
+    format!(
+        "{}\n\n{guarded} of {} tools are guarded.\n\n# To start from, in onceward.toml. It works without, too: onceward mcp \
+         --server {} -- {}{}\n\n{}",
+        table(&rows),
+        report.tools.len(),
+        output::tame(&quoted(name)),
+        output::tame(command),
+        if is_suggested { judge } else { "" },
+        report.configuration,
+    )
+}

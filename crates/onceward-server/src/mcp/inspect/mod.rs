@@ -1,0 +1,104 @@
+//! A look at a server: what its tools are, which of them the gateway guards and why, and a configuration to start from.
+//!
+//! - `talk`: the server's process, and what is said to it. `suggest`: the configuration.
+
+mod suggest;
+mod talk;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use onceward::core::name::Tenant;
+use onceward::core::policy::InDoubt;
+use serde_json::value::RawValue;
+
+use super::ECHO;
+use super::call::{Asked, Naming};
+use super::list::learned;
+use super::members::Members;
+use super::tools::Tools;
+use crate::config::{Server, Tool};
+use crate::exit::Fault;
+use suggest::Suggestion;
+
+/// What was found.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// The generation of the protocol that was spoken.
+    pub(crate) protocol: String,
+    /// In the order in which the server lists them.
+    pub(crate) tools: Vec<Row>,
+    /// Lines on its output that are no messages.
+    pub(crate) junk: usize,
+    /// Text for onceward.toml.
+    pub(crate) configuration: String,
+}
+
+/// A tool.
+#[derive(Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) guarded: bool,
+    pub(crate) why: &'static str,
+    /// What happens when nobody knows whether a call took effect, and why; nothing for one that is not guarded.
+    pub(crate) in_doubt: Option<(&'static str, String)>,
+    pub(crate) suggestion: Option<Suggestion>,
+}
+
+/// Starts the server, asks it, and stops it. Must be called on the main thread, like everything that starts a process.
+pub(crate) async fn look(
+    name: &str,
+    server: Server,
+    command: &[OsString],
+    patience: Duration,
+) -> Result<Report, Fault> {
+    let heard = talk::listed(command, &server.env, patience).await?;
+    let tools = Tools::new(server.tool.clone());
+    for page in &heard.pages {
+        learned(page, &tools);
+    }
+    let described = heard.pages.iter().flat_map(listed);
+    let rows: Vec<Row> = described.map(|tool| row(&tool, name, &tools, &server.tool)).collect();
+    let configuration = suggest::configuration(name, command, &rows);
+    Ok(Report { protocol: heard.protocol, tools: rows, junk: heard.junk, configuration })
+}
+
+/// The tools of a page that have a name.
+fn listed(page: &Members) -> Vec<Members> {
+    let tools = page.get("tools").and_then(|tools| serde_json::from_str::<Vec<Box<RawValue>>>(tools.get()).ok());
+    let tools = tools.unwrap_or_default().into_iter().filter_map(|tool| Members::read(tool.get()));
+    tools.filter(|tool| tool.text("name").is_some()).collect()
+}
+
+fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<String, Tool>) -> Row {
+    let name = described.text("name").unwrap_or_default();
+    let why = tools.why(&name);
+    let guarded = why.is_guarded();
+    Row {
+        guarded,
+        why: why.text(),
+        in_doubt: guarded.then(|| in_doubt(&name, server, tools)),
+        suggestion: (guarded && !configured.contains_key(&name)).then(|| Suggestion::of(&name, described)),
+        name,
+    }
+}
+
+/// As the gateway will decide it.
+fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
+    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO };
+    let configured = tools.configured(name);
+    let says = if configured.is_some_and(Tool::chooses_in_doubt) {
+        "the configuration says so"
+    } else {
+        "it declares idempotentHint: true"
+    };
+    match Asked::about(&Tenant::default(), name, Members::default(), None).policy(&naming, tools, false).in_doubt {
+        InDoubt::Hold => ("hold", String::new()),
+        InDoubt::Retry => ("retry", says.to_owned()),
+        InDoubt::Probe => {
+            let probe = configured.and_then(|tool| tool.probe.as_ref()).map(|probe| probe.tool.as_str());
+            ("probe", format!("asks {}", probe.unwrap_or_default()))
+        }
+    }
+}

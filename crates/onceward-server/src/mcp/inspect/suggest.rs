@@ -1,0 +1,242 @@
+//! A configuration to start from. What is a guess stands behind `#`, to be judged and uncommented; a sentence has a space
+//! behind its `#`.
+
+use std::ffi::OsString;
+
+use onceward::core::recipe::{Definition, Recipe};
+
+use super::super::members::Members;
+use super::super::reads::words;
+use super::Row;
+
+/// Words in names of tools that move money.
+const MONEY: [&str; 15] = [
+    "buy", "charge", "charges", "checkout", "invoice", "invoices", "order", "pay", "payment", "payments", "payout",
+    "purchase", "refund", "refunds", "transfer",
+];
+
+/// Words in names of tools that send mail.
+const MAIL: [&str; 4] = ["email", "emails", "mail", "mails"];
+
+/// Words in names of tools that tell people something.
+const NOTICE: [&str; 11] = [
+    "alert",
+    "message",
+    "messages",
+    "notification",
+    "notifications",
+    "notify",
+    "post",
+    "publish",
+    "reply",
+    "send",
+    "sms",
+];
+
+/// What might be configured for a tool.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Suggestion {
+    /// JSON pointers to the arguments that make the intent; none, if all of them do.
+    pub(crate) key: Vec<String>,
+    /// Those that must agree then, so that nothing else is silently taken for the same.
+    pub(crate) match_fields: Vec<String>,
+    pub(crate) tier: Option<&'static str>,
+    /// The argument that takes an idempotency key.
+    pub(crate) key_argument: Option<String>,
+}
+
+impl Suggestion {
+    pub(super) fn of(name: &str, tool: &Members) -> Self {
+        let schema = tool.object("inputSchema").unwrap_or_default();
+        let properties = schema.object("properties").unwrap_or_default();
+        let names = |text: &str| serde_json::from_str::<Vec<String>>(text).unwrap_or_default();
+        let required = schema.get("required").map(|names_of| names(names_of.get())).unwrap_or_default();
+        let key_argument = properties.names().find(|name| takes_key(name)).map(str::to_owned);
+        let mut key = Vec::new();
+        let mut match_fields = Vec::new();
+        for name in required.iter().map(String::as_str).chain(properties.names()) {
+            let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            let is_there = key.contains(&pointer) || match_fields.contains(&pointer);
+            if is_there || key_argument.as_deref() == Some(name) || !is_stable(&pointer) {
+                continue;
+            }
+            // Only what every call has can be part of a key.
+            let is_required = required.iter().any(|required| required == name);
+            if is_required { key.push(pointer) } else { match_fields.push(pointer) }
+        }
+        if key.is_empty() {
+            match_fields.clear();
+        }
+        Self { key, match_fields, tier: tier(name), key_argument }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !self.key.is_empty() {
+            lines.push(format!("key = {}", list(&self.key)));
+        }
+        if !self.match_fields.is_empty() {
+            lines.push(format!("match = {}", list(&self.match_fields)));
+        }
+        if let Some(tier) = self.tier {
+            lines.push(format!("tier = {}", text(tier)));
+        }
+        if let Some(argument) = &self.key_argument {
+            lines.push(format!("key_argument = {}", text(argument)));
+        }
+        if lines.is_empty() {
+            lines.push("guard = true".to_owned());
+        }
+        lines
+    }
+}
+
+/// Whether an argument is for a key of the caller's, in any spelling.
+fn takes_key(name: &str) -> bool {
+    let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+    plain == "idempotencykey"
+}
+
+/// Whether a recipe may name it: not if it changes from one try to the next.
+fn is_stable(pointer: &str) -> bool {
+    let definition = Definition {
+        key: vec![pointer.to_owned()],
+        match_fields: Vec::new(),
+        normalise: Vec::new(),
+        window: None,
+        allow_volatile: false,
+    };
+    Recipe::new(definition).is_ok()
+}
+
+fn tier(name: &str) -> Option<&'static str> {
+    let words = words(name);
+    let has = |list: &[&str]| words.iter().any(|word| list.contains(&word.as_str()));
+    match () {
+        () if has(&MONEY) => Some("payment"),
+        () if has(&MAIL) => Some("email"),
+        () if has(&NOTICE) => Some("notification"),
+        () => None,
+    }
+}
+
+/// The text for `onceward.toml`.
+pub(super) fn configuration(server: &str, command: &[OsString], tools: &[Row]) -> String {
+    let command: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let table = format!("mcp.server.{}", name(server));
+    let mut lines = vec![format!("[{table}]"), format!("command = {}", list(&command))];
+    for (tool, suggestion) in tools.iter().filter_map(|tool| Some((tool, tool.suggestion.as_ref()?))) {
+        lines.push(String::new());
+        let same = match (suggestion.key.is_empty(), suggestion.match_fields.is_empty()) {
+            (true, _) => "# Calls are the same when all of their arguments are.",
+            (false, true) => "# Calls are the same when these arguments are.",
+            (false, false) => "# Calls are the same when the arguments of key are; those of match have to agree then.",
+        };
+        lines.push(same.to_owned());
+        lines.push(format!("#[{table}.tool.{}]", name(&tool.name)));
+        lines.extend(suggestion.lines().iter().map(|line| format!("#{line}")));
+    }
+    lines.join("\n")
+}
+
+/// A name as TOML writes it.
+fn name(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if is_bare { name.to_owned() } else { text(name) }
+}
+
+/// A text as TOML writes it, on one line.
+fn text(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            _ if character.is_control() => quoted += &format!("\\u{:04x}", u32::from(character)),
+            _ => quoted.push(character),
+        }
+    }
+    quoted + "\""
+}
+
+fn list(texts: &[String]) -> String {
+    format!("[{}]", texts.iter().map(|each| text(each)).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::checked;
+
+    fn suggested(name: &str, schema: &str) -> Suggestion {
+        Suggestion::of(name, &Members::read(&format!(r#"{{"name":"x","inputSchema":{schema}}}"#)).unwrap())
+    }
+
+    #[test]
+    fn the_key_is_what_is_required_and_stays_the_same_and_the_rest_must_agree() {
+        let schema = r#"{"type":"object","properties":{"note":{"type":"string"},"to":{"type":"string"},"ts":{},
+            "list":{"type":"array"},"a/b~c":{"type":"integer"},"request_id":{"type":"string"},
+            "idempotencyKey":{"type":"string"}},
+            "required":["to","to","list","a/b~c","request_id","idempotencyKey"]}"#;
+        let suggestion = suggested("createPayment", schema);
+        assert_eq!(suggestion.key, ["/to", "/list", "/a~1b~0c"]);
+        assert_eq!(suggestion.match_fields, ["/note"]);
+        assert_eq!((suggestion.tier, suggestion.key_argument.as_deref()), (Some("payment"), Some("idempotencyKey")));
+        for odd in ["{}", "7", r#"{"properties":[],"required":"x"}"#, r#"{"properties":{"a":1},"required":["a",1]}"#] {
+            assert_eq!(suggested("do", odd).lines(), ["guard = true"], "{odd}");
+        }
+    }
+
+    #[test]
+    fn tiers_are_guessed_by_name() {
+        for (name, expected) in [
+            ("refund_customer", Some("payment")),
+            ("send_invoice_email", Some("payment")),
+            ("sendEmail", Some("email")),
+            ("slack.send", Some("notification")),
+            ("write_file", None),
+            ("repay", None),
+        ] {
+            assert_eq!(tier(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn whatever_names_a_server_uses_the_configuration_is_accepted() {
+        let row = |name: &str, schema: &str| Row {
+            name: name.to_owned(),
+            guarded: true,
+            why: "",
+            in_doubt: None,
+            suggestion: Some(suggested(name, schema)),
+        };
+        let schema = "{\"properties\":{\"a\\\"b\\nc\":{},\"d\\te\":{}},\"required\":[\"a\\\"b\\nc\"]}";
+        let rows = [
+            row("send", schema),
+            row("x\n[api]\nlisten = 1 #\u{7f}", schema),
+            row("quote\"d\\", "{}"),
+            row("", "{}"),
+            row("pay/é", schema),
+        ];
+        let command = ["sh", "-c", "echo \"a\\b\"\n\t'c'"].map(OsString::from);
+        for server in ["mail", "", "a b\"c\n"] {
+            let text = configuration(server, &command, &rows);
+            checked(&text).unwrap();
+            let mut settings = 0;
+            let uncommented = text.lines().map(|line| match line.strip_prefix('#') {
+                Some(rest) if !rest.starts_with(' ') => {
+                    settings += 1;
+                    rest
+                }
+                _ => line,
+            });
+            let uncommented = uncommented.collect::<Vec<_>>().join("\n");
+            checked(&uncommented).unwrap();
+            let value: toml::Table = uncommented.parse().unwrap();
+            let server = &value["mcp"]["server"][server];
+            assert_eq!(server["command"][2].as_str(), command[2].to_str());
+            assert_eq!((server["tool"].as_table().unwrap().len(), settings), (rows.len(), 15));
+            assert_eq!(server["tool"]["send"]["key"][0].as_str(), Some("/a\"b\nc"));
+            assert_eq!(server["tool"]["send"]["match"][0].as_str(), Some("/d\te"));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `onceward mcp inspect`, with a small server that behaves as it is told.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::place::{Answer, Place, wait_until};
+
+/// Speaks MCP as its first argument says, and notes what it is told in `log`.
+const SERVER: &str = r#"
+import json, os, signal, sys, time
+mode = sys.argv[1]
+log = open("log", "a", buffering=1)
+print(os.getpid(), file=log)
+if mode == "stubborn":
+    signal.signal(signal.SIGTERM, lambda *_: print("TERM", file=log))
+META = "io.modelcontextprotocol/"
+PAGES = {None: ([
+    {"name": "send_email", "inputSchema": {"type": "object", "properties":
+        {"to": {"type": "string"}, "subject": {"type": "string"}, "cc": {"type": "string"}}, "required": ["to", "subject"]}},
+    {"name": "get_mail"},
+    {"name": "frob", "annotations": {"readOnlyHint": True}},
+], "2"), "2": ([
+    {"name": "refund", "annotations": {"readOnlyHint": False, "idempotentHint": True}},
+    {"name": "odd\x1b[31m\nname \"x\""},
+], None)}
+def say(message):
+    sys.stdout.write(json.dumps(message) + "\n"); sys.stdout.flush()
+def answer(message, result=None, error=None):
+    say({"jsonrpc": "2.0", "id": message["id"], **({"error": error} if error else {"result": result})})
+if mode == "exit": sys.exit(7)
+if mode == "junk": print("Hello, I am a server\n\n{\"half\":", flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message.get("method"), message.get("params", {})
+    print(method, json.dumps(params, sort_keys=True), file=log)
+    if mode == "silent": continue
+    if mode == "dies" and method == "tools/list": os.kill(os.getpid(), signal.SIGKILL)
+    modern = mode == "modern" and params.get("_meta", {}).get(META + "protocolVersion") == "2026-07-28" \
+        and params["_meta"].get(META + "clientCapabilities") == {}
+    if method == "initialize":
+        if mode in ("modern", "refuses"): answer(message, error={"code": -32601, "message": "no\x1b such method"})
+        elif mode == "old" and params["protocolVersion"] != "2024-11-05":
+            answer(message, error={"code": -32602, "message": "no", "data": {"supported": ["2024-11-05"]}})
+        else:
+            if mode == "asks":
+                say({"jsonrpc": "2.0", "id": "p", "method": "ping"})
+                say({"jsonrpc": "2.0", "id": 1, "method": "roots/list"})
+                say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"data": "x"}})
+            answer(message, {"protocolVersion": params["protocolVersion"], "capabilities": {}})
+    elif method == "server/discover" and modern: answer(message, {"supportedVersions": ["2026-07-28"]})
+    elif method == "tools/list" and mode == "none": answer(message, error={"code": -32601, "message": "no tools"})
+    elif method == "tools/list" and mode == "broken": answer(message, error={"code": -32000, "message": "db is down"})
+    elif method == "tools/list" and mode == "endless": answer(message, {"tools": [], "nextCursor": "x"})
+    elif method == "tools/list" and (modern or mode != "modern"):
+        tools, following = PAGES[params.get("cursor")]
+        answer(message, {"tools": tools, **({"nextCursor": following} if following else {})})
+    elif method and "id" in message: answer(message, error={"code": -32602, "message": "envelope is missing"})
+    elif "id" in message: print("answered", json.dumps(message, sort_keys=True), file=log)
+print("EOF", file=log)
+if mode == "stubborn": time.sleep(600)
+"#;
+
+fn inspect(place: &Place, flags: &[&str], mode: &str) -> Answer {
+    place.write("server.py", SERVER);
+    let arguments = [&["mcp", "inspect"], flags, &["--", "python3", "server.py", mode]].concat();
+    place.onceward(&arguments)
+}
+
+/// The configuration at the end of the output.
+fn configuration(answer: &Answer) -> String {
+    let out = answer.out();
+    out[out.find("# To start from").unwrap()..].to_owned()
+}
+
+fn uncommented(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => rest,
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_tool_is_listed_with_what_becomes_of_it() {
+    let place = Place::new();
+    let answer = inspect(&place, &["--server", "mail"], "plain");
+    answer.says(0, &[]);
+    let table: Vec<String> =
+        answer.out().lines().take(6).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    assert_eq!(
+        table,
+        [
+            "TOOL GUARDED WHY IN DOUBT",
+            "send_email guarded nothing says that it only reads hold",
+            "get_mail passes its name says that it reads",
+            "frob passes it declares readOnlyHint: true",
+            "refund guarded it declares readOnlyHint: false retry: it declares idempotentHint: true",
+            "odd\u{fffd}[31m\u{fffd}name \"x\" guarded nothing says that it only reads hold",
+        ]
+    );
+    assert!(answer.out().contains("3 of 5 tools are guarded."), "{}", answer.out());
+    assert_eq!(answer.stderr, "");
+    let log = place.read("log");
+    let said: Vec<_> = log.lines().skip(1).map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(said, ["initialize", "notifications/initialized", "tools/list", "tools/list", "EOF"]);
+    assert!(log.contains("\"protocolVersion\": \"2025-11-25\""), "{log}");
+}
+
+#[test]
+fn the_printed_configuration_is_accepted_as_it_is_and_uncommented() {
+    let place = Place::new();
+    let answer = inspect(&place, &["--server", "mail"], "plain");
+    let text = configuration(&answer);
+    place.write("onceward.toml", &text);
+    let again = place.json(&["mcp", "inspect", "--server", "mail", "--json"]);
+    assert_eq!(again["command"], serde_json::json!(["python3", "server.py", "plain"]));
+    assert_eq!(again["tools"][0]["why"], "nothing says that it only reads");
+    place.write("onceward.toml", &uncommented(&text));
+    let again = place.json(&["mcp", "inspect", "--json"]);
+    assert_eq!(again["server"], "mail");
+    for tool in [0, 3, 4] {
+        assert_eq!(again["tools"][tool]["why"], "the configuration says so", "{again}");
+        assert_eq!(again["tools"][tool]["suggestion"], serde_json::Value::Null);
+    }
+    let table: toml::Table = uncommented(&text).parse().unwrap();
+    let tools = &table["mcp"]["server"]["mail"]["tool"];
+    assert_eq!(tools["send_email"].to_string(), r#"{ key = ["/to", "/subject"], match = ["/cc"], tier = "email" }"#);
+    assert_eq!(tools["refund"].to_string(), r#"{ tier = "payment" }"#);
+    assert_eq!(tools["odd\u{1b}[31m\nname \"x\""].to_string(), "{ guard = true }");
+}
+
+#[test]
+fn the_configuration_decides_also_here() {
+    let place = Place::new();
+    let text = "[mcp.server.mail.tool.frob]\nguard = true\n[mcp.server.mail.tool.send_email]\nguard = false\n\
+                [mcp.server.mail.tool.refund]\nprobe = { tool = \"get_mail\", found = \"/x\" }\n";
+    place.write("own.toml", text);
+    let answer = inspect(&place, &["--config", "own.toml", "--server", "mail", "--json"], "plain");
+    let json: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
+    let of =
+        |tool: usize| (json["tools"][tool]["guarded"].as_bool().unwrap(), json["tools"][tool]["in_doubt"].as_str());
+    assert_eq!([of(0), of(2), of(3)], [(false, None), (true, Some("hold")), (true, Some("probe"))]);
+    place.write("own.toml", "[mcp.server.mail.tool.refund]\nin_doubt = \"probe\"\n");
+    inspect(&place, &["--config", "own.toml"], "plain").says(78, &["mcp.server.mail.tool.refund.probe"]);
+}
+
+#[test]
+fn servers_of_every_generation_are_understood() {
+    for (mode, protocol, hellos) in [("plain", "2025-11-25", 1), ("old", "2024-11-05", 2), ("modern", "2026-07-28", 1)]
+    {
+        let place = Place::new();
+        let answer = inspect(&place, &["--json"], mode);
+        answer.says(0, &[]);
+        let json: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
+        assert_eq!((json["protocol"].as_str(), json["tools"].as_array().unwrap().len()), (Some(protocol), 5), "{mode}");
+        let log = place.read("log");
+        assert_eq!(log.matches("initialize {").count(), hellos, "{log}");
+    }
+}
+
+#[test]
+fn what_the_server_asks_is_answered() {
+    let place = Place::new();
+    inspect(&place, &[], "asks").says(0, &[]);
+    let log = place.read("log");
+    assert!(log.contains(r#"answered {"id": "p", "jsonrpc": "2.0", "result": {}}"#), "{log}");
+    assert!(log.contains(r#"answered {"error": {"code": -32601, "#), "{log}");
+}
+
+#[test]
+fn lines_that_are_no_messages_are_ignored_and_counted() {
+    let answer = inspect(&Place::new(), &[], "junk");
+    answer.says(0, &["2 lines on the server's output are no messages"]);
+    assert!(answer.out().contains("5 tools"), "{}", answer.out());
+}
+
+#[test]
+fn a_server_without_tools_has_nothing_to_guard() {
+    let answer = inspect(&Place::new(), &[], "none");
+    answer.says(0, &[]);
+    assert_eq!(answer.out(), "The server has no tools, so that there is nothing to guard.\n");
+}
+
+#[test]
+fn what_goes_wrong_is_said_plainly() {
+    let place = Place::new();
+    place.onceward(&["mcp", "inspect", "--", "no-such-server"]).says(127, &["no-such-server cannot be started"]);
+    place.onceward(&["mcp", "inspect", "--", "./log"]).says(127, &["./log cannot be started"]);
+    place.write("text", "x");
+    place.onceward(&["mcp", "inspect", "--", "./text"]).says(126, &["./text cannot be started"]);
+    place.onceward(&["mcp", "inspect"]).says(64, &["name its command behind --"]);
+    place.onceward(&["mcp", "--server", "x", "inspect", "--", "y"]).says(64, &["stand behind that word"]);
+    place.onceward(&["mcp", "--upstream", "http://x", "inspect"]).says(64, &["stand behind that word"]);
+    place.write("two.toml", "[mcp.server.a]\ncommand = [\"x\"]\n[mcp.server.b]\ncommand = [\"y\"]\n");
+    place.onceward(&["mcp", "inspect", "--config", "two.toml"]).says(64, &["say which with --server"]);
+    inspect(&place, &[], "exit").says(69, &["ended with exit code 7 before it listed its tools"]);
+    inspect(&place, &[], "dies").says(69, &["ended with exit code 137"]);
+    inspect(&place, &[], "refuses").says(69, &["refuses to be initialized, with error -32601: no\u{fffd} such method"]);
+    inspect(&place, &[], "broken").says(69, &["does not list its tools: error -32000: db is down"]);
+    inspect(&place, &[], "endless").says(69, &["has no end; 50 pages were read"]);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_not_waited_for_for_ever() {
+    let place = Place::new();
+    let begun = Instant::now();
+    inspect(&place, &["--timeout", "300ms"], "silent").says(69, &["has not answered initialize within 0.3 s"]);
+    assert!(begun.elapsed() < Duration::from_secs(25), "{:?}", begun.elapsed());
+    assert!(place.read("log").ends_with("EOF\n"), "it could have ended by itself");
+}
+
+#[test]
+fn a_server_that_does_not_end_is_asked_and_then_killed() {
+    let place = Place::new();
+    let answer = inspect(&place, &[], "stubborn");
+    answer.says(0, &[]);
+    let log = place.read("log");
+    assert!(log.contains("EOF") && log.contains("TERM"), "{log}");
+    let id = log.lines().next().unwrap();
+    wait_until(|| !Command::new("kill").args(["-0", id]).stderr(Stdio::null()).status().unwrap().success());
+}
