@@ -306,9 +306,10 @@ def told(case, arguments):
     return fault, skipped
 
 
-def main():
-    arguments = checks.arguments_of(__doc__)
-    chosen = [case for case in cases() if not arguments.only or arguments.only in case[0]]
+def run(cases, description):
+    """Runs the cases that are asked for, and says what came of them."""
+    arguments = checks.arguments_of(description)
+    chosen = [case for case in cases if not arguments.only or arguments.only in case[0]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
         outcomes = list(pool.map(lambda case: told(case, arguments), chosen))
     failed = sum(bool(fault) for fault, _ in outcomes)
@@ -318,4 +319,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(cases(), __doc__))
