@@ -3,6 +3,9 @@
 Each scenario is compared check by check, in order, what is only informative included. And what comes directly has to be what
 `conformance/expected.txt` says, in both directions, so that a fixture that gets worse cannot hide what the gateway breaks.
 Scenarios repeat equal calls on purpose, hence a gateway that only merges calls which run at the same time.
+
+The suite only takes addresses. With --stdio there is a bridge before the fixture, and before the gateway before the fixture,
+which both are on standard input and output then. What the bridge itself falls short of is in the list of what is expected.
 """
 
 import argparse
@@ -32,6 +35,10 @@ RUNS = {
     "alpha-2025-11-25": (ALPHA, ["--suite", "all", "--spec-version", "2025-11-25"]),
     "alpha-2026-07-28": (ALPHA, ["--requirements", "2026-07-28"]),
 }
+STDIO_RUNS = {
+    "stdio-2025-11-25": (ALPHA, ["--suite", "all", "--spec-version", "2025-11-25"]),
+    "stdio-2026-07-28": (ALPHA, ["--requirements", "2026-07-28"]),
+}
 
 # A run takes 30 s at most on an idle machine.
 PATIENCE = 150
@@ -46,23 +53,23 @@ RESULT = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 class Started:
     """A server that says on its first line where it listens. It is ended by its own id."""
 
-    def __init__(self, command, folder, environment):
+    def __init__(self, command, folder):
+        folder.mkdir()
         self.errors = folder / "errors"
         with self.errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [str(part) for part in command], stdout=subprocess.PIPE, stderr=errors, env=environment, cwd=folder
+                [str(part) for part in command], stdout=subprocess.PIPE, stderr=errors, env=environment(), cwd=folder
             )
         # A server that never speaks is ended, and its pipe with it.
         patience = threading.Timer(START, self.process.kill)
         patience.start()
         line = self.process.stdout.readline().decode()
         patience.cancel()
-        found = re.search(r":(\d+)/mcp", line)
-        if not found:
+        if "listens on " not in line:
             self.end()
             raise RuntimeError(f"{command[0]} did not start: {line}{self.said()}")
         # The suite wants the name, not the address.
-        self.url = f"http://localhost:{found[1]}/mcp"
+        self.url = line.split("listens on ")[1].strip().replace("127.0.0.1", "localhost")
 
     def said(self):
         return self.errors.read_text(errors="replace")[-2000:]
@@ -106,16 +113,17 @@ def said(check):
     return check.get("errorMessage") or ""
 
 
-def run_all(place, suites):
+def run_all(folder, suites, direct, gateway):
     """Every run, directly and through the gateway at the same time, each with a server of its own."""
-    direct, gateway = collections.defaultdict(dict), collections.defaultdict(dict)
+    runs = RUNS | STDIO_RUNS
+    came = {"direct": {}, "gateway": {}}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for run, suite in suites.items():
-            options = RUNS[run][1]
-            first = pool.submit(results, suite, options, place["direct"].url, place["folder"] / "direct" / run)
-            second = pool.submit(results, suite, options, place["gateway"].url, place["folder"] / "gateway" / run)
-            direct[run], gateway[run] = first.result(), second.result()
-    return direct, gateway
+            options = runs[run][1]
+            first = pool.submit(results, suite, options, direct.url, folder / "direct" / run)
+            second = pool.submit(results, suite, options, gateway.url, folder / "gateway" / run)
+            came["direct"][run], came["gateway"][run] = first.result(), second.result()
+    return came
 
 
 def expected():
@@ -128,12 +136,14 @@ def expected():
     return listed
 
 
-def write_expected(direct):
-    """Makes the list anew. A person has to read what changed."""
+def write_expected(listed, direct):
+    """Makes the list anew, as far as it was run. A person has to read what changed."""
     lines = ["# Made by conformance.py --write: which run, scenario and check comes to what, without a gateway."]
     for run, scenarios in direct.items():
+        listed[run] = {scenario: bare(checks) for scenario, checks in scenarios.items()}
+    for run, scenarios in sorted(listed.items()):
         for scenario, checks in sorted(scenarios.items()):
-            lines += [f"{run} {scenario} {check} {status}" for check, status, _ in checks]
+            lines += [f"{run} {scenario} {check} {status}" for check, status in checks]
     EXPECTED.write_text("\n".join(lines) + "\n")
 
 
@@ -162,10 +172,11 @@ def faults(listed, direct, gateway):
     return difference("directly", wanted, direct) + difference("through the gateway", direct, gateway)
 
 
-def judge(listed, direct, gateway, run):
+def judge(listed, came, run):
     passed = failed = 0
-    for scenario in sorted({*listed[run], *direct[run], *gateway[run]}):
-        wrong = faults(listed[run].get(scenario), direct[run].get(scenario, []), gateway[run].get(scenario, []))
+    direct, gateway = came["direct"][run], came["gateway"][run]
+    for scenario in sorted({*listed[run], *direct, *gateway}):
+        wrong = faults(listed[run].get(scenario), direct.get(scenario, []), gateway.get(scenario, []))
         if wrong:
             print(f"FAILED: {run} {scenario}", *wrong, sep="\n")
         passed, failed = passed + (not wrong), failed + bool(wrong)
@@ -173,36 +184,50 @@ def judge(listed, direct, gateway, run):
 
 
 def unharmed(gateway):
-    """The gateway lived through it all."""
+    """The gateway lived through it all. Before a bridge, this is the bridge, with what its gateways said."""
     if gateway.lives() and "panicked" not in gateway.said():
         return True
     print(f"FAILED: the gateway came to harm\n{gateway.said()}")
     return False
 
 
+def over_http(start, gateway, python):
+    """A fixture, and a gateway before another one."""
+    fixture = [python, HERE / "conformance_server.py"]
+    direct = start("fixture", fixture)
+    behind = start("fixture-behind", fixture)
+    return direct, start("gateway-before", [*gateway, "--upstream", behind.url, "--listen", "127.0.0.1:0"])
+
+
+def over_stdio(start, gateway, python, folder):
+    """A bridge to fixtures, and a bridge to gateways before fixtures."""
+    warm = folder / "warm"
+    start("fixture", [python, HERE / "conformance_server.py", "--warm", warm])
+    bridge = [sys.executable, HERE / "bridge.py", "--"]
+    fixture = [sys.executable, HERE / "conformance_stdio.py", warm]
+    direct = start("bridge", [*bridge, *fixture])
+    return direct, start("bridge-before", [*bridge, *gateway, "--", *fixture])
+
+
 def in_place(arguments, python, suites):
     """Starts what is needed, runs everything and ends what was started."""
     with tempfile.TemporaryDirectory(prefix="onceward-conformance-") as own:
-        place = {"folder": pathlib.Path(own)}
+        folder = pathlib.Path(own)
+        settings = folder / "settings.toml"
+        settings.write_text('[mcp]\necho = "0s"\n')
+        gateway = [arguments.binary, "mcp", "--store", folder / "ledger.db", "--config", settings]
         started = []
 
         def start(name, command):
-            folder = place["folder"] / name
-            folder.mkdir()
-            started.append(Started(command, folder, environment()))
+            started.append(Started(command, folder / name))
             return started[-1]
 
         try:
-            fixture = [python, HERE / "conformance_server.py"]
-            place["direct"] = start("fixture", fixture)
-            behind = start("fixture-behind", fixture)
-            settings = place["folder"] / "settings.toml"
-            settings.write_text('[mcp]\necho = "0s"\n')
-            command = [arguments.binary, "mcp", "--store", place["folder"] / "ledger.db", "--config", settings]
-            command += ["--upstream", behind.url, "--listen", "127.0.0.1:0"]
-            place["gateway"] = start("gate", command)
-            direct, gateway = run_all(place, suites)
-            return direct, gateway, unharmed(place["gateway"])
+            if arguments.stdio:
+                direct, before = over_stdio(start, gateway, python, folder)
+            else:
+                direct, before = over_http(start, gateway, python)
+            return run_all(folder, suites, direct, before), unharmed(before)
         finally:
             for one in reversed(started):
                 one.end()
@@ -219,14 +244,16 @@ def skip(listed, runs, why):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, type=os.path.abspath, help="the onceward binary to test")
-    parser.add_argument("--only", help="only runs whose names contain this: " + ", ".join(RUNS))
+    parser.add_argument("--only", help="only runs whose names contain this: " + ", ".join(RUNS | STDIO_RUNS))
+    parser.add_argument("--stdio", action="store_true", help="on standard input and output, behind a bridge")
     parser.add_argument("--write", action="store_true", help="make the expected list anew")
     arguments = parser.parse_args()
-    runs = [run for run in RUNS if not arguments.only or arguments.only in run]
+    offered = STDIO_RUNS if arguments.stdio else RUNS
+    runs = [run for run in offered if not arguments.only or arguments.only in run]
     python, why_no_python = install.python()
     suites, why = {}, {}
     for run in runs:
-        suite, missing = install.suite(RUNS[run][0])
+        suite, missing = install.suite(offered[run][0])
         if why_no_python or missing:
             why[run] = why_no_python or missing
         else:
@@ -235,12 +262,12 @@ def main():
     skipped = skip(listed, why, why)
     passed = failed = 0
     if suites:
-        direct, gateway, well = in_place(arguments, python, suites)
+        came, well = in_place(arguments, python, suites)
         if arguments.write:
-            write_expected(direct)
+            write_expected(listed, came["direct"])
             listed = expected()
         for run in suites:
-            some_passed, some_failed = judge(listed, direct, gateway, run)
+            some_passed, some_failed = judge(listed, came, run)
             passed, failed = passed + some_passed, failed + some_failed
         passed, failed = passed + well, failed + (not well)
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

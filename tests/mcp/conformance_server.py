@@ -1,9 +1,11 @@
-"""Our own MCP server for the conformance suite: both generations, over streamable HTTP or, with `--stdio`, over a pipe."""
+"""Our own MCP server for the conformance suite: both generations, over streamable HTTP or over pipes."""
 
 import argparse
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import socket
 import sys
 import warnings
@@ -105,14 +107,40 @@ async def over_stdio():
         await made.run(incoming, outgoing, made.create_initialization_options(options))
 
 
+def warm(path):
+    """Serves each that comes over its standard input and output, in a process of its own that has everything imported."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen(16)
+        print(f"listens on {path}", flush=True)
+        while True:
+            client, _ = listener.accept()
+            _, (incoming, outgoing), _, _ = socket.recv_fds(client, 1, 2)
+            if os.fork() == 0:
+                listener.close()
+                os.dup2(incoming, 0)
+                os.dup2(outgoing, 1)
+                for one in (incoming, outgoing):
+                    os.close(one)
+                asyncio.run(over_stdio())
+                os._exit(0)
+            for one in (incoming, outgoing):
+                os.close(one)
+            client.close()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 for any that is free")
     parser.add_argument("--stdio", action="store_true", help="one client, on standard input and output")
+    parser.add_argument("--warm", metavar="SOCKET", help="any number of them, whom conformance_stdio.py brings")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with contextlib.suppress(KeyboardInterrupt):
-        if arguments.stdio:
+        if arguments.warm:
+            warm(arguments.warm)
+        elif arguments.stdio:
             asyncio.run(over_stdio())
         else:
             over_http(arguments.port)
