@@ -50,6 +50,11 @@ plants! {
     MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
     ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
     DoubtExpires "doubt-expires" "a doubt is swept away like finished work"
+    // What did not happen.
+    OpenDoubtForgotten "open-doubt-forgotten" "what was given back is forgotten although it holds a doubt"
+    OpenItemForgotten "open-item-forgotten" "an item of a stream that was given back is forgotten"
+    ForgottenBeforeKey "forgotten-before-key" "what was given back is forgotten while the other side knows its key"
+    OpenNotSwept "open-not-swept" "the sweeper leaves what was given back for ever"
     // Outcomes.
     FinishNotWritten "finish-not-written" "an outcome is acknowledged and not written"
     LateOwnerToldWritten "late-owner-told-written" "a superseded owner is told that its outcome is kept"

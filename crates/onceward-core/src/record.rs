@@ -276,6 +276,22 @@ impl Record {
         draft.updated_at = When::NOW;
         draft
     }
+
+    /// Until when an attempt that is known not to have happened is remembered, if this is one: as long as its outcome would
+    /// have held the key. A table of what was refused must not grow for ever either. The record starts over with the same
+    /// downstream key, perhaps for another request, so the other side must have forgotten that first.
+    pub fn untried_until(&self) -> Option<Timestamp> {
+        let State::Open { not_before } = &self.state else { return None };
+        let doubted = self.doubt_since.is_some() && !planted(Plant::OpenDoubtForgotten);
+        let in_stream = self.sequence.is_some() && !planted(Plant::OpenItemForgotten);
+        if doubted || in_stream || self.payload.is_some() {
+            return None;
+        }
+        let Terms { retention, tombstone, honours_key_for, .. } = self.terms;
+        let known_there = if planted(Plant::ForgottenBeforeKey) { Duration::ZERO } else { honours_key_for };
+        let held = retention?.saturating_add(tombstone).max(known_there);
+        Some(self.updated_at.max(*not_before).after(held))
+    }
 }
 
 /// A record as a store showed it, with the store's own time.
@@ -304,6 +320,7 @@ impl Seen {
         let standing = match &record.state {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
+            State::Open { .. } if record.untried_until().is_some_and(|until| self.now >= until) => return None,
             // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
             State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
             // Further off than anybody can ask for: a clock that ran ahead wrote it.

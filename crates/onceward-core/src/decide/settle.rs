@@ -54,11 +54,13 @@ fn reset(record: &Record) -> Transition {
     Transition::replace(draft)
 }
 
-/// Only finished work expires: what is running, in doubt or dead stays until it is settled.
+/// Only what is settled expires: finished work, and what is known not to have happened. What is running, in doubt or dead
+/// stays until somebody settles it.
 pub(super) fn expire(current: Option<&Seen>) -> Transition {
     let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
     let write = match (&seen.record.state, seen.standing()) {
         (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
+        (State::Open { .. }, None) if !planted(Plant::OpenNotSwept) => Write::Remove,
         (State::InDoubt { .. }, _) if planted(Plant::DoubtExpires) => Write::Remove,
         (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
             let mut draft = seen.record.next();

@@ -56,6 +56,24 @@ fn after(record: Option<&Record>, millis: i64, command: &Command) -> Record {
 }
 
 #[test]
+fn what_was_given_back_is_remembered_until_the_end_of_time_instead_of_an_overflow() {
+    let first = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    let release = Command::Release { fence: fence(1), not_before: Duration::from_millis(7), error: None };
+    let mut open = after(Some(&first), 2000, &release);
+    (open.terms.retention, open.terms.tombstone) = (Some(Duration::MAX), Duration::MAX);
+    assert_eq!(open.untried_until(), Some(at(i64::MAX)));
+    (open.terms.retention, open.terms.honours_key_for) = (Some(Duration::ZERO), Duration::ZERO);
+    open.terms.tombstone = Duration::ZERO;
+    assert_eq!(open.untried_until(), Some(at(2007)));
+    open.updated_at = at(i64::MAX - 3);
+    open.terms.honours_key_for = Duration::from_millis(5);
+    assert_eq!(open.untried_until(), Some(at(i64::MAX)));
+    open.payload = Some("letter".into());
+    assert_eq!(open.untried_until(), None);
+    assert_eq!(first.untried_until(), None, "it is running");
+}
+
+#[test]
 fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
     let first = after(None, 1000, &begin(1, InDoubt::Probe, false));
     for (marks_sent, expected) in [(false, Some(at(6000))), (true, None)] {

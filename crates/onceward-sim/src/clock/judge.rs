@@ -13,6 +13,7 @@ pub const HOUR: i64 = 60 * MINUTE;
 pub const RUNTIME: i64 = MINUTE;
 pub const RETENTION: i64 = 24 * HOUR;
 pub const MEMORY: i64 = 6 * HOUR;
+pub const LONG_MEMORY: i64 = 36 * HOUR;
 /// The longest that a released one has to wait.
 pub const LONGEST_WAIT: i64 = 10 * MINUTE;
 
@@ -22,12 +23,14 @@ pub struct Sort {
     pub in_doubt: InDoubt,
     pub marks: bool,
     pub tombstone: i64,
+    /// How long the other side knows the key.
+    pub memory: i64,
 }
 
 /// What a caller was told.
 #[derive(Clone, Debug)]
 pub enum Told {
-    Run { holder: u64, probe_first: bool },
+    Run { holder: u64, attempt: u32, probe_first: bool },
     Replay(String),
     NotKept,
     InFlight,
@@ -40,6 +43,15 @@ struct Done {
     value: String,
     /// When, by the clock of whoever wrote it.
     at: Readings,
+    /// The latest that a clock showed while somebody swept.
+    swept: i64,
+}
+
+/// What did not happen, as far as everybody knows, and nobody has begun again.
+#[derive(Clone, Copy, Debug)]
+struct Untried {
+    /// From when it may be tried again, by the clock of whoever wrote it.
+    since: Readings,
     /// The latest that a clock showed while somebody swept.
     swept: i64,
 }
@@ -62,6 +74,8 @@ pub struct Case {
     owner: Option<u64>,
     /// Nobody works on it, and it was given back with a wait.
     waits: bool,
+    /// It was given back, or a person said that it did not happen.
+    untried: Option<Untried>,
     done: Option<Done>,
     /// Outcomes of earlier lives of the key: some ledger may have them at hand, and its clock may not have got there.
     past: Vec<Done>,
@@ -80,6 +94,8 @@ pub struct Tally {
     pub refused: u64,
     /// Keys that were used anew after their outcome had expired.
     pub anew: u64,
+    /// The same of what had not happened.
+    pub over: u64,
     pub settled: u64,
 }
 
@@ -91,6 +107,7 @@ impl Case {
             first_sent: None,
             owner: None,
             waits: false,
+            untried: None,
             done: None,
             past: Vec::new(),
             tally: Tally::default(),
@@ -109,7 +126,10 @@ impl Case {
     pub fn told(&mut self, told: &Told, shown: Readings, truth: i64) -> Result<(), String> {
         self.keeps_its_outcome(told, shown)?;
         match told {
-            Told::Run { holder, probe_first } => self.granted(*holder, *probe_first, shown, truth),
+            Told::Run { holder, attempt, probe_first } => {
+                self.starts_over(*attempt, shown)?;
+                self.granted(*holder, *probe_first, shown, truth)
+            }
             Told::Replay(value) => {
                 self.tally.replayed += 1;
                 self.replayed(value, shown)
@@ -120,6 +140,7 @@ impl Case {
                 Ok(())
             }
             Told::NotKept => Err("an outcome was dropped that no clock had seen expire".to_owned()),
+            Told::InFlight if self.must_be_forgotten(shown) => Err("what is forgotten has to wait".to_owned()),
             Told::InFlight if self.owner.is_some() || self.waits => Ok(()),
             Told::InFlight => Err("it is said to be in flight, and nobody is at it".to_owned()),
             Told::InDoubt if self.is_unsettled() => {
@@ -158,6 +179,42 @@ impl Case {
         }
     }
 
+    /// How long what did not happen is remembered: as long as an outcome would have held the key, and as long as the
+    /// other side knows it.
+    fn remembered_for(&self) -> i64 {
+        self.sort.memory.max(RETENTION + self.sort.tombstone)
+    }
+
+    /// Whether some clock may have seen the end of what did not happen.
+    fn may_be_forgotten(&self, shown: Readings) -> bool {
+        let end = |untried: &Untried| untried.since.earliest + self.remembered_for();
+        self.untried.is_some_and(|untried| shown.latest.max(untried.swept) >= end(&untried))
+    }
+
+    /// Whether whoever asks must have seen it, whatever its clock showed.
+    fn must_be_forgotten(&self, shown: Readings) -> bool {
+        self.untried.is_some_and(|untried| shown.earliest >= untried.since.latest + self.remembered_for())
+    }
+
+    /// Attempts are counted as long as anything is remembered of them, and no longer.
+    fn starts_over(&mut self, attempt: u32, shown: Readings) -> Result<(), String> {
+        let is_known = !self.attempts.is_empty() && self.done.is_none();
+        match attempt {
+            1 if is_known && !self.may_be_forgotten(shown) => {
+                return Err("it started over before any clock had seen its end".to_owned());
+            }
+            1 if is_known => {
+                (self.attempts, self.first_sent) = (Vec::new(), None);
+                self.tally.over += 1;
+            }
+            1 => {}
+            _ if self.must_be_forgotten(shown) => return Err(format!("attempt {attempt} of what is forgotten")),
+            _ if !is_known => return Err(format!("attempt {attempt} of what nobody has tried")),
+            _ => {}
+        }
+        Ok(())
+    }
+
     fn granted(&mut self, holder: u64, probe_first: bool, shown: Readings, truth: i64) -> Result<(), String> {
         self.tally.granted += 1;
         if let Some(done) = self.done.take() {
@@ -178,7 +235,7 @@ impl Case {
                 // much; one that is set back by years does not lengthen it by years.
                 InDoubt::Retry => {
                     let ago = self.first_sent.map_or(i64::MAX, |first| truth - first);
-                    if ago >= MEMORY + 2 * HOUR {
+                    if ago >= self.sort.memory + 2 * HOUR {
                         return Err(format!("it was tried again {ago} ms after the other side got the key first"));
                     }
                 }
@@ -187,6 +244,7 @@ impl Case {
         self.tally.taken_early += u64::from(self.owner.is_some());
         self.owner = Some(holder);
         self.waits = false;
+        self.untried = None;
         self.attempts.push(Attempt { holder, unsettled: false });
         if !self.sort.marks {
             self.may_have_sent(holder, truth);
@@ -236,22 +294,30 @@ impl Case {
         Ok(())
     }
 
-    pub fn released(&mut self, holder: u64, held: bool, waits: bool) -> Result<(), String> {
+    pub fn released(&mut self, holder: u64, held: bool, wait: i64, shown: Readings) -> Result<(), String> {
         if self.wrote(holder, held)? {
             self.owner = None;
-            self.waits = waits;
+            self.waits = wait > 0;
             if let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.holder == holder) {
                 attempt.unsettled = false;
             }
+            self.is_untried(wait, shown);
         }
         Ok(())
     }
 
-    pub fn doubted(&mut self, holder: u64, held: bool) -> Result<(), String> {
+    pub fn doubted(&mut self, holder: u64, held: bool, shown: Readings) -> Result<(), String> {
         if self.wrote(holder, held)? {
             self.owner = None;
+            self.is_untried(0, shown);
         }
         Ok(())
+    }
+
+    /// Nobody works on it, and if nothing of it is in doubt, nothing has happened.
+    fn is_untried(&mut self, wait: i64, shown: Readings) {
+        let since = Readings { earliest: shown.earliest + wait, latest: shown.latest + wait };
+        self.untried = (!self.is_unsettled()).then_some(Untried { since, swept: i64::MIN });
     }
 
     /// A person has decided.
@@ -259,7 +325,10 @@ impl Case {
         self.tally.settled += 1;
         match happened {
             Some(value) => self.is_done(value, shown),
-            None => self.settle(),
+            None => {
+                self.settle();
+                self.is_untried(0, shown);
+            }
         }
         self.owner = None;
         self.waits = false;
@@ -268,6 +337,7 @@ impl Case {
     fn is_done(&mut self, value: &str, at: Readings) {
         self.settle();
         self.owner = None;
+        self.untried = None;
         self.done = Some(Done { value: value.to_owned(), at, swept: i64::MIN });
     }
 
@@ -280,6 +350,9 @@ impl Case {
     pub fn swept(&mut self, shown: Readings) {
         for done in self.done.iter_mut().chain(&mut self.past) {
             done.swept = done.swept.max(shown.latest);
+        }
+        if let Some(untried) = &mut self.untried {
+            untried.swept = untried.swept.max(shown.latest);
         }
     }
 }

@@ -60,6 +60,7 @@ pub fn run(options: &Options) -> bool {
         ("late writes refused", total.refused),
         ("outcomes replayed", total.replayed),
         ("keys used anew after expiry", total.anew),
+        ("started over, never having happened", total.over),
         ("told: in doubt", total.doubts),
         ("settled by hand", total.settled),
     ];
@@ -89,6 +90,7 @@ fn add(one: Tally, other: Tally) -> Tally {
         taken_early: one.taken_early + other.taken_early,
         refused: one.refused + other.refused,
         anew: one.anew + other.anew,
+        over: one.over + other.over,
         settled: one.settled + other.settled,
     }
 }

@@ -13,7 +13,7 @@ use onceward::store::sqlite::Sqlite;
 use onceward::{Begun, Guard, InDoubt, Ledger, Operation, Reach, Resolved};
 use tempfile::TempDir;
 
-use super::judge::{Case, HOUR, LONGEST_WAIT, MEMORY, RETENTION, RUNTIME, Sort, Tally, Told};
+use super::judge::{Case, HOUR, LONG_MEMORY, LONGEST_WAIT, MEMORY, RETENTION, RUNTIME, Sort, Tally, Told};
 use super::jumpy::{Jumpy, Readings};
 use crate::dice::Dice;
 use crate::sweep;
@@ -37,12 +37,12 @@ const ON_A_FILE: u64 = 8;
 const MOST_HELD: usize = 6;
 
 const SORTS: [Sort; 6] = [
-    Sort { in_doubt: InDoubt::Hold, marks: false, tombstone: RETENTION },
-    Sort { in_doubt: InDoubt::Hold, marks: true, tombstone: RETENTION },
-    Sort { in_doubt: InDoubt::Retry, marks: false, tombstone: RETENTION },
-    Sort { in_doubt: InDoubt::Retry, marks: true, tombstone: 0 },
-    Sort { in_doubt: InDoubt::Probe, marks: false, tombstone: RETENTION },
-    Sort { in_doubt: InDoubt::Hold, marks: false, tombstone: 0 },
+    Sort { in_doubt: InDoubt::Hold, marks: false, tombstone: RETENTION, memory: MEMORY },
+    Sort { in_doubt: InDoubt::Hold, marks: true, tombstone: RETENTION, memory: MEMORY },
+    Sort { in_doubt: InDoubt::Retry, marks: false, tombstone: RETENTION, memory: MEMORY },
+    Sort { in_doubt: InDoubt::Retry, marks: true, tombstone: 0, memory: MEMORY },
+    Sort { in_doubt: InDoubt::Probe, marks: false, tombstone: RETENTION, memory: MEMORY },
+    Sort { in_doubt: InDoubt::Hold, marks: false, tombstone: 0, memory: LONG_MEMORY },
 ];
 
 /// A run in progress.
@@ -200,7 +200,7 @@ impl Play {
             retention: Some(Retention::For(millis(RETENTION))),
             tombstone: Some(millis(sort.tombstone)),
             max_runtime: millis(RUNTIME),
-            honours_key_for: millis(MEMORY),
+            honours_key_for: millis(sort.memory),
             marks_sent: sort.marks,
             probes: true,
             ..Policy::default()
@@ -222,7 +222,10 @@ impl Play {
         let shown = self.shown(ledger);
         let holder = self.draw();
         let told = match &begun {
-            Begun::Acquired(guard) => Told::Run { holder, probe_first: guard.claim().probe_first() },
+            Begun::Acquired(guard) => {
+                let claim = guard.claim();
+                Told::Run { holder, attempt: claim.attempt(), probe_first: claim.probe_first() }
+            }
             Begun::Answered(Decision::Replay { outcome, .. }) => Told::Replay(text(outcome)),
             Begun::Answered(Decision::OutcomeNotKept { .. }) => Told::NotKept,
             Begun::Answered(Decision::InFlight { .. }) => Told::InFlight,
@@ -265,14 +268,17 @@ impl Play {
         }
         match self.dice.below(6) {
             0 => {
-                let waits = self.dice.one_in(2);
-                let wait = if waits { LONGEST_WAIT } else { 0 };
+                let wait = if self.dice.one_in(2) { LONGEST_WAIT } else { 0 };
+                self.watch();
                 let held = written(guard.release(millis(wait), None).await)?;
-                self.cases[case].released(holder, held, waits).map_err(|what| self.blame(case, &what))
+                let shown = self.shown(ledger);
+                self.cases[case].released(holder, held, wait, shown).map_err(|what| self.blame(case, &what))
             }
             1 => {
+                self.watch();
                 let held = written(guard.doubt(None).await)?;
-                self.cases[case].doubted(holder, held).map_err(|what| self.blame(case, &what))
+                let shown = self.shown(ledger);
+                self.cases[case].doubted(holder, held, shown).map_err(|what| self.blame(case, &what))
             }
             2 if sends => {
                 // It works on: jumps and takeovers find it at work.

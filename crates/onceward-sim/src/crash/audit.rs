@@ -134,7 +134,7 @@ impl View<'_> {
             Some(Status::Tombstone) if !self.is_over(retention) => {
                 faults.push("the outcome was dropped before its time".to_owned());
             }
-            None if last > 0 && !self.is_over(millis(self.sort.horizon())) => {
+            None if last > 0 && !self.is_over(millis(self.sort.horizon())) && !self.is_untried() => {
                 faults.push("the record is gone".to_owned());
             }
             Some(Status::Tombstone) | None => {}
@@ -155,6 +155,11 @@ impl View<'_> {
     /// Whether it can have been done for this long.
     fn is_over(&self, kept: i64) -> bool {
         self.generation.finished().is_some_and(|finished| self.asked >= finished + kept)
+    }
+
+    /// Whether it can be forgotten that nothing happened.
+    fn is_untried(&self) -> bool {
+        self.generation.is_untried(self.asked, self.sort, self.left)
     }
 
     /// Open means that nothing has happened.

@@ -36,6 +36,8 @@ pub struct Generation {
     pub outcome: Option<Known>,
     /// A person or a probe has settled what the attempts up to this one did.
     pub settled: u32,
+    /// When a person last said that nothing happened, at the earliest.
+    pub settled_at: i64,
 }
 
 /// One attempt.
@@ -85,8 +87,8 @@ impl History {
         self.generations.last_mut()
     }
 
-    /// The generation of a record. A new one may begin only when the one before was finished and forgotten: the
-    /// error says that it was not.
+    /// The generation of a record. A new one may begin only when the one before was finished, or never happened, and is
+    /// forgotten: the error says that it was not.
     pub fn generation(&mut self, created: i64) -> Result<usize, String> {
         if let Some(found) = self.generations.iter().position(|generation| generation.created == created) {
             return Ok(found);
@@ -94,12 +96,15 @@ impl History {
         let fault = self.generations.last().and_then(|last| {
             let horizon = millis(self.sort.horizon());
             match last.finished() {
+                _ if last.is_untried(created, self.sort, self.left) => None,
                 Some(finished) if created >= finished + horizon => None,
                 Some(finished) => Some(format!(
                     "the key was used anew {} ms after it was done, and is to be held for {horizon} ms",
                     created - finished
                 )),
-                None => Some("the record was lost: the key was used anew although it was never done".to_owned()),
+                None => {
+                    Some("the record was lost: the key was used anew although it was not to be forgotten".to_owned())
+                }
             }
         });
         self.generations.push(Generation { created, ..Generation::default() });
@@ -147,6 +152,16 @@ impl Generation {
             _ => None,
         });
         ends.chain(self.outcome.as_ref().map(|known| known.earliest)).min()
+    }
+
+    /// Whether it can be known at this time that nothing has happened, and for so long that it is forgotten. Every attempt
+    /// is proven harmless then, and the last that anybody heard of them, or settled, is as long ago.
+    pub fn is_untried(&self, at: i64, sort: Sort, left: usize) -> bool {
+        // Where there is a record, there was a claim, though its work may never have begun.
+        let last = self.attempts.keys().next_back().copied().unwrap_or(1);
+        let heard = |attempt: &Attempt| attempt.ended.map_or(attempt.tried, |(_, at)| at.max(attempt.tried));
+        let latest = self.attempts.values().map(heard).fold(self.created.max(self.settled_at), i64::max);
+        self.unproven(last + 1, sort, left).is_empty() && at >= latest + millis(sort.untried_horizon())
     }
 
     /// The attempts below `number` that may have happened and that nothing has settled: a re-run needs a policy

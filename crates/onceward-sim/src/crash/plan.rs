@@ -31,6 +31,9 @@ const LONG_RUNTIME: Duration = Duration::from_secs(100);
 const BRIEF_RETENTION: Duration = Duration::from_millis(25);
 const BRIEF_TOMBSTONE: Duration = Duration::from_millis(25);
 
+/// How long the other side knows the key of a brief one: longer than the key is held, so that it counts.
+const BRIEF_MEMORY: Duration = Duration::from_millis(60);
+
 /// How long a forgetful other side knows a key: longer than a call, shorter than a cycle.
 pub const FORGETFUL: Duration = Duration::from_millis(50);
 
@@ -78,10 +81,19 @@ impl Sort {
             on_error: Some(self.on_error),
             marks_sent: self.marks,
             max_runtime: if self.slow { SHORT_RUNTIME } else { LONG_RUNTIME },
-            honours_key_for: if self.forgetful { FORGETFUL } else { DAY },
+            honours_key_for: self.honours_key_for(),
             retention: Some(Retention::For(self.retention())),
             tombstone: Some(if self.brief { BRIEF_TOMBSTONE } else { DAY }),
             ..Policy::default()
+        }
+    }
+
+    /// How long the other side knows the key. A brief one that is held is never tried again for that, so it may be short.
+    fn honours_key_for(self) -> Duration {
+        match self {
+            Self { forgetful: true, .. } => FORGETFUL,
+            Self { brief: true, in_doubt: InDoubt::Hold, .. } => BRIEF_MEMORY,
+            _ => DAY,
         }
     }
 
@@ -103,6 +115,11 @@ impl Sort {
     /// How long the key is taken, from done.
     pub fn horizon(self) -> Duration {
         self.retention() + if self.brief { BRIEF_TOMBSTONE } else { DAY }
+    }
+
+    /// How long it is remembered that nothing happened.
+    pub fn untried_horizon(self) -> Duration {
+        self.horizon().max(self.honours_key_for())
     }
 }
 

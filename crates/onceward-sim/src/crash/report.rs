@@ -51,6 +51,7 @@ pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Durat
         ("told: the awaited owner failed", told(super::journal::Answer::OwnerFailed)),
         ("doubts resolved by the parent", tally.resolved),
         ("keys used anew after they were forgotten", tally.renewals_of_keys),
+        ("... of which it never happened", tally.started_over),
     ];
     for (name, number) in rows {
         println!("{name:<44}{number:>10}");

@@ -78,6 +78,14 @@ impl History {
         found
     }
 
+    /// How often a record that says that nothing happened was forgotten: the next one begins anew, or there is none.
+    pub fn forgotten(&self) -> usize {
+        let is_open = |change: &Change| matches!(change.record, Some(Record { state: State::Open { .. }, .. }));
+        let is_other = |change: &Change| change.record.as_ref().is_none_or(|next| next.created_at == change.at.time);
+        let pairs = self.intents.iter().flat_map(|(_, changes)| changes.windows(2));
+        pairs.filter(|pair| is_open(&pair[0]) && is_other(&pair[1])).count()
+    }
+
     /// Who got the claim with this fence, known by the length of the lease at the moment of the claim.
     pub fn owner(&self, id: Digest, fence: Fence) -> Option<usize> {
         self.changes(id).iter().find_map(|change| match &change.record.as_ref()?.state {

@@ -203,7 +203,8 @@ impl<'a> Judge<'a> {
     }
 
     /// Under `hold`, and with nobody who settles anything, an effect comes after another only if that one is known to
-    /// have done nothing, or if its key was forgotten.
+    /// have done nothing, or if its outcome was forgotten. That a record was forgotten which says that nothing happened
+    /// excuses nothing: whoever it is that acted, this record did not know of it.
     fn repeated(&self, effects: &[Happened]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (intent, policy) in self.plan.policies.iter().enumerate() {
@@ -215,8 +216,9 @@ impl<'a> Judge<'a> {
                 let (one, next) = (pair[0], pair[1]);
                 let is_harmless = one.end.is_some_and(|(end, at)| end.is_harmless() && at.position <= next.at.position);
                 let mut states = self.history.between(id(intent), one.at, next.at).into_iter();
-                let is_forgotten = states
-                    .any(|(record, _, until)| record.is_none_or(|record| seen(record, until).standing().is_none()));
+                let is_forgotten = states.any(|(record, _, until)| {
+                    record.is_some_and(|record| is_done(record) && seen(record, until).standing().is_none())
+                });
                 if !is_harmless && !is_forgotten {
                     wrong.push(format!("an effect took place twice: {one:?}, then {next:?}"));
                 }
@@ -242,11 +244,18 @@ fn alike(one: &Decision, other: &Decision) -> bool {
     }
 }
 
+/// Whether a record is of finished work.
+fn is_done(record: &Record) -> bool {
+    matches!(record.state, State::Done { .. } | State::Tombstone { .. })
+}
+
 /// A change that `decide` does not make of the record that was there.
 ///
 /// A claim is decided by the time of the store's last answer, and written a little later; the record is still the same
-/// by then. Only one rule can turn from yes to no in between: how long the other side knows our key. It leaves room for
-/// a whole run, and no check could do better: an owner may be stopped between its claim and its effect, too.
+/// by then. Two rules can turn from yes to no in between. One is how long the other side knows our key. It leaves room
+/// for a whole run, and no check could do better: an owner may be stopped between its claim and its effect, too. The
+/// other is how long it is remembered that nothing happened. Who had the claim from that record, or settled it by hand, a
+/// moment before its end has done no harm, since nobody else has written anything.
 fn unexplained(before: &Change, after: &Change, calls: &[Call]) -> Option<String> {
     let now = after.at.time;
     let makes = |decided: Timestamp, command: &Command| {
@@ -259,8 +268,13 @@ fn unexplained(before: &Change, after: &Change, calls: &[Call]) -> Option<String
     };
     let earlier = (before.at.time.as_millis()..now.as_millis()).map(Timestamp::from_millis);
     let is_explained = candidates(before.record.as_ref(), after.record.as_ref(), now, calls).iter().any(|command| {
-        let is_claim = matches!(command, Command::Begin(_));
-        makes(now, command) || is_claim && earlier.clone().any(|decided| makes(decided, command))
+        let is_open = || before.record.as_ref().is_some_and(|record| matches!(record.state, State::Open { .. }));
+        let may_lag = match command {
+            Command::Begin(_) => true,
+            Command::Resolve { .. } => is_open(),
+            _ => false,
+        };
+        makes(now, command) || may_lag && earlier.clone().any(|decided| makes(decided, command))
     });
     (!is_explained).then(|| format!("no command makes this of that: {:?}, then {:?}", before.record, after.record))
 }

@@ -124,6 +124,7 @@ pub fn schedule(options: &Options, number: u64, tally: &mut Tally) {
     count("writes that met another record", traffic.conflicts);
     let writes = traffic.history.keys().into_iter().map(|id| traffic.history.changes(id).len() as u64 - 1);
     count("records written", writes.sum());
+    count("forgotten, never having happened", traffic.history.forgotten() as u64);
     notes.exchanges.iter().for_each(|exchange| count(name(exchange), 1));
 }
 

@@ -151,7 +151,9 @@ pub fn call(ledger: &Ledger, actor: usize, act: Act, in_doubt: InDoubt) -> Resul
         retention: Some(Retention::For(Duration::from_millis(120))),
         tombstone: Some(Duration::from_millis(40)),
         max_runtime: max_runtime(actor),
-        honours_key_for: Duration::from_millis(400),
+        // Only retries need long, and what did not happen is remembered for as long; here for longer than an outcome
+        // holds the key.
+        honours_key_for: Duration::from_millis(if in_doubt == InDoubt::Retry { 400 } else { 180 }),
         wait: if act.waits { Duration::from_millis(300) } else { Duration::ZERO },
         marks_sent: act.marks_sent,
         probes: true,

@@ -71,6 +71,7 @@ impl Model for Intent {
             Property::always("what is in doubt can be settled", |_, world: &World| world.can_be_settled()),
             Property::sometimes("an outcome is committed", |_, world: &World| world.truth.committed.is_some()),
             Property::sometimes("a key is used anew", |_, world: &World| world.truth.eras > 0),
+            Property::sometimes("what did not happen is forgotten", |_, world: &World| world.has_forgotten()),
             Property::sometimes("a late owner finds itself superseded", |_, world: &World| world.truth.superseded),
         ]
     }

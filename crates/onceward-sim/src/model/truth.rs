@@ -16,6 +16,9 @@ pub(super) struct Truth {
     pub(super) first_sent: Option<u8>,
     /// Who alone may write: the last claim that was granted; 0 after a person has decided.
     pub(super) owner: u8,
+    /// When the last attempt was given back, or a person said that it did not happen, with nothing in doubt: nobody has
+    /// begun again since.
+    pub(super) given_back: Option<u8>,
     /// The outcome, by the claim that committed it, and when.
     pub(super) committed: Option<(u8, u8)>,
     /// How often the key was used anew; more than once is as good as once.
@@ -30,6 +33,9 @@ pub(super) struct Truth {
 pub(super) const RETENTION: u8 = 2;
 pub(super) const TOMBSTONE: u8 = 1;
 pub(super) const HONOURS_KEY: u8 = 4;
+
+/// How long what did not happen is remembered: as long as an outcome holds the key, and as long as the other side knows it.
+const UNTRIED: u8 = if RETENTION + TOMBSTONE > HONOURS_KEY { RETENTION + TOMBSTONE } else { HONOURS_KEY };
 
 fn bit(claim: u8) -> Attempts {
     1 << claim
@@ -47,8 +53,13 @@ impl Truth {
         self.demand(!beside_a_lease, "a claim was granted beside a lease that lives");
         if let Some((_, at)) = self.committed {
             self.demand(now >= at + RETENTION + TOMBSTONE, "finished work ran again");
-            *self = Self { eras: 1, superseded: self.superseded, broken: self.broken, ..Self::default() };
+            self.start_over();
+            self.eras = 1;
         }
+        if self.is_untried(now) {
+            self.start_over();
+        }
+        self.given_back = None;
         if self.unsettled != 0 {
             match in_doubt {
                 InDoubt::Hold => self.demand(false, "a held intent ran again"),
@@ -79,9 +90,21 @@ impl Truth {
     }
 
     /// An attempt was proven to have done nothing.
-    pub(super) fn released(&mut self, claim: u8) {
+    pub(super) fn released(&mut self, claim: u8, now: u8) {
         self.wrote(claim);
         self.unsettled &= !bit(claim);
+        self.given_back = (self.unsettled == 0).then_some(now);
+    }
+
+    /// Whether nothing has happened for so long that it is as if nobody had ever asked.
+    pub(super) fn is_untried(&self, now: u8) -> bool {
+        self.given_back.is_some_and(|at| now >= at + UNTRIED)
+    }
+
+    /// Another life of the key, of which nothing is known yet.
+    fn start_over(&mut self) {
+        let Self { eras, superseded, broken, .. } = *self;
+        *self = Self { eras, superseded, broken, ..Self::default() };
     }
 
     /// The other side was asked, and knows of nothing.
@@ -103,6 +126,7 @@ impl Truth {
             None => {
                 self.unsettled = 0;
                 self.first_sent = None;
+                self.given_back = Some(now);
             }
         }
     }
@@ -110,13 +134,22 @@ impl Truth {
     fn commit(&mut self, claim: u8, now: u8) {
         self.demand(self.committed.is_none(), "a second outcome was committed");
         self.committed = Some((claim, now));
+        self.given_back = None;
         self.unsettled = 0;
     }
 
     /// The sweeper dropped the outcome, or the whole record.
     pub(super) fn swept(&mut self, now: u8, removed: bool) {
+        if removed && self.is_untried(now) {
+            return self.start_over();
+        }
         let after = RETENTION + if removed { TOMBSTONE } else { 0 };
         let over = self.committed.is_some_and(|(_, at)| now >= at + after);
         self.demand(over, "something was swept before its time");
+    }
+
+    /// The sweeper left what is there.
+    pub(super) fn left(&mut self, now: u8) {
+        self.demand(!self.is_untried(now), "what did not happen is kept for ever");
     }
 }

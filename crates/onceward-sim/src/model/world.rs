@@ -182,7 +182,9 @@ impl World {
                 hold.must_ask = false;
                 self.workers[worker] = Some(hold);
             }
-            Command::Release { .. } => self.truth.released(hold.claim),
+            Command::Release { .. } => self.truth.released(hold.claim, self.now),
+            // Nothing has left, so there is nothing to doubt.
+            Command::Doubt { .. } if !hold.is_sent => self.truth.released(hold.claim, self.now),
             Command::Doubt { .. } => self.truth.wrote(hold.claim),
             _ => self.truth.finished(hold.claim, self.now),
         }
@@ -204,6 +206,8 @@ impl World {
     fn sweep(&mut self) {
         if self.write(&Command::Expire) == Answer::Accepted {
             self.truth.swept(self.now, self.record.is_none());
+        } else {
+            self.truth.left(self.now);
         }
     }
 
@@ -244,6 +248,11 @@ impl World {
         self.now >= at + RETENTION || is_kept()
     }
 
+    /// There is a record of what did not happen, and it is as if there were none.
+    pub(super) fn has_forgotten(&self) -> bool {
+        self.record.is_some() && self.standing().is_none() && self.truth.is_untried(self.now)
+    }
+
     pub(super) fn shows_its_doubt(&self) -> bool {
         let is_unknown = self.truth.unsettled != 0 && self.truth.committed.is_none();
         !is_unknown || matches!(self.standing(), Some(Standing::Running { .. } | Standing::InDoubt { .. }))
@@ -263,13 +272,16 @@ impl World {
 }
 
 /// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either.
+/// one step with the write, so they decide nothing either. When it was written counts only for what was given back, and
+/// is the same there as the time from which it may be tried again.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
-    record.updated_at = Timestamp::from_millis(0);
+    if !matches!(record.state, State::Open { .. }) {
+        record.updated_at = Timestamp::from_millis(0);
+    }
     record
 }
 

@@ -86,6 +86,9 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
     let next = matches!(answer, Answer::Acquired { attempt } if *attempt == record.attempts + 1);
     let may_have_happened = record.doubt_since.is_some();
     match &record.state {
+        State::Open { not_before } if !may_have_happened && now >= remembered_until(record, *not_before) => {
+            matches!(answer, Answer::Acquired { attempt: 1 })
+        }
         State::Done { .. } | State::Tombstone { .. } if standing.is_none() => {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }
@@ -102,4 +105,11 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
         }
         State::Queued { .. } | State::Dead => false,
     }
+}
+
+/// What did not happen is as good as new when its key would be free again and the other side has forgotten it.
+fn remembered_until(record: &Record, not_before: Timestamp) -> Timestamp {
+    let Some(retention) = record.terms.retention else { return Timestamp::from_millis(i64::MAX) };
+    let held = (retention + record.terms.tombstone).max(record.terms.honours_key_for);
+    record.updated_at.max(not_before).after(held)
 }

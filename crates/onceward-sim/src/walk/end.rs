@@ -65,7 +65,7 @@ impl Walk {
         let length = if ending == Ending::TooLarge { KEEP_LIMIT + 1 } else { 1 };
         let text = format!("v{holder}{}", "x".repeat(length));
         let part = Part { ending, sends: caller.marks && !self.dice.one_in(3), found: self.dice.one_in(2), text };
-        let expected = self.life(who).begin(now, caller, holder);
+        let expected = self.expected(who, now, caller, holder);
         let (result, ran) = perform(&operation, &part).await;
         let Told::Run { attempt, generation, probe_first } = expected else {
             if let Some(ran) = ran {

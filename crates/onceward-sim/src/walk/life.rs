@@ -79,7 +79,9 @@ pub enum Standing {
 enum State {
     #[default]
     Free,
+    /// Given back, or said not to have happened, at this time.
     Open {
+        at: i64,
         not_before: i64,
     },
     /// A claim that was granted to this holder and that nobody has ended.
@@ -128,7 +130,8 @@ impl Life {
     pub fn standing(&self, now: i64) -> Standing {
         match &self.state {
             State::Free => Standing::Free,
-            State::Open { not_before } => Standing::Open { not_before: *not_before },
+            State::Open { at, not_before } if now >= self.remembered_until(*at, *not_before) => Standing::Free,
+            State::Open { not_before, .. } => Standing::Open { not_before: *not_before },
             State::InDoubt => Standing::InDoubt,
             State::Held { until, .. } if now < *until => Standing::Running,
             State::Held { sent, .. } if *sent || self.doubt => Standing::InDoubt,
@@ -137,6 +140,16 @@ impl Life {
             State::Done { at, .. } if now < at + RETENTION + self.terms.tombstone => Standing::Tombstone,
             State::Done { .. } => Standing::Free,
         }
+    }
+
+    /// What did not happen is forgotten once its outcome would have been, and the other side has forgotten its key.
+    fn remembered_until(&self, at: i64, not_before: i64) -> i64 {
+        at.max(not_before) + MEMORY.max(RETENTION + self.terms.tombstone)
+    }
+
+    /// Whether the next claim is the first again, of an intent that was never done.
+    pub fn starts_over(&self, now: i64) -> bool {
+        matches!(self.state, State::Open { .. }) && self.standing(now) == Standing::Free
     }
 
     /// Somebody asks for the claim; if it is granted, `holder` has it.
@@ -228,7 +241,7 @@ impl Life {
 
     pub fn release(&mut self, now: i64, by: u64, wait: i64) -> bool {
         self.end(by, |life| {
-            life.state = if life.doubt { State::InDoubt } else { State::Open { not_before: now + wait } };
+            life.state = if life.doubt { State::InDoubt } else { State::Open { at: now, not_before: now + wait } };
         })
     }
 
@@ -236,7 +249,7 @@ impl Life {
         self.end(by, |life| {
             let is_sent = matches!(life.state, State::Held { sent: true, .. });
             life.doubt |= is_sent;
-            life.state = if life.doubt { State::InDoubt } else { State::Open { not_before: now } };
+            life.state = if life.doubt { State::InDoubt } else { State::Open { at: now, not_before: now } };
         })
     }
 
@@ -274,7 +287,7 @@ impl Life {
     }
 
     fn open_again(&mut self, now: i64) {
-        self.state = State::Open { not_before: now };
+        self.state = State::Open { at: now, not_before: now };
         self.doubt = false;
         self.first_sent = None;
     }
@@ -283,7 +296,7 @@ impl Life {
     pub fn deadlines(&self) -> Vec<i64> {
         let mut all: Vec<i64> = self.first_sent.map(|first| first + MEMORY - RUNTIME).into_iter().collect();
         match &self.state {
-            State::Open { not_before } => all.push(*not_before),
+            State::Open { at, not_before } => all.extend([*not_before, self.remembered_until(*at, *not_before)]),
             State::Held { until, .. } => all.push(*until),
             State::Done { at, .. } => all.extend([at + RETENTION, at + RETENTION + self.terms.tombstone]),
             State::Free | State::InDoubt => {}

@@ -48,6 +48,8 @@ pub struct Tally {
     refused: u64,
     settled: u64,
     pub(super) late: u64,
+    /// Claims on what had not happened and was forgotten.
+    started_over: u64,
 }
 
 impl Tally {
@@ -57,6 +59,7 @@ impl Tally {
         self.refused += other.refused;
         self.settled += other.settled;
         self.late += other.late;
+        self.started_over += other.started_over;
     }
 }
 
@@ -64,8 +67,8 @@ impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} claims granted, {} outcomes replayed, {} other answers, {} settled by hand, {} late owners",
-            self.granted, self.replayed, self.refused, self.settled, self.late
+            "{} claims granted, {} outcomes replayed, {} other answers, {} settled by hand, {} late owners, {} started over",
+            self.granted, self.replayed, self.refused, self.settled, self.late, self.started_over
         )
     }
 }
@@ -186,6 +189,12 @@ impl Walk {
         }
     }
 
+    /// What the oracle says to somebody who asks for the claim.
+    pub(super) fn expected(&mut self, who: Who, now: i64, caller: Caller, holder: u64) -> Told {
+        self.tally.started_over += u64::from(self.life(who).starts_over(now));
+        self.life(who).begin(now, caller, holder)
+    }
+
     /// Begins and keeps the claim for later.
     async fn hold(&mut self) -> Result<(), String> {
         if self.held.len() >= MOST_HELD {
@@ -194,7 +203,7 @@ impl Walk {
         let who = self.somebody();
         let caller = who.caller(&mut self.dice);
         let (operation, holder, now) = (self.operation(who, caller), self.draw(), self.scene.now());
-        let expected = self.life(who).begin(now, caller, holder);
+        let expected = self.expected(who, now, caller, holder);
         match operation.begin().await.map_err(|error| format!("{who}: {error}"))? {
             Begun::Acquired(guard) => {
                 let claim = guard.claim();

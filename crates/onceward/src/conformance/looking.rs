@@ -5,7 +5,7 @@ use super::*;
 pub async fn purge_drops_outcomes_then_tombstones_and_nothing_else(store: &AnyStore, clock: &ManualClock) {
     let mut unfinished = Vec::new();
     for (number, state) in states().into_iter().enumerate() {
-        if !matches!(state, State::Done { .. }) {
+        if !matches!(state, State::Done { .. } | State::Open { .. }) {
             let mut draft = draft(&format!("unfinished {number}"), 1);
             draft.state = state;
             unfinished.push(created(store, draft).await);
@@ -25,6 +25,49 @@ pub async fn purge_drops_outcomes_then_tombstones_and_nothing_else(store: &AnySt
     clock.advance(Duration::from_secs(10 * 365 * 86400));
     assert_eq!(store.purge(100).await.unwrap().total(), 0, "what is not finished never expires by age");
     for record in unfinished {
+        assert_eq!(seen(store, &record).await.record, record);
+    }
+}
+
+pub async fn what_did_not_happen_is_forgotten_unless_it_holds_something(store: &AnyStore, clock: &ManualClock) {
+    let open = |name: &str| {
+        let mut draft = draft(name, 1);
+        draft.state = State::Open { not_before: When::In(5 * SECOND) };
+        draft.terms.honours_key_for = SECOND;
+        draft
+    };
+    let mut known_there = open("the other side knows its key for longer");
+    known_there.terms.honours_key_for = 31 * SECOND;
+    let known_there = created(store, known_there).await;
+    let refused = created(store, open("refused")).await;
+    let mut holding = [open("in doubt before"), open("for the courier"), open("an item"), open("for ever")];
+    holding[0].doubt_since = Some(When::NOW);
+    holding[1].payload = Some("letter".into());
+    holding[2].sequence = Some(7);
+    holding[3].terms.retention = None;
+    let mut held = Vec::new();
+    for draft in holding {
+        held.push(created(store, draft).await);
+    }
+    let left = async || store.counts(None).await.unwrap().of(Status::Open);
+    // Retention, a tombstone's time, and the time that the other side asked for.
+    clock.advance(35 * SECOND - Duration::from_millis(1));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0, "nothing has expired yet");
+    assert_eq!(left().await, 6);
+    for (forgotten, wait) in [(refused, Duration::from_millis(1)), (known_there, SECOND)] {
+        clock.advance(wait - Duration::from_millis(1));
+        assert_eq!(store.purge(100).await.unwrap().total(), 0, "a moment too early");
+        clock.advance(Duration::from_millis(1));
+        let before = seen(store, &forgotten).await;
+        assert_eq!((before.standing(), listed(store, Status::Open).await.len() as u64), (None, left().await));
+        let purged = store.purge(100).await.unwrap();
+        assert_eq!((purged.tombstones, purged.removed), (0, 1));
+        assert_eq!(store.get(forgotten.id).await.unwrap(), None);
+    }
+    clock.advance(Duration::from_secs(10 * 365 * 86400));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0);
+    assert_eq!(left().await, 4);
+    for record in held {
         assert_eq!(seen(store, &record).await.record, record);
     }
 }

@@ -81,7 +81,7 @@ fn purge_at(record: &Record) -> Option<Timestamp> {
     match &record.state {
         State::Done { expires_at, .. } => *expires_at,
         State::Tombstone { forget_at, .. } => Some(*forget_at),
-        _ => None,
+        _ => record.untried_until(),
     }
 }
 

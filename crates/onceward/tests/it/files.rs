@@ -7,7 +7,7 @@ use std::sync::Arc;
 use onceward::clock::SystemClock;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::{Error, Store};
-use onceward::{Begun, Ledger};
+use onceward::{Begun, Failure, Ledger};
 use rusqlite::Connection;
 
 use crate::{Effects, status};
@@ -65,6 +65,39 @@ async fn a_newer_schema_is_refused() {
     let error = refusal(&path);
     assert!(matches!(error, Error::NewerSchema { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("upgrade onceward"), "{error}");
+}
+
+/// What was given back under the first schema is found by the sweeper too, at the same time as if it were written today.
+#[tokio::test]
+async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    ledger_with_one_charge(&path).await;
+    let ledger = Ledger::open(url(&path)).await.unwrap();
+    for key in ["refused", "far off", "an item", "for ever"] {
+        let refused = |_| async { Err::<(), _>(Failure::not_sent("refused")) };
+        ledger.operation("charge").key(key).run(refused).await.unwrap_err();
+    }
+    ledger.close().await;
+    let forget_at = |key: &str| -> Option<i64> {
+        let query = "SELECT forget_at FROM intent WHERE key = ?1";
+        Connection::open(&path).unwrap().query_row(query, [key], |row| row.get(0)).unwrap()
+    };
+    let before = forget_at("refused");
+    assert!(before.is_some());
+    let old = "DROP INDEX intent_untried;
+         UPDATE intent SET forget_at = NULL WHERE state = 'open';
+         UPDATE intent SET retention = 9223372036854775807 WHERE key = 'far off';
+         UPDATE intent SET sequence = 1 WHERE key = 'an item';
+         UPDATE intent SET retention = NULL WHERE key = 'for ever';
+         PRAGMA user_version = 1";
+    Connection::open(&path).unwrap().execute_batch(old).unwrap();
+    ledger_with_one_charge(&path).await;
+    let version = "PRAGMA user_version";
+    let version: i64 = Connection::open(&path).unwrap().query_row(version, [], |row| row.get(0)).unwrap();
+    assert_eq!(version, 2);
+    let found = ["refused", "far off", "an item", "for ever"].map(forget_at);
+    assert_eq!(found, [before, Some(i64::MAX), None, None]);
 }
 
 #[tokio::test]

@@ -36,6 +36,8 @@ pub struct Tally {
     pub takeovers: u64,
     /// Keys that were used anew after they were forgotten.
     pub renewals_of_keys: u64,
+    /// The same of what had never happened.
+    pub started_over: u64,
     /// Doubts that the parent settled.
     pub resolved: u64,
     /// Other answers.
@@ -104,6 +106,7 @@ impl Judge {
         }
         let index = history.generation(created)?;
         let is_first = history.generations.len() == 1;
+        let was_done = index.checked_sub(1).is_some_and(|last| history.generations[last].finished().is_some());
         let left = history.left;
         let generation = &mut history.generations[index];
         let is_new = !is_first && generation.attempts.is_empty();
@@ -125,6 +128,7 @@ impl Judge {
         let outcome = generation.outcome.clone();
         self.tally.takeovers += u64::from(unended);
         self.tally.renewals_of_keys += u64::from(is_new);
+        self.tally.started_over += u64::from(is_new && !was_done);
         if let Some(twin) = twin {
             return Err(format!("attempt {number} was granted twice, before to {}", twin.nonce));
         }
@@ -300,7 +304,7 @@ impl Judge {
         let index = history.generation(created)?;
         let generation = &mut history.generations[index];
         match value {
-            None => generation.settled = attempts,
+            None => (generation.settled, generation.settled_at) = (attempts, from),
             Some(value) => {
                 let value = value.to_owned();
                 generation.outcome = Some(Known { value, earliest: from, latest: line.at, attempt: None });

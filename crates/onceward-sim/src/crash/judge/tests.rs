@@ -211,6 +211,23 @@ fn a_brief_outcome_is_kept_for_its_time_and_not_longer() {
 }
 
 #[test]
+fn what_never_happened_is_forgotten_when_its_key_is_known_nowhere_any_more() {
+    let sort = Sort::of(SEED, Story::brief().intent);
+    let untried = millis(sort.untried_horizon());
+    assert!(untried > millis(sort.horizon()));
+    let released = || Story::brief().tries("a", 1).ends("a", Ending::Release).later(untried);
+    released().tries_since("b", 1, 10_002 + untried).happens("b").fine();
+    released().tries_since("b", 1, 10_001 + untried).wrong("the record was lost");
+    let doubted = Story::brief().tries("a", 1).ends("a", Ending::Doubt).later(untried);
+    doubted.tries_since("b", 1, 10_002 + untried).wrong("the record was lost");
+    let settled = || Story::brief().tries("a", 1).ends("a", Ending::Doubt).later(9).settled(None, 1).later(untried);
+    settled().tries_since("b", 1, 10_011 + untried).fine();
+    settled().tries_since("b", 1, 10_010 + untried).wrong("the record was lost");
+    let again = Story::brief().tries("a", 1).ends("a", Ending::Release).tries("b", 2).later(untried);
+    again.tries_since("c", 1, 20_000).wrong("the record was lost");
+}
+
+#[test]
 fn a_probe_may_find_the_receipt_of_another_attempt() {
     let probe = || Story::of(|sort| sort.in_doubt == InDoubt::Probe && !sort.marks);
     let found = What::Ack { value: "a".to_owned() };

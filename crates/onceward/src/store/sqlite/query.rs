@@ -146,13 +146,18 @@ pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rus
     }
 }
 
-/// The ids of what has expired, the longest first, found by the index of expiry.
+/// The ids of what has expired, the longest first, found by the indexes of expiry: finished work, and what did not
+/// happen.
+const EXPIRED: &str = "SELECT id, id_rest, until AS expired_at FROM intent
+     WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
+     UNION ALL
+     SELECT id, id_rest, forget_at FROM intent
+     WHERE state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?1
+     ORDER BY expired_at LIMIT ?2";
+
 pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
     let ids: Vec<Option<Digest>> = connection
-        .prepare_cached(
-            "SELECT id, id_rest FROM intent WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
-             ORDER BY until LIMIT ?2",
-        )?
+        .prepare_cached(EXPIRED)?
         .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
             readable(None, row::id(row, 0, 1))
         })?
@@ -255,9 +260,10 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
     };
     let unsettled = "SELECT state, count(*) FROM intent
          WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent')
-           AND (?1 IS NULL OR tenant = ?1) GROUP BY state";
+           AND (?1 IS NULL OR tenant = ?1) AND NOT (state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?2)
+         GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;
-    let mut rows = statement.query([whose])?;
+    let mut rows = statement.query(params![whose, now.as_millis()])?;
     while let Some(row) = rows.next()? {
         // Not even a text, if somebody else wrote it.
         let name = row.get_ref(0)?.as_str().unwrap_or_default();
@@ -306,4 +312,25 @@ pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec
             Ok(Entry { at: Timestamp::from_millis(row.get(0)?), event })
         })?
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However much there is, a sweep looks at what has expired and at nothing else.
+    #[test]
+    fn what_has_expired_is_found_by_the_indexes_in_their_order() {
+        let connection = Connection::open_in_memory().expect("there is memory");
+        for migration in super::super::schema::MIGRATIONS {
+            connection.execute_batch(migration).expect("the schema is sound");
+        }
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {EXPIRED}")).expect("a statement");
+        let plan: Vec<String> =
+            statement.query_map([1, 1], |row| row.get(3)).and_then(Iterator::collect).expect("a plan");
+        for index in ["intent_expiry", "intent_untried"] {
+            assert!(plan.iter().any(|step| step.contains(&format!("USING INDEX {index}"))), "{plan:?}");
+        }
+        assert!(plan.iter().all(|step| !step.contains("SCAN") && !step.contains("B-TREE")), "{plan:?}");
+    }
 }

@@ -108,7 +108,7 @@ impl<'a> Columns<'a> {
                 Phase::Claimed => ("claimed", Some(lease.until), None, None),
                 Phase::Sent => ("sent", Some(lease.until), None, None),
             },
-            State::Open { not_before } => ("open", Some(*not_before), None, None),
+            State::Open { not_before } => ("open", Some(*not_before), record.untried_until(), None),
             State::InDoubt { .. } => ("in_doubt", None, None, None),
             State::Done { finished_at, expires_at, forget_at, .. } => {
                 ("done", *expires_at, *forget_at, Some(*finished_at))
