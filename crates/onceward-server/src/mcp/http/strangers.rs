@@ -13,7 +13,7 @@ pub(super) fn refusal(parts: &request::Parts) -> Option<&'static str> {
     if !name.is_some_and(|authority| is_here(authority.host())) {
         return Some("this gateway is for this machine only, and is asked for under another name");
     }
-    let Some(origin) = parts.headers.get(ORIGIN) else { return None };
+    let origin = parts.headers.get(ORIGIN)?;
     let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
     let is_here = origin.is_some_and(|origin| origin.host().is_some_and(is_here));
     (!is_here).then_some("this gateway is for this machine only, and a page from elsewhere asks")
