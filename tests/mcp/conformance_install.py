@@ -1,4 +1,4 @@
-"""Installs by name, below `target/`, what the conformance suite needs: the suite itself, a Node for it, the SDK of our fixture."""
+"""Installs by name, below `target/`, the conformance suite, a Node that it runs on, and the SDK of our fixture."""
 
 import os
 import pathlib

@@ -22,8 +22,7 @@ from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-# What a client waits before it takes up a stream that was closed on it. The suite allows 200 ms of lateness, so this may not
-# be much less; and each polling scenario waits it out, so not much more either.
+# What a client waits before it takes up a stream that was closed on it. A scenario waits it out, so it is short.
 RETRY_MILLISECONDS = 500
 
 warnings.simplefilter("ignore", MCPDeprecationWarning)

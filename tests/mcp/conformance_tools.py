@@ -1,4 +1,4 @@
-"""The tools of the conformance fixture: plain ones, ones that ask their client something, and where all of them are listed."""
+"""The tools of the conformance fixture: plain ones, ones that ask their client something, and the list of all."""
 
 import asyncio
 import json
