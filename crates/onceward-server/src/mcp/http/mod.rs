@@ -1,7 +1,9 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `post`: one guarded call. `events`: server-sent events. `readers`: who reads a stream on. `strangers`: who may come.
+//! - `post`: one guarded call. `envelope`: headers that say what a message says. `events`: server-sent events.
+//! - `readers`: who reads a stream on. `strangers`: who may come.
 
+mod envelope;
 mod events;
 mod post;
 mod readers;
@@ -245,6 +247,10 @@ impl Server {
         members: Members,
         body: &[u8],
     ) -> Response<Body> {
+        if let Some(name) = envelope::disagreement(&parts.headers, &members) {
+            let why = format!("the header {name} does not say what the message says");
+            return refused(StatusCode::BAD_REQUEST, Some(&written), envelope::DISAGREES, &why);
+        }
         let tenant = match self.route.tenant.of(&parts, peer) {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(Profile::default()),

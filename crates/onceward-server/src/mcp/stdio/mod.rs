@@ -70,13 +70,13 @@ pub(super) async fn run(
     let (no_more, client_gone) = oneshot::channel();
     let from_client = Arc::clone(&relay);
     started("from-client", move || {
-        from_client.from_client(io::stdin());
+        from_client.hear_client(io::stdin());
         let _ = no_more.send(());
     })?;
     let (silent, server_silent) = oneshot::channel();
     let from_server = Arc::clone(&relay);
     started("from-server", move || {
-        from_server.from_server(stdout);
+        from_server.hear_server(stdout);
         let _ = silent.send(());
     })?;
     let mut busy = relay.busy.subscribe();

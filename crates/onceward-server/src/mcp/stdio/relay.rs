@@ -40,12 +40,12 @@ pub(super) struct Relay {
 
 impl Relay {
     /// Takes what the client says to the server, until there is no more.
-    pub(super) fn from_client(self: &Arc<Self>, from: impl Read) {
+    pub(super) fn hear_client(self: &Arc<Self>, from: impl Read) {
         lines(from, "client", |line| self.client_says(line));
     }
 
     /// Takes what the server says to the client, until there is no more.
-    pub(super) fn from_server(&self, from: impl Read) {
+    pub(super) fn hear_server(&self, from: impl Read) {
         lines(from, "server", |line| self.server_says(&line));
     }
 

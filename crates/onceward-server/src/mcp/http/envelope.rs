@@ -1,0 +1,76 @@
+//! What the newest generation repeats of a message in headers. A server compares both; a repeat does not reach it, so we do.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use http::HeaderMap;
+
+use crate::mcp::members::Members;
+
+/// The headers do not say what the message says.
+pub(super) const DISAGREES: i32 = -32020;
+
+/// Where a message says of which generation it is.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// How a value is written that is no plain text.
+const START: &str = "=?base64?";
+const END: &str = "?=";
+
+/// Which header says something else than a call of a tool, if any. Older generations have no such headers.
+pub(super) fn disagreement(headers: &HeaderMap, message: &Members) -> Option<&'static str> {
+    let parameters = message.object("params")?;
+    let version = parameters.object("_meta")?.text(VERSION)?;
+    let told = [
+        ("mcp-protocol-version", Some(version)),
+        ("mcp-method", message.text("method")),
+        ("mcp-name", parameters.text("name")),
+    ];
+    told.into_iter().find(|(name, value)| !says(headers, name, value.as_deref())).map(|(name, _)| name)
+}
+
+fn says(headers: &HeaderMap, name: &str, value: Option<&str>) -> bool {
+    let mut given = headers.get_all(name).iter();
+    let (Some(one), None) = (given.next(), given.next()) else { return false };
+    one.to_str().ok().and_then(decoded).as_deref() == value
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let text = text.trim();
+    match text.strip_prefix(START).and_then(|text| text.strip_suffix(END)) {
+        Some(encoded) => String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok(),
+        None => Some(text.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_say_what_the_message_says_or_the_call_is_refused() {
+        let message = |name: &str| {
+            let meta = format!(r#"{{"{VERSION}":"2026-07-28"}}"#);
+            let text = format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"{name}","_meta":{meta}}}}}"#);
+            Members::read(&text).unwrap()
+        };
+        let headers = |version: &str, method: &str, name: &str| {
+            let told = [("mcp-protocol-version", version), ("mcp-method", method), ("mcp-name", name)];
+            told.into_iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect::<HeaderMap>()
+        };
+        let told = |name: &str| headers("2026-07-28", "tools/call", name);
+        assert_eq!(disagreement(&told("send"), &message("send")), None);
+        assert_eq!(disagreement(&told("=?base64?c2VuZA==?="), &message("send")), None);
+        assert_eq!(disagreement(&told("other"), &message("send")), Some("mcp-name"));
+        assert_eq!(disagreement(&headers("2026-07-28", "tools/list", "send"), &message("send")), Some("mcp-method"));
+        assert_eq!(
+            disagreement(&headers("2025-11-25", "tools/call", "send"), &message("send")),
+            Some("mcp-protocol-version")
+        );
+        assert_eq!(disagreement(&HeaderMap::new(), &message("send")), Some("mcp-protocol-version"));
+        let mut twice = told("send");
+        twice.append("mcp-name", "send".parse().unwrap());
+        assert_eq!(disagreement(&twice, &message("send")), Some("mcp-name"));
+        let older = Members::read(r#"{"id":1,"method":"tools/call","params":{"name":"send"}}"#).unwrap();
+        assert_eq!(disagreement(&HeaderMap::new(), &older), None);
+    }
+}
