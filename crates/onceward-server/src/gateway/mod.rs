@@ -3,13 +3,14 @@
 //! - `route`: which requests go where, and how they are guarded.
 //! - `configured`: routes as `onceward.toml` has them.
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
-//! - `upstream`: taking a request to the other side, and what its failure proves.
+//! - `upstream`: taking a request to the other side. `failure`: what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
 //! - `stalled`: answers that stop in the middle.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
 mod configured;
+mod failure;
 mod headers;
 mod jwt;
 mod own;

@@ -55,6 +55,8 @@ pub struct Received {
 pub enum NoAnswer {
     /// The other side was not reached: nothing happened.
     NotSent(String),
+    /// The other side says that it did nothing with it.
+    Refused(String),
     /// The request may have arrived.
     Lost(String),
     /// The other side took too long. The request may have arrived.
@@ -157,6 +159,11 @@ pub fn without_answer(missing: &NoAnswer, dialect: impl Into<Dialect>) -> Respon
 fn problem_of(missing: &NoAnswer) -> Problem {
     match missing {
         NoAnswer::NotSent(_) => Problem::new(Kind::Unreachable).later(SOON),
+        NoAnswer::Refused(_) => Problem::because(
+            Kind::Unreachable,
+            "It refused the request before it looked at it. Try again with the same key.",
+        )
+        .later(SOON),
         NoAnswer::Lost(_) => Problem::new(Kind::NoAnswer),
         NoAnswer::TimedOut => Problem::new(Kind::TimedOut),
     }
@@ -247,12 +254,12 @@ impl One {
     async fn missing(self, missing: NoAnswer) {
         let mut problem = problem_of(&missing);
         let ended = match &missing {
-            NoAnswer::NotSent(why) => self.guard.release(Duration::ZERO, Some(why)).await,
+            NoAnswer::NotSent(why) | NoAnswer::Refused(why) => self.guard.release(Duration::ZERO, Some(why)).await,
             NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
             NoAnswer::TimedOut => self.guard.doubt(Some("the other side did not answer in time")).await,
         };
         log(ended.err());
-        if !matches!(missing, NoAnswer::NotSent(_)) {
+        if matches!(missing, NoAnswer::Lost(_) | NoAnswer::TimedOut) {
             problem = problem.retry(self.rules.policy.in_doubt == InDoubt::Retry);
         }
         let _ = self.reply.send(problem.response(self.dialect));

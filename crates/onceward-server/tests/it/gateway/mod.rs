@@ -2,8 +2,10 @@
 //!
 //! - `started`: the gateway in a folder of its own. `upstream`: the other side.
 //! - `readers`: clients that do not read. `ready`: what it says about itself.
+//! - `refused`: streams of HTTP/2 that the other side closes.
 
 mod readers;
 mod ready;
+mod refused;
 mod started;
 mod upstream;
