@@ -119,17 +119,19 @@ impl Gateway {
             Err(problem) => return problem.response(dialect),
         };
         route.tenant.strip(&mut parts.headers);
-        let body = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
-            Ok(body) => body,
+        let (body, trailers) = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
+            Ok(received) => received,
             Err(problem) => return problem.response(dialect),
         };
         // A server of gRPC ends a call when its client's time is over. Here it is to come to its end, so that the retry
         // gets its outcome.
         parts.headers.remove(GRPC_TIMEOUT);
+        let trailers = trailers.and_then(|trailers| headers::behind(trailers, &route.rules));
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            let answer = upstreams.send(&to, request.map(body::full), peer, None).await?;
+            let request = request.map(|body| body::ended(body, trailers));
+            let answer = upstreams.send(&to, request, peer, None).await?;
             Ok(answer.map(|body| Unstalled::of(body, to.timeout)))
         })
         .await

@@ -309,11 +309,7 @@ impl One {
             Ok((bytes, trailers)) => {
                 let kept = outcome::Body::Kept(bytes.clone());
                 log(settle(self.guard, &parts, trailers.as_ref(), told, kept).await);
-                let body = match trailers {
-                    Some(trailers) => kept::with_trailers(bytes, trailers),
-                    None => body::full(bytes),
-                };
-                let _ = self.reply.send(Response::from_parts(parts, body));
+                let _ = self.reply.send(Response::from_parts(parts, body::ended(bytes, trailers)));
             }
             Err(Unread::Broken(error)) => {
                 log(self.guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
