@@ -1,4 +1,4 @@
-//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside in a task of its
+//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside, in a task of its
 //! own.
 
 use std::any::Any;

@@ -41,6 +41,7 @@ use crate::store::{self, Store};
 
 pub use begin::Begun;
 pub use call::{Call, Operation};
+pub(crate) use carried_on::CarriedOn;
 pub use claim::Claim;
 pub use guard::{Guard, Reach};
 pub use remote::{Grant, Granted, Held, Holder};
