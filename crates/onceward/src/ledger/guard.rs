@@ -258,7 +258,7 @@ impl Held {
         }
         match answer {
             Answer::Stale { contradicts } => {
-                let reach = self.late(id, command, contradicts).await?;
+                let reach = Box::pin(self.late(id, command, contradicts)).await?;
                 Ok(if planted(Plant::LateOwnerToldWritten) { Reach::Written } else { reach })
             }
             Answer::Accepted | Answer::Decision(_) => Ok(Reach::Written),
@@ -328,8 +328,17 @@ impl Renewal {
     /// Whether the claim is held for long enough to be granted. One that nobody looked at in time is renewed before:
     /// the record may have changed hands.
     pub(super) async fn is_fresh(&mut self) -> bool {
+        // Nearly always, and then nothing is waited for.
+        self.is_young() || Box::pin(self.made_fresh()).await
+    }
+
+    fn is_young(&self) -> bool {
+        self.from.elapsed() < renewed_after(self.held.call.policy.lease())
+    }
+
+    async fn made_fresh(&mut self) -> bool {
         for _ in 0..MOST_LOOKS {
-            if self.from.elapsed() < renewed_after(self.held.call.policy.lease()) {
+            if self.is_young() {
                 return true;
             }
             let command = Command::Renew { fence: self.held.acquired.fence, lease: self.held.call.policy.lease() };
