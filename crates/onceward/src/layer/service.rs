@@ -1,5 +1,5 @@
-//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside, in a task of its
-//! own.
+//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside, which is
+//! seen through although the client goes away.
 
 use std::any::Any;
 use std::fmt;
