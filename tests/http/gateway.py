@@ -11,18 +11,23 @@ import urllib.request
 
 
 class Gateway:
-    def __init__(self, binary, upstream, options=(), folder=None, configuration=None):
-        """From the command line alone, or from a file: `configuration` is what it says, without where it listens."""
+    def __init__(self, binary, upstream, options=(), folder=None, configuration=None, command=None):
+        """From the command line alone, or from a file: `configuration` is what it says, without where it listens. Or just as
+        a `command` says that somebody else has written."""
         self.own_folder = None if folder else tempfile.TemporaryDirectory()
         folder = pathlib.Path(folder or self.own_folder.name)
-        if configuration:
+        if command:
+            assert command[0] == "onceward", command
+            command = [str(binary), *command[1:]]
+        elif configuration:
             (folder / "onceward.toml").write_text(f'[gateway]\nlisten = "127.0.0.1:0"\n{configuration}')
             command = [str(binary), "serve", "--config", str(folder / "onceward.toml")]
+            command += ["--store", str(folder / "ledger.db"), *options]
         else:
             command = [str(binary), "gateway", "--upstream", upstream, "--listen", "127.0.0.1:0"]
-        command += ["--store", str(folder / "ledger.db"), *options]
+            command += ["--store", str(folder / "ledger.db"), *options]
         self.log = open(folder / "log", "w+")
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=self.log, text=True)
+        self.process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=self.log, text=True)
         line = self.first_line()
         found = re.search(r"listens on (https?://\S+)", line)
         if not found:

@@ -14,6 +14,7 @@ import threading
 import time
 
 import checks
+import guide
 import install
 from certificates import Certificates
 from checks import is_equal, until
@@ -218,6 +219,20 @@ def over_tls_on_both_sides():
         charges.server.stop(None)
 
 
+def the_example_of_the_guide_charges_once():
+    charges = Charges()
+    (start,) = guide.commands("gRPC", {"127.0.0.1:50051": f"127.0.0.1:{charges.port}", "127.0.0.1:8080": "127.0.0.1:0"})
+    with tempfile.TemporaryDirectory() as folder, Gateway(BINARY, None, folder=folder, command=start) as started:
+        program = guide.example("gRPC", "python", {"127.0.0.1:8080": started.url.removeprefix("http://")})
+        for repeat in (False, True):
+            names = {"grpc": grpc}
+            exec(program, names)
+            replayed = "idempotent-replayed" in dict(names["call"].initial_metadata())
+            is_equal((names["answer"], replayed), (b"charge 1", repeat))
+    is_equal((charges.effects, charges.metadata[0]["idempotency-key"]), (1, "order-17"))
+    charges.server.stop(None)
+
+
 CHECKS = [
     a_call_is_made_once_and_a_repeat_gets_its_trailers,
     a_status_decides_what_a_repeat_gets,
@@ -227,6 +242,7 @@ CHECKS = [
     a_server_that_is_not_there_has_done_nothing,
     a_client_that_gives_up_does_not_end_the_call,
     over_tls_on_both_sides,
+    the_example_of_the_guide_charges_once,
 ]
 
 if __name__ == "__main__":

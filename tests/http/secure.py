@@ -16,6 +16,7 @@ import threading
 import time
 
 import checks
+import guide
 from certificates import Certificates
 from checks import is_equal, until
 from frames import DATA, END_HEADERS, GOOD, HEADERS, PREFACE, SETTINGS, frame, header, request
@@ -224,6 +225,21 @@ def a_stream_that_is_reset_before_all_of_it_came_has_not_begun():
     is_equal(api.charges, 1)
 
 
+def the_example_of_the_guide_charges_once():
+    with tempfile.TemporaryDirectory() as folder:
+        api = Api(Certificates(folder).server())
+        upstream = {"api.internal:8443": f"localhost:{api.port}"}
+        start, _ = guide.commands("TLS and HTTP/2", upstream | {"127.0.0.1:8443": "127.0.0.1:0"})
+        with Gateway(BINARY, None, folder=folder, command=start) as started:
+            at = {"https://localhost:8443": f"https://localhost:{port_of(started)}"}
+            _, ask = guide.commands("TLS and HTTP/2", at)
+            told = ["--silent", "--show-error", "--noproxy", "*", "-w", " %{http_code} %{http_version}"]
+            for _ in range(2):
+                done = subprocess.run([*ask, *told], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+                is_equal((done.stdout, done.stderr), ('{"charge": 1} 201 2', ""))
+        is_equal(api.charges, 1)
+
+
 def port_of(started):
     return int(started.url.rsplit(":", 1)[1])
 
@@ -238,6 +254,7 @@ CHECKS = [
     files_that_hold_no_certificate_are_told,
     a_stream_that_is_reset_after_it_was_sent_comes_to_its_end,
     a_stream_that_is_reset_before_all_of_it_came_has_not_begun,
+    the_example_of_the_guide_charges_once,
 ]
 
 if __name__ == "__main__":

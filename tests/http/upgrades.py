@@ -8,12 +8,14 @@ import contextlib
 import http.client
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 
 import checks
+import guide
 import install
 from certificates import Certificates
 from checks import is_equal, until
@@ -237,6 +239,33 @@ def a_stop_does_not_wait_for_ever():
         raise AssertionError("it is still open")
 
 
+def the_example_of_the_guide_talks_both_ways():
+    server = Server()
+    addresses = {"127.0.0.1:9000": f"127.0.0.1:{server.port}", "127.0.0.1:8080": "127.0.0.1:0"}
+    start, _ = guide.commands("Websockets", addresses)
+    with tempfile.TemporaryDirectory() as folder, Gateway(BINARY, None, folder=folder, command=start) as started:
+        _, talk = guide.commands("Websockets", {"127.0.0.1:8080": started.url.removeprefix("http://")})
+        # The Python that has the client.
+        assert talk[0] == "python3", talk
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        with subprocess.Popen([sys.executable, *talk[1:]], **pipes) as client:
+            late = threading.Timer(checks.PATIENCE, client.kill)
+            late.start()
+            client.stdin.write(b"to and fro\n")
+            client.stdin.flush()
+            printed = b""
+            # What it hears, it prints behind this sign.
+            while b"< to and fro" not in printed:
+                more = client.stdout.read1()
+                assert more, f"it ended: {printed}"
+                printed += more
+            late.cancel()
+            # Without more to say, it goes.
+            client.stdin.close()
+            is_equal(client.wait(checks.PATIENCE), 0)
+    is_equal([request.path for request in server.requests], ["/events"])
+
+
 class Plain:
     """Answers every request with the same bytes, and remembers its headers."""
 
@@ -299,6 +328,7 @@ CHECKS = [
     another_version_of_http_is_not_a_way_around_the_guard,
     a_guarded_request_stays_what_it_is,
     who_changes_the_protocol_without_being_asked_has_not_answered,
+    the_example_of_the_guide_talks_both_ways,
 ]
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ use http::{HeaderMap, Method, Version, request};
 use onceward::http::grpc;
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
 use onceward::http::paths;
+use onceward::http::rules::{KeyFrom, Rules};
 
 use crate::listener::Peer;
 
@@ -100,6 +101,19 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) 
     append(headers, FORWARDED_FOR, ip.to_string());
     headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
     set(headers, FORWARDED_HOST, host.to_owned());
+}
+
+/// What may stand behind a body (RFC 9110, 6.5.1): nothing that says what the request is, whose, or under which key.
+pub(super) fn behind(mut trailers: HeaderMap, rules: &Rules) -> Option<HeaderMap> {
+    strip(&mut trailers);
+    let key = match &rules.key_from {
+        KeyFrom::Header(name) => Some(name),
+        KeyFrom::Body(_) => None,
+    };
+    for name in OF_THE_REQUEST.iter().chain(&rules.compared_headers).chain(&rules.downstream_key).chain(key) {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then_some(trailers)
 }
 
 /// Takes away what was for the upstream's connection, but for the protocol that it has become.

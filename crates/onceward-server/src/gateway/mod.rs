@@ -3,13 +3,14 @@
 //! - `route`: which requests go where, and how they are guarded.
 //! - `configured`: routes as `onceward.toml` has them.
 //! - `tenant`: whose request it is. `jwt`: tokens that say so.
-//! - `upstream`: taking a request to the other side, and what its failure proves.
+//! - `upstream`: taking a request to the other side. `failure`: what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
 //! - `stalled`: answers that stop in the middle.
 //! - `headers`: what belongs to a connection and not to a request.
 //! - `own`: the paths of the gateway itself, under `/.well-known/`.
 
 mod configured;
+mod failure;
 pub(crate) mod headers;
 mod jwt;
 mod own;
@@ -118,17 +119,19 @@ impl Gateway {
             Err(problem) => return problem.response(dialect),
         };
         route.tenant.strip(&mut parts.headers);
-        let body = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
-            Ok(body) => body,
+        let (body, trailers) = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
+            Ok(received) => received,
             Err(problem) => return problem.response(dialect),
         };
         // A server of gRPC ends a call when its client's time is over. Here it is to come to its end, so that the retry
         // gets its outcome.
         parts.headers.remove(GRPC_TIMEOUT);
+        let trailers = trailers.and_then(|trailers| headers::behind(trailers, &route.rules));
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
         exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            let answer = upstreams.send(&to, request.map(body::full), peer, None).await?;
+            let request = request.map(|body| body::ended(body, trailers));
+            let answer = upstreams.send(&to, request, peer, None).await?;
             Ok(answer.map(|body| Unstalled::of(body, to.timeout)))
         })
         .await

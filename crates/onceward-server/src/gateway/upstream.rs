@@ -1,4 +1,4 @@
-//! Taking a request to the other side, and what its failure proves.
+//! Taking a request to the other side.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capt
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
-use super::{Route, Routes, headers, trust, tunnel};
+use super::{Route, Routes, failure, headers, trust, tunnel};
 use crate::exit::Fault;
 use crate::listener::Peer;
 
@@ -97,10 +97,8 @@ impl Upstreams {
             },
         };
         let mut response = answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
-            let what = told(&error);
-            tracing::warn!(upstream = %route.upstream, error = what, "an upstream did not answer");
-            // Only a connection that was not made proves that nothing was sent.
-            if error.is_connect() { NoAnswer::NotSent(what) } else { NoAnswer::Lost(what) }
+            tracing::warn!(upstream = %route.upstream, error = failure::told(&error), "an upstream did not answer");
+            failure::proves(&error)
         })?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if switched && asked.is_none() {
@@ -121,12 +119,6 @@ async fn connected(connection: &mut CaptureConnection) {
 
 pub(crate) fn boxed(body: Incoming) -> Body {
     Body::new(http_body_util::BodyExt::map_err(body, Into::into))
-}
-
-/// An error with its causes, which say more than itself.
-fn told(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The request's path and query behind the upstream's own path.

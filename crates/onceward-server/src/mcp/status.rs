@@ -35,7 +35,7 @@ pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
         Some((text, value)) => said(&text, &value),
         None => {
             let text = format!("Nothing is known of this call of {tool}: it was not made, or too long ago.");
-            said(&text, &json!({ "state": "unknown_call", "tool": tool }))
+            said(&text, &json!({ "state": "unknown_call", "tool": tool, "means": text }))
         }
     }
 }
@@ -64,7 +64,7 @@ async fn recent(gate: &Gate, ledger: &onceward::Ledger, tenant: &Tenant) -> Repl
     said(&text, &json!({ "calls": values }))
 }
 
-/// One call, in words and for programs.
+/// One call, in words and for programs. Some agents show their models only what is for programs, so the words are there too.
 fn shown(seen: &Seen, tool: &str) -> Option<(String, Value)> {
     let (standing, record) = (seen.standing()?, &seen.record);
     let state = standing.status().as_str();
@@ -85,7 +85,7 @@ fn shown(seen: &Seen, tool: &str) -> Option<(String, Value)> {
         _ => state.to_owned(),
     };
     let text = format!("{tool} ({}), {since}: {words}.", key.unwrap_or("no key"));
-    Some((text, json!({ "tool": tool, "key": key, "state": state, "since": since.to_string() })))
+    Some((text, json!({ "tool": tool, "key": key, "state": state, "since": since.to_string(), "means": words })))
 }
 
 fn said(text: &str, value: &Value) -> Reply {

@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body as _, Frame};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::mpsc::{self, error::TrySendError};
 
 use onceward_core::hash::Digest;
@@ -29,6 +29,13 @@ const FRAMES_AHEAD: usize = 16;
 /// A body that is there already.
 pub fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
+}
+
+/// A body that is there already, with what stands behind it.
+pub fn ended(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
+    let Some(trailers) = trailers else { return full(bytes) };
+    let frames = [Ok(Frame::data(bytes)), Ok(Frame::trailers(trailers))];
+    StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
 }
 
 /// Why a body was not read.
@@ -68,13 +75,13 @@ where
     Ok((if rest.is_empty() { first } else { rest.freeze() }, trailers))
 }
 
-/// Reads the body of a guarded request: all of it, within limits of size and time.
-pub async fn received<B>(body: B, limit: usize, time: Duration) -> Result<Bytes, Problem>
+/// Reads the body of a guarded request, and the trailers behind it: all of it, within limits of size and time.
+pub async fn received<B>(body: B, limit: usize, time: Duration) -> Result<(Bytes, Option<HeaderMap>), Problem>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
     match tokio::time::timeout(time, whole(body, limit)).await {
-        Ok(Ok((body, _))) => Ok(body),
+        Ok(Ok(received)) => Ok(received),
         Ok(Err(Unread::TooLarge)) => {
             let detail = format!("A guarded request has at most {limit} bytes here.");
             Err(Problem::because(Kind::BodyTooLarge, detail))
@@ -103,7 +110,7 @@ pub fn filled(patience: Duration) -> (Filling, Body) {
         let lost = frame.is_none() && !over.swap(true, Ordering::SeqCst);
         Poll::Ready(if lost { Some(Err("the answer broke off".into())) } else { frame })
     });
-    (filling, http_body_util::StreamBody::new(stream).boxed_unsync())
+    (filling, StreamBody::new(stream).boxed_unsync())
 }
 
 impl Filling {

@@ -1,14 +1,16 @@
 //! One guarded request, in a straight line: call, claim, send, judge the answer, keep it, hand it over. What was sent is
 //! seen through to its end although the client goes away: its retry gets the outcome.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body::Frame;
 use http_body_util::BodyExt;
-use tokio::sync::oneshot;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -27,7 +29,7 @@ use super::verdict::{self, Ending};
 use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{Call, Claim, Guard, Ledger, Started};
+use crate::ledger::{Call, CarriedOn, Claim, Guard, Ledger, Started};
 
 /// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
 /// lease.
@@ -55,6 +57,8 @@ pub struct Received {
 pub enum NoAnswer {
     /// The other side was not reached: nothing happened.
     NotSent(String),
+    /// The other side says that it did nothing with it.
+    Refused(String),
     /// The request may have arrived.
     Lost(String),
     /// The other side took too long. The request may have arrived.
@@ -84,15 +88,15 @@ where
     let downstream = rules.downstream_header(&call);
     match started(ledger, &call).await {
         Ok(Started::Guarded(guard)) => {
-            let (reply, answer) = oneshot::channel();
             let claim = guard.claim();
             let record = rules.holds_for_a_window(&call).then(|| guard.created_at());
             keyed(&mut request, downstream, &claim, record);
-            let one = One { rules: Arc::clone(rules), dialect, guard, reply };
-            // A task of its own: what was sent is seen through although the client goes away. In a box, because a task is
-            // moved about while it is made, and this one is large.
-            tokio::spawn(Box::pin(one.carry_out(request, claim, send)).in_current_span());
-            answer.await.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
+            let one = One { rules: Arc::clone(rules), dialect, guard };
+            // What was sent is seen through although the client goes away: then in a task of its own.
+            let carried = CarriedOn::new(&Handle::current(), one.carry_out(request, claim, send).in_current_span());
+            // Whatever panics, the client gets an answer. The guard was dropped with it, and says that nobody knows.
+            let answer = AssertUnwindSafe(carried).catch_unwind().await;
+            answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
         Ok(Started::Answered(decision)) => answered(dialect, decision),
         Ok(Started::Unguarded(claim)) => {
@@ -157,6 +161,11 @@ pub fn without_answer(missing: &NoAnswer, dialect: impl Into<Dialect>) -> Respon
 fn problem_of(missing: &NoAnswer) -> Problem {
     match missing {
         NoAnswer::NotSent(_) => Problem::new(Kind::Unreachable).later(SOON),
+        NoAnswer::Refused(_) => Problem::because(
+            Kind::Unreachable,
+            "It refused the request before it looked at it. Try again with the same key.",
+        )
+        .later(SOON),
         NoAnswer::Lost(_) => Problem::new(Kind::NoAnswer),
         NoAnswer::TimedOut => Problem::new(Kind::TimedOut),
     }
@@ -223,17 +232,17 @@ struct One {
     rules: Arc<Rules>,
     dialect: Dialect,
     guard: Guard,
-    reply: oneshot::Sender<Response<Body>>,
 }
 
 impl One {
-    async fn carry_out<S, F, B>(self, request: Request<Bytes>, claim: Claim, send: S)
+    async fn carry_out<S, F, B>(self, request: Request<Bytes>, claim: Claim, send: S) -> Response<Body>
     where
         S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let answer = tokio::select! {
+            biased;
             answer = send(request, Some(claim)) => answer,
             // Somebody else may go on with it.
             () = self.guard.lost() => Err(NoAnswer::Lost("the claim was lost".to_owned())),
@@ -244,21 +253,21 @@ impl One {
         }
     }
 
-    async fn missing(self, missing: NoAnswer) {
+    async fn missing(self, missing: NoAnswer) -> Response<Body> {
         let mut problem = problem_of(&missing);
         let ended = match &missing {
-            NoAnswer::NotSent(why) => self.guard.release(Duration::ZERO, Some(why)).await,
+            NoAnswer::NotSent(why) | NoAnswer::Refused(why) => self.guard.release(Duration::ZERO, Some(why)).await,
             NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
             NoAnswer::TimedOut => self.guard.doubt(Some("the other side did not answer in time")).await,
         };
         log(ended.err());
-        if !matches!(missing, NoAnswer::NotSent(_)) {
+        if matches!(missing, NoAnswer::Lost(_) | NoAnswer::TimedOut) {
             problem = problem.retry(self.rules.policy.in_doubt == InDoubt::Retry);
         }
-        let _ = self.reply.send(problem.response(self.dialect));
+        problem.response(self.dialect)
     }
 
-    async fn judge<B>(self, response: Response<B>)
+    async fn judge<B>(self, response: Response<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
@@ -274,12 +283,12 @@ impl One {
             Some(Ending::Keep(verdict)) => return self.keep(parts, body, Told::Ahead(verdict)).await,
             Some(ending) => log(ended(self.guard, ending, &format!("answered {status}")).await),
         }
-        let _ = self.reply.send(Response::from_parts(parts, body.map_err(Into::into).boxed_unsync()));
+        Response::from_parts(parts, body.map_err(Into::into).boxed_unsync())
     }
 
     /// A short answer is on the disk before any of it is handed over. A long one, or one that comes bit by bit, is
     /// handed over as it comes, but for its end: a client that has all of it can rely on every repeat.
-    async fn keep<B>(self, mut parts: response::Parts, body: B, told: Told)
+    async fn keep<B>(self, mut parts: response::Parts, body: B, told: Told) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
@@ -294,29 +303,25 @@ impl One {
         }
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
-            let head = clone(&parts);
-            let _ = self.reply.send(Response::from_parts(parts, handed));
-            return stream(self.guard, limit, head, told, body, length, filling).await;
+            let streamed = stream(self.guard, limit, clone(&parts), told, body, length, filling);
+            tokio::spawn(Box::pin(streamed).in_current_span());
+            return Response::from_parts(parts, handed);
         }
         match body::whole(body, limit).await {
             Ok((bytes, trailers)) => {
                 let kept = outcome::Body::Kept(bytes.clone());
                 log(settle(self.guard, &parts, trailers.as_ref(), told, kept).await);
-                let body = match trailers {
-                    Some(trailers) => kept::with_trailers(bytes, trailers),
-                    None => body::full(bytes),
-                };
-                let _ = self.reply.send(Response::from_parts(parts, body));
+                Response::from_parts(parts, body::ended(bytes, trailers))
             }
             Err(Unread::Broken(error)) => {
                 log(self.guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
                 let problem = Problem::new(Kind::NoAnswer).retry(self.rules.policy.in_doubt == InDoubt::Retry);
-                let _ = self.reply.send(problem.response(self.dialect));
+                problem.response(self.dialect)
             }
             // It said that it was shorter.
             Err(Unread::TooLarge) => {
                 log(self.guard.doubt(Some("the answer was longer than it said")).await.err());
-                let _ = self.reply.send(Problem::new(Kind::NoAnswer).response(self.dialect));
+                Problem::new(Kind::NoAnswer).response(self.dialect)
             }
         }
     }
@@ -417,6 +422,8 @@ fn log(error: Option<Error>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::oneshot;
 
     use super::super::rules::Rules;
     use super::*;

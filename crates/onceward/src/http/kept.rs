@@ -5,8 +5,6 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::header::{self, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, response};
-use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
 
 use onceward_core::outcome::{self, Outcome, Verdict};
 use onceward_core::time::Timestamp;
@@ -109,14 +107,8 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
     if let Some(expires) = expires.and_then(date) {
         headers.insert(EXPIRES, expires);
     }
-    let body = if trailers.is_empty() { body::full(bytes.clone()) } else { with_trailers(bytes.clone(), trailers) };
+    let body = body::ended(bytes.clone(), Some(trailers).filter(|trailers| !trailers.is_empty()));
     Some(response.map(|()| body))
-}
-
-/// A body with trailers behind it.
-pub(super) fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Body {
-    let frames = [Ok::<_, body::Error>(Frame::data(bytes)), Ok(Frame::trailers(trailers))];
-    StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
 }
 
 /// A time as HTTP writes it; `None` for one that no calendar has.

@@ -1,5 +1,5 @@
-//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside in a task of its
-//! own.
+//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside, which is
+//! seen through although the client goes away.
 
 use std::any::Any;
 use std::fmt;
@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{Request, Response, Uri, request};
+use http::{HeaderMap, Request, Response, Uri, request};
 use http_body_util::BodyExt;
 
 use super::Guarding;
@@ -107,29 +107,22 @@ where
             Ok(tenant) => tenant,
             Err(problem) => return Ok(problem.response(dialect)),
         };
-        let body = match body::received(incoming, rules.request_limit, rules.body_timeout).await {
-            Ok(body) => body,
+        let (body, trailers) = match body::received(incoming, rules.request_limit, rules.body_timeout).await {
+            Ok(received) => received,
             Err(problem) => return Ok(problem.response(dialect)),
         };
-        Ok(self.guard(tenant, parts, body, key).await)
+        Ok(self.guard(Received { tenant, parts, body }, trailers, key).await)
     }
 
-    async fn guard(
-        self,
-        tenant: String,
-        mut parts: request::Parts,
-        body: Bytes,
-        key: Option<String>,
-    ) -> Response<Body> {
+    async fn guard(self, mut received: Received, trailers: Option<HeaderMap>, key: Option<String>) -> Response<Body> {
         let Self { inner, guarding, body: make } = self;
         // Two routers with different prefixes must not meet in one operation, so what the client asked for counts. The
         // service inside sees what it would see without us.
-        let asked = asked_for(&parts);
-        let shown = mem::replace(&mut parts.uri, asked);
-        let received = Received { tenant, parts, body };
+        let asked = asked_for(&received.parts);
+        let shown = mem::replace(&mut received.parts.uri, asked);
         exchange(&guarding.ledger, &guarding.rules, received, key, move |mut request, claim| {
             *request.uri_mut() = shown;
-            caught(inner, request.map(body::full).map(make), claim)
+            caught(inner, request.map(|body| make(body::ended(body, trailers))), claim)
         })
         .await
     }

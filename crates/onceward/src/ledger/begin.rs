@@ -169,7 +169,14 @@ impl Ledger {
     /// Nothing is read before an insert. Only an item that cannot be the first of its stream looks at the head, and a
     /// write holds only if the head is still that one.
     async fn ask(&self, call: &Call, command: &Command) -> Result<Driven, Stuck> {
-        let Command::BeginItem(begin) = command else { return self.inner.drive(None, command, None).await };
+        match command {
+            // An item of a stream takes more steps, for which a plain call need not have room.
+            Command::BeginItem(begin) => Box::pin(self.ask_item(call, command, begin)).await,
+            _ => self.inner.drive(None, command, None).await,
+        }
+    }
+
+    async fn ask_item(&self, call: &Call, command: &Command, begin: &BeginItem) -> Result<Driven, Stuck> {
         let head = match begin.item.number == begin.item.start {
             true => None,
             false => self.inner.store.get(call.identity.digest()).await?,

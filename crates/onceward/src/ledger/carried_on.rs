@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use tokio::runtime::Handle;
 
-pub(super) struct CarriedOn<F>
+pub(crate) struct CarriedOn<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
@@ -24,7 +24,7 @@ impl<F> CarriedOn<F>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    pub(super) fn new(runtime: &Handle, future: F) -> Self {
+    pub(crate) fn new(runtime: &Handle, future: F) -> Self {
         Self { future: Some(Box::pin(future)), running: false, runtime: runtime.clone() }
     }
 }

@@ -1,8 +1,8 @@
 //! Decide, make the one conditional write, and decide again when the record was another by then.
 
-use onceward_core::decide::{Answer, Command, Write, decide};
+use onceward_core::decide::{Answer, Command, Transition, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::record::{Record, Seen, State};
+use onceward_core::record::{Draft, Record, Seen, State};
 
 use super::Inner;
 use crate::store::{self, Event, Inserted, Replace, Replaced};
@@ -42,36 +42,39 @@ impl Inner {
         event: Option<Event>,
     ) -> Result<Driven, Stuck> {
         for _ in 0..MOST_CONFLICTS {
-            let mut transition = decide(seen.as_ref(), command);
-            if let Some(archive) = transition.archive.take() {
-                // What the write overwrites is in a record of its own before. A crash in between leaves both sound.
-                let archived = Box::pin(self.drive(None, &Command::Archive(archive), None)).await?;
-                if archived.answer != Answer::Accepted {
-                    return Ok(archived);
-                }
+            // Taken apart before anything is waited for: whatever lives on meanwhile is a part of every future around this
+            // one, and is moved with it.
+            let Transition { archive, write, answer } = decide(seen.as_ref(), command);
+            let (draft, last) = match write {
+                Write::Insert(draft) => (Some(draft), None),
+                Write::Replace(draft) => (seen.is_some().then_some(draft), seen.as_ref().map(|seen| &seen.record)),
+                Write::None | Write::Remove => (None, None),
+            };
+            if let Some(archive) = archive
+                && let Some(other) = Box::pin(self.archived(archive)).await?
+            {
+                return Ok(*other);
             }
-            seen = match (transition.write, seen) {
-                (Write::Insert(draft), _) => match self.store.insert(draft.clone()).await? {
-                    Inserted::Created { now } => {
-                        return Ok(Driven::written(transition.answer, draft.stamp(now), now));
-                    }
+            let Some(draft) = draft else { return Ok(Driven { answer, written: None, found: seen }) };
+            seen = match last {
+                None => match self.store.insert(draft.clone()).await? {
+                    Inserted::Created { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
                     Inserted::Exists(seen) => Some(*seen),
                 },
-                (Write::Replace(draft), Some(last)) => {
-                    let replace = Replace { event: event.clone(), ..Replace::of(&last.record, draft.clone()) };
-                    match self.store.replace(replace).await? {
-                        Replaced::Written { now } => {
-                            return Ok(Driven::written(transition.answer, draft.stamp(now), now));
-                        }
-                        Replaced::Conflict(seen) => seen.map(|seen| *seen),
-                    }
-                }
-                (Write::None | Write::Remove | Write::Replace(_), found) => {
-                    return Ok(Driven { answer: transition.answer, written: None, found });
-                }
+                Some(last) => match self.store.replace(replace(last, &draft, event.as_ref())).await? {
+                    Replaced::Written { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
+                    Replaced::Conflict(seen) => seen.map(|seen| *seen),
+                },
             };
         }
         Err(Stuck::Contended)
+    }
+
+    /// Puts what a write overwrites into a record of its own, before. A crash in between leaves both sound. If that is
+    /// refused, what came of it is the answer.
+    async fn archived(&self, archive: Box<Draft>) -> Result<Option<Box<Driven>>, Stuck> {
+        let archived = Box::pin(self.drive(None, &Command::Archive(archive), None)).await?;
+        Ok(if archived.answer == Answer::Accepted { None } else { Some(Box::new(archived)) })
     }
 
     /// The same for a caller that knows only the id.
@@ -94,6 +97,10 @@ impl Inner {
             self.waiters.wake(&record.id);
         }
     }
+}
+
+fn replace(last: &Record, draft: &Draft, event: Option<&Event>) -> Replace {
+    Replace { event: event.cloned(), ..Replace::of(last, draft.clone()) }
 }
 
 impl Driven {

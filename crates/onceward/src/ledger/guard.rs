@@ -6,19 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use onceward_core::decide::{Acquired, Answer, Command, decide};
 use onceward_core::hash::Digest;
-use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
-use onceward_core::record::{Phase, Seen, State, downstream_key};
+use onceward_core::record::{Phase, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::carried_on::CarriedOn;
+use super::claim::Claim;
 use super::claiming::Renewed;
 use super::drive::{Driven, Stuck};
 use super::late::Reporter;
@@ -50,17 +50,6 @@ pub enum Reach {
     Stale,
 }
 
-/// The right to do the work, as the work itself sees it. Cheap to clone.
-#[derive(Clone)]
-pub struct Claim {
-    identity: Identity,
-    downstream_key: Arc<str>,
-    attempt: u32,
-    probe_first: bool,
-    /// `None` when the store was down and the policy lets the work run unguarded.
-    held: Option<Arc<Held>>,
-}
-
 /// The right to do the work, as its owner holds it. Dropping it says that nobody knows what happened.
 pub struct Guard {
     held: Arc<Held>,
@@ -72,16 +61,39 @@ pub struct Guard {
     ended: bool,
 }
 
-struct Held {
+/// What an owner holds.
+pub(super) struct Held {
     ledger: Ledger,
-    call: Call,
-    acquired: Acquired,
+    pub(super) call: Call,
+    pub(super) acquired: Acquired,
     /// The record as this owner last wrote it.
     last: Mutex<Seen>,
-    marked_sent: AtomicBool,
-    lost: watch::Sender<bool>,
+    pub(super) marked_sent: AtomicBool,
+    lost: Lost,
     /// Its guard is gone, so there is nothing to renew.
     over: AtomicBool,
+}
+
+/// Whether somebody else may go on with the work, and who waits to hear it. Most work is over before anybody would.
+#[derive(Default)]
+struct Lost {
+    is_lost: AtomicBool,
+    told: Notify,
+}
+
+impl Lost {
+    fn tell(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
+    }
+
+    async fn heard(&self) {
+        // Before the look: what is told after it is heard too.
+        let told = self.told.notified();
+        if !self.is_lost.load(Ordering::SeqCst) {
+            told.await;
+        }
+    }
 }
 
 /// What is left to do for a claim that was granted.
@@ -100,7 +112,7 @@ impl Guard {
             acquired,
             last: Mutex::new(seen),
             marked_sent: AtomicBool::new(false),
-            lost: watch::Sender::new(false),
+            lost: Lost::default(),
             over: AtomicBool::new(false),
         });
         let renewal = Renewal { held: Arc::clone(&held), from };
@@ -120,17 +132,7 @@ impl Guard {
 
     /// The claim, for the work.
     pub fn claim(&self) -> Claim {
-        let acquired = &self.held.acquired;
-        let per_attempt = planted(Plant::DownstreamKeyPerAttempt);
-        let generation = if per_attempt { acquired.attempt } else { acquired.generation };
-        let identity = self.held.call.intent();
-        Claim {
-            downstream_key: downstream_key(&identity, "", generation).into(),
-            identity,
-            attempt: acquired.attempt,
-            probe_first: acquired.probe_first,
-            held: Some(Arc::clone(&self.held)),
-        }
+        Claim::of(&self.held)
     }
 
     /// When the record was made: the same for every attempt, until it is forgotten.
@@ -189,10 +191,7 @@ impl Guard {
 
     /// Resolves when somebody else may go on with the work, so that this owner should stop.
     pub async fn lost(&self) {
-        let mut lost = self.held.lost.subscribe();
-        if lost.wait_for(|lost| *lost).await.is_err() {
-            std::future::pending::<()>().await;
-        }
+        self.held.lost.heard().await;
     }
 
     pub(crate) fn call(&self) -> &Call {
@@ -228,71 +227,6 @@ impl fmt::Debug for Guard {
     }
 }
 
-impl fmt::Debug for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Claim").field(&format_args!("{}", self.identity)).finish()
-    }
-}
-
-impl Claim {
-    /// A claim that nothing guards.
-    pub(super) fn unguarded(call: &Call) -> Self {
-        let identity = call.intent();
-        let downstream_key = downstream_key(&identity, "", 0).into();
-        Self { identity, downstream_key, attempt: 1, probe_first: false, held: None }
-    }
-
-    /// The key to pass to the other side: the same on every attempt of this intent, and of nothing else.
-    pub fn downstream_key(&self) -> &str {
-        &self.downstream_key
-    }
-
-    /// The key of the intent.
-    pub fn key(&self) -> &str {
-        self.identity.key.as_str()
-    }
-
-    /// Which attempt this is, from 1.
-    pub fn attempt(&self) -> u32 {
-        self.attempt
-    }
-
-    /// An earlier attempt may have happened: ask the other side before anything is sent. If it knows of
-    /// nothing, say so with [`Claim::not_found`]; if it does, return what it says.
-    pub fn probe_first(&self) -> bool {
-        self.probe_first
-    }
-
-    /// The first byte is about to leave. From here on a missing answer is a doubt.
-    pub async fn sent(&self) -> Result<(), Error> {
-        let Some(held) = &self.held else { return Ok(()) };
-        reached(Step::SentDecided);
-        let command = Command::Sent { fence: held.acquired.fence, lease: held.call.policy.lease() };
-        self.still_ours(held.write(&command).await?)?;
-        held.marked_sent.store(true, Ordering::SeqCst);
-        reached(Step::SentWritten);
-        Ok(())
-    }
-
-    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
-    pub async fn not_found(&self) -> Result<(), Error> {
-        let Some(held) = &self.held else { return Ok(()) };
-        self.still_ours(held.write(&Command::NotFound { fence: held.acquired.fence }).await?)
-    }
-
-    /// Whether this caller has marked `sent` itself.
-    pub(crate) fn marked_sent(&self) -> bool {
-        self.held.as_ref().is_some_and(|held| held.marked_sent.load(Ordering::SeqCst))
-    }
-
-    fn still_ours(&self, reach: Reach) -> Result<(), Error> {
-        match reach {
-            Reach::Written => Ok(()),
-            Reach::Stale => Err(Error::ClaimLost { intent: self.identity.to_string(), outcome: None }),
-        }
-    }
-}
-
 impl Drop for Held {
     fn drop(&mut self) {
         if self.ledger.inner.held.fetch_sub(1, Ordering::SeqCst) == 1 {
@@ -303,7 +237,7 @@ impl Drop for Held {
 
 impl Held {
     /// One write of the owner, from the record as it was last written: nothing is read before.
-    async fn write(&self, command: &Command) -> Result<Reach, Error> {
+    pub(super) async fn write(&self, command: &Command) -> Result<Reach, Error> {
         self.try_write(command).await.map_err(|stuck| match stuck {
             Stuck::Store(error) => Error::Store(error),
             Stuck::Contended => Error::Contended { intent: self.call.name() },
@@ -324,7 +258,7 @@ impl Held {
         }
         match answer {
             Answer::Stale { contradicts } => {
-                let reach = self.late(id, command, contradicts).await?;
+                let reach = Box::pin(self.late(id, command, contradicts)).await?;
                 Ok(if planted(Plant::LateOwnerToldWritten) { Reach::Written } else { reach })
             }
             Answer::Accepted | Answer::Decision(_) => Ok(Reach::Written),
@@ -394,8 +328,17 @@ impl Renewal {
     /// Whether the claim is held for long enough to be granted. One that nobody looked at in time is renewed before:
     /// the record may have changed hands.
     pub(super) async fn is_fresh(&mut self) -> bool {
+        // Nearly always, and then nothing is waited for.
+        self.is_young() || Box::pin(self.made_fresh()).await
+    }
+
+    fn is_young(&self) -> bool {
+        self.from.elapsed() < renewed_after(self.held.call.policy.lease())
+    }
+
+    async fn made_fresh(&mut self) -> bool {
         for _ in 0..MOST_LOOKS {
-            if self.from.elapsed() < renewed_after(self.held.call.policy.lease()) {
+            if self.is_young() {
                 return true;
             }
             let command = Command::Renew { fence: self.held.acquired.fence, lease: self.held.call.policy.lease() };
@@ -442,12 +385,12 @@ async fn renew(held: Arc<Held>, mut from: Instant) {
                 }
                 // Somebody took over, or a person has settled it: whatever this owner still does is too much.
                 Ok(Reach::Stale) => {
-                    held.lost.send_replace(true);
+                    held.lost.tell();
                     return;
                 }
                 Err(_) => {
                     if Instant::now() >= from + lease && held.may_be_taken_over() {
-                        held.lost.send_replace(true);
+                        held.lost.tell();
                         return;
                     }
                     sleep((lease / 20).clamp(Duration::from_millis(10), LONGEST_PAUSE)).await;

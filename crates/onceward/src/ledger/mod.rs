@@ -5,7 +5,7 @@
 //! - `claiming`: a claim that is being asked for, and who looks after it.
 //! - `upkeep`: which claims fall due when.
 //! - `carried_on`: a future that does not end with whoever waits for it.
-//! - `guard`: a claim that was granted: mark, renew, finish, release, doubt.
+//! - `guard`: a claim that was granted: renew, finish, release, doubt. `claim`: what the work sees of it.
 //! - `late`: what a superseded owner reports.
 //! - `remote`: a claim whose owner is not in this process.
 //! - `run`: a closure under a guard.
@@ -17,6 +17,7 @@ mod begin;
 mod cache;
 mod call;
 mod carried_on;
+mod claim;
 mod claiming;
 mod drive;
 mod guard;
@@ -40,7 +41,9 @@ use crate::store::{self, Store};
 
 pub use begin::Begun;
 pub use call::{Call, Operation};
-pub use guard::{Claim, Guard, Reach};
+pub(crate) use carried_on::CarriedOn;
+pub use claim::Claim;
+pub use guard::{Guard, Reach};
 pub use remote::{Grant, Granted, Held, Holder};
 pub use run::Done;
 pub(crate) use run::{Started, answered, unguarded};

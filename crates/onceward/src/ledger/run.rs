@@ -12,8 +12,8 @@ use onceward_core::decide::Decision;
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::time::Timestamp;
 
-use super::guard::{Claim, Guard, Reach};
-use super::{Begun, Call, Ledger, Operation, count};
+use super::guard::{Guard, Reach};
+use super::{Begun, Call, Claim, Ledger, Operation, count};
 use crate::error::{Error, Failure};
 
 /// A value, fresh or from the ledger.

@@ -193,7 +193,7 @@ impl Server {
             return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, UNCLEAR, why);
         }
         let body = match body::received(body, REQUEST_LIMIT, BODY_WITHIN).await {
-            Ok(body) => body,
+            Ok((body, _)) => body,
             Err(problem) => return problem.response(Profile::default()),
         };
         self.posted(parts, body, peer, is_ours).await

@@ -154,6 +154,7 @@ impl Post {
         let answer = self.server.upstreams.send(&self.server.route, request, self.peer, None).await;
         answer.map_err(|missing| match missing {
             Unanswered::NotSent(why) => NoAnswer::NotSent(format!("the server cannot be reached: {why}")),
+            Unanswered::Refused(why) => NoAnswer::NotSent(format!("the server has not taken it: {why}")),
             Unanswered::Lost(why) => NoAnswer::Lost(why),
             Unanswered::TimedOut => NoAnswer::Lost("the server took too long".to_owned()),
         })

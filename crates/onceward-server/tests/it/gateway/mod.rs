@@ -2,8 +2,11 @@
 //!
 //! - `started`: the gateway in a folder of its own. `upstream`: the other side.
 //! - `readers`: clients that do not read. `ready`: what it says about itself.
+//! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
 
 mod readers;
 mod ready;
+mod refused;
 mod started;
+mod trailers;
 mod upstream;

@@ -1,0 +1,72 @@
+//! What stands behind the body of a guarded request, over HTTP/2 on both sides.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::started::Gateway;
+
+/// The trailers of every request that has come to the other side.
+type Seen = Arc<Mutex<Vec<Option<HeaderMap>>>>;
+
+/// Starts the other side; its address.
+async fn upstream(seen: Seen) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let seen = Arc::clone(&seen);
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(stream).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    let seen = Arc::clone(&seen);
+                    tokio::spawn(async move {
+                        let mut body = request.into_body();
+                        let mut heard = Vec::new();
+                        while let Some(data) = body.data().await {
+                            heard.extend_from_slice(&data.unwrap());
+                        }
+                        assert_eq!(heard, b"4200");
+                        let trailers = body.trailers().await.unwrap();
+                        seen.lock().unwrap().push(trailers);
+                        respond.send_response(Response::new(()), true).unwrap();
+                    });
+                }
+            });
+        }
+    });
+    format!("h2c://{address}")
+}
+
+/// Asks the gateway; its status, and whether it was a repeat.
+async fn ask(gateway: &Gateway, key: &str, trailers: HeaderMap) -> (u16, bool) {
+    let stream = TcpStream::connect(gateway.address()).await.unwrap();
+    let (client, connection) = h2::client::handshake(stream).await.unwrap();
+    tokio::spawn(connection);
+    let request = Request::post(format!("{}/v1/charges", gateway.url));
+    let request = request.header("authorization", "Bearer sk_7").header("idempotency-key", key).body(()).unwrap();
+    let (answer, mut body) = client.ready().await.unwrap().send_request(request, false).unwrap();
+    body.send_data(Bytes::from_static(b"4200"), false).unwrap();
+    body.send_trailers(trailers).unwrap();
+    let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.unwrap().unwrap();
+    (answer.status().as_u16(), answer.headers().contains_key("idempotent-replayed"))
+}
+
+fn trailers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_of_a_guarded_request_reach_the_other_side_unless_they_change_what_it_is() {
+    let seen = Seen::default();
+    let gateway = Gateway::start(&["--upstream", &upstream(Arc::clone(&seen)).await]);
+    let told = trailers(&[("x-sum", "42"), ("authorization", "Bearer sk_8"), ("idempotency-key", "other")]);
+    assert_eq!(ask(&gateway, "k", told.clone()).await, (200, false));
+    assert_eq!(ask(&gateway, "k", told).await, (200, true));
+    assert_eq!(ask(&gateway, "l", trailers(&[("authorization", "Bearer sk_8")])).await, (200, false));
+    assert_eq!(*seen.lock().unwrap(), [Some(trailers(&[("x-sum", "42")])), None]);
+}
