@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Conversations with the gateway and without it, compared byte for byte in both directions.
+
+What may differ: lists of tools, by what the gateway adds; and calls of tools that act, in how they are written.
+
+tests/mcp/bytes.py --binary target/debug/onceward
+"""
+
+import sys
+import threading
+import time
+
+import checks
+import lossless
+from checks import is_equal, until
+from client import PATIENCE, parsed
+from conversations import C, CONVERSATIONS, all_of_them
+from place import HERE
+
+# The tools of these conversations that act, so that their calls are the gateway's.
+ACTING = {"do_it", "strict", "bare"}
+
+
+def play(place, name, conversation, agent):
+    """Plays the client's part, and gives back what the client and the server heard."""
+    said = 0
+    for who, line in conversation:
+        if who == C:
+            agent.send(line)
+            continue
+        said += bool(line.strip())
+        if line.endswith(b"\n"):
+            agent.wait_until(lambda: len(messages(agent.lines)) >= said, f"{name}: line {said} of the server")
+    agent.close()
+    until(lambda: agent.ended, "the end")
+    return agent.lines, place.received(agent)
+
+
+def messages(lines):
+    return [line for line in lines if line.strip()]
+
+
+def compared(name, conversation):
+    """A check that plays one conversation twice."""
+
+    def check(place):
+        behind = [sys.executable, str(HERE / "player.py"), name]
+        direct = play(place, name, conversation, place.direct(begun=False, behind=behind))
+        through = play(place, name, conversation, place.agent(begun=False, behind=behind))
+        spoken = [line for who, line in conversation if who != C]
+        is_equal(b"".join(direct[0]), b"".join(spoken), "without a gateway the client hears what the server says")
+        guarded = guarded_ids(conversation)
+        for side, with_us, without_us in (("client", through[0], direct[0]), ("server", through[1], direct[1])):
+            is_equal(len(with_us), len(without_us), f"lines that the {side} heard")
+            for got, expected in zip(with_us, without_us, strict=True):
+                same(side, got, expected, guarded)
+
+    check.__name__ = name
+    return check
+
+
+def guarded_ids(conversation):
+    """The ids of requests whose lines may be written in another way."""
+    found = []
+    for who, line in conversation:
+        message = parsed(line) or {}
+        if who == C and message.get("method") == "tools/call" and acts(message["params"]["name"], conversation):
+            found.append(message["id"])
+        if who == C and message.get("method") == "tools/list":
+            found.append(message["id"])
+    return found
+
+
+def acts(tool, conversation):
+    recorded = conversation not in CONVERSATIONS.values()
+    return recorded or tool in ACTING
+
+
+def same(side, got, expected, guarded):
+    message = parsed(expected) or {}
+    loose = message.get("id") in guarded and (side == "client" or message.get("method") == "tools/call")
+    if not loose or ("method" in message and side == "client"):
+        return is_equal(got[:300] + got[-300:], expected[:300] + expected[-300:], f"the {side} heard")
+    got, expected = lossless.read(got), lossless.read(expected)
+    return is_equal(sorted(lossless.without_ours(got)), sorted(expected), f"the {side} heard, in its own words")
+
+
+def a_call_that_is_cancelled_at_once_is_cancelled_after_it_was_made_or_not_made(place):
+    agent = place.agent()
+    agent.request("tools/list")
+    for number in range(20):
+        call = agent.start_call("cancellable", {"note": number})
+        agent.notify("notifications/cancelled", {"requestId": call, "reason": "enough"})
+    agent.request("ping")
+    time.sleep(0.5)
+    heard = [parsed(line) for line in place.received(agent)]
+    made = [message["id"] for message in heard if message.get("method") == "tools/call"]
+    told = [message["params"]["requestId"] for message in heard if message.get("method") == "notifications/cancelled"]
+    for call in made:
+        assert call in told, f"call {call} was made, and never cancelled"
+        order = [message.get("id") or message.get("params", {}).get("requestId") for message in heard]
+        is_equal(order.count(call), 2, f"lines about call {call}")
+    is_equal([one for one in told if one in made], made, "cancellations of calls that were made")
+    is_equal(place.effects(), [], "effects")
+
+
+def a_server_that_lists_no_tools_is_called_nevertheless(place):
+    # It answers calls, and nothing else.
+    answers = "import sys,json\nfor line in sys.stdin:\n m=json.loads(line)\n if m['method']=='tools/call': "
+    answers += "print(json.dumps({'jsonrpc':'2.0','id':m['id'],'result':{'content':[]}}),flush=True)"
+    for tool in ("get_it", "do_it"):
+        agent = place.agent(begun=False, behind=[sys.executable, "-c", answers])
+        is_equal(agent.call(tool, patience=30).get("content"), [], tool)
+
+
+def the_exit_code_is_the_servers(place):
+    for code in (0, 3):
+        agent = place.agent(environment={"EXIT_CODE": str(code)})
+        is_equal(agent.close(), code, "exit code")
+
+
+def a_server_that_cannot_be_started_is_told_on_standard_error(place):
+    agent = place.agent(begun=False, behind=["/no/such/server"])
+    assert agent.end() != 0
+    assert "/no/such/server" in place.errors(), place.errors()
+
+
+def a_server_that_ends_by_itself_ends_the_gateway(place):
+    agent = place.agent(begun=False, behind=["sh", "-c", "echo gone >&2; exit 5"])
+    is_equal(agent.end(), 5, "exit code")
+    assert "gone" in place.errors(), place.errors()
+
+
+def what_the_server_writes_to_standard_error_is_passed_on(place):
+    agent = place.agent(begun=False, behind=["sh", "-c", "echo hello from stderr >&2; cat > /dev/null"])
+    until(lambda: "hello from stderr" in place.errors(), "the server's words")
+    is_equal(agent.close(), 0, "exit code")
+
+
+def a_server_that_closes_its_output_ends_the_conversation(place):
+    agent = place.agent(begun=False, behind=["sh", "-c", "echo '{}'; exec 1>&-; sleep 2"])
+    until(lambda: agent.ended, "the end of its output", 10)
+    is_equal(agent.lines, [b"{}\n"], "lines")
+
+
+def environment_and_folder_are_those_of_the_client(place):
+    agent = place.agent(begun=False, behind=["sh", "-c", "pwd; echo $MINE"], environment={"MINE": "here"})
+    until(lambda: agent.ended, "the end")
+    is_equal(agent.lines, [f"{place.folder}\n".encode(), b"here\n"], "folder and environment")
+
+
+def many_small_messages_keep_their_order(place):
+    agent = place.agent()
+    for number in range(2000):
+        agent.notify("notifications/x", {"n": number})
+    ids = [agent.start("ping") for _ in range(500)]
+    agent.wait(ids[-1])
+    heard = [parsed(line)["id"] for line in agent.lines if b'"id"' in line][1:]
+    is_equal(heard, ids, "order of answers")
+    told = [parsed(line) for line in place.received(agent)]
+    told = [message["params"]["n"] for message in told if message.get("method") == "notifications/x"]
+    is_equal(told, list(range(2000)), "order of notifications")
+
+
+def a_client_that_reads_nothing_for_a_while_loses_nothing(place):
+    agent = place.agent(begun=False, reads=False)
+    ids = []
+    sending = threading.Thread(target=lambda: ids.extend(agent.start_call("read_odd") for _ in range(1000)), daemon=True)
+    sending.start()
+    sending.join(PATIENCE)
+    assert not sending.is_alive(), "sending stopped, because nobody read the answers"
+    agent.reading.set()
+    agent.wait_until(lambda: len(agent.lines) >= len(ids), "all answers", PATIENCE * 3)
+    is_equal(sorted(parsed(line)["id"] for line in agent.lines), ids, "answers")
+
+
+if __name__ == "__main__":
+    played = [compared(name, conversation) for name, conversation in all_of_them().items()]
+    sys.exit(checks.run(played + checks.all_of(globals()), checks.arguments_of(__doc__)))

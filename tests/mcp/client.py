@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""A client of MCP over stdio that works with lines, so that it sees every byte and can send any. It needs nothing.
+
+As a program it is an agent that can be killed: it starts the command in a session of its own, says its pid, sends the
+lines that it is given on standard input, and waits.
+
+tests/mcp/client.py -- COMMAND …
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+# How long anything may take that is bound to happen.
+PATIENCE = 20.0
+
+MODERN = "2026-07-28"
+IDENTITY = {"name": "line-client", "version": "1"}
+ENVELOPE = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": IDENTITY,
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}, "sampling": {}},
+}
+
+
+class Silence(AssertionError):
+    """What was bound to come did not come."""
+
+
+class Client:
+    def __init__(self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None, reads=True):
+        """`answers` says what the server's own requests are answered with, by method. Who `reads` not, reads later."""
+        self.errors = errors
+        self.version = version
+        self.answers = answers or {}
+        self.lines = []
+        self.ended = False
+        self.changed = threading.Condition()
+        self.reading = threading.Event()
+        if reads:
+            self.reading.set()
+        self.last = 0
+        self.process = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=open(errors, "ab") if errors else subprocess.DEVNULL,
+            env=environment,
+            cwd=folder,
+            bufsize=0,
+            start_new_session=True,
+        )
+        self.listener = threading.Thread(target=self.listen, daemon=True)
+        self.listener.start()
+
+    def listen(self):
+        buffer = b""
+        self.reading.wait()
+        while more := self.process.stdout.read(1 << 20):
+            *whole, buffer = (buffer + more).split(b"\n")
+            with self.changed:
+                self.lines += [line + b"\n" for line in whole]
+                self.changed.notify_all()
+            for line in whole:
+                self.answer(line)
+        with self.changed:
+            self.lines += [buffer] if buffer else []
+            self.ended = True
+            self.changed.notify_all()
+
+    def answer(self, line):
+        """Answers a request of the server's."""
+        message = parsed(line)
+        method = (message or {}).get("method")
+        if not isinstance(method, str) or "id" not in message or method not in self.answers:
+            return
+        result = self.answers[message["method"]]
+        result = result(message) if callable(result) else result
+        if result is not None:
+            self.say({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    def send(self, line):
+        """Sends bytes as they are."""
+        self.process.stdin.write(line)
+
+    def say(self, message):
+        try:
+            self.send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        except OSError:
+            pass  # it is gone; whoever waits for an answer will be told
+
+    def begin(self):
+        """The handshake, in generations that have one."""
+        if self.version == MODERN:
+            return self.request("server/discover")
+        capabilities = {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}
+        about = {"protocolVersion": self.version, "capabilities": capabilities, "clientInfo": IDENTITY}
+        result = self.request("initialize", about)
+        self.say({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        return result
+
+    def start(self, method, params=None, identity=None):
+        """Sends a request, and gives back its id."""
+        if identity is None:
+            self.last += 1
+            identity = self.last
+        params = dict(params or {})
+        if self.version == MODERN:
+            params["_meta"] = ENVELOPE | params.get("_meta", {})
+        self.say({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+        return identity
+
+    def start_call(self, tool, arguments=None, meta=None, identity=None, **more):
+        params = {"name": tool, "arguments": arguments or {}} | ({"_meta": meta} if meta else {}) | more
+        return self.start("tools/call", params, identity)
+
+    def request(self, method, params=None, patience=PATIENCE):
+        return self.wait(self.start(method, params), patience)
+
+    def call(self, tool, arguments=None, meta=None, patience=PATIENCE, **more):
+        """Calls a tool, and gives back its result."""
+        answer = self.wait(self.start_call(tool, arguments, meta, **more), patience)
+        assert "result" in answer, f"{tool}: {answer}"
+        return answer["result"]
+
+    def notify(self, method, params=None):
+        self.say({"jsonrpc": "2.0", "method": method} | ({"params": params} if params is not None else {}))
+
+    def answers_to(self, identity):
+        found = []
+        for line in list(self.lines):
+            message = parsed(line)
+            if message and "method" not in message and "id" in message and message["id"] == identity:
+                found.append(message)
+        return found
+
+    def wait(self, identity, patience=PATIENCE):
+        """The answer to a request."""
+        return self.wait_until(lambda: self.answers_to(identity), f"an answer to {identity}", patience)[0]
+
+    def wait_until(self, holds, what, patience=PATIENCE):
+        deadline = time.monotonic() + patience
+        with self.changed:
+            while not (found := holds()):
+                left = deadline - time.monotonic()
+                if left <= 0 or self.ended:
+                    raise Silence(f"{what}: {'it ended' if self.ended else 'not in time'}; heard {self.lines[-3:]}")
+                self.changed.wait(left)
+        return found
+
+    def messages(self, method):
+        """What the server said by itself, of one kind."""
+        said = [parsed(line) for line in list(self.lines)]
+        return [message for message in said if message and message.get("method") == method]
+
+    def close(self, patience=PATIENCE):
+        """Ends as clients do: closes, and waits. Gives back the exit code."""
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        return self.end(patience)
+
+    def end(self, patience=PATIENCE):
+        """Waits for the other side to end by itself. What does not is killed, and counts as a fault."""
+        try:
+            return self.process.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Silence("it did not end") from None
+
+    def kill(self, sign=signal.SIGKILL):
+        """Kills this one process, and nothing that it started."""
+        if self.process.poll() is None:
+            self.process.send_signal(sign)
+            self.process.wait(PATIENCE)
+
+    def sweep(self):
+        """Ends whatever is left of it, its children too: they share its session."""
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        self.process.wait(PATIENCE)
+        self.reading.set()
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        # A server that lives on has the pipe too; then it is left to the thread that reads it.
+        self.listener.join(2)
+        if not self.listener.is_alive():
+            self.process.stdout.close()
+
+
+def parsed(line):
+    """The object that a line holds, or nothing."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def agent(command):
+    """Starts the command apart from itself, hands it what comes in, and waits to be killed."""
+    started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    print(json.dumps({"pid": started.pid}), flush=True)
+
+    def pass_on():
+        for line in started.stdout:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+
+    threading.Thread(target=pass_on, daemon=True).start()
+    for line in sys.stdin.buffer:
+        started.stdin.write(line)
+        started.stdin.flush()
+    started.wait()
+
+
+if __name__ == "__main__":
+    agent(sys.argv[sys.argv.index("--") + 1 :])

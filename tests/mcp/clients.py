@@ -1,0 +1,315 @@
+#!/usr/bin/env python3
+"""Real clients and real servers, with the gateway in between: everything arrives, and nothing happens twice.
+
+tests/mcp/clients.py --binary target/debug/onceward
+"""
+
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import traceback
+
+import checks
+import install
+from checks import is_equal
+from judge import about, is_fresh, is_replay, without_ours
+from place import HERE, SERVER, Place
+
+MAIL = {"to": "ada@example.org", "subject": "Hello"}
+PATIENCE = 90
+
+# Which environment has which client.
+CLIENTS = {"mcp2": "mcp2", "mcp2-legacy": "mcp2", "mcp1": "mcp1", "fastmcp": "fastmcp"}
+
+
+def play(place, client, steps, command=None, environment=None):
+    """What came of the steps, each in turn."""
+    python, missing = install.python(CLIENTS.get(client, client))
+    if missing:
+        raise Skipped(missing)
+    place.started += 1
+    plan = {
+        "command": [str(part) for part in command or place.command()],
+        "environment": place.environment() | {"PATH": os.environ["PATH"]} | (environment or {}),
+        "steps": steps,
+    }
+    done = subprocess.run(
+        [str(python), str(HERE / "real_client.py"), client],
+        input=json.dumps(plan),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        cwd=place.folder,
+        check=False,
+    )
+    with open(place.folder / "errors", "a") as file:
+        file.write(done.stderr)
+    assert done.returncode == 0, f"{client} ended with {done.returncode}"
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Skipped(Exception):
+    """It cannot run on this machine."""
+
+
+def call(tool, arguments=None, **more):
+    return {"call": tool, "arguments": arguments or {}} | more
+
+
+def lists_the_same_tools(place, client):
+    through = play(place, client, [{"tools": True}])[0]
+    direct = play(place, client, [{"tools": True}], SERVER)[0]
+    is_equal([tool["name"] for tool in through if tool["name"] != "onceward_status"], [tool["name"] for tool in direct])
+    by_name = {tool["name"]: tool for tool in through}
+    for tool in direct:
+        by_name[tool["name"]]["inputSchema"]["properties"].pop("onceward_repeat", None)
+        is_equal(by_name[tool["name"]], tool)
+
+
+def a_call_made_twice_acts_once(place, client):
+    first, second = play(place, client, [call("send_email", MAIL), call("send_email", MAIL)])
+    is_fresh(first["result"])
+    is_replay(second["result"], first["result"])
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def two_calls_at_once_act_once(place, client):
+    step = call("send_email", MAIL | {"delay_ms": 300})
+    results = [outcome["result"] for outcome in play(place, client, [{"together": [step, step, step]}])[0]]
+    is_equal(sum(about(result).get("replayed") is True for result in results), 2, "replays")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def after_its_own_time_out_it_gets_the_late_answer(place, client):
+    steps = [call("slow", {"delay_ms": 1500}, timeout=0.5), call("slow", {"delay_ms": 1500}, timeout=20)]
+    first, second = play(place, client, steps)
+    assert "error" in first, first
+    is_replay(second["result"])
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_call_that_it_cancels_and_makes_again_acts_once(place, client):
+    steps = [call("slow", {"delay_ms": 1000}, give_up=0.3), call("slow", {"delay_ms": 1000})]
+    first, second = play(place, client, steps)
+    assert "error" in first, first
+    is_replay(second["result"])
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def progress_arrives(place, client):
+    outcome = play(place, client, [call("progress", {"steps": 4, "delay_ms": 30})])[0]
+    is_equal(outcome["progress"], [1, 2, 3, 4], "progress")
+    is_fresh(outcome["result"])
+
+
+def a_restarted_client_meets_its_call(place, client):
+    command = place.command(session="trip")
+    first = play(place, client, [call("send_email", MAIL)], command)[0]["result"]
+    second = play(place, client, [call("send_email", MAIL)], command)[0]["result"]
+    is_fresh(first)
+    is_replay(second, first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_doubt_reaches_it_as_a_result(place, client):
+    place.configure('[mcp.server.fixture.tool.fail]\ntier = "payment"\n')
+    _, second = play(place, client, [call("fail"), call("fail")])
+    is_equal(about(second["result"]).get("state"), "in_doubt", str(second))
+    is_equal(second["result"]["isError"], True)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def its_model_and_its_user_are_asked(place, client):
+    if client in ("mcp2", "fastmcp"):
+        # The newest generation asks by the result of a call.
+        steps, said = [call("ask", {"what": "go"})] * 2, ["Ada"]
+    else:
+        steps, said = [call("sample"), call("elicit"), call("sample"), call("elicit")], ["42, says", "Ada"]
+    outcomes = [outcome["result"] for outcome in play(place, client, steps)]
+    half = len(outcomes) // 2
+    for words, first, again in zip(said, outcomes[:half], outcomes[half:], strict=True):
+        assert words in first["content"][0]["text"], first
+        is_replay(again, first)
+    is_equal(len(place.effects()), half, "effects")
+
+
+EACH = [
+    lists_the_same_tools,
+    a_call_made_twice_acts_once,
+    two_calls_at_once_act_once,
+    after_its_own_time_out_it_gets_the_late_answer,
+    a_call_that_it_cancels_and_makes_again_acts_once,
+    progress_arrives,
+    a_restarted_client_meets_its_call,
+    a_doubt_reaches_it_as_a_result,
+    its_model_and_its_user_are_asked,
+]
+
+
+def a_call_of_one_generation_is_replayed_in_the_other(place, client):
+    """A client of the newest generation takes no result that does not say its type."""
+    older, newer = play(place, "mcp1", [call("send_email", MAIL)])[0], play(place, "mcp2", [call("send_email", MAIL)])[0]
+    is_fresh(older["result"])
+    is_replay(newer["result"])
+    other = MAIL | {"subject": "the other way round"}
+    is_fresh(play(place, "mcp2", [call("send_email", other)])[0]["result"])
+    is_replay(play(place, "mcp1", [call("send_email", other)])[0]["result"])
+    is_equal(len(place.effects()), 2, "effects")
+
+
+def it_calls_again_by_itself_and_acts_once(place, client):
+    outcome = play(place, "agents", [call("slow", {"delay_ms": 2500})])[0]
+    is_replay(outcome["result"])
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def without_the_gateway_it_acts_again(place, client):
+    play(place, "agents", [call("slow", {"delay_ms": 2500}), {"sleep": 3}], SERVER)
+    assert len(place.effects()) > 1, "what the case above is worth"
+
+
+def inspect(place, arguments, command=None):
+    """The inspector's command line: one process for each call."""
+    programs, missing = install.node()
+    if missing:
+        raise Skipped(missing)
+    place.started += 1
+    whole = install.path_with(programs) | place.environment()
+    variables = [part for name, value in place.environment().items() for part in ("-e", f"{name}={value}")]
+    done = subprocess.run(
+        [str(programs / "mcp-inspector"), "--cli", *variables, *(command or place.command()), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=whole,
+        cwd=place.folder,
+        check=False,
+    )
+    assert done.returncode == 0, f"it ended with {done.returncode}: {done.stdout} {done.stderr}"
+    return json.loads(done.stdout)
+
+
+def the_inspector_lists_and_calls(place, client):
+    # The inspector takes what stands behind `--` for its own: a script keeps it together.
+    for name, command in (("through", place.command()), ("direct", SERVER)):
+        script = place.folder / name
+        script.write_text("#!/bin/sh\nexec " + " ".join(f"'{part}'" for part in command) + "\n")
+        script.chmod(0o700)
+    through, direct = [str(place.folder / "through")], [str(place.folder / "direct")]
+    names = [tool["name"] for tool in inspect(place, ["--method", "tools/list"], through)["tools"]]
+    listed = [tool["name"] for tool in inspect(place, ["--method", "tools/list"], direct)["tools"]]
+    is_equal([name for name in names if name != "onceward_status"], listed)
+    send = ["--method", "tools/call", "--tool-name", "send_email", "--tool-arg", "to=ada@example.org"]
+    first = inspect(place, send, through)
+    is_fresh(first)
+    is_replay(inspect(place, send, through), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def node_server(place, name, *arguments):
+    programs, missing = install.node()
+    if missing:
+        raise Skipped(missing)
+    server = [str(programs / "node"), str(programs / name), *arguments]
+    return server, place.command(behind=server)
+
+
+def server_everything_is_the_same_through_the_gateway(place, client):
+    server, gateway = node_server(place, "mcp-server-everything", "stdio")
+    steps = [
+        {"tools": True},
+        call("echo", {"message": "Zürich 😀"}),
+        call("get-sum", {"a": 1, "b": 2.5}),
+        call("get-tiny-image"),
+        call("get-structured-content", {"location": "New York"}),
+        call("get-annotated-message", {"messageType": "error", "includeImage": True}),
+        call("get-resource-links", {"count": 3}),
+        call("trigger-long-running-operation", {"duration": 1, "steps": 4}),
+        call("trigger-sampling-request", {"prompt": "Hello", "maxTokens": 10}),
+        call("trigger-elicitation-request"),
+        call("no-such-tool"),
+    ]
+    through = play(place, client, steps, gateway)
+    direct = play(place, client, steps, server)
+    is_equal([tool["name"] for tool in through[0] if tool["name"] != "onceward_status"], [one["name"] for one in direct[0]])
+    for step, got, expected in zip(steps[1:], through[1:], direct[1:], strict=True):
+        if "result" in got:
+            got = got | {"result": without_ours(got["result"])}
+        is_equal(got, expected, step["call"])
+    is_equal(through[7]["progress"], [1, 2, 3, 4], "progress")
+    assert "42, says" in json.dumps(through[8]), through[8]
+    assert "Ada" in json.dumps(through[9]) or "accept" in json.dumps(through[9]), through[9]
+
+
+def server_filesystem_writes_once_and_reads_what_is_there(place, client):
+    folder = place.folder / "files"
+    folder.mkdir()
+    file = folder / "note.txt"
+    _, gateway = node_server(place, "mcp-server-filesystem", str(folder))
+    write = call("write_file", {"path": str(file), "content": "one"})
+    read = call("read_text_file", {"path": str(file)})
+    first, looked = play(place, client, [write, read], gateway)
+    is_fresh(first["result"])
+    assert "one" in json.dumps(looked["result"]), looked
+    file.write_text("changed by somebody else")
+    second, looked = play(place, client, [write, read], gateway)
+    is_replay(second["result"], first["result"])
+    is_equal(file.read_text(), "changed by somebody else", "the file")
+    assert "changed by somebody else" in json.dumps(looked["result"]), looked
+
+
+def cases():
+    """Names, checks and clients."""
+    found = [(f"{client} · {name_of(check)}", check, client) for client in CLIENTS for check in EACH]
+    found.append(("mcp1 and mcp2 · " + name_of(a_call_of_one_generation_is_replayed_in_the_other),
+                  a_call_of_one_generation_is_replayed_in_the_other, None))  # fmt: skip
+    for check in (it_calls_again_by_itself_and_acts_once, without_the_gateway_it_acts_again):
+        found.append((f"openai-agents · {name_of(check)}", check, "agents"))
+    found.append(("inspector · " + name_of(the_inspector_lists_and_calls), the_inspector_lists_and_calls, None))
+    for client in ("mcp1", "mcp2-legacy"):
+        for check in (server_everything_is_the_same_through_the_gateway, server_filesystem_writes_once_and_reads_what_is_there):
+            found.append((f"{client} · {name_of(check)}", check, client))
+    return found
+
+
+def name_of(check):
+    return check.__name__.replace("_", " ")
+
+
+def run_one(binary, check, client):
+    """What went wrong, or why it cannot run here, or neither."""
+    place = Place(binary)
+    try:
+        check(place, client)
+        place.holds_nothing_bad()
+    except Skipped as why:
+        return None, str(why)
+    except Exception:
+        return traceback.format_exc() + place.errors(), None
+    finally:
+        place.leave()
+    return None, None
+
+
+def main():
+    arguments = checks.arguments_of(__doc__)
+    chosen = [case for case in cases() if not arguments.only or arguments.only in case[0]]
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        outcomes = list(pool.map(lambda case: run_one(arguments.binary, case[1], case[2]), chosen))
+    for (name, _, _), (fault, skipped) in zip(chosen, outcomes, strict=True):
+        if fault:
+            print(f"FAILED: {name}\n{fault}")
+        elif skipped:
+            print(f"SKIPPED: {name}: {skipped}")
+        elif arguments.verbose:
+            print(f"passed: {name}")
+    failed = sum(bool(fault) for fault, _ in outcomes)
+    skipped = sum(bool(skipped) for _, skipped in outcomes)
+    print(f"{len(chosen) - failed - skipped} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

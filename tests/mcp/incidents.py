@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""Every incident that the gateway is for, with a server that counts: one effect each, or the in-doubt answer.
+
+tests/mcp/incidents.py --binary target/debug/onceward
+"""
+
+import sys
+
+import answers
+import checks
+import deaths
+import sameness
+
+if __name__ == "__main__":
+    sys.exit(checks.run(sameness.CHECKS + deaths.CHECKS + answers.CHECKS, checks.arguments_of(__doc__)))

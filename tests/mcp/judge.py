@@ -1,0 +1,46 @@
+"""What a result of a guarded tool is: done now, a stored one, or an answer of the gateway's own."""
+
+import json
+
+MARK = "[onceward]"
+
+
+def about(result):
+    """What the gateway says of it, or nothing."""
+    return (result.get("_meta") or {}).get("onceward") or {}
+
+
+def is_fresh(result):
+    """Done now, and told as the server told it."""
+    assert not result.get("isError"), result
+    assert not about(result).get("replayed"), result
+    assert not any(block.get("text", "").startswith(MARK) for block in result.get("content", [])), result
+
+
+def is_replay(result, of=None):
+    """A stored result, which says so to programs and, at the end, to models. The rest is as it was."""
+    own = about(result)
+    assert own.get("replayed") is True, result
+    assert own.get("first_time") and own.get("key"), result
+    last = result["content"][-1]
+    assert last["type"] == "text" and last["text"].startswith(MARK), result
+    assert "onceward_repeat" in last["text"], last
+    if of is not None:
+        assert without_ours(result) == without_ours(of), f"{result} is not {of}"
+
+
+def is_state(result, *states):
+    """An answer of the gateway's own, in words for models and in fields for programs."""
+    assert about(result).get("state") in states, f"{result} is none of {states}"
+    assert result.get("isError") is True, result
+    assert about(result).get("replayed") in (None, False), result
+    words = result["content"][0]
+    assert words["type"] == "text" and len(words["text"].split()) > 5, words
+
+
+def without_ours(result):
+    """A result without what the gateway adds to it."""
+    left = json.loads(json.dumps(result))
+    left["content"] = [one for one in left.get("content", []) if not one.get("text", "").startswith(MARK)]
+    meta = {name: value for name, value in (left.pop("_meta", None) or {}).items() if name != "onceward"}
+    return left | ({"_meta": meta} if meta else {})

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Plays steps with a real client, in the environment that has it, and prints what came of each as JSON.
+
+tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input.
+A step is a list of tools, a call, or several calls at once.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import json
+import sys
+
+ANSWER = "42, says the model"
+NAME = "Ada"
+
+
+def dumped(result):
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+class Mcp2:
+    """The official SDK, second generation. It asks which generation the server speaks, unless it is told."""
+
+    mode = "auto"
+
+    def __init__(self, command, environment):
+        import mcp_types as types
+        from mcp import Client
+        from mcp.client.stdio import StdioServerParameters
+
+        async def sample(context, params):
+            content = types.TextContent(type="text", text=ANSWER)
+            return types.CreateMessageResult(role="assistant", model="m", content=content)
+
+        async def elicit(context, params):
+            return types.ElicitResult(action="accept", content={"name": NAME})
+
+        server = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+        self.client = Client(server, mode=self.mode, sampling_callback=sample, elicitation_callback=elicit)
+
+    def open(self):
+        return self.client
+
+    async def tools(self):
+        return dumped(await self.client.list_tools())["tools"]
+
+    async def call(self, name, arguments, timeout, progress):
+        return dumped(await self.client.call_tool(name, arguments, timeout, progress))
+
+
+class Mcp2Legacy(Mcp2):
+    mode = "legacy"
+
+
+class Mcp1:
+    """The official SDK, first generation."""
+
+    def __init__(self, command, environment):
+        self.command, self.environment = command, environment
+
+    @contextlib.asynccontextmanager
+    async def open(self):
+        from mcp import ClientSession, StdioServerParameters, types
+        from mcp.client.stdio import stdio_client
+
+        async def sample(context, params):
+            content = types.TextContent(type="text", text=ANSWER)
+            return types.CreateMessageResult(role="assistant", model="m", content=content)
+
+        async def elicit(context, params):
+            return types.ElicitResult(action="accept", content={"name": NAME})
+
+        server = StdioServerParameters(command=self.command[0], args=self.command[1:], env=self.environment)
+        async with stdio_client(server) as (reads, writes):
+            session = ClientSession(reads, writes, sampling_callback=sample, elicitation_callback=elicit)
+            async with session as self.client:
+                await self.client.initialize()
+                yield
+
+    async def tools(self):
+        return dumped(await self.client.list_tools())["tools"]
+
+    async def call(self, name, arguments, timeout, progress):
+        timeout = datetime.timedelta(seconds=timeout) if timeout else None
+        return dumped(await self.client.call_tool(name, arguments, timeout, progress))
+
+
+class Fastmcp:
+    def __init__(self, command, environment):
+        from fastmcp import Client
+        from fastmcp.client.transports import StdioTransport
+
+        async def sample(messages, params, context):
+            return ANSWER
+
+        async def elicit(message, kind, params, context):
+            return {"name": NAME}
+
+        server = StdioTransport(command[0], command[1:], env=environment, keep_alive=False)
+        self.client = Client(server, sampling_handler=sample, elicitation_handler=elicit)
+
+    def open(self):
+        return self.client
+
+    async def tools(self):
+        return [dumped(tool) for tool in await self.client.list_tools()]
+
+    async def call(self, name, arguments, timeout, progress):
+        return dumped(await self.client.call_tool_mcp(name, arguments, timeout=timeout, progress_handler=progress))
+
+
+class Agents:
+    """openai-agents, which calls again by itself."""
+
+    def __init__(self, command, environment):
+        from agents.mcp import MCPServerStdio
+
+        params = {"command": command[0], "args": command[1:], "env": environment}
+        self.client = MCPServerStdio(
+            params, client_session_timeout_seconds=1.0, max_retry_attempts=3, retry_backoff_seconds_base=0.1
+        )
+
+    def open(self):
+        return self.client
+
+    async def tools(self):
+        return [dumped(tool) for tool in await self.client.list_tools()]
+
+    async def call(self, name, arguments, timeout, progress):
+        return dumped(await self.client.call_tool(name, arguments))
+
+
+KINDS = {"mcp2": Mcp2, "mcp2-legacy": Mcp2Legacy, "mcp1": Mcp1, "fastmcp": Fastmcp, "agents": Agents}
+
+
+async def take(client, step):
+    """What came of a step."""
+    if "together" in step:
+        return await asyncio.gather(*(take(client, one) for one in step["together"]))
+    if "tools" in step:
+        return await client.tools()
+    if "sleep" in step:
+        return await asyncio.sleep(step["sleep"])
+    told = []
+
+    async def progress(done, total, message):
+        told.append(done)
+
+    call = client.call(step["call"], step.get("arguments") or {}, step.get("timeout"), progress)
+    try:
+        async with asyncio.timeout(step.get("give_up")):
+            return {"result": await call, "progress": told}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}", "progress": told}
+
+
+async def main():
+    plan = json.load(sys.stdin)
+    client = KINDS[sys.argv[1]](plan["command"], plan["environment"])
+    async with client.open():
+        outcomes = [await take(client, step) for step in plan["steps"]]
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

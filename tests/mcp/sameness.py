@@ -1,0 +1,229 @@
+"""Which calls are the same, and what the second of them gets."""
+
+import threading
+import time
+
+from checks import all_of, is_equal
+from judge import about, is_fresh, is_replay, is_state
+
+MAIL = {"to": "ada@example.org", "subject": "Hello"}
+RECIPE = """
+[mcp.server.fixture.tool.charge]
+key = ["/customer", "/invoice"]
+match = ["/amount"]
+"""
+INVOICE = {"customer": "c-1", "invoice": "i-1", "amount": 10, "memo": "for the boat"}
+
+
+def two_identical_calls_2_ms_apart_with_different_ids_act_once(place):
+    agent = place.agent()
+    arguments = MAIL | {"delay_ms": 300}
+    first = agent.start_call("send_email", arguments)
+    time.sleep(0.002)
+    second = agent.start_call("send_email", arguments)
+    one, other = agent.wait(first)["result"], agent.wait(second)["result"]
+    is_equal(len(place.effects()), 1, "effects")
+    is_fresh(one)
+    is_replay(other, one)
+
+
+def ten_identical_calls_at_once_act_once(place):
+    agent = place.agent()
+    calls = [agent.start_call("send_email", MAIL | {"delay_ms": 200}, identity=f"call {n}") for n in range(10)]
+    results = [agent.wait(call)["result"] for call in calls]
+    is_equal(len(place.effects()), 1, "effects")
+    is_equal(sum(about(result).get("replayed") is True for result in results), 9, "replays")
+
+
+def the_same_call_a_moment_later_is_a_replay(place):
+    agent = place.agent()
+    first = agent.call("send_email", MAIL)
+    is_fresh(first)
+    is_replay(agent.call("send_email", MAIL), first)
+    is_replay(agent.call("send_email", dict(reversed(MAIL.items()))), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def other_arguments_or_another_tool_are_another_call(place):
+    agent = place.agent()
+    for arguments in (MAIL, MAIL | {"subject": "hello"}, {"to": MAIL["to"]}):
+        is_fresh(agent.call("send_email", arguments))
+    is_fresh(agent.call("charge", INVOICE))
+    is_fresh(agent.call("big", INVOICE))
+    is_equal(len(place.effects()), 5, "effects")
+
+
+def identifiers_of_one_emission_are_no_part_of_the_call(place):
+    agent = place.agent()
+    first = agent.call("send_email", MAIL, meta={"claudecode/toolUseId": "toolu_1", "progressToken": 1})
+    again = agent.call("send_email", MAIL, meta={"claudecode/toolUseId": "toolu_2", "progressToken": 2})
+    is_replay(again, first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_reworded_memo_is_the_same_intent_and_another_amount_is_a_mismatch(place):
+    place.configure(RECIPE)
+    agent = place.agent()
+    first = agent.call("charge", INVOICE)
+    is_fresh(first)
+    is_replay(agent.call("charge", INVOICE | {"memo": "the boat, as agreed"}), first)
+    is_replay(agent.call("charge", {name: INVOICE[name] for name in ("amount", "invoice", "customer")}), first)
+    is_state(agent.call("charge", INVOICE | {"amount": 11}), "mismatch")
+    is_fresh(agent.call("charge", INVOICE | {"invoice": "i-2", "amount": 11}))
+    is_equal([one["arguments"]["amount"] for one in place.effects()], [10, 11], "amounts")
+
+
+def a_reworded_call_while_the_first_one_runs_waits_for_it(place):
+    place.configure(RECIPE)
+    agent = place.agent()
+    first = agent.start_call("charge", INVOICE | {"delay_ms": 400})
+    time.sleep(0.05)
+    second = agent.call("charge", INVOICE | {"memo": "other words"})
+    is_replay(second, agent.wait(first)["result"])
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_key_in_meta_says_which_call_it_is(place):
+    agent = place.agent()
+    key = {"onceward/key": "order-7"}
+    first = agent.call("send_email", MAIL, meta=key)
+    is_replay(agent.call("send_email", MAIL, meta=key), first)
+    is_state(agent.call("send_email", MAIL | {"subject": "other"}, meta=key), "mismatch")
+    is_fresh(agent.call("send_email", MAIL, meta={"onceward/key": "order-8"}))
+    is_equal(len(place.effects()), 2, "effects")
+
+
+def a_key_that_is_none_is_refused_and_nothing_happens(place):
+    agent = place.agent()
+    for key in ("", "x" * 256, 7, None, ["a"], "tab\there"):
+        answer = agent.wait(agent.start_call("send_email", MAIL, meta={"onceward/key": key}))
+        refused = "error" in answer or answer["result"].get("isError") is True
+        assert refused, f"{key!r}: {answer}"
+    is_equal(place.effects(), [], "effects")
+
+
+def a_deliberate_repeat_is_itself_once(place):
+    agent = place.agent()
+    first = agent.call("send_email", MAIL)
+    is_fresh(first)
+    second = agent.call("send_email", MAIL | {"onceward_repeat": 2})
+    is_fresh(second)
+    is_replay(agent.call("send_email", MAIL | {"onceward_repeat": 2}), second)
+    is_equal(len(place.effects()), 2, "effects")
+    is_fresh(agent.call("send_email", MAIL | {"onceward_repeat": 3}))
+    is_replay(agent.call("send_email", MAIL), first)
+    is_equal(len(place.effects()), 3, "effects")
+
+
+def the_server_never_sees_the_argument_that_asks_for_a_repeat(place):
+    agent = place.agent()
+    agent.call("send_email", MAIL)
+    agent.call("send_email", MAIL | {"onceward_repeat": 2})
+    is_equal([one["arguments"] for one in place.effects()], [MAIL, MAIL], "arguments")
+
+
+def a_repeat_before_its_turn_is_refused(place):
+    agent = place.agent()
+    for number in (2, 3):
+        result = agent.call("send_email", MAIL | {"onceward_repeat": number})
+        assert result.get("isError") is True, result
+    is_equal(place.effects(), [], "effects")
+    agent.call("send_email", MAIL)
+    assert agent.call("send_email", MAIL | {"onceward_repeat": 3}).get("isError") is True
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_repeat_that_is_no_number_is_refused(place):
+    agent = place.agent()
+    agent.call("send_email", MAIL)
+    for number in (0, 1, -2, 2.5, "2", None, True, [2], 10**30):
+        answer = agent.wait(agent.start_call("send_email", MAIL | {"onceward_repeat": number}))
+        result = answer.get("result", {"isError": True})
+        # One that is the first call in other words may be told its result; none may act.
+        assert result.get("isError") is True or about(result).get("replayed") is True, f"{number!r}: {answer}"
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def two_equal_repeats_at_once_act_once_more(place):
+    agent = place.agent()
+    arguments = MAIL | {"delay_ms": 200}
+    agent.call("send_email", arguments)
+    calls = [agent.start_call("send_email", arguments | {"onceward_repeat": 2}) for _ in range(4)]
+    results = [agent.wait(call)["result"] for call in calls]
+    is_equal(len(place.effects()), 2, "effects")
+    is_equal(sum(about(result).get("replayed") is True for result in results), 3, "replays")
+
+
+def without_a_session_an_equal_call_after_the_echo_is_a_new_one(place):
+    place.configure('[mcp]\necho = "1s"\n')
+    agent = place.agent()
+    first = agent.call("send_email", MAIL)
+    is_replay(agent.call("send_email", MAIL), first)
+    time.sleep(1.3)
+    is_fresh(agent.call("send_email", MAIL))
+    is_equal(len(place.effects()), 2, "effects")
+
+
+def within_the_echo_another_process_meets_the_call_too(place):
+    first = place.agent().call("send_email", MAIL)
+    is_replay(place.agent().call("send_email", MAIL), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_resumed_session_meets_its_calls_after_the_echo(place):
+    place.configure('[mcp]\necho = "1s"\n')
+    agent = place.agent(session="trip")
+    first = agent.call("send_email", MAIL)
+    is_fresh(first)
+    is_equal(agent.close(), 0, "exit code")
+    time.sleep(1.3)
+    is_replay(place.agent(session="trip").call("send_email", MAIL), first)
+    is_fresh(place.agent(session="other").call("send_email", MAIL))
+    is_equal(len(place.effects()), 2, "effects")
+
+
+def a_recipe_holds_after_the_echo(place):
+    place.configure('[mcp]\necho = "1s"\n' + RECIPE)
+    first = place.agent().call("charge", INVOICE)
+    time.sleep(1.3)
+    is_replay(place.agent().call("charge", INVOICE | {"memo": "again"}), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_key_holds_after_the_echo(place):
+    place.configure('[mcp]\necho = "1s"\n')
+    key = {"onceward/key": "order-7"}
+    first = place.agent().call("send_email", MAIL, meta=key)
+    time.sleep(1.3)
+    is_replay(place.agent().call("send_email", MAIL, meta=key), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def two_agents_at_once_act_once_in_each_of_20_rounds(place):
+    agents = [place.agent(), place.agent()]
+    for number in range(20):
+        arguments = MAIL | {"subject": f"round {number}", "delay_ms": 10}
+        gate = threading.Barrier(2)
+        results = [None, None]
+
+        def call(place_in_line, arguments=arguments, gate=gate, results=results):
+            gate.wait()
+            results[place_in_line] = agents[place_in_line].call("send_email", arguments)
+
+        threads = [threading.Thread(target=call, args=(who,)) for who in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert all(result and not result.get("isError") for result in results), results
+        is_equal(sum(about(result).get("replayed") is True for result in results), 1, f"replays in round {number}")
+    is_equal(len(place.effects()), 20, "effects")
+
+
+def a_handed_over_session_is_one_intent_in_two_agents(place):
+    first = place.agent(session="case-9").call("charge", INVOICE)
+    is_replay(place.agent(session="case-9").call("charge", INVOICE), first)
+    is_equal(len(place.effects()), 1, "effects")
+
+
+CHECKS = all_of(globals())

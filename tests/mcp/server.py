@@ -1,0 +1,195 @@
+#!/usr/bin/env python3
+"""An MCP server over stdio that counts what it does and can do odd things. It needs nothing but Python.
+
+It speaks the generations with `initialize` and the one without. Every line that it receives goes to the file
+RECEIVED_FILE as it came; every effect is a line in COUNT_FILE before it is answered.
+"""
+
+import json
+import os
+import sys
+import threading
+
+from tools import TOOLS, Refused, run
+
+VERSIONS = ("2026-07-28", "2025-11-25", "2025-06-18")
+MODERN = "2026-07-28"
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+IDENTITY = {"name": "fixture", "version": "1.0"}
+CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True},
+    "prompts": {},
+    "completions": {},
+    "logging": {},
+}
+
+# What every list says in the newest generation.
+CACHED = {"ttlMs": 0, "cacheScope": "private"}
+
+# Tools are told in pages of this many when the client's cursor asks for it.
+PAGE = 5
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+
+
+class Server:
+    def __init__(self):
+        self.writing = threading.Lock()
+        self.asked = {}
+        self.cancelled = {}
+        self.questions = 0
+        self.tasks = {}
+        self.received = open(os.environ["RECEIVED_FILE"], "ab", buffering=0) if "RECEIVED_FILE" in os.environ else None
+
+    def serve(self):
+        """Reads until the client closes. What still runs then is cut off, unless LINGER says otherwise."""
+        for line in sys.stdin.buffer:
+            if self.received:
+                self.received.write(line)
+            if line.strip():
+                self.take(line)
+        if "LINGER" not in os.environ:
+            os._exit(int(os.environ.get("EXIT_CODE", "0")))
+
+    def take(self, line):
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return self.say({"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "no JSON"}})
+        if not isinstance(message, dict) or ("method" in message and not isinstance(message["method"], str)):
+            return self.say({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "no request"}})
+        if "method" not in message:
+            return self.hear_answer(message)
+        if "id" not in message:
+            return self.hear_notification(message)
+        if message["method"] != "tools/call":
+            return self.answer(message)
+        self.cancelled[json.dumps(message["id"])] = threading.Event()
+        lingers = "LINGER" in os.environ
+        return threading.Thread(target=self.answer, args=(message,), daemon=not lingers).start()
+
+    def hear_answer(self, message):
+        """The client's answer to a question of ours."""
+        waiting = self.asked.pop(message.get("id"), None)
+        if waiting:
+            waiting[1].update(message)
+            waiting[0].set()
+
+    def hear_notification(self, message):
+        if message["method"] == "notifications/cancelled":
+            event = self.cancelled.get(json.dumps((message.get("params") or {}).get("requestId")))
+            if event:
+                event.set()
+
+    def answer(self, message):
+        params = message.get("params") or {}
+        modern = (params.get("_meta") or {}).get(VERSION_KEY) == MODERN
+        identity = message["id"]
+        try:
+            result = self.result(message["method"], params, identity, modern)
+        except Refused as refused:
+            return self.say({"jsonrpc": "2.0", "id": identity, "error": refused.error})
+        except Exception as error:  # arguments that make no sense
+            return self.say({"jsonrpc": "2.0", "id": identity, "error": {"code": -32603, "message": repr(error)}})
+        if result is None:
+            return None
+        if isinstance(result, str):
+            return self.write(f'{{"jsonrpc":"2.0","id":{json.dumps(identity)},"result":{result}}}\n'.encode())
+        if modern:
+            result = {"resultType": "complete"} | result
+        return self.say({"jsonrpc": "2.0", "id": identity, "result": result})
+
+    def result(self, method, params, identity, modern):
+        """An object, or the text of one, or nothing if the request is not to be answered."""
+        cached = CACHED if modern else {}
+        if method == "initialize":
+            wanted = params.get("protocolVersion")
+            version = wanted if wanted in VERSIONS[1:] else VERSIONS[1]
+            return {"protocolVersion": version, "capabilities": CAPABILITIES, "serverInfo": IDENTITY}
+        if method == "server/discover":
+            meta = {"io.modelcontextprotocol/serverInfo": IDENTITY}
+            return {"supportedVersions": list(VERSIONS), "capabilities": CAPABILITIES, "_meta": meta} | CACHED
+        if method == "tools/list":
+            return cached | page(params.get("cursor"))
+        if method == "tools/call":
+            return self.call(params, identity, modern)
+        if method in FIXED:
+            return (cached if method in LISTS else {}) | FIXED[method]
+        if method in ("tasks/get", "tasks/result", "tasks/cancel"):
+            return self.task(method, params)
+        raise Refused(METHOD_NOT_FOUND, f"no method {method}")
+
+    def call(self, params, identity, modern):
+        name = params.get("name")
+        if name not in TOOLS:
+            raise Refused(INVALID_PARAMS, f"no tool {name}")
+        return run(self, name, params, json.dumps(identity), modern)
+
+    def task(self, method, params):
+        """What became of a task. A task that nobody started is an error."""
+        task = self.tasks.get(params.get("taskId"))
+        if not task:
+            raise Refused(INVALID_PARAMS, "no such task")
+        if method == "tasks/result":
+            task["ended"].wait(10)
+            related = {"io.modelcontextprotocol/related-task": {"taskId": params["taskId"]}}
+            return task["result"] | {"_meta": related}
+        return task["state"]
+
+    def ask(self, method, params, patience=10):
+        """Asks the client something, and waits for its answer."""
+        self.questions += 1
+        identity = f"question-{self.questions}"
+        waiting = (threading.Event(), {})
+        self.asked[identity] = waiting
+        self.say({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
+        if not waiting[0].wait(patience):
+            return {"error": {"code": 0, "message": "no answer in time"}}
+        return waiting[1]
+
+    def notify(self, method, params):
+        self.say({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def say(self, message):
+        self.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+    def write(self, line):
+        with self.writing:
+            try:
+                sys.stdout.buffer.write(line)
+                sys.stdout.buffer.flush()
+            except OSError:
+                pass  # the client is gone; effects go on
+
+
+def page(cursor):
+    """All the tools, or one page of them. The first page is asked for with the cursor `pages`."""
+    tools = [{"name": name, **about} for name, about in TOOLS.items()]
+    if cursor is None:
+        return {"tools": tools}
+    start = 0 if cursor == "pages" else int(cursor)
+    more = {"nextCursor": str(start + PAGE)} if start + PAGE < len(tools) else {}
+    return {"tools": tools[start : start + PAGE]} | more
+
+
+LISTS = ("resources/list", "resources/templates/list", "prompts/list", "resources/read")
+
+# What is always answered with the same.
+FIXED = {
+    "ping": {},
+    "logging/setLevel": {},
+    "resources/subscribe": {},
+    "resources/unsubscribe": {},
+    "resources/list": {"resources": [{"uri": "memo://1", "name": "memo", "mimeType": "text/plain"}]},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "memo://{id}", "name": "memos"}]},
+    "resources/read": {"contents": [{"uri": "memo://1", "mimeType": "text/plain", "text": "Zürich \u2028 \U0001f600"}]},
+    "prompts/list": {"prompts": [{"name": "greet", "arguments": [{"name": "who", "required": True}]}]},
+    "prompts/get": {"messages": [{"role": "user", "content": {"type": "text", "text": "Greet them."}}]},
+    "completion/complete": {"completion": {"values": ["one", "two"], "total": 2, "hasMore": False}},
+}
+
+
+if __name__ == "__main__":
+    Server().serve()
