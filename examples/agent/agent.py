@@ -41,16 +41,18 @@ async def main(run):
         allowed_tools=["mcp__mail"],
         max_turns=10,
     )
+    fault = None
     async for message in query(prompt=TASK, options=options):
         if isinstance(message, AssistantMessage):
             for block in message.content:
                 if isinstance(block, TextBlock):
                     print(block.text, flush=True)
         elif isinstance(message, ResultMessage) and message.is_error:
-            sys.exit(f"the agent gave up: {message.result or message.subtype}")
+            fault = f"the agent gave up: {message.result or message.subtype}"
+    return fault
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: agent.py RUN, where RUN names this piece of work")
-    asyncio.run(main(sys.argv[1]))
+    sys.exit(asyncio.run(main(sys.argv[1])))

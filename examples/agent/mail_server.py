@@ -19,7 +19,7 @@ TOOLS = [
     {
         "name": "send_email",
         "description": "Sends an email.",
-        "inputSchema": {"type": "object", "properties": MAIL, "required": list(MAIL)},
+        "inputSchema": {"type": "object", "properties": MAIL, "required": ["to", "subject"]},
     },
     {
         "name": "list_sent",
@@ -31,7 +31,7 @@ TOOLS = [
 
 
 def send_email(arguments):
-    mail = {name: arguments[name] for name in MAIL}
+    mail = {"to": arguments["to"], "subject": arguments["subject"], "body": arguments.get("body", "")}
     with OUTBOX.open("a") as outbox:
         outbox.write(json.dumps(mail) + "\n")
     # The mail is out. An agent that dies now does not hear of it.

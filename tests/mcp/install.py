@@ -15,6 +15,7 @@ ENVIRONMENTS = {
     "mcp1": ("mcp", "mcp<2"),
     "fastmcp": ("fastmcp", "fastmcp"),
     "agents": ("agents", "openai-agents"),
+    "claude": ("claude_agent_sdk", "claude-agent-sdk"),
 }
 
 # The servers and the inspector ask for a newer Node than many machines have, and npm picks by the Node that runs it.
