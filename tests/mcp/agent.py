@@ -18,7 +18,7 @@ import install
 from checks import is_equal, name_of
 from fake_model import FakeModel, call, say
 from judge import MARK
-from office import Office
+from office import EXAMPLE, Office
 
 # All of it together, once everything is installed. An agent takes three seconds of a processor, most of them to start; what
 # comes on top is for machines that do other things meanwhile.
@@ -88,16 +88,22 @@ def when_the_gateway_dies_too_the_model_is_told_of_the_doubt_and_can_look(office
     is_equal(office.sent(), [MAIL], "sent")
 
 
-def another_run_sends_its_own_mail(office):
+def another_run_sends_its_own_mail_and_the_first_run_started_again_sends_none(office):
+    # Without sessions, calls would be told apart by time alone: here, after a second.
+    office.configure('[mcp]\necho = "1s"\n')
     with FakeModel([[SEND], [DONE]]) as model:
         for run in ("run-1", "run-2"):
             office.work(model, run)
             is_equal(model.told(), [(SENT, False)], f"told in {run}")
+        time.sleep(1)
+        office.work(model, "run-1")
+        [(text, failed)] = model.told()
+    is_replay(text, failed)
     is_equal(office.sent(), [MAIL] * 2, "sent")
 
 
 def a_run_that_is_started_again_and_words_its_mail_differently_sends_once(office):
-    office.with_recipe()
+    office.configure((EXAMPLE / "onceward.toml").read_text())
     with FakeModel([[SEND], [DONE]]) as model:
         office.work(model, "run-1")
         is_equal(model.told(), [(SENT, False)], "told")

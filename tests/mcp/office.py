@@ -3,7 +3,6 @@
 import json
 import os
 import pathlib
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -31,9 +30,9 @@ class Office:
         self.binary.write_text(NO_GATEWAY)
         self.binary.chmod(0o700)
 
-    def with_recipe(self):
-        """The example's configuration. The gateway finds it in the folder that the agent works in."""
-        shutil.copy(EXAMPLE / "onceward.toml", self.folder)
+    def configure(self, text):
+        """The gateway finds it in the folder that the agent works in."""
+        (self.folder / "onceward.toml").write_text(text)
 
     def start(self, model, run, delay=0):
         """The agent, as the leader of a group of processes."""
