@@ -6,7 +6,7 @@
 Its mail server runs behind `onceward mcp`. The name of the run is the session: started again under the same name, after a
 crash or by a scheduler that was not sure, the agent meets its earlier calls in the ledger, and gets their results.
 
-ONCEWARD names the binary if it is not on the path, and ONCEWARD_STORE the ledger. OUTBOX is where the mail server puts mail.
+ONCEWARD names the binary if it is not on the path, ONCEWARD_STORE the ledger, and OUTBOX the file that mail is sent to.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ def mail_server(run):
     gateway = [os.environ.get("ONCEWARD", "onceward"), "mcp", "--session", run, "--server", "mail", "--"]
     server = [sys.executable, str(HERE / "mail_server.py")]
     command, *arguments = gateway + server
-    passed_on = {name: os.environ[name] for name in ("ONCEWARD_STORE", "OUTBOX", "DELAY") if name in os.environ}
-    return {"type": "stdio", "command": command, "args": arguments, "env": passed_on}
+    return {"type": "stdio", "command": command, "args": arguments}
 
 
 async def main(run):
