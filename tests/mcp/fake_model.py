@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: turn after turn, calls of tools, then that it is done. It hears the results."""
+"""A model that says what it was told to: turn after turn, calls of tools, then that it is done. It keeps the results."""
 
 import http.server
 import json
@@ -47,7 +47,8 @@ class FakeModel:
     def turn(self, request):
         """What it says next. Which turn it is, the conversation tells."""
         messages = request.get("messages", [])
-        blocks = [block for message in messages if isinstance(message.get("content"), list) for block in message["content"]]
+        contents = [message["content"] for message in messages if isinstance(message.get("content"), list)]
+        blocks = [block for content in contents for block in content]
         self.results = [block for block in blocks if block.get("type") == "tool_result"]
         past = sum(message["role"] == "assistant" for message in messages)
         offered = any(tool["name"].startswith("mcp__") for tool in request.get("tools", []))
@@ -55,7 +56,8 @@ class FakeModel:
         said = [self.call(past, place, name, arguments) for place, (name, arguments) in enumerate(calls)]
         if not said:
             said = [({"type": "text", "text": ""}, {"type": "text_delta", "text": "done"})]
-        start = {"id": f"msg_{past}", "type": "message", "role": "assistant", "model": request.get("model"), "content": []}
+        start = {"id": f"msg_{past}", "type": "message", "role": "assistant", "content": []}
+        start["model"] = request.get("model")
         usage = {"input_tokens": 1, "output_tokens": 1}
         yield {"type": "message_start", "message": start | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
         for index, (block, delta) in enumerate(said):
@@ -63,7 +65,7 @@ class FakeModel:
             yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
         why = "tool_use" if calls else "end_turn"
-        yield {"type": "message_delta", "delta": {"stop_reason": why, "stop_sequence": None}, "usage": {"output_tokens": 5}}
+        yield {"type": "message_delta", "delta": {"stop_reason": why, "stop_sequence": None}, "usage": usage}
         yield {"type": "message_stop"}
 
     def call(self, turn, place, name, arguments):
