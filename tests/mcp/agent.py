@@ -28,7 +28,7 @@ LIMIT = 180
 THREADS = 3
 
 MAIL = {"to": "bob@example.com", "subject": "Invoice 17", "body": "Please pay invoice 17 by Friday."}
-SEND = call("mcp__mail__send_email", MAIL)
+SEND = call("send_email", MAIL)
 SENT = "Sent to bob@example.com."
 DONE = say("The email was sent.")
 
@@ -78,7 +78,7 @@ def without_the_gateway_a_killed_agent_sends_two_mails(office):
 
 
 def when_the_gateway_dies_too_the_model_is_told_of_the_doubt_and_can_look(office):
-    with FakeModel([[SEND], [call("mcp__mail__list_sent")], [say("It was sent before.")]]) as model:
+    with FakeModel([[SEND], [call("list_sent")], [say("It was sent before.")]]) as model:
         office.kill_all(office.begun(model, "run-1"))
         is_equal(model.told(), [], "told before it died")
         office.work(model, "run-1")
@@ -107,16 +107,26 @@ def a_run_that_is_started_again_and_words_its_mail_differently_sends_once(office
     with FakeModel([[SEND], [DONE]]) as model:
         office.work(model, "run-1")
         is_equal(model.told(), [(SENT, False)], "told")
-        model.script = [[call("mcp__mail__send_email", MAIL | {"body": "Kindly pay invoice 17."})], [DONE]]
+        model.script = [[call("send_email", MAIL | {"body": "Kindly pay invoice 17."})], [DONE]]
         office.work(model, "run-1")
         [(text, failed)] = model.told()
     is_replay(text, failed)
     is_equal(office.sent(), [MAIL], "sent")
 
 
+def a_repeat_that_the_model_means_is_sent_and_its_own_repeat_is_not(office):
+    again = call("send_email", MAIL | {"onceward_repeat": 2})
+    with FakeModel([[SEND], [again], [again], [DONE]]) as model:
+        office.work(model, "run-1")
+        first, second, (text, failed) = model.told()
+    is_equal([first, second], [(SENT, False)] * 2, "told")
+    is_replay(text, failed)
+    is_equal(office.sent(), [MAIL] * 2, "sent")
+
+
 def the_model_asks_what_became_of_its_call(office):
     about = {"tool": "send_email", "arguments": MAIL}
-    status = "mcp__mail__onceward_status"
+    status = "onceward_status"
     with FakeModel([[call(status, about)], [SEND], [call(status, about)], [call(status)], [DONE]]) as model:
         office.work(model, "run-1")
         assert status in model.tools(), model.tools()

@@ -44,6 +44,30 @@ def a_client_that_gave_up_and_said_so_gets_the_late_answer_too(place):
     is_equal(len(place.effects()), 1, "effects")
 
 
+def a_client_that_ran_out_of_time_does_not_stop_its_call(place):
+    # SDKs say so when their time is over. Whoever only ran out of time comes back for the answer.
+    agent = place.agent()
+    for number, reason in enumerate(("timed out after 0.5s", "McpError: MCP error -32001: Request timed out")):
+        arguments = {"delay_ms": 800, "note": reason}
+        first = agent.start_call("cancellable", arguments)
+        until(lambda: called(place, agent), "the call")
+        time.sleep(0.1)
+        agent.notify("notifications/cancelled", {"requestId": first, "reason": reason})
+        is_replay(agent.call("cancellable", arguments))
+        is_equal(len(place.effects()), number + 1, "effects")
+
+
+def a_cancellation_for_another_reason_reaches_the_server(place):
+    agent = place.agent()
+    first = agent.start_call("cancellable", {"delay_ms": 3000})
+    until(lambda: called(place, agent), "the call")
+    line = '{"method":"notifications/cancelled", "params":{"reason":"the user said stop","requestId":ID },"jsonrpc":"2.0"}\n'
+    line = line.replace("ID", str(first))
+    agent.send(line.encode())
+    until(lambda: line.encode() in place.received(agent), "the cancellation, as it was written")
+    is_equal(place.effects(), [], "effects")
+
+
 def a_late_answer_is_kept_for_a_retry_that_comes_after_it(place):
     agent = place.agent()
     arguments = {"note": "once", "delay_ms": 300}

@@ -9,8 +9,8 @@ import itertools
 import json
 import threading
 
-# How Claude's agents name the tools of an MCP server to the model.
-PREFIX = "mcp__"
+# How Claude's agents name the tools of a server called mail to the model.
+PREFIX = "mcp__mail__"
 
 
 def call(tool, arguments=None):
@@ -39,13 +39,15 @@ class FakeModel:
         return self
 
     def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
         self.server.shutdown()
         self.server.server_close()
 
     def turn(self, request):
         """What it says to a request."""
-        tools = [tool["name"] for tool in request.get("tools", []) if tool.get("name", "").startswith(PREFIX)]
-        if not tools:
+        if not tools_of(request):
             # Agents ask for more than they were asked: for a title, say.
             return [say("A conversation")]
         messages = request["messages"]
@@ -56,17 +58,24 @@ class FakeModel:
             return [self.numbered(part) for part in parts]
 
     def numbered(self, part):
-        """No name of a call comes twice, as with a real model."""
-        return part if part["type"] == "text" else part | {"id": f"toolu_{next(self.numbers):024}"}
+        """No id of a call comes twice, as with a real model."""
+        if part["type"] == "text":
+            return part
+        return part | {"name": PREFIX + part["name"], "id": f"toolu_{next(self.numbers):024}"}
 
     def tools(self):
-        """The names of the tools that it was offered last."""
-        return [tool["name"] for tool in self.asked[-1]["tools"]]
+        """The server's tools that it was offered last."""
+        return tools_of(self.asked[-1])
 
     def told(self):
         """What it was told of its calls in the last conversation, in order: the texts, and whether it was an error."""
         blocks = [block for message in self.asked[-1]["messages"] for block in blocks_of(message)]
         return [(text_of(block), bool(block.get("is_error"))) for block in blocks if block["type"] == "tool_result"]
+
+
+def tools_of(request):
+    names = [tool.get("name", "") for tool in request.get("tools", [])]
+    return [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
 
 
 def blocks_of(message):

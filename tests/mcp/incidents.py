@@ -9,7 +9,8 @@ import sys
 import answers
 import checks
 import deaths
+import edges
 import sameness
 
 if __name__ == "__main__":
-    sys.exit(checks.run(sameness.CHECKS + deaths.CHECKS + answers.CHECKS, checks.arguments_of(__doc__)))
+    sys.exit(checks.run(sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS, checks.arguments_of(__doc__)))

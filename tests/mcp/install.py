@@ -1,4 +1,4 @@
-"""Installs the real clients and servers by name, below `target/`: virtual environments, and a folder of Node modules."""
+"""Installs the real clients and servers by name, below `target/`: virtual environments and a folder for Node."""
 
 import os
 import pathlib
@@ -29,6 +29,9 @@ NODE_PACKAGES = (
 # Long enough for a slow registry, short enough to be noticed.
 PATIENCE = 600
 
+# What was found once is not looked for again.
+FOUND = {}
+
 LOCKS = {name: threading.Lock() for name in [*ENVIRONMENTS, "node"]}
 
 
@@ -38,13 +41,15 @@ def python(name):
     folder = FOLDER / f"venv-{name}"
     binary = folder / "bin" / "python"
     with LOCKS[name]:
+        if name in FOUND:
+            return FOUND[name]
         if not binary.exists():
             run([sys.executable, "-m", "venv", str(folder)])
         if binary.exists() and not has_module(binary, module):
             run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package])
-    if not binary.exists() or not has_module(binary, module):
-        return None, f"{package} could not be installed"
-    return binary, None
+        there = binary.exists() and has_module(binary, module)
+        FOUND[name] = (binary, None) if there else (None, f"{package} could not be installed")
+        return FOUND[name]
 
 
 def node():
@@ -75,8 +80,6 @@ def has_module(binary, name):
 
 def run(command, environment=None):
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))

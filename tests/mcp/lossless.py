@@ -47,10 +47,10 @@ def without_ours(message):
 
 
 def of_server(tool):
-    """A tool without the argument that the gateway gives it, and without the members that it needed for that."""
+    """A tool without the argument that the gateway gives it, and without a member that is empty for want of it."""
     schema = tool.get("inputSchema")
     properties = schema.get("properties")
-    if not isinstance(properties, Members) or not properties.get("onceward_repeat"):
+    if not isinstance(properties, Members):
         return tool
     left = properties.without("onceward_repeat")
     schema = schema.having("properties", left) if left else schema.without("properties")

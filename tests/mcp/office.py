@@ -1,4 +1,4 @@
-"""A folder in which the example agent works, with the fake model for its thoughts: its ledger, its outbox, and what it says."""
+"""A folder in which the example agent works: its ledger, its outbox, and what it says."""
 
 import json
 import os

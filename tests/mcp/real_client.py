@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Plays steps with a real client, in the environment that has it, and prints what came of each as JSON.
 
-tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input.
+tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input. A command that is an
+address is a server over streamable HTTP.
 A step is a list of tools, a call, or several calls at once.
 """
 
@@ -17,6 +18,11 @@ NAME = "Ada"
 
 def dumped(result):
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def address(command):
+    """Where the server listens, if it is no command."""
+    return command[0] if command[0].startswith("http://") else None
 
 
 class Mcp2:
@@ -37,6 +43,7 @@ class Mcp2:
             return types.ElicitResult(action="accept", content={"name": NAME})
 
         server = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+        server = address(command) or server
         self.client = Client(server, mode=self.mode, sampling_callback=sample, elicitation_callback=elicit)
 
     def open(self):
@@ -63,6 +70,7 @@ class Mcp1:
     async def open(self):
         from mcp import ClientSession, StdioServerParameters, types
         from mcp.client.stdio import stdio_client
+        from mcp.client.streamable_http import streamablehttp_client
 
         async def sample(context, params):
             content = types.TextContent(type="text", text=ANSWER)
@@ -72,7 +80,8 @@ class Mcp1:
             return types.ElicitResult(action="accept", content={"name": NAME})
 
         server = StdioServerParameters(command=self.command[0], args=self.command[1:], env=self.environment)
-        async with stdio_client(server) as (reads, writes):
+        url = address(self.command)
+        async with streamablehttp_client(url) if url else stdio_client(server) as (reads, writes, *_):
             session = ClientSession(reads, writes, sampling_callback=sample, elicitation_callback=elicit)
             async with session as self.client:
                 await self.client.initialize()
@@ -97,7 +106,7 @@ class Fastmcp:
         async def elicit(message, kind, params, context):
             return {"name": NAME}
 
-        server = StdioTransport(command[0], command[1:], env=environment, keep_alive=False)
+        server = address(command) or StdioTransport(command[0], command[1:], env=environment, keep_alive=False)
         self.client = Client(server, sampling_handler=sample, elicitation_handler=elicit)
 
     def open(self):
@@ -114,10 +123,12 @@ class Agents:
     """openai-agents, which calls again by itself."""
 
     def __init__(self, command, environment):
-        from agents.mcp import MCPServerStdio
+        from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
 
+        url = address(command)
         params = {"command": command[0], "args": command[1:], "env": environment}
-        self.client = MCPServerStdio(
+        kind, params = (MCPServerStreamableHttp, {"url": url}) if url else (MCPServerStdio, params)
+        self.client = kind(
             params, client_session_timeout_seconds=1.0, max_retry_attempts=3, retry_backoff_seconds_base=0.1
         )
 

@@ -15,7 +15,8 @@ NUMBER = {"type": "number"}
 
 def tool(description, properties=None, required=(), **more):
     schema = {"type": "object", "properties": {"delay_ms": NUMBER, "before_ms": NUMBER} | (properties or {})}
-    return {"description": description, "inputSchema": schema | ({"required": list(required)} if required else {})} | more
+    schema |= {"required": list(required)} if required else {}
+    return {"description": description, "inputSchema": schema} | more
 
 
 MAIL = {"to": TEXT, "subject": TEXT}
@@ -36,6 +37,7 @@ TOOLS = {
     "crash_after": tool("Acts, and dies before it answers.", {"once": {"type": "boolean"}}),
     "slow": tool("Acts late, whatever it is told.", {"note": TEXT}),
     "cancellable": tool("Stops when it is told to, without an answer and without acting."),
+    "stopped": tool("Acts at once, and answers with an error when it is told to stop."),
     "progress": tool("Tells how far it is, and acts.", {"steps": NUMBER}),
     "ask": tool("Wants something answered first.", {"what": TEXT}),
     "sample": tool("Asks the client's model, and acts.", {"prompt": TEXT}),
@@ -165,6 +167,14 @@ def cancellable(server, call):
     return text("nobody stopped it")
 
 
+def stopped(server, call):
+    """What the older SDK for Python does: whether the tool had acted is not in its answer."""
+    act(call.name, call.arguments)
+    if server.cancelled[call.identity].wait(float(call.arguments.get("delay_ms", 5000)) / 1000):
+        raise Refused(0, "Request cancelled")
+    return text("nobody stopped it")
+
+
 def progress(server, call):
     token = (call.params.get("_meta") or {}).get("progressToken")
     steps = int(call.arguments.get("steps", 3))
@@ -251,6 +261,7 @@ OWN = {
     "crash_after": crash,
     "slow": slow,
     "cancellable": cancellable,
+    "stopped": stopped,
     "progress": progress,
     "ask": ask,
     "sample": sample,
