@@ -166,7 +166,9 @@ def many_small_messages_keep_their_order(place):
 def a_client_that_reads_nothing_for_a_while_loses_nothing(place):
     agent = place.agent(begun=False, reads=False)
     ids = []
-    sending = threading.Thread(target=lambda: ids.extend(agent.start_call("read_odd") for _ in range(1000)), daemon=True)
+    def send():
+        ids.extend(agent.start_call("read_odd") for _ in range(1000))
+    sending = threading.Thread(target=send, daemon=True)
     sending.start()
     sending.join(PATIENCE)
     assert not sending.is_alive(), "sending stopped, because nobody read the answers"

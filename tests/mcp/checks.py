@@ -1,4 +1,4 @@
-"""Runs checks, several at once, and counts them. A check is a function that gets a place and raises when something is wrong."""
+"""Runs checks, several at once, and counts them. A check gets a place, and raises when something is wrong."""
 
 import argparse
 import concurrent.futures

@@ -13,7 +13,7 @@ import clients
 import install
 from checks import is_equal, until
 from clients import MAIL, PATIENCE, Skipped, name_of
-from fake_model import FakeModel
+from fake_model import FakeModel, call
 from place import HERE, SERVER
 
 SEND = ("send_email", MAIL)
@@ -25,7 +25,7 @@ def prompt(place, turns, command=None):
     if missing:
         raise Skipped(missing)
     place.started += 1
-    model = FakeModel(turns)
+    model = FakeModel([[call(*one) for one in turn] for turn in turns])
     plan = {
         "command": [str(part) for part in command or place.command(session="s")],
         "environment": place.environment() | {"PATH": os.environ["PATH"]},
@@ -49,7 +49,7 @@ def prompt(place, turns, command=None):
     with open(place.folder / "errors", "a") as file:
         file.write(done.stderr)
     assert done.returncode == 0, f"it ended with {done.returncode}"
-    return [json.dumps(result, ensure_ascii=False) for result in model.results]
+    return [text for text, _ in model.told()]
 
 
 def a_model_that_says_it_again_in_the_next_turn_acts_once(place, client):

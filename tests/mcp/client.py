@@ -32,7 +32,9 @@ class Silence(AssertionError):
 
 
 class Client:
-    def __init__(self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None, reads=True):
+    def __init__(
+        self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None, reads=True
+    ):
         """`answers` says what the server's own requests are answered with, by method. Who `reads` not, reads later."""
         self.errors = errors
         self.version = version
@@ -58,17 +60,21 @@ class Client:
         self.listener.start()
 
     def listen(self):
-        buffer = b""
+        pieces = []
         self.reading.wait()
         while more := self.process.stdout.read(1 << 20):
-            *whole, buffer = (buffer + more).split(b"\n")
+            pieces.append(more)
+            if b"\n" not in more:
+                continue
+            *whole, rest = b"".join(pieces).split(b"\n")
+            pieces = [rest]
             with self.changed:
                 self.lines += [line + b"\n" for line in whole]
                 self.changed.notify_all()
             for line in whole:
                 self.answer(line)
         with self.changed:
-            self.lines += [buffer] if buffer else []
+            self.lines += [rest] if (rest := b"".join(pieces)) else []
             self.ended = True
             self.changed.notify_all()
 

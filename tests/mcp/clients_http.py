@@ -62,7 +62,8 @@ def served(place):
 
 def it_lists_reads_and_acts_once(place, client):
     with served(place) as (upstream, gateway):
-        steps = [{"tools": True}, call("read_inbox"), call("send_email", MAIL), call("send_email", MAIL), call("read_inbox")]
+        send, read = call("send_email", MAIL), call("read_inbox")
+        steps = [{"tools": True}, read, send, send, read]
         tools, before, first, second, after = play(place, client, steps, [gateway])
         direct = play(place, client, [{"tools": True}], [upstream])[0]
     is_equal([tool["name"] for tool in tools if tool["name"] != "onceward_status"], [tool["name"] for tool in direct])
@@ -76,7 +77,8 @@ def it_lists_reads_and_acts_once(place, client):
 def two_calls_at_once_act_once(place, client):
     with served(place) as (_, gateway):
         step = call("send_email", MAIL | {"delay_ms": 300})
-        results = [outcome["result"] for outcome in play(place, client, [{"together": [step, step, step]}], [gateway])[0]]
+        outcomes = play(place, client, [{"together": [step, step, step]}], [gateway])[0]
+    results = [outcome["result"] for outcome in outcomes]
     is_equal(sum(about(result).get("replayed") is True for result in results), 2, "replays")
     is_equal(len(place.effects()), 1, "effects")
 

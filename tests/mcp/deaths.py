@@ -61,7 +61,8 @@ def a_cancellation_for_another_reason_reaches_the_server(place):
     agent = place.agent()
     first = agent.start_call("cancellable", {"delay_ms": 3000})
     until(lambda: called(place, agent), "the call")
-    line = f'{{"method":"notifications/cancelled", "params":{{"reason":"the user said stop","requestId":{first} }},"jsonrpc":"2.0"}}\n'
+    line = '{"method":"notifications/cancelled", "params":{"reason":"the user said stop","requestId":ID },"jsonrpc":"2.0"}\n'
+    line = line.replace("ID", str(first))
     agent.send(line.encode())
     until(lambda: line.encode() in place.received(agent), "the cancellation, as it was written")
     is_equal(place.effects(), [], "effects")

@@ -1,4 +1,4 @@
-"""What clients and people do around a call: signals, ids that are used twice, the other generation, the command line."""
+"""What clients and people do around a call: signals, ids used twice, the other generation, the command line."""
 
 import json
 import signal

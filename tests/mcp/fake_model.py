@@ -1,76 +1,146 @@
-"""A model that says what it was told to say: turn after turn, calls of tools, then that it is done. It hears the results."""
+"""A model that says what it is told to say: /v1/messages on this machine, for agents that are tested without a real one.
+
+What it says next depends only on how often it has spoken in the conversation that it is sent. So an agent that asks again
+gets the same answer, and one that starts anew goes through the same turns.
+"""
 
 import http.server
+import itertools
 import json
 import threading
 
+# How Claude's agents name the tools of a server called mail to the model.
+PREFIX = "mcp__mail__"
+
+
+def call(tool, arguments=None):
+    """A turn's part: the model wants a tool called."""
+    return {"type": "tool_use", "name": tool, "input": arguments or {}}
+
+
+def say(text):
+    return {"type": "text", "text": text}
+
 
 class FakeModel:
-    """`turns` is a list of turns, each a list of calls as (name of a tool, arguments)."""
+    """Serves until it is closed. A script is a list of turns, and a turn a list of parts."""
 
-    def __init__(self, turns):
-        self.turns = turns
-        self.results = []
-        model = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def log_message(self, *_):
-                pass
-
-            def do_HEAD(self):
-                self.answer(200, "application/json", b"")
-
-            def do_GET(self):
-                self.answer(404, "application/json", b"{}")
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                if not self.path.startswith("/v1/messages") or "count_tokens" in self.path:
-                    return self.answer(200, "application/json", b'{"input_tokens":1}')
-                events = model.turn(json.loads(body))
-                lines = "".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events)
-                return self.answer(200, "text/event-stream", lines.encode())
-
-            def answer(self, status, kind, body):
-                self.send_response(status)
-                self.send_header("content-type", kind)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    def __init__(self, script):
+        self.script = script
+        self.asked = []
+        self.numbers = itertools.count(1)
+        self.lock = threading.Lock()
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self))
+        self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
-    def turn(self, request):
-        """What it says next. Which turn it is, the conversation tells."""
-        messages = request.get("messages", [])
-        blocks = [block for message in messages if isinstance(message.get("content"), list) for block in message["content"]]
-        self.results = [block for block in blocks if block.get("type") == "tool_result"]
-        past = sum(message["role"] == "assistant" for message in messages)
-        offered = any(tool["name"].startswith("mcp__") for tool in request.get("tools", []))
-        calls = self.turns[past] if offered and past < len(self.turns) else []
-        said = [self.call(past, place, name, arguments) for place, (name, arguments) in enumerate(calls)]
-        if not said:
-            said = [({"type": "text", "text": ""}, {"type": "text_delta", "text": "done"})]
-        start = {"id": f"msg_{past}", "type": "message", "role": "assistant", "model": request.get("model"), "content": []}
-        usage = {"input_tokens": 1, "output_tokens": 1}
-        yield {"type": "message_start", "message": start | {"stop_reason": None, "stop_sequence": None, "usage": usage}}
-        for index, (block, delta) in enumerate(said):
-            yield {"type": "content_block_start", "index": index, "content_block": block}
-            yield {"type": "content_block_delta", "index": index, "delta": delta}
-            yield {"type": "content_block_stop", "index": index}
-        why = "tool_use" if calls else "end_turn"
-        yield {"type": "message_delta", "delta": {"stop_reason": why, "stop_sequence": None}, "usage": {"output_tokens": 5}}
-        yield {"type": "message_stop"}
+    def __enter__(self):
+        return self
 
-    def call(self, turn, place, name, arguments):
-        """A call of a tool. Its id is new each time, as a model's is."""
-        block = {"type": "tool_use", "id": f"toolu_{turn}_{place}", "name": f"mcp__mail__{name}", "input": {}}
-        return block, {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
+    def __exit__(self, *_):
+        self.stop()
 
     def stop(self):
         self.server.shutdown()
         self.server.server_close()
+
+    def turn(self, request):
+        """What it says to a request."""
+        if not tools_of(request):
+            # Agents ask for more than they were asked: for a title, say.
+            return [say("A conversation")]
+        messages = request["messages"]
+        with self.lock:
+            self.asked.append(request)
+            spoken = sum(message["role"] == "assistant" for message in messages)
+            parts = self.script[spoken] if spoken < len(self.script) else [say("That is all.")]
+            return [self.numbered(part) for part in parts]
+
+    def numbered(self, part):
+        """No id of a call comes twice, as with a real model."""
+        if part["type"] == "text":
+            return part
+        return part | {"name": PREFIX + part["name"], "id": f"toolu_{next(self.numbers):024}"}
+
+    def tools(self):
+        """The server's tools that it was offered last."""
+        return tools_of(self.asked[-1])
+
+    def told(self):
+        """What it was told of its calls in the last conversation, in order: the texts, and whether it was an error."""
+        blocks = [block for message in self.asked[-1]["messages"] for block in blocks_of(message)]
+        return [(text_of(block), bool(block.get("is_error"))) for block in blocks if block["type"] == "tool_result"]
+
+
+def tools_of(request):
+    names = [tool.get("name", "") for tool in request.get("tools", [])]
+    return [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
+
+
+def blocks_of(message):
+    content = message["content"]
+    return content if isinstance(content, list) else [say(content)]
+
+
+def text_of(block):
+    content = block.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(part.get("text", "") for part in content)
+
+
+def events(about, parts):
+    """An answer as the stream of events that clients of the API read. Two answers with one id would be one to them."""
+    reason = "tool_use" if any(part["type"] == "tool_use" for part in parts) else "end_turn"
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    message = about | {"type": "message", "role": "assistant", "content": [], "usage": usage}
+    yield {"type": "message_start", "message": message | {"stop_reason": None, "stop_sequence": None}}
+    for index, part in enumerate(parts):
+        if part["type"] == "text":
+            empty, delta = part | {"text": ""}, {"type": "text_delta", "text": part["text"]}
+        else:
+            empty, delta = part | {"input": {}}, {"type": "input_json_delta", "partial_json": json.dumps(part["input"])}
+        yield {"type": "content_block_start", "index": index, "content_block": empty}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+    yield {"type": "message_stop"}
+
+
+def handler_of(model):
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def do_HEAD(self):
+            self.answer(200, "application/json", b"")
+
+        def do_GET(self):
+            self.answer(404, "application/json", b"{}")
+
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers.get("content-length", 0)))
+            if self.path.split("?")[0] != "/v1/messages":
+                return self.answer(200, "application/json", b'{"input_tokens":1}')
+            request = json.loads(body)
+            parts = model.turn(request)
+            about = {"id": f"msg_{next(model.numbers):024}", "model": request.get("model")}
+            if not request.get("stream"):
+                whole = next(events(about, parts))["message"] | {"content": parts, "stop_reason": "end_turn"}
+                return self.answer(200, "application/json", json.dumps(whole).encode())
+            lines = [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n" for event in events(about, parts)]
+            return self.answer(200, "text/event-stream", "".join(lines).encode())
+
+        def answer(self, status, kind, body):
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            try:
+                self.wfile.write(body)
+            except OSError:
+                # Whoever asked was killed meanwhile.
+                pass
+
+    return Handler

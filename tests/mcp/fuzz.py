@@ -122,7 +122,9 @@ def own_errors(agent):
 def from_the_server(place, seed, count):
     """Has the server say spoilt frames before each answer; everything sound must come through."""
     chance = random.Random(f"server {seed}")
-    plays = [b"\n".join(spoilt(chance, chance.choice(spoken(number))) for _ in range(2)) + b"\n" for number in range(count)]
+    plays = []
+    for number in range(count):
+        plays.append(b"".join(spoilt(chance, chance.choice(spoken(number))) + b"\n" for _ in range(2)))
     file = place.folder / "plays"
     file.write_bytes(b"".join(base64.b64encode(play) + b"\n" for play in plays))
     agent = place.agent(behind=BEHIND, environment={"PLAY_FILE": str(file)})
@@ -155,7 +157,7 @@ def spoken(number):
     done = {"content": [{"type": "text", "text": f"early {number}"}]}
     answer = written({"jsonrpc": "2.0", "id": "@ID@", "result": done})
     return (
-        written({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": number, "progress": 1}}),
+        written({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": number}}),
         written({"jsonrpc": "2.0", "id": f"ask-{number}", "method": "sampling/createMessage", "params": {"n": number}}),
         written({"jsonrpc": "2.0", "id": f"nobody-{number}", "result": done}),
         answer if number % 2 else written({"jsonrpc": "2.0", "method": "x", "params": done}),

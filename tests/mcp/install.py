@@ -1,4 +1,4 @@
-"""Installs the real clients and servers by name, below `target/`: virtual environments, and a folder of Node modules."""
+"""Installs the real clients and servers by name, below `target/`: virtual environments and a folder for Node."""
 
 import os
 import pathlib

@@ -23,6 +23,9 @@ def two_identical_calls_2_ms_apart_with_different_ids_act_once(place):
     second = agent.start_call("send_email", arguments)
     one, other = agent.wait(first)["result"], agent.wait(second)["result"]
     is_equal(len(place.effects()), 1, "effects")
+    # On a busy machine the second may be the quicker one.
+    if about(one).get("replayed"):
+        one, other = other, one
     is_fresh(one)
     is_replay(other, one)
 

@@ -15,7 +15,8 @@ NUMBER = {"type": "number"}
 
 def tool(description, properties=None, required=(), **more):
     schema = {"type": "object", "properties": {"delay_ms": NUMBER, "before_ms": NUMBER} | (properties or {})}
-    return {"description": description, "inputSchema": schema | ({"required": list(required)} if required else {})} | more
+    schema |= {"required": list(required)} if required else {}
+    return {"description": description, "inputSchema": schema} | more
 
 
 MAIL = {"to": TEXT, "subject": TEXT}

@@ -1,0 +1,57 @@
+"""An agent whose mail goes out once, however often the agent is started.
+
+    pip install claude-agent-sdk
+    python3 agent.py run-2026-11-16
+
+Its mail server runs behind `onceward mcp`. The name of the run is the session: started again under the same name, after a
+crash or by a scheduler that was not sure, the agent meets its earlier calls in the ledger, and gets their results.
+
+ONCEWARD names the binary if it is not on the path, ONCEWARD_STORE the ledger, and OUTBOX the file that mail is sent to.
+"""
+
+import asyncio
+import os
+import pathlib
+import sys
+
+from claude_agent_sdk import AssistantMessage, ClaudeAgentOptions, ResultMessage, TextBlock, query
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+TASK = """Send one email to bob@example.com, with the subject "Invoice 17" and the body "Please pay invoice 17 by Friday.".
+Then say in one sentence whether it was sent."""
+
+
+def mail_server(run):
+    """The server that the agent would have started, with the gateway before it."""
+    gateway = [os.environ.get("ONCEWARD", "onceward"), "mcp", "--session", run, "--server", "mail", "--"]
+    server = [sys.executable, str(HERE / "mail_server.py")]
+    command, *arguments = gateway + server
+    return {"type": "stdio", "command": command, "args": arguments}
+
+
+async def main(run):
+    options = ClaudeAgentOptions(
+        mcp_servers={"mail": mail_server(run)},
+        strict_mcp_config=True,
+        setting_sources=[],
+        tools=[],
+        # All tools of the server, and `onceward_status`, with which the gateway tells what became of a call.
+        allowed_tools=["mcp__mail"],
+        max_turns=10,
+    )
+    fault = None
+    async for message in query(prompt=TASK, options=options):
+        if isinstance(message, AssistantMessage):
+            for block in message.content:
+                if isinstance(block, TextBlock):
+                    print(block.text, flush=True)
+        elif isinstance(message, ResultMessage) and message.is_error:
+            fault = f"the agent gave up: {message.result or message.subtype}"
+    return fault
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: agent.py RUN, where RUN names this piece of work")
+    sys.exit(asyncio.run(main(sys.argv[1])))
