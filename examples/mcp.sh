@@ -13,7 +13,7 @@ call() { printf '{"jsonrpc":"2.0","id":%s,"method":"tools/call","params":{"name"
 mail='{"to":"bob@example.com","subject":"Invoice 17"}'
 texts() { grep -o '"text": *"[^"]*"' | cut -c1-140; }
 # shellcheck disable=SC2086
-mcp() { "$onceward" mcp --store "$folder/ledger.db" --server mail $1 -- python3 mail_server.py; }
+mcp() { "$onceward" mcp --store "$folder/ledger.db" --server mail $1 -- python3 agent/mail_server.py; }
 
 echo "# The same call twice, two milliseconds apart:"
 { call 1 "$mail"; sleep 0.002; call 2 "$mail"; } | mcp "" | texts

@@ -38,6 +38,9 @@ const PAGES: usize = 50;
 /// How long another tool may take to say whether an effect took place.
 const PROBING: Duration = Duration::from_secs(30);
 
+/// What a record says of an attempt that its client cancelled before the server knew of it.
+const NEVER_SENT: &str = "it was cancelled before it was sent";
+
 /// How often a call waits for another one that was cancelled before it began.
 const TURNS: u32 = 10;
 
@@ -177,8 +180,8 @@ impl Gate {
             match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
                 Ok(Begun::Answered(decision)) => break self.replies.decided(one.about(), decision, SystemClock.now()),
-                // It was cancelled before anything was sent: then it is our turn.
-                Err(_) if turns < TURNS && owner.as_ref().is_some_and(|owner| owner.stepped_aside()) => turns += 1,
+                // Then it is our turn.
+                Err(Error::OwnerFailed { reason, .. }) if turns < TURNS && reason == NEVER_SENT => turns += 1,
                 Err(error) => match owner.and_then(|owner| owner.answer()) {
                     Some(answer) => break Reply::Same((*answer).clone()),
                     None => break self.replies.failed(one.about(), &error),
@@ -205,7 +208,7 @@ impl Gate {
         let line = one.asked.passed_on(&one.request.line, &self.tools, Some(claim.downstream_key()));
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
-            Err(missing) => self.missing(ledger, one, guard, missing, &owner).await,
+            Err(missing) => self.missing(ledger, one, guard, missing).await,
         }
     }
 
@@ -252,12 +255,10 @@ impl Gate {
         one: &One<'_>,
         guard: Guard,
         missing: NoAnswer,
-        owner: &Owner,
     ) -> Option<Vec<u8>> {
         match missing {
             NoAnswer::Cancelled => {
-                owner.steps_aside();
-                log(guard.release(Duration::ZERO, Some("it was cancelled before it was sent")).await.err());
+                log(guard.release(Duration::ZERO, Some(NEVER_SENT)).await.err());
                 None
             }
             NoAnswer::NotSent(why) => {

@@ -26,8 +26,6 @@ enum Word {
     Answer(Arc<Members>),
     /// An answer, while the work goes on.
     GoesOn(Arc<Members>),
-    /// It did not begin, and the next one may.
-    Aside,
 }
 
 /// Somebody who is at something, until this is dropped.
@@ -60,11 +58,6 @@ impl Owner {
     pub(super) fn continues(&self, answer: &Members) {
         *held(&self.said.0) = Word::GoesOn(Arc::new(answer.clone()));
     }
-
-    /// Nothing was begun: whoever waits may do it.
-    pub(super) fn steps_aside(&self) {
-        *held(&self.said.0) = Word::Aside;
-    }
 }
 
 impl Drop for Owner {
@@ -81,7 +74,7 @@ impl Said {
     pub(super) fn answer(&self) -> Option<Arc<Members>> {
         match &*held(&self.0) {
             Word::Answer(answer) | Word::GoesOn(answer) => Some(Arc::clone(answer)),
-            Word::None | Word::Aside => None,
+            Word::None => None,
         }
     }
 
@@ -91,11 +84,6 @@ impl Said {
             Word::GoesOn(answer) => Some(Arc::clone(answer)),
             _ => None,
         }
-    }
-
-    /// Whether it never began.
-    pub(super) fn stepped_aside(&self) -> bool {
-        matches!(&*held(&self.0), Word::Aside)
     }
 }
 
@@ -123,8 +111,6 @@ mod tests {
         assert!(found.goes_on().is_none() && owners.find(&identity).unwrap().answer().is_none());
         second.continues(&Members::default());
         assert!(owners.find(&identity).unwrap().goes_on().is_some());
-        second.steps_aside();
-        assert!(owners.find(&identity).is_some_and(|said| said.stepped_aside() && said.answer().is_none()));
         drop(second);
         assert!(owners.find(&identity).is_none());
     }
