@@ -6,6 +6,7 @@
 mod api;
 mod bench;
 mod bench_http;
+mod bench_mcp;
 mod config;
 mod demo;
 mod gateway;
@@ -13,6 +14,7 @@ mod http_cases;
 mod key;
 mod list_get_resolve;
 mod place;
+mod processes;
 mod reference;
 mod run;
 mod run_process;
