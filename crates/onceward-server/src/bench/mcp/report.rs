@@ -75,27 +75,14 @@ impl Report {
             micros(self.fsync_p50_us),
             micros(self.fsync_p99_us)
         )];
-        let several = format!("{} calls in flight", self.in_flight);
-        let ways: [(&str, fn(&Row) -> Option<&Way>); 2] =
-            [("one call at a time", |row| row.one_at_a_time.as_ref()), (&several, |row| row.in_flight.as_ref())];
-        for (name, way) in ways {
+        let ways =
+            [(Load::One, "one call at a time".to_owned()), (Load::Several, format!("{SEVERAL} calls in flight"))];
+        for (load, name) in ways {
             lines.push(format!(
                 "{name:<38}{:>10}{:>14}{:>14}{:>14}{:>14}",
                 "calls/s", "half within", "99 % within", "added", "CPU a call"
             ));
-            for (case, row) in &self.cases {
-                let Some(Way { figures, added_p50_us }) = way(row) else { continue };
-                let line = format!(
-                    "{:<38}{:>10}{:>14}{:>14}{:>14}{:>14}",
-                    format!("  {}", case.label()),
-                    number(figures.calls_per_second),
-                    micros(Some(figures.p50_us)),
-                    micros(Some(figures.p99_us)),
-                    micros(*added_p50_us),
-                    micros(figures.cpu_us_per_call),
-                );
-                lines.push(line.trim_end().to_owned());
-            }
+            lines.extend(self.cases.iter().filter_map(|(case, row)| row.told(*case, load)));
         }
         lines.push(String::new());
         lines.extend(self.cases.iter().map(|(case, Row { happened, .. })| {
@@ -104,6 +91,25 @@ impl Report {
         lines.push(String::new());
         lines.extend(self.aims.iter().map(|aim| format!("{}: {}", aim.aim, aim.told())));
         lines.join("\n")
+    }
+}
+
+impl Row {
+    fn told(&self, case: Case, load: Load) -> Option<String> {
+        let way = match load {
+            Load::One => self.one_at_a_time.as_ref()?,
+            Load::Several => self.in_flight.as_ref()?,
+        };
+        let line = format!(
+            "{:<38}{:>10}{:>14}{:>14}{:>14}{:>14}",
+            format!("  {}", case.label()),
+            number(way.figures.calls_per_second),
+            micros(Some(way.figures.p50_us)),
+            micros(Some(way.figures.p99_us)),
+            micros(way.added_p50_us),
+            micros(way.figures.cpu_us_per_call),
+        );
+        Some(line.trim_end().to_owned())
     }
 }
 
