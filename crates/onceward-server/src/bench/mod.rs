@@ -1,7 +1,9 @@
 //! `onceward bench`: how fast a ledger is on this machine, and how near it comes to what the disk allows; and what the
-//! gateway costs, beside nginx and a bare service.
+//! gateways cost, beside nginx and a bare service.
 //!
-//! - `http`: the gateway under load.
+//! - `http`: the gateway under load. `mcp`: what the gateway before tools adds to a call.
+//! - `part`: processes of a measurement, which are this same program. `process`: starting them, hearing them, ending them.
+//! - `rounds`: what is compared takes turns. `aim`: what was aimed at.
 //! - `place`: the files, which are always new ones.
 //! - `pairs`: claims and finishes by many callers at once; and repeats of what is finished.
 //! - `raw`: a bare log with the same callers, channel and batching: the limit.
@@ -9,11 +11,16 @@
 //! - `usage`: what the process has cost so far.
 //! - `report`: the figures, for people and for programs.
 
-pub(crate) mod http;
+mod aim;
+mod http;
+mod mcp;
 mod pairs;
+mod part;
 mod place;
+mod process;
 mod raw;
 mod report;
+mod rounds;
 mod samples;
 mod usage;
 
@@ -21,12 +28,15 @@ use std::time::{Duration, Instant};
 
 use onceward::Ledger;
 
-use crate::exit::Fault;
+use crate::exit::{Fault, SIGNAL_BASE, STORE};
 use crate::output;
+use crate::stop::Signals;
 use pairs::{Keys, Work};
 use place::Place;
 use report::Report;
 use samples::Samples;
+
+pub(crate) use part::Part;
 
 /// Rounds of the ledger and the bare log take turns, so that a machine that is busy for a moment slows both.
 const ROUNDS: u32 = 5;
@@ -34,7 +44,7 @@ const ROUNDS: u32 = 5;
 /// Callers at once while the ledger is filled; nobody measures these.
 const FILLERS: usize = 512;
 
-/// Measure a store, or the gateway, on this machine
+/// Measure a store, or a gateway, on this machine
 #[derive(Debug, clap::Args)]
 pub(crate) struct Bench {
     #[command(subcommand)]
@@ -45,6 +55,7 @@ pub(crate) struct Bench {
 enum What {
     Store(Args),
     Http(http::Args),
+    Mcp(mcp::Args),
 }
 
 /// Claim and finish as fast as it goes, durably, beside a bare log with the same callers
@@ -83,6 +94,7 @@ pub(crate) fn run(bench: Bench, store: Option<String>) -> Result<u8, Fault> {
     let args = match bench.what {
         What::Store(args) => args,
         What::Http(args) => return runtime.block_on(http::run(args, store.as_deref())),
+        What::Mcp(args) => return runtime.block_on(mcp::run(args, store.as_deref())),
     };
     let place = Place::take(store.as_deref())?;
     let report = runtime.block_on(measure(&args, &place));
@@ -177,6 +189,28 @@ async fn expire(ledger: &Ledger, keys: &Keys, args: &Args, report: &mut Report) 
     };
     report.expiry(calm, busy);
     Ok(())
+}
+
+/// Measures with processes of its own, which are ended with it, also when somebody interrupts.
+async fn unless_interrupted<R>(measuring: impl Future<Output = Result<R, Fault>>) -> Result<R, Fault> {
+    let cannot = |error| Fault::new(STORE, format!("cannot start: {error}"));
+    let (mut signals, _) = Signals::catch().map_err(cannot)?;
+    let report = tokio::select! {
+        report = measuring => report,
+        () = signals.next() => Err(Fault::new(interrupted(), "interrupted; what was started is ended")),
+    };
+    output::progress("");
+    report
+}
+
+fn interrupted() -> u8 {
+    u8::try_from(SIGNAL_BASE + nix::sys::signal::Signal::SIGINT as i32).unwrap_or(u8::MAX)
+}
+
+/// A length of time on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.05 and 3600 seconds".to_owned()) }
 }
 
 /// A bar of twenty places.

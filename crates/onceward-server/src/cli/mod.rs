@@ -91,7 +91,7 @@ enum Command {
     Bench(bench::Bench),
     Demo(demo::Args),
     #[command(hide = true)]
-    BenchPart(bench::http::Part),
+    BenchPart(bench::Part),
     #[command(hide = true)]
     DemoProvider(demo::provider::Args),
     #[command(hide = true)]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::place::{Answer, Place, wait_until};
+use crate::processes::{descendants, is_running};
 
 /// A short run: shape and honesty, not speed.
 const SHORT: [&str; 10] = ["bench", "http", "--connections", "4", "--seconds", "0.3", "--rounds", "1", "--idle", "40"];
@@ -108,33 +109,4 @@ fn started(place: &Place, measurement: u32) -> Vec<u32> {
     let started = descendants(measurement);
     assert!(started.len() >= 5, "{started:?}");
     started
-}
-
-/// Which process started which, as the system has it now.
-fn processes() -> Vec<(u32, u32)> {
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    all.filter_map(|entry| {
-        let pid = entry.file_name().to_str()?.parse().ok()?;
-        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-        let mut behind = stat.rsplit_once(')')?.1.split_whitespace();
-        let state = behind.next()?;
-        let parent = behind.next()?.parse().ok()?;
-        (state != "Z").then_some((pid, parent))
-    })
-    .collect()
-}
-
-fn descendants(of: u32) -> Vec<u32> {
-    let all = processes();
-    let mut found = vec![of];
-    let mut index = 0;
-    while let Some(parent) = found.get(index).copied() {
-        found.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
-        index += 1;
-    }
-    found.split_off(1)
-}
-
-fn is_running(pid: u32) -> bool {
-    processes().iter().any(|(other, _)| *other == pid)
 }

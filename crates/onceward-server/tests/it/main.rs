@@ -6,6 +6,7 @@
 mod api;
 mod bench;
 mod bench_http;
+mod bench_mcp;
 mod config;
 mod demo;
 mod gateway;
@@ -15,6 +16,7 @@ mod list_get_resolve;
 mod mcp_inspect;
 mod mcp_install;
 mod place;
+mod processes;
 mod reference;
 mod run;
 mod run_process;

@@ -1,13 +1,12 @@
 //! What was aimed at, fixed before anything was measured; and whether it was reached.
 
-use serde::Serialize;
-
+use super::super::aim::{Aim, Unit};
 use super::case::Case;
 use super::figures::{Figures, Rounds};
 use super::stage::Idle;
 
 /// Replays come from memory, and should cost little more than any answer.
-const REPLAYS: f64 = 0.7;
+const REPLAYS: f64 = 70.0;
 
 /// What nothing guards should cost little more than with the leanest proxy.
 const PASS_THROUGH: f64 = 1.5;
@@ -18,28 +17,6 @@ const GUARDED_US: f64 = 40.0;
 /// With [`IDLE`] connections.
 const IDLE_MB: f64 = 200.0;
 pub(super) const IDLE: u16 = 5_000;
-
-/// One aim, and what was found.
-#[derive(Debug, Serialize)]
-pub(super) struct Aim {
-    pub(super) aim: &'static str,
-    limit: f64,
-    unit: Unit,
-    /// Null if it was not measured.
-    measured: Option<f64>,
-    pub(super) met: Option<bool>,
-    #[serde(skip)]
-    at_least: bool,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Unit {
-    Percent,
-    Times,
-    Us,
-    Mb,
-}
 
 /// All aims.
 pub(super) fn all(rounds: &Rounds, idle: Option<&Idle>) -> Vec<Aim> {
@@ -55,51 +32,27 @@ pub(super) fn all(rounds: &Rounds, idle: Option<&Idle>) -> Vec<Aim> {
     });
     let idle = idle.filter(|idle| idle.connections == IDLE).and_then(|idle| idle.after_mb);
     vec![
-        at_least("replays of one key: requests/s, at least 70 % of the bare echo", REPLAYS, rates(Case::ReplayOne)),
-        at_least("replays of many keys: requests/s, at least 70 % of the bare echo", REPLAYS, rates(Case::ReplayMany)),
-        at_most("pass-through: CPU a request, at most 1.5 times nginx's", PASS_THROUGH, Unit::Times, times),
-        at_most(
+        Aim::at_least(
+            "replays of one key: requests/s, at least 70 % of the bare echo",
+            REPLAYS,
+            Unit::Percent,
+            rates(Case::ReplayOne),
+        ),
+        Aim::at_least(
+            "replays of many keys: requests/s, at least 70 % of the bare echo",
+            REPLAYS,
+            Unit::Percent,
+            rates(Case::ReplayMany),
+        ),
+        Aim::at_most("pass-through: CPU a request, at most 1.5 times nginx's", PASS_THROUGH, Unit::Times, times),
+        Aim::at_most(
             "guarded: CPU a request over the pass-through, at most the store's pair + 40 µs",
             GUARDED_US,
             Unit::Us,
             over,
         ),
-        at_most("5,000 idle connections: memory of the gateway, under 200 MB", IDLE_MB, Unit::Mb, idle),
+        Aim::at_most("5,000 idle connections: memory of the gateway, under 200 MB", IDLE_MB, Unit::Mb, idle),
     ]
-}
-
-fn at_least(aim: &'static str, share: f64, measured: Option<f64>) -> Aim {
-    let limit = share * 100.0;
-    let met = measured.map(|measured| measured >= limit);
-    Aim { aim, limit, unit: Unit::Percent, measured, met, at_least: true }
-}
-
-fn at_most(aim: &'static str, limit: f64, unit: Unit, measured: Option<f64>) -> Aim {
-    Aim { aim, limit, unit, measured, met: measured.map(|measured| measured <= limit), at_least: false }
-}
-
-impl Aim {
-    /// For people: what was measured, and by how much it was missed.
-    pub(super) fn told(&self) -> String {
-        let Some(measured) = self.measured else { return "not measured".to_owned() };
-        let by = if self.at_least { self.limit - measured } else { measured - self.limit };
-        let found = self.unit.told(measured);
-        match self.met {
-            Some(true) => format!("{found}, met"),
-            _ => format!("{found}, MISSED by {}", self.unit.told(by)),
-        }
-    }
-}
-
-impl Unit {
-    fn told(self, value: f64) -> String {
-        match self {
-            Self::Percent => format!("{value:.1} %"),
-            Self::Times => format!("{value:.2} ×"),
-            Self::Us => format!("{value:.1} µs"),
-            Self::Mb => format!("{value:.1} MB"),
-        }
-    }
 }
 
 #[cfg(test)]

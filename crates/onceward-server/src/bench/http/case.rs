@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! What is measured.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,34 +61,3 @@ pub(super) enum Keys {
 
 /// How many keys are many: few enough that all of their answers are at hand.
 pub(super) const MANY: u64 = 1_024;
-
-/// The order of one round. Every round starts elsewhere, and every other one runs backwards, so that no case always
-/// meets the machine in the same mood.
-pub(super) fn order(cases: &[Case], round: u32) -> Vec<Case> {
-    let mut order = cases.to_vec();
-    if !order.is_empty() {
-        let start = round as usize * 2 % order.len();
-        order.rotate_left(start);
-    }
-    if round % 2 == 1 {
-        order.reverse();
-    }
-    order
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_round_has_every_case_in_another_order() {
-        let rounds: Vec<_> = (0..4).map(|round| order(&Case::ALL, round)).collect();
-        for (number, round) in rounds.iter().enumerate() {
-            let mut sorted = round.clone();
-            sorted.sort();
-            assert_eq!(sorted, Case::ALL);
-            assert!(rounds[..number].iter().all(|earlier| earlier != round));
-        }
-        assert!(order(&[], 3).is_empty());
-    }
-}

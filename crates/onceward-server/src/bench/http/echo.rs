@@ -13,7 +13,7 @@ use crate::exit::{self, Fault};
 use crate::output;
 
 /// Serves until it is ended.
-pub(super) fn run() -> Result<u8, Fault> {
+pub(in super::super) fn run() -> Result<u8, Fault> {
     let cannot = |error: std::io::Error| Fault::new(exit::STORE, format!("cannot serve: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(cannot)?;
     runtime.block_on(async {

@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use super::super::part::threads;
 use super::super::samples::Samples;
 use super::case::{Keys, MANY};
-use super::part::threads;
 use super::wire::{self, Request};
 use crate::exit::{self, Fault};
 use crate::output;
@@ -50,7 +50,7 @@ pub(super) struct Done {
 }
 
 /// Obeys until its input is closed.
-pub(super) fn run() -> Result<u8, Fault> {
+pub(in super::super) fn run() -> Result<u8, Fault> {
     // Half of the cores: the servers want the others.
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads((threads() / 2).max(1)).enable_all().build();

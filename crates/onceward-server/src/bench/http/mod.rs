@@ -1,35 +1,30 @@
 //! `onceward bench http`: what the gateway costs, beside nginx as a plain proxy and the bare service behind both.
 //!
-//! - `part`: the processes, which are this same program, and the one that sends.
-//! - `process`: starting them, hearing them, ending them. `nginx`: the one that is not ours.
-//! - `case`: what is measured, and in which order.
-//! - `echo`: the service behind everything. `load`: who sends. `wire`: requests and answers as bytes.
-//! - `stage`: everything that runs meanwhile. `figures`: what came out, round by round.
+//! - `case`: what is measured. `figures`: what came out.
+//! - `echo`: the service behind everything. `load`: who sends. `wire`: requests and answers as bytes. `nginx`: the one that
+//!   is not ours.
+//! - `stage`: everything that runs meanwhile.
 //! - `aims`: what was aimed at. `report`: all of it, for people and for programs.
 
 mod aims;
 mod case;
-mod echo;
+pub(super) mod echo;
 mod figures;
-mod load;
+pub(super) mod load;
 mod nginx;
-mod part;
-mod process;
 mod report;
 mod stage;
 mod wire;
 
 use std::time::Duration;
 
-use crate::exit::{Fault, SIGNAL_BASE};
+use super::{rounds, seconds, unless_interrupted};
+use crate::exit::Fault;
 use crate::output;
-use crate::stop::Signals;
 use case::Case;
 use figures::Rounds;
 use report::Report;
 use stage::Stage;
-
-pub(crate) use part::Part;
 
 /// Send requests through the gateway as fast as it goes, beside nginx and the bare service
 ///
@@ -58,31 +53,15 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
-    if (0.05..=3600.0).contains(&seconds) { Ok(seconds) } else { Err("between 0.05 and 3600 seconds".to_owned()) }
-}
-
 /// Measures, and prints what came out. Whatever was started is ended, also when it fails or is interrupted.
 pub(super) async fn run(args: Args, store: Option<&str>) -> Result<u8, Fault> {
-    let cannot = |error| Fault::new(crate::exit::STORE, format!("cannot start: {error}"));
-    let (mut signals, _) = Signals::catch().map_err(cannot)?;
-    let report = tokio::select! {
-        report = measure(&args, store) => report,
-        () = signals.next() => Err(Fault::new(interrupted(), "interrupted; what was started is ended")),
-    };
-    output::progress("");
-    let report = report?;
+    let report = unless_interrupted(measure(&args, store)).await?;
     if args.json {
         output::json(&report);
     } else {
         output::out(&report.table());
     }
     Ok(0)
-}
-
-fn interrupted() -> u8 {
-    u8::try_from(SIGNAL_BASE + nix::sys::signal::Signal::SIGINT as i32).unwrap_or(u8::MAX)
 }
 
 async fn measure(args: &Args, store: Option<&str>) -> Result<Report, Fault> {
@@ -96,7 +75,7 @@ async fn measure(args: &Args, store: Option<&str>) -> Result<Report, Fault> {
     let cases: Vec<Case> = Case::ALL.into_iter().filter(|case| stage.has(*case)).collect();
     let mut rounds = Rounds::default();
     for round in 0..args.rounds {
-        for case in case::order(&cases, round) {
+        for case in rounds::order(&cases, round) {
             let so_far = super::bar(round, args.rounds);
             output::progress(&format!("{so_far}  round {} of {}: {}", round + 1, args.rounds, case.label()));
             rounds.note(case, stage.measure(case, slice).await?);

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use super::super::part::threads;
+use super::super::process::Process;
 use super::super::usage;
-use super::part::threads;
-use super::process::Process;
 use crate::exit::{self, Fault};
 
 /// What is said when it is not there.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::super::aim::Aim;
+use super::super::part::threads;
 use super::super::report::number;
 use super::Args;
-use super::aims::{self, Aim};
+use super::aims;
 use super::case::Case;
 use super::figures::{Figures, Rounds};
-use super::part::threads;
 use super::stage::{Idle, Stage};
 
 /// What was measured.
@@ -39,7 +40,7 @@ impl Report {
             seconds: args.seconds,
             threads: threads(),
             nginx: stage.nginx_version().map(str::to_owned),
-            cases: Case::ALL.into_iter().filter_map(|case| Some((case, rounds.middle(case)?))).collect(),
+            cases: Case::ALL.into_iter().filter_map(|case| Some((case, Figures::middle(rounds, case)?))).collect(),
             idle: None,
             aims: Vec::new(),
         }

@@ -7,12 +7,12 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use super::super::pairs;
 use super::super::place::Place;
+use super::super::process::Process;
 use super::super::usage;
 use super::case::{Case, Keys, MANY};
 use super::figures::Figures;
 use super::load::{AT_ONCE, Done, Order, Said};
 use super::nginx::Nginx;
-use super::process::Process;
 use crate::exit::{self, Fault};
 
 /// File handles that a server has besides its connections.

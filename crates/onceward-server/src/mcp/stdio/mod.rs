@@ -1,8 +1,9 @@
 //! A gateway before a server that is a command: it is started, its pipes are relayed, and it ends as without us.
 //!
-//! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer.
+//! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer. `room`: what can be written at once.
 
 mod relay;
+mod room;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ pub(super) async fn run(
         wire: wire.clone(),
         runtime: Handle::current(),
         busy: watch::Sender::new(0),
-        is_deaf: AtomicBool::new(false),
+        client: Mutex::new(true),
     });
     let (no_more, client_gone) = oneshot::channel();
     let from_client = Arc::clone(&relay);

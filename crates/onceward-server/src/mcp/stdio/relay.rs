@@ -2,8 +2,7 @@
 //! read it.
 
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use onceward::core::name::Tenant;
 use serde_json::value::RawValue;
@@ -15,6 +14,7 @@ use super::super::gate::{Gate, Request, Way};
 use super::super::list;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::waiting::{Cancelled, Taker};
+use super::room;
 use super::wire::{Wire, place};
 use crate::output;
 
@@ -34,8 +34,8 @@ pub(super) struct Relay {
     pub(super) runtime: Handle,
     /// How many calls are under way.
     pub(super) busy: watch::Sender<usize>,
-    /// Nobody reads what we write.
-    pub(super) is_deaf: AtomicBool,
+    /// Whether anybody reads what we write. Held while somebody writes.
+    pub(super) client: Mutex<bool>,
 }
 
 impl Relay {
@@ -110,7 +110,9 @@ impl Relay {
         self.runtime.spawn(async move {
             let answer = relay.gate.carry_out(&request, &Arc::new(relay.wire.clone())).await;
             let is_wanted = relay.wire.waiting().answered(&place(request.id));
-            if let Some(line) = answer.filter(|_| is_wanted) {
+            if let Some(line) = answer.filter(|_| is_wanted)
+                && !relay.tell_at_once(&line)
+            {
                 let told = Arc::clone(&relay);
                 let _ = spawn_blocking(move || told.tell(&line)).await;
             }
@@ -141,10 +143,22 @@ impl Relay {
 
     /// Writes a line to the client. One that is gone does not keep the server's answers from being kept.
     fn tell(&self, line: &[u8]) {
-        if !self.is_deaf.load(Ordering::Relaxed) && output::write_out(line).is_err() {
-            self.is_deaf.store(true, Ordering::Relaxed);
-        }
+        write(&mut self.client.lock().unwrap_or_else(PoisonError::into_inner), line);
     }
+
+    /// The same, if nobody has to be waited for: neither another who writes, nor the client.
+    fn tell_at_once(&self, line: &[u8]) -> bool {
+        let Ok(mut hears) = self.client.try_lock() else { return false };
+        let has_room = room::is_there(io::stdout(), line);
+        if has_room {
+            write(&mut hears, line);
+        }
+        has_room
+    }
+}
+
+fn write(hears: &mut bool, line: &[u8]) {
+    *hears = *hears && output::write_out(line).is_ok();
 }
 
 /// Two requests of one id cannot be told apart.

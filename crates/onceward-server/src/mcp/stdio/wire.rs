@@ -12,6 +12,7 @@ use super::super::link::{Answer, Link, NoAnswer};
 use super::super::members::Members;
 use super::super::message::{self, Id};
 use super::super::waiting::{Place, Sent, Waiting};
+use super::room;
 
 /// The pipes. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -62,13 +63,19 @@ impl Wire {
         self.waiting().clear();
     }
 
+    /// Passes a call on if nobody has to be waited for: neither another who writes, nor the server.
+    fn send_at_once(&self, id: &Id, line: &[u8]) -> Option<Result<Sent, NoAnswer>> {
+        let mut server = self.0.server.try_lock().ok()?;
+        let has_room = server.as_ref().is_some_and(|server| room::is_there(server, line));
+        has_room.then(|| self.send_holding(&mut server, id, line))
+    }
+
     /// Passes a call on, unless it was cancelled before. The pipe is held meanwhile, so that nothing that refers to the
     /// call overtakes it.
-    fn send_now(&self, id: Id, line: &[u8]) -> Result<Sent, NoAnswer> {
-        let place = place(id);
-        let mut server = self.server();
+    fn send_holding(&self, server: &mut Option<File>, id: &Id, line: &[u8]) -> Result<Sent, NoAnswer> {
+        let place = place(id.clone());
         let sent = self.waiting().send(&place)?;
-        match write(&mut server, line) {
+        match write(server, line) {
             // A line that lacks more than its end cannot be read by anybody.
             Err(written) if written + 2 < line.len() => {
                 self.waiting().not_sent(&place);
@@ -90,9 +97,15 @@ pub(in crate::mcp) fn place(id: Id) -> Place {
 
 impl Link for Wire {
     async fn send(&self, id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
-        let (wire, id) = (self.clone(), id.clone());
-        let sent = spawn_blocking(move || wire.send_now(id, &line)).await;
-        sent.unwrap_or_else(|error| Err(NoAnswer::Lost(error.to_string())))?.answer().await
+        let sent = match self.send_at_once(id, &line) {
+            Some(sent) => sent,
+            None => {
+                let (wire, id) = (self.clone(), id.clone());
+                let sent = spawn_blocking(move || wire.send_holding(&mut wire.server(), &id, &line)).await;
+                sent.unwrap_or_else(|error| Err(NoAnswer::Lost(error.to_string())))
+            }
+        };
+        sent?.answer().await
     }
 
     async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{echo, load};
+use super::http::{echo, load};
+use super::mcp::server;
 use crate::exit::{self, Fault};
 
-/// A part of `onceward bench http`, started by it.
+/// A part of a measurement, started by it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Part {
     #[command(subcommand)]
@@ -25,6 +26,8 @@ enum Role {
     Echo,
     /// Who sends.
     Load,
+    /// A tool server.
+    Tools,
 }
 
 impl Part {
@@ -33,6 +36,7 @@ impl Part {
             Role::Become { line } => Err(become_other(&line)),
             Role::Echo => echo::run(),
             Role::Load => load::run(),
+            Role::Tools => server::run(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Processes of a measurement: started with us, heard, and ended with us.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use crate::exit::{self, Fault};
 
 /// How long a process may take to come up, or to say what it was asked.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long a process may take to end by itself: what it leaves is removed anyway.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -44,7 +45,7 @@ impl Process {
         let cannot = |error: std::io::Error| Fault::new(exit::STORE, format!("{name} cannot be started: {error}"));
         let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
         // Nothing of the person's own settings.
-        for variable in ["ONCEWARD_STORE", "ONCEWARD_CONFIG", "ONCEWARD_TENANT"] {
+        for variable in ["ONCEWARD_STORE", "ONCEWARD_CONFIG", "ONCEWARD_TENANT", "ONCEWARD_SESSION"] {
             command.env_remove(variable);
         }
         let mut child = command
@@ -91,15 +92,32 @@ impl Process {
         }
     }
 
+    /// Its input and its output, for who talks with it without us.
+    pub(super) fn pipes(&mut self) -> Result<(File, File), Fault> {
+        let cannot =
+            |why: &dyn std::fmt::Display| Fault::new(exit::STORE, format!("{} cannot be heard: {why}", self.name));
+        let (Some(orders), Some(lines)) = (self.orders.take(), self.lines.take()) else {
+            return Err(cannot(&"somebody hears it already"));
+        };
+        let to = orders.into_owned_fd().map_err(|error| cannot(&error))?;
+        let from = lines.into_inner().into_inner().into_owned_fd().map_err(|error| cannot(&error))?;
+        Ok((to.into(), from.into()))
+    }
+
     /// What to say when it ended although it should not have.
     pub(super) async fn ended(&mut self) -> Fault {
+        self.failed("it ended too early").await
+    }
+
+    /// What to say when it did not do as it should have.
+    pub(super) async fn failed(&mut self, what: &str) -> Fault {
         let _ = self.child.start_kill();
         let mut words = String::new();
         if let Some(stderr) = self.child.stderr.take() {
             let _ = tokio::time::timeout(FAREWELL, stderr.take(LAST_WORDS).read_to_string(&mut words)).await;
         }
         let words = if words.trim().is_empty() { "it did not say why" } else { words.trim() };
-        Fault::new(exit::STORE, format!("{} ended too early: {words}", self.name))
+        Fault::new(exit::STORE, format!("{}: {what}: {words}", self.name))
     }
 }
 

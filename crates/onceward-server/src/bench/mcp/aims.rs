@@ -1,0 +1,58 @@
+//! What was aimed at, fixed before anything was measured; and whether it was reached.
+
+use super::super::aim::{Aim, Unit};
+use super::case::{Case, Load, Step};
+use super::figures::{Rounds, added};
+
+/// What nobody guards should not be felt.
+const PASS_THROUGH_US: f64 = 200.0;
+
+/// A claim and an outcome have to be on the disk; everything else should not be felt either.
+const GUARDED_US: f64 = 500.0;
+
+/// All aims.
+pub(super) fn all(rounds: &Rounds) -> Vec<Aim> {
+    let steps = [Step::Calls(Case::Guarded, Load::One), Step::Calls(Case::Direct, Load::One), Step::Sync];
+    let beyond =
+        rounds.across(steps, |[guarded, direct, sync]| Some(guarded.p50_us - direct.p50_us - 2.0 * sync.p50_us));
+    vec![
+        Aim::at_most(
+            "a tool that reads: added to a call (p50), at most 200 µs",
+            PASS_THROUGH_US,
+            Unit::Us,
+            added(rounds, Case::PassThrough, Load::One),
+        ),
+        Aim::at_most(
+            "a tool that acts: added to a call (p50), at most two syncs + 500 µs",
+            GUARDED_US,
+            Unit::Us,
+            beyond,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::example;
+    use super::*;
+
+    fn rounds(read: f64, acted: f64) -> Rounds {
+        let mut rounds = Rounds::default();
+        // In the second round the disk was slow, and that is nobody's fault.
+        for sync in [100.0, 900.0, 110.0] {
+            rounds.note(Step::Calls(Case::Direct, Load::One), example(20.0));
+            rounds.note(Step::Calls(Case::PassThrough, Load::One), example(20.0 + read));
+            rounds.note(Step::Calls(Case::Guarded, Load::One), example(20.0 + 2.0 * sync + acted));
+            rounds.note(Step::Sync, example(sync));
+        }
+        rounds
+    }
+
+    #[test]
+    fn every_aim_is_met_at_its_limit_and_missed_beyond() {
+        let told = |rounds: &Rounds| all(rounds).iter().map(Aim::told).collect::<Vec<_>>();
+        assert_eq!(told(&rounds(200.0, 500.0)), ["200.0 µs, met", "500.0 µs, met"]);
+        assert_eq!(told(&rounds(201.0, 502.0)), ["201.0 µs, MISSED by 1.0 µs", "502.0 µs, MISSED by 2.0 µs"]);
+        assert_eq!(told(&Rounds::default()), ["not measured", "not measured"]);
+    }
+}

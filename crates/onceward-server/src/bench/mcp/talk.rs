@@ -1,0 +1,117 @@
+//! What a client and a tool server say to each other, as lines; and whether an answer is the right one.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The tool that acts, and the one that only reads.
+pub(super) const ACT: &str = "act";
+pub(super) const LOOK: &str = "look";
+
+/// What a line of the client says, as far as the server has to know.
+#[derive(Debug, Deserialize)]
+pub(super) struct Request<'a> {
+    /// None: it wants no answer.
+    #[serde(borrow)]
+    pub(super) id: Option<&'a RawValue>,
+    pub(super) method: &'a str,
+    #[serde(borrow)]
+    pub(super) params: Option<&'a RawValue>,
+}
+
+/// The parameters of a call.
+#[derive(Debug, Deserialize)]
+pub(super) struct Called<'a> {
+    pub(super) name: &'a str,
+}
+
+/// An answer, as far as the client has to know.
+#[derive(Debug, Deserialize)]
+struct Answer<'a> {
+    id: u64,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+}
+
+/// What a client has to say before it may call anything, in this order. The server is asked for its tools, as every client
+/// does.
+pub(super) const GREETING: [&str; 3] = [
+    r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#,
+    r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+    r#"{"jsonrpc":"2.0","id":0,"method":"tools/list"}"#,
+];
+
+/// The result of `initialize`.
+pub(super) const WELCOME: &str =
+    r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
+
+/// The result of `tools/list`.
+pub(super) const TOOLS: &str = r#"{"tools":[{"name":"act","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":false}},{"name":"look","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}]}"#;
+
+/// Writes the line of a call.
+pub(super) fn call(line: &mut String, id: u64, tool: &str, number: u64) {
+    line.clear();
+    let _ = writeln!(
+        line,
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}","arguments":{{"to":"someone@example.com","number":{number}}}}}}}"#
+    );
+}
+
+/// Writes the line of a result.
+pub(super) fn result(line: &mut String, id: &RawValue, result: &str) {
+    line.clear();
+    let _ = writeln!(line, r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
+}
+
+/// The result of both tools: how often the server has acted.
+pub(super) fn counted(acted: u64) -> String {
+    format!(r#"{{"content":[{{"type":"text","text":"acted {acted} times"}}],"isError":false}}"#)
+}
+
+/// Which call an answer is for. One that says anything but what it has to is no answer.
+pub(super) fn answered(line: &str, replayed: bool) -> Result<u64, String> {
+    let wrong = || format!("an answer is wrong: {}", line.trim_end());
+    let answer: Answer<'_> = serde_json::from_str(line).map_err(|_| wrong())?;
+    let result = answer.result.ok_or_else(wrong)?.get();
+    let is_right = result.contains(r#""text":"acted "#) && !result.contains(r#""isError":true"#);
+    if is_right && result.contains(r#""replayed":true"#) == replayed { Ok(answer.id) } else { Err(wrong()) }
+}
+
+/// How often the server has acted, as its answer says.
+pub(super) fn acted(line: &str) -> Option<u64> {
+    let (_, behind) = line.split_once(r#""text":"acted "#)?;
+    behind.split(' ').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_for_one_call_and_says_what_it_has_to() {
+        let mut line = String::new();
+        result(&mut line, &RawValue::from_string("7".to_owned()).unwrap(), &counted(3));
+        assert_eq!(answered(&line, false), Ok(7));
+        assert_eq!(acted(&line), Some(3));
+        assert!(answered(&line, true).is_err());
+        let replay = line.replace(r#""isError":false"#, r#""_meta":{"onceward":{"replayed":true}}"#);
+        assert_eq!(answered(&replay, true), Ok(7));
+        assert!(answered(&replay, false).is_err());
+        assert!(answered(&line.replace("false", "true"), false).is_err());
+        assert!(
+            answered(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32603,"message":"acted 3 times"}}"#, false).is_err()
+        );
+        assert!(answered("", false).is_err());
+    }
+
+    #[test]
+    fn a_call_is_one_line_that_the_server_understands() {
+        let mut line = String::new();
+        call(&mut line, 7, ACT, 9);
+        let request: Request<'_> = serde_json::from_str(&line).unwrap();
+        let called: Called<'_> = serde_json::from_str(request.params.unwrap().get()).unwrap();
+        assert_eq!((request.id.unwrap().get(), request.method, called.name), ("7", "tools/call", ACT));
+        assert_eq!(line.matches('\n').count(), 1);
+    }
+}
