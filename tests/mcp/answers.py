@@ -85,12 +85,19 @@ def a_failed_payment_is_a_doubt(place):
     is_equal(len(place.effects()), 1, "effects")
 
 
-def an_error_of_the_protocol_is_passed_on_and_follows_the_same_rule(place):
+def an_error_of_the_protocol_is_passed_on_and_says_nothing_of_the_effect(place):
     agent = place.agent()
     first = agent.wait(agent.start_call("refuse", {}))
     is_equal(first["error"], {"code": -32000, "message": "not today", "data": {"why": "closed"}}, "the error")
-    second = agent.wait(agent.start_call("refuse", {}))
-    is_equal(second.get("error"), first["error"], "released, so tried again")
+    is_state(agent.call("refuse", {}), "in_doubt")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def an_error_of_the_protocol_means_what_the_configuration_says(place):
+    place.configure('[mcp.server.fixture.tool.refuse]\non_error = "retry"\n')
+    agent = place.agent()
+    first = agent.wait(agent.start_call("refuse", {}))
+    is_equal(agent.wait(agent.start_call("refuse", {})).get("error"), first["error"], "released, so tried again")
     is_equal(len(place.effects()), 2, "effects")
 
 

@@ -297,6 +297,49 @@ def a_call_is_guarded_on_whichever_path_it_comes(remote):
 
 
 @with_remote
+def accounts_in_addresses_and_credentials_do_not_meet(remote):
+    for path in ("/mcp?account=alice", "/mcp?account=bob"):
+        for _ in range(2):
+            remote.post(remote.message("send_email", {"to": "bob"}), path=path)
+    is_equal(remote.effects(), 2, "effects")
+    for who in ("alice", "bob"):
+        for _ in range(2):
+            remote.call(to="eve", headers={"Authorization": f"Bearer {who}"})
+    is_equal(remote.effects(), 4, "effects")
+
+
+@with_remote
+def texts_that_some_servers_read_in_another_way_are_refused_everywhere(remote):
+    message = json.dumps(remote.message("send_email", {"to": "bob"})).encode()
+    for path in ("/mcp", "/MCP", "/mcp/"):
+        for body, headers in (
+            (message, {"Content-Type": "application/json; charset=utf-7"}),
+            (message, {"Content-Encoding": "gzip"}),
+            (b"\xef\xbb\xbf" + message, {}),
+            (message.decode().encode("utf-16"), {}),
+            (message.replace(b"{", b'{"n":NaN,', 1), {}),
+        ):
+            status, _, _ = remote.post(body, headers=headers, path=path)
+            assert status in (400, 415), (status, path, body, headers)
+    is_equal(remote.effects(), 0, "effects")
+
+
+@with_remote
+def what_a_tool_says_under_a_status_of_400_counts(remote):
+    message = remote.message("send_email", {"to": "bob", "how": "refused"})
+    status, _, (answer,) = remote.post(message)
+    is_equal((status, answer["error"]["code"]), (400, -32603))
+    is_state(remote.call(to="bob", how="refused"), "in_doubt")
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_server_that_sends_its_clients_elsewhere_leads_nobody_past_the_gateway(remote):
+    _, headers, _ = remote.post(remote.message("send_email", {"to": "bob", "how": "slash"}))
+    is_equal(headers["Location"], "/mcp/")
+
+
+@with_remote
 def strangers_are_refused(remote):
     for headers in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
         status, _, _ = remote.post(remote.message("send_email", {"to": "bob"}), headers=headers)

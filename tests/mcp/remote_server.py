@@ -4,7 +4,7 @@
 POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
 json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
 stream ends, and the answer comes to a GET with Last-Event-ID), gone (status 404 before anything is done), error (status 500
-after it), moved (status 307), hang (no answer at all).
+after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer).
 """
 
 import http.server
@@ -63,6 +63,11 @@ class Server(http.server.BaseHTTPRequestHandler):
 
     def call(self, message, tool, arguments):
         how = arguments.get("how", "json")
+        if how == "slash":
+            self.send_response(307)
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/mcp/")
+            self.send_header("Content-Length", "0")
+            return self.end_headers()
         if how in ("gone", "moved"):
             return self.whole(404 if how == "gone" else 307, b'{"why":"' + how.encode() + b'"}')
         if tool != "look":
@@ -72,6 +77,9 @@ class Server(http.server.BaseHTTPRequestHandler):
         result = {"content": [{"type": "text", "text": f"done {tool}"}]}
         if how == "error":
             return self.whole(500, b"out of order")
+        if how == "refused":
+            error = {"code": -32603, "message": "not today"}
+            return self.whole(400, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
         if how == "hang":
             time.sleep(30)
         if how in ("json", "late"):

@@ -93,3 +93,12 @@ pub(crate) fn json(value: &impl serde::Serialize) {
         Err(error) => say(&format!("the answer cannot be written as JSON: {error}")),
     }
 }
+
+/// As a shell needs it.
+pub(crate) fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}

@@ -11,6 +11,7 @@ use onceward::{Call, Ledger, Policy};
 use super::Global;
 use crate::config::{Operation, Settings};
 use crate::exit::Fault;
+use crate::output::quoted;
 
 /// Which intent.
 #[derive(Debug, clap::Args)]
@@ -124,15 +125,6 @@ pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> Str
     add("--operation", identity.operation.as_str());
     add("--key", identity.key.as_str());
     line
-}
-
-/// As a shell needs it.
-pub(super) fn quoted(text: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ impl Routes {
 }
 
 /// A path without needless escapes, doubled slashes, and what stands behind semicolons.
-fn one_spelling(path: &str) -> Cow<'_, str> {
+pub(crate) fn one_spelling(path: &str) -> Cow<'_, str> {
     let path = paths::plain(path);
     if !path.contains("//") && !path.contains(';') {
         return path;

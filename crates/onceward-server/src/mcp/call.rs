@@ -8,6 +8,7 @@ use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
 
+use super::gate::Request;
 use super::members::Members;
 use super::message::ended;
 use super::tools::Tools;
@@ -41,13 +42,13 @@ pub(super) struct Naming {
 
 impl Naming {
     /// The name of the operation that a tool is.
-    pub(super) fn operation(&self, tool: &str) -> String {
-        format!("{}{tool}", self.prefix())
+    pub(super) fn operation(&self, tool: &str, scope: &str) -> String {
+        format!("{}{tool}", self.prefix(scope))
     }
 
-    /// What the operations of this server begin with.
-    pub(super) fn prefix(&self) -> String {
-        format!("mcp:{}/", self.server)
+    /// What the operations of this server begin with. A slash in its name is none between names.
+    pub(super) fn prefix(&self, scope: &str) -> String {
+        format!("mcp:{}{scope}/", self.server.replace('%', "%25").replace('/', "%2F"))
     }
 }
 
@@ -55,6 +56,8 @@ impl Naming {
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) tenant: Tenant,
+    /// What tells apart several servers of one name, such as the address that it was sent to.
+    scope: String,
     pub(super) tool: String,
     message: Members,
     parameters: Members,
@@ -72,14 +75,15 @@ pub(super) struct Unfit(pub(super) String);
 
 impl Asked {
     /// Reads the parameters of a call.
-    pub(super) fn read(tenant: &Tenant, message: &Members, tools: &Tools) -> Result<Self, Unfit> {
+    pub(super) fn read(request: &Request, tools: &Tools) -> Result<Self, Unfit> {
+        let message = &request.members;
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
         let parameters = message.object("params").ok_or_else(|| twice("params"))?;
         if !parameters.is_plain(&NAMES) {
             return Err(twice("params"));
         }
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
-        let mut arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
+        let arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
             None | Some("null") => Members::default(),
             Some(text) => Members::read(text).ok_or_else(|| twice("arguments"))?,
         };
@@ -92,23 +96,43 @@ impl Asked {
             Some(_) => meta.text(name).map(Some).ok_or_else(|| Unfit(format!("_meta[\"{name}\"] must be a text"))),
         };
         let (key, session) = (named(KEY)?, named(SESSION)?);
-        let mut repeat = 1;
-        if tools.takes_repeat(&tool)
-            && let Some(given) = arguments.remove(REPEAT)
-        {
-            repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
-        }
-        if let Some(filled) = tools.configured(&tool).and_then(|tool| tool.key_argument.as_deref()) {
-            arguments.remove(filled);
-        }
-        let (tenant, message) = (tenant.clone(), message.clone());
-        Ok(Self { tenant, tool, message, parameters, arguments, key, session, repeat })
+        let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.clone());
+        let mut asked = Self { tenant, scope, tool, message, parameters, arguments, key, session, repeat: 1 };
+        asked.take_ours(tools)?;
+        Ok(asked)
     }
 
-    /// A call that somebody asks about, and that is not made.
-    pub(super) fn about(tenant: &Tenant, tool: &str, arguments: Members, key: Option<String>) -> Self {
-        let (message, parameters, session) = (Members::default(), Members::default(), None);
-        Self { tenant: tenant.clone(), tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 }
+    /// A call that somebody asks about in another one, and that is not made.
+    pub(super) fn about(
+        &self,
+        tool: &str,
+        arguments: Members,
+        key: Option<String>,
+        tools: &Tools,
+    ) -> Result<Self, Unfit> {
+        let (message, parameters) = (Members::default(), Members::default());
+        let (tenant, session, scope) = (self.tenant.clone(), self.session.clone(), self.scope.clone());
+        let mut about =
+            Self { tenant, scope, tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 };
+        about.take_ours(tools)?;
+        Ok(about)
+    }
+
+    /// Takes what is for us out of the arguments.
+    fn take_ours(&mut self, tools: &Tools) -> Result<(), Unfit> {
+        if tools.takes_repeat(&self.tool)
+            && let Some(given) = self.arguments.remove(REPEAT)
+        {
+            self.repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
+        }
+        if let Some(filled) = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref()) {
+            self.arguments.remove(filled);
+        }
+        Ok(())
+    }
+
+    pub(super) fn scope(&self) -> &str {
+        &self.scope
     }
 
     /// The arguments of the tool itself.
@@ -154,7 +178,7 @@ impl Asked {
         let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
         let configured = tools.configured(&self.tool);
         let session = self.session.as_ref().or(naming.session.as_ref());
-        let mut operation = ledger.operation(&naming.operation(&self.tool)).tenant(self.tenant.as_str());
+        let mut operation = ledger.operation(&naming.operation(&self.tool, &self.scope)).tenant(self.tenant.as_str());
         operation = operation.session(session.map_or("", |session| session.as_str()));
         operation = operation.intent_json(self.arguments.written().as_bytes());
         if let Some(key) = &self.key {
@@ -165,7 +189,7 @@ impl Asked {
         if let Some(recipe) = recipe {
             operation = operation.recipe(recipe);
         }
-        operation = operation.policy(self.policy(naming, tools, is_named));
+        operation = operation.policy(policy(&self.tool, naming, tools, is_named));
         let mut call = operation.call().map_err(|error| unfit(&error))?;
         if repeat > 1 {
             let digest = Fields::new()
@@ -179,25 +203,25 @@ impl Asked {
         }
         Ok(call)
     }
+}
 
-    /// Without anything that names the call, equal arguments are one intent while they run, are in doubt, or for a moment
-    /// after they are done: that catches re-sends, and does not stop a person's second, deliberate call.
-    pub(super) fn policy(&self, naming: &Naming, tools: &Tools, is_named: bool) -> Policy {
-        let configured = tools.configured(&self.tool);
-        let mut policy = configured.map(Tool::policy).unwrap_or_default();
-        if !is_named && !configured.is_some_and(Tool::chooses_retention) {
-            policy.retention = Some(Retention::For(naming.echo));
-            policy.tombstone = Some(Duration::ZERO);
-        }
-        // The server says that a second call does nothing more than the first.
-        if tools.is_idempotent(&self.tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
-            policy.in_doubt = InDoubt::Retry;
-        }
-        if policy.wait.is_zero() {
-            policy.wait = WAIT;
-        }
-        policy
+/// Without anything that names the call, equal arguments are one intent while they run, are in doubt, or for a moment
+/// after they are done: that catches re-sends, and does not stop a person's second, deliberate call.
+pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool) -> Policy {
+    let configured = tools.configured(tool);
+    let mut policy = configured.map(Tool::policy).unwrap_or_default();
+    if !is_named && !configured.is_some_and(Tool::chooses_retention) {
+        policy.retention = Some(Retention::For(naming.echo));
+        policy.tombstone = Some(Duration::ZERO);
     }
+    // The server says that a second call does nothing more than the first.
+    if tools.is_idempotent(tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
+        policy.in_doubt = InDoubt::Retry;
+    }
+    if policy.wait.is_zero() {
+        policy.wait = WAIT;
+    }
+    policy
 }
 
 /// How often it is meant to be done.
@@ -213,15 +237,21 @@ mod tests {
 
     fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
         let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
-        Asked::read(&Tenant::default(), &Members::read(&message).unwrap(), tools)
+        Asked::read(&request(&message), tools)
+    }
+
+    fn request(line: &str) -> Request {
+        let members = Members::read(line).unwrap();
+        let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
+        let line = line.as_bytes().to_vec();
+        Request { tenant: Tenant::default(), scope: String::new(), id, written, line, members }
     }
 
     #[test]
     fn what_is_for_us_goes_no_further_and_the_rest_stays_as_it_came() {
         let tools = Tools::default();
         let line = r#"{"id":1,"method":"tools/call","params":{"arguments":{"b":1.0,"onceward_repeat":2},"name":"t"}}"#;
-        let message = Members::read(line).unwrap();
-        let repeat = Asked::read(&Tenant::default(), &message, &tools).unwrap();
+        let repeat = Asked::read(&request(line), &tools).unwrap();
         let expected = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"arguments\":{\"b\":1.0},\"name\":\"t\"}}\n";
         assert_eq!((repeat.passed_on(line.as_bytes(), &tools, None), repeat.repeat), (expected.as_bytes().to_vec(), 2));
         let plain = asked(r#"{ "name":"t" }"#, &tools).unwrap();
@@ -238,6 +268,19 @@ mod tests {
         let passed = String::from_utf8(asked.passed_on(b"", &tools, Some("once_1"))).unwrap();
         assert!(passed.contains(r#""arguments":{"n":1,"idempotency_key":"once_1"}"#), "{passed}");
         assert!(!String::from_utf8(asked.passed_on(b"", &tools, None)).unwrap().contains("idempotency_key"));
+    }
+
+    #[test]
+    fn servers_whose_names_run_into_their_tools_are_told_apart() {
+        let naming = |server: &str| Naming {
+            server: server.to_owned(),
+            shown: String::new(),
+            session: None,
+            echo: Duration::ZERO,
+        };
+        assert_ne!(naming("a").operation("b/send", ""), naming("a/b").operation("send", ""));
+        assert_ne!(naming("a%2Fb").operation("send", ""), naming("a/b").operation("send", ""));
+        assert_ne!(naming("a").operation("send", "?1"), naming("a").operation("send", "?2"));
     }
 
     #[test]

@@ -67,6 +67,8 @@ pub(super) enum Way {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) tenant: Tenant,
+    /// What tells apart several servers of one name.
+    pub(super) scope: String,
     pub(super) id: Id,
     /// The id, as it was written.
     pub(super) written: Box<RawValue>,
@@ -120,7 +122,7 @@ impl Gate {
 
     /// Carries a call out, or says why not. `None` when nobody waits for an answer.
     pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
-        let asked = match Asked::read(&request.tenant, &request.members, &self.tools) {
+        let asked = match Asked::read(request, &self.tools) {
             Ok(asked) => asked,
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
@@ -136,7 +138,7 @@ impl Gate {
         let ledger = match self.books.ledger().await {
             Ok(ledger) => ledger,
             Err(error) => {
-                let may_run = asked.policy(&self.naming, &self.tools, false).store_down == StoreDown::Open;
+                let may_run = call::policy(&asked.tool, &self.naming, &self.tools, false).store_down == StoreDown::Open;
                 if may_run {
                     tracing::warn!(%error, "a call runs unguarded: there is no ledger");
                     return self
@@ -174,7 +176,8 @@ impl Gate {
             };
             // Whoever does it in this process has an answer for us, also when it is not kept.
             let owner = self.owners.find(&one.call.identity);
-            if let Some(answer) = owner.as_ref().and_then(|owner| owner.goes_on()) {
+            let is_running = matches!(begun, Begun::Answered(Decision::InFlight { running: true, .. }));
+            if let Some(answer) = owner.as_ref().filter(|_| is_running).and_then(|owner| owner.goes_on()) {
                 break Reply::Same((*answer).clone());
             }
             match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
@@ -220,7 +223,7 @@ impl Gate {
         owner: Owner,
         link: &Arc<L>,
     ) -> Vec<u8> {
-        let ended_with = match verdict::of(&answer.members, one.call.policy.on_error(), answer.cancelled) {
+        let ended_with = match verdict::of(&answer.members, &one.call.policy, answer.cancelled) {
             Ending::Keep(outcome) => guard.finish(outcome).await,
             Ending::Release(why) => {
                 owner.says(&answer.members);
@@ -236,9 +239,9 @@ impl Gate {
             }
             Ending::Task(id) => {
                 owner.continues(&answer.members);
-                let (link, meta, on_error) = (Arc::clone(link), one.asked.meta(), one.call.policy.on_error());
+                let (link, meta, policy) = (Arc::clone(link), one.asked.meta(), Arc::clone(&one.call.policy));
                 tokio::spawn(async move {
-                    task::follow(guard, &*link, &id, meta, on_error).await;
+                    task::follow(guard, &*link, &id, meta, &policy).await;
                     drop(owner);
                 });
                 return answer.line;
@@ -405,8 +408,9 @@ impl Gate {
                 }
             }
         };
-        // One that does not say is judged by the names of its tools.
+        // One that does not say is judged by the names of its tools, and not asked again for each call.
         let _ = timeout(LISTING, all).await;
+        self.tools.is_whole(true);
     }
 }
 
@@ -418,7 +422,7 @@ async fn doubted_for(ledger: &Ledger, call: &Call, now: Timestamp) -> Option<Dur
 
 /// News that came after a doubt was recorded settle it, unless somebody else did.
 async fn settled_late(ledger: &Ledger, call: &Call, attempt: u32, answer: &Answer) -> Result<(), Error> {
-    let Ending::Keep(outcome) = verdict::of(&answer.members, call.policy.on_error(), true) else { return Ok(()) };
+    let Ending::Keep(outcome) = verdict::of(&answer.members, &call.policy, true) else { return Ok(()) };
     let Some(intent) = ledger.get(&call.identity).await? else { return Ok(()) };
     let record = &intent.seen.record;
     if matches!(record.state, State::InDoubt { .. }) && record.attempts == attempt {

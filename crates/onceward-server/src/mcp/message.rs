@@ -37,6 +37,16 @@ impl Id {
     }
 }
 
+impl Id {
+    /// As it is written.
+    pub(super) fn written(&self) -> Option<Box<RawValue>> {
+        match self {
+            Self::Number(number) => RawValue::from_string(number.clone()).ok(),
+            Self::Text(text) => serde_json::value::to_raw_value(text).ok(),
+        }
+    }
+}
+
 /// A server may give 1.0 back as 1.
 #[allow(clippy::cast_possible_truncation, reason = "it is whole, and within what is checked")]
 fn whole(text: &str) -> Option<String> {
@@ -92,7 +102,9 @@ impl Message {
             (Some(method), Some(id), Some(written)) => Self::Request { id, written, method, members },
             (Some(_), None, id) if calls => Self::Unclear { id, why: "a call of a tool needs an id" },
             (Some(method), None, None) => Self::Notification { method, members },
-            (None, Some(id), _) if members.get("method").is_none() => Self::Answer { id, members },
+            (None, Some(id), _) if members.get("method").is_none_or(|method| method.get() == "null") => {
+                Self::Answer { id, members }
+            }
             _ => Self::Other,
         }
     }
@@ -101,7 +113,11 @@ impl Message {
         let Ok(parts) = serde_json::from_str::<Vec<&RawValue>>(text) else { return Self::Garbled };
         let (mut ids, mut calls) = (Vec::new(), false);
         for part in parts {
-            let Some(members) = Members::read_any(part.get()) else { continue };
+            let Some(members) = Members::read_any(part.get()) else {
+                // An object that cannot be read may be anything.
+                calls |= part.get().starts_with('{');
+                continue;
+            };
             calls |= members.all("method").any(|method| is_call(method.get()));
             if members.get("method").is_some() {
                 ids.extend(members.get("id").map(ToOwned::to_owned));
@@ -109,6 +125,36 @@ impl Message {
         }
         Self::Batch { ids, calls }
     }
+}
+
+/// A line that some clients can read and we cannot, as we can: numbers that are none become `null`, and bytes that are no text
+/// become question marks.
+pub(super) fn loosened(line: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(line);
+    let (mut loose, mut rest, mut in_text) = (String::with_capacity(text.len()), &*text, false);
+    while let Some(first) = rest.chars().next() {
+        let none = if in_text {
+            None
+        } else {
+            ["NaN", "-Infinity", "Infinity"].into_iter().find(|word| rest.starts_with(word))
+        };
+        let length = match (none, first) {
+            (Some(word), _) => {
+                loose.push_str("null");
+                rest = &rest[word.len()..];
+                continue;
+            }
+            (None, '\\') if in_text => rest.chars().take(2).map(char::len_utf8).sum(),
+            (None, '"') => {
+                in_text = !in_text;
+                1
+            }
+            (None, first) => first.len_utf8(),
+        };
+        loose.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    loose.into_bytes()
 }
 
 /// Whether somebody who takes a carriage return for the end of a line would read more than one message.
@@ -227,6 +273,16 @@ mod tests {
         {
             assert_eq!(kind(garbled), "garbled");
         }
+    }
+
+    #[test]
+    fn what_is_no_number_becomes_null_outside_of_texts() {
+        let line = br#"{"id":1,"result":{"a":NaN,"b":[-Infinity,Infinity],"c":"NaN \" NaN"}}"#;
+        let loose = br#"{"id":1,"result":{"a":null,"b":[null,null],"c":"NaN \" NaN"}}"#;
+        assert_eq!(loosened(line), loose);
+        assert_eq!(kind(&loosened(b"{\"id\":1,\"result\":\"\xff\"}")), r#"answer Number("1")"#);
+        assert_eq!(kind(br#"{"id":1,"method":null,"result":{}}"#), r#"answer Number("1")"#);
+        assert_eq!(kind(br#"[{"\ud800":1,"method":"tools/call"}]"#), "batch 0 true");
     }
 
     #[test]

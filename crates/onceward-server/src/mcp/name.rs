@@ -11,10 +11,14 @@ const LAUNCHERS: [&str; 21] = [
     "python", "python3", "run", "sh", "tool", "uv", "uvx",
 ];
 
+/// Flags of theirs with a value.
+const VALUED: [&str; 10] =
+    ["-e", "--env", "-p", "--port", "-v", "--volume", "--name", "--network", "--env-file", "--mount"];
+
 /// The name: a word that people recognise, and a few digits that tell servers apart whose words are the same.
 pub(crate) fn server_name(command: &[OsString]) -> String {
     let mut fields = Fields::new().field(b"mcp server v1");
-    let mut word = None;
+    let (mut word, mut is_value) = (None, false);
     for part in command {
         let text = part.to_string_lossy();
         // The same file is the same server, wherever its client was started.
@@ -25,7 +29,10 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
             None => fields.field(text.as_bytes()),
         };
         let stem = stem(&text);
-        if word.is_none() && !text.starts_with('-') && !stem.is_empty() && !LAUNCHERS.contains(&stem.as_str()) {
+        // What is set for a server, or stands behind such a flag, may be a secret.
+        let is_hidden = text.contains('=') || text.starts_with('-') || is_value;
+        is_value = VALUED.contains(&&*text);
+        if word.is_none() && !is_hidden && !stem.is_empty() && !LAUNCHERS.contains(&stem.as_str()) {
             word = Some(stem);
         }
     }
@@ -34,6 +41,11 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
 
 /// `@scope/server-mail@1.2` and `/opt/server-mail.py` are `server-mail`.
 fn stem(text: &str) -> String {
+    // An address is known by its host: the rest may hold a key.
+    let text = text.split_once("://").map_or(text, |(_, rest)| {
+        let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        host.rsplit('@').next().unwrap_or_default()
+    });
     let last = text.rsplit(['/', '\\']).next().unwrap_or_default();
     let last = last.split('@').find(|part| !part.is_empty()).unwrap_or_default();
     let last = last
@@ -57,6 +69,9 @@ mod tests {
             ("python3 /opt/mail.py", "mail"),
             ("docker run -i mcp/github", "github"),
             ("npx", "server"),
+            ("env API_KEY=sk-live-7 python3 /opt/mail.py", "mail"),
+            ("docker run -e TOKEN -p 80 mcp/github", "github"),
+            ("https://user:secret@mail.example.com/mcp?key=secret", "mail.example.com"),
         ] {
             let name = name(line);
             let (front, digits) = name.rsplit_once('-').unwrap();

@@ -1,17 +1,24 @@
 //! Whether a tool only reads, as far as its name says. Stale answers to reads would do more harm than good.
 
 /// Words that begin the names of tools that read.
-const FIRST: [&str; 24] = [
+const FIRST: [&str; 23] = [
     "browse", "compare", "count", "describe", "exists", "fetch", "find", "get", "help", "info", "inspect", "list",
-    "lookup", "ls", "peek", "ping", "preview", "query", "read", "search", "show", "status", "version", "view",
+    "lookup", "ls", "peek", "preview", "query", "read", "search", "show", "status", "version", "view",
 ];
 
+/// Of those, the ones that are things as well: in `list_create` a list is made, in `get_order` nothing is ordered.
+const THINGS: [&str; 11] =
+    ["count", "help", "info", "list", "preview", "query", "show", "status", "version", "view", "ls"];
+
+/// Words that make an act even of what begins with another verb: `search_replace`.
+const ALWAYS: [&str; 8] = ["create", "delete", "insert", "purge", "remove", "replace", "update", "write"];
+
 /// Words that end the names of tools that read, as in `mail.search` and `server_status`.
-const LAST: [&str; 12] =
-    ["count", "describe", "fetch", "find", "get", "list", "lookup", "query", "read", "search", "show", "status"];
+const LAST: [&str; 11] =
+    ["count", "describe", "fetch", "find", "get", "list", "lookup", "read", "search", "show", "status"];
 
 /// Words that say that something happens: what ends like a tool that reads acts all the same.
-const ACTS: [&str; 100] = [
+const ACTS: [&str; 101] = [
     "accept",
     "add",
     "append",
@@ -74,6 +81,7 @@ const ACTS: [&str; 100] = [
     "refund",
     "register",
     "reject",
+    "release",
     "remove",
     "rename",
     "reopen",
@@ -122,9 +130,13 @@ pub(super) fn only_reads(name: &str) -> bool {
     let words = words(name);
     let is = |list: &[&str], word: &String| list.contains(&word.as_str());
     let joined = words.windows(2).any(|pair| is(&JOINS, &pair[0]) && !is(&FIRST, &pair[1]));
+    let acts_on_it = |second: &String| match words.first() {
+        Some(first) if is(&THINGS, first) => is(&ACTS, second),
+        _ => is(&ALWAYS, second),
+    };
     match (words.first(), words.last()) {
         _ if joined => false,
-        (Some(first), _) if is(&FIRST, first) => !(words.len() == 2 && first == "status" && is(&ACTS, &words[1])),
+        (Some(first), _) if is(&FIRST, first) => !words.get(1).is_some_and(acts_on_it),
         (_, Some(last)) => is(&LAST, last) && !words.iter().any(|word| is(&ACTS, word)),
         _ => false,
     }
@@ -197,9 +209,10 @@ mod tests {
 
     #[test]
     fn the_lists_are_sorted_and_apart() {
-        for list in [&FIRST[..], &LAST, &ACTS, &JOINS] {
+        for list in [&FIRST[..], &LAST, &ACTS, &ALWAYS, &JOINS] {
             assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
         }
         assert!(FIRST.iter().all(|word| !ACTS.contains(word)) && LAST.iter().all(|word| FIRST.contains(word)));
+        assert!(THINGS.iter().all(|word| FIRST.contains(word)) && ALWAYS.iter().all(|word| ACTS.contains(word)));
     }
 }

@@ -18,6 +18,7 @@ use super::gate::Request;
 use super::members::Members;
 use super::message;
 use super::verdict::{ERROR, RESULT};
+use crate::output::quoted;
 
 /// Under this name everything about the gateway stands in `_meta`.
 const META: &str = "onceward";
@@ -147,7 +148,8 @@ impl Replies {
             return Reply::Error(error);
         }
         let is_result = outcome.content_type == RESULT || outcome.content_type == JSON;
-        let result = Members::read(&text).filter(|result| is_result && result.get("content").is_some());
+        let is_whole = |result: &Members| outcome.content_type == RESULT || result.get("content").is_some();
+        let result = Members::read(&text).filter(|result| is_result && is_whole(result));
         let Some(mut result) = result else { return settled(about, &text, &mark) };
         if self.notice {
             let text = format!(
@@ -168,16 +170,16 @@ impl Replies {
         let (tool, identity) = (about.tool, &about.call.identity);
         let tenant = match &identity.tenant {
             tenant if *tenant == Tenant::default() => String::new(),
-            tenant => format!(" --tenant '{tenant}'"),
+            tenant => format!(" --tenant {}", quoted(tenant.as_str())),
         };
         let text = format!(
             "It is unknown whether {tool} took effect: this exact call was made at {since} and its answer never came. It may \
              have happened. Do not call it again, and not with other arguments either. Look with a tool that reads whether it \
-             happened, tell the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation '{}' --key \
-             '{}' --happened (or --did-not-happen). Afterwards {} knows it.",
+             happened, tell the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation {} --key {} \
+             --happened (or --did-not-happen). Afterwards {} knows it.",
             self.flags,
-            identity.operation,
-            identity.key.as_str(),
+            quoted(identity.operation.as_str()),
+            quoted(identity.key.as_str()),
             self.status,
         );
         told("in_doubt", about, &text, json!({ "since": since.to_string() }))

@@ -1,6 +1,5 @@
 //! Our own tool: what became of calls, so that a model looks before it tries again.
 
-use onceward::core::name::Tenant;
 use onceward::core::record::{Seen, Standing, State};
 use onceward::store::Filter;
 use serde_json::{Value, json};
@@ -20,9 +19,9 @@ pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
     let arguments = asked.arguments();
     let Ok(ledger) = gate.books.ledger().await else { return unfit(ledger_down("it").trim_end_matches('.')) };
     let (tool, key) = (arguments.text("tool"), arguments.text("key"));
-    let Some(tool) = tool else { return recent(gate, &ledger, &asked.tenant).await };
-    let about = Asked::about(&asked.tenant, &tool, arguments.object("arguments").unwrap_or_default(), key);
-    let call = match about.call(&ledger, &gate.naming, &gate.tools, 1) {
+    let Some(tool) = tool else { return recent(gate, &ledger, asked).await };
+    let about = asked.about(&tool, arguments.object("arguments").unwrap_or_default(), key, &gate.tools);
+    let call = match about.and_then(|about| about.call(&ledger, &gate.naming, &gate.tools, about.repeat)) {
         Ok(call) => call,
         Err(why) => return unfit(&why.0),
     };
@@ -40,9 +39,9 @@ pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
     }
 }
 
-async fn recent(gate: &Gate, ledger: &onceward::Ledger, tenant: &Tenant) -> Reply {
-    let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
-    let (mut after, mut calls, prefix) = (None, Vec::new(), gate.naming.prefix());
+async fn recent(gate: &Gate, ledger: &onceward::Ledger, asked: &Asked) -> Reply {
+    let filter = Filter { tenant: Some(asked.tenant.clone()), ..Filter::default() };
+    let (mut after, mut calls, prefix) = (None, Vec::new(), gate.naming.prefix(asked.scope()));
     for _ in 0..PAGES {
         let page = match ledger.list(&filter, after, PAGE).await {
             Ok(page) => page,
@@ -60,7 +59,10 @@ async fn recent(gate: &Gate, ledger: &onceward::Ledger, tenant: &Tenant) -> Repl
     }
     calls.truncate(SHOWN);
     let (texts, values): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
-    let text = if texts.is_empty() { "No calls are known.".to_owned() } else { texts.join("\n") };
+    let mut text = if texts.is_empty() { "No calls are known.".to_owned() } else { texts.join("\n") };
+    if values.len() < SHOWN && after.is_some() {
+        text += &format!(" Only the newest {} entries of the ledger were looked at.", PAGES * PAGE);
+    }
     said(&text, &json!({ "calls": values }))
 }
 

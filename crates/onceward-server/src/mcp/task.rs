@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use onceward::Guard;
-use onceward::core::policy::OnError;
+use onceward::core::policy::Policy;
 use tokio::time::sleep;
 
 use super::link::Link;
@@ -19,7 +19,7 @@ const FASTEST: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(30);
 
 /// Looks after a task until it is over.
-pub(super) async fn follow(guard: Guard, link: &impl Link, task: &str, meta: Option<Members>, on_error: OnError) {
+pub(super) async fn follow(guard: Guard, link: &impl Link, task: &str, meta: Option<Members>, policy: &Policy) {
     let mut parameters = Members::default();
     parameters.set("taskId", &task);
     if let Some(meta) = meta {
@@ -33,7 +33,7 @@ pub(super) async fn follow(guard: Guard, link: &impl Link, task: &str, meta: Opt
             break guard.doubt(Some("the server does not know its task any more")).await;
         };
         match state.text("status").as_deref() {
-            Some("completed" | "failed") => break over(guard, link, &parameters, &answer, &state, on_error).await,
+            Some("completed" | "failed") => break over(guard, link, &parameters, &answer, &state, policy).await,
             Some("cancelled") => break guard.doubt(Some("its task was cancelled")).await,
             _ => {}
         }
@@ -53,7 +53,7 @@ async fn over(
     parameters: &Members,
     answer: &Members,
     state: &Members,
-    on_error: OnError,
+    policy: &Policy,
 ) -> Result<onceward::Reach, onceward::Error> {
     let whole = if state.get("result").is_some() || state.get("error").is_some() {
         state.clone()
@@ -63,7 +63,7 @@ async fn over(
             Err(_) => answer.clone(),
         }
     };
-    match verdict::of(&whole, on_error, false) {
+    match verdict::of(&whole, policy, false) {
         Ending::Keep(outcome) => guard.finish(outcome).await,
         Ending::Release(why) => guard.release(Duration::ZERO, Some(why)).await,
         Ending::Doubt(why) => guard.doubt(Some(why)).await,

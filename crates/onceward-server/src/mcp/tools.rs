@@ -113,12 +113,20 @@ impl Tools {
         let hints = tool.object("annotations").unwrap_or_default();
         let hint = |name| hints.get(name).and_then(|hint| serde_json::from_str::<bool>(hint.get()).ok());
         let properties = tool.object("inputSchema").and_then(|schema| schema.object("properties"));
+        let reads = match (hint("readOnlyHint"), hint("destructiveHint")) {
+            // What destroys does not only read.
+            (None, Some(true)) => Some(false),
+            (reads, _) => reads,
+        };
+        let mut listing = self.listing();
+        // Several clients may be told different things: one that it acts is enough.
+        let has_acted = listing.tools.get(name).is_some_and(|listed| listed.reads == Some(false));
         let listed = Listed {
-            reads: hint("readOnlyHint"),
+            reads: if has_acted { Some(false) } else { reads },
             is_idempotent: hint("idempotentHint") == Some(true),
             takes_ours: properties.is_some_and(|properties| properties.get(argument).is_some()),
         };
-        self.listing().tools.insert(name.to_owned(), listed);
+        listing.tools.insert(name.to_owned(), listed);
     }
 
     /// The list has come to its end; or it is out of date.
@@ -158,6 +166,17 @@ mod tests {
         let guarded = ["get_and_log", "ping_all", "lookup", "frobnicate", "list_things", "send_email"];
         let guarded = guarded.map(|name| tools.why(name).is_guarded());
         assert_eq!(guarded, [true, false, true, false, false, true]);
+    }
+
+    #[test]
+    fn what_destroys_acts_and_what_acted_once_stays_guarded() {
+        let tools = Tools::default();
+        let learn = |name: &str, text: &str| tools.learn(name, &Members::read(text).unwrap(), "ours");
+        learn("list_wiped", r#"{"annotations":{"destructiveHint":true}}"#);
+        assert_eq!(tools.why("list_wiped"), Why::Declared(false));
+        learn("query", r#"{"annotations":{"readOnlyHint":false}}"#);
+        learn("query", r#"{"annotations":{"readOnlyHint":true}}"#);
+        assert_eq!(tools.why("query"), Why::Declared(false));
     }
 
     #[test]

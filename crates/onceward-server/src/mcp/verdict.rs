@@ -1,7 +1,7 @@
 //! What an answer to a call says about its effect.
 
 use onceward::core::outcome::{Outcome, Verdict};
-use onceward::core::policy::OnError;
+use onceward::core::policy::{OnError, Policy};
 
 use super::members::Members;
 
@@ -13,6 +13,10 @@ pub(super) const ERROR: &str = "application/vnd.onceward.mcp-error+json";
 /// fit, and somebody has to visit an address first. Wrong parameters are none of these: a tool may say so of something that
 /// it met on its way.
 const BEFORE_THE_WORK: [i64; 7] = [-32700, -32600, -32601, -32020, -32021, -32022, -32042];
+
+/// Errors that come from somewhere between the client and the tool, and say nothing about it: a connection that was closed, a
+/// time-out, something inside the server, a cancellation.
+const ON_THE_WAY: [i64; 5] = [-32000, -32001, -32603, -32800, 0];
 
 /// What becomes of the claim.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,12 +32,15 @@ pub(super) enum Ending {
 }
 
 /// Judges an answer. Who cancelled the call has perhaps stopped it halfway, whatever the answer says.
-pub(super) fn of(answer: &Members, on_error: OnError, cancelled: bool) -> Ending {
+pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
+    let on_error = policy.on_error();
     if let Some(error) = answer.object("error") {
         let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
         if code.is_some_and(|code| BEFORE_THE_WORK.contains(&code)) {
             return Ending::Release("the server refused the call");
         }
+        // Unless somebody has said what errors mean here.
+        let cancelled = cancelled || (policy.on_error.is_none() && code.is_none_or(|code| ON_THE_WAY.contains(&code)));
         let body = answer.get("error").map(|error| error.get().to_owned()).unwrap_or_default();
         return failed(on_error, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
     }
@@ -53,7 +60,7 @@ pub(super) fn of(answer: &Members, on_error: OnError, cancelled: bool) -> Ending
 
 fn failed(on_error: OnError, cancelled: bool, outcome: Outcome) -> Ending {
     match on_error {
-        _ if cancelled => Ending::Doubt("the call was cancelled"),
+        _ if cancelled => Ending::Doubt("the call was cut short"),
         OnError::Retry => Ending::Release("the tool said that it failed"),
         OnError::Doubt => Ending::Doubt("the tool said that it failed"),
         OnError::Keep => Ending::Keep(outcome),
@@ -73,8 +80,9 @@ fn task(result: &Members) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn judged(answer: &str, on_error: OnError, cancelled: bool) -> String {
-        match of(&Members::read(answer).unwrap(), on_error, cancelled) {
+    fn judged(answer: &str, on_error: Option<OnError>, cancelled: bool) -> String {
+        let policy = Policy { on_error, ..Policy::default() };
+        match of(&Members::read(answer).unwrap(), &policy, cancelled) {
             Ending::Keep(outcome) => format!("keep {:?} {}", outcome.verdict, outcome.content_type),
             Ending::Release(_) => "release".to_owned(),
             Ending::Doubt(_) => "doubt".to_owned(),
@@ -108,11 +116,29 @@ mod tests {
             (r#"{"result":7}"#, "doubt", "doubt", "doubt", "doubt"),
             ("{}", "doubt", "doubt", "doubt", "doubt"),
         ] {
-            let on = |on_error| judged(answer, on_error, false);
+            let on = |on_error| judged(answer, Some(on_error), false);
             assert_eq!(on(OnError::Retry), retry, "{answer}");
             assert_eq!(on(OnError::Doubt), doubt, "{answer}");
             assert_eq!(on(OnError::Keep), keep, "{answer}");
-            assert_eq!(judged(answer, OnError::Retry, true), cancelled, "{answer}");
+            assert_eq!(judged(answer, Some(OnError::Retry), true), cancelled, "{answer}");
+        }
+    }
+
+    #[test]
+    fn errors_from_on_the_way_say_nothing_unless_somebody_says_what_they_mean() {
+        for (code, by_default) in [
+            ("-32000", "doubt"),
+            ("-32001", "doubt"),
+            ("-32603", "doubt"),
+            ("-32800", "doubt"),
+            ("0", "doubt"),
+            ("\"x\"", "doubt"),
+            ("-32602", "release"),
+            ("7", "release"),
+        ] {
+            let answer = format!(r#"{{"error":{{"code":{code},"message":"x"}}}}"#);
+            assert_eq!(judged(&answer, None, false), by_default, "{code}");
+            assert_eq!(judged(&answer, Some(OnError::Retry), false), "release", "{code}");
         }
     }
 }

@@ -198,9 +198,11 @@ impl Waiting {
         self.all().is_empty()
     }
 
-    /// Nobody who waits will get an answer.
-    pub(super) fn clear(&self) {
-        self.all().clear();
+    /// Nobody who waits will get an answer. Those whose request was none of ours are told by whoever called this.
+    pub(super) fn clear(&self) -> Vec<Id> {
+        let all = std::mem::take(&mut *self.all());
+        let passed = all.into_iter().filter(|(_, what)| matches!(what, For::Passed | For::List));
+        passed.map(|(place, _)| place.id).collect()
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<Place, For>> {

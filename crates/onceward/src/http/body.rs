@@ -119,6 +119,14 @@ impl Filling {
         self.send(Ok(frame)).await;
     }
 
+    /// Resolves when nobody reads any more.
+    pub async fn unread(&self) {
+        match &self.frames {
+            Some(frames) => frames.closed().await,
+            None => {}
+        }
+    }
+
     /// That was all. Of a reader that was cut off it is not true.
     pub fn end(self) {
         if self.frames.is_some() {

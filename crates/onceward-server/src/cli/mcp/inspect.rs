@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
-use super::super::which::quoted;
 use super::super::{Global, block_on};
 use super::WhichServer;
 use crate::config::Length;
 use crate::exit::Fault;
 use crate::mcp::inspect::{Report, Row, look};
 use crate::output;
+use crate::output::quoted;
 use crate::view::{shortened, table};
 
 /// How wide the name of a tool may get before it is cut.

@@ -4,19 +4,19 @@ mod inspect;
 mod install;
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 use onceward::core::name::Tenant;
 
 use super::gateway::source;
-use super::which::quoted;
 use super::{Global, block_on, block_on_every_core};
 use crate::config::{Server, Settings};
 use crate::exit::Fault;
 use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
+use crate::output::quoted;
 
 /// Put a gateway before an MCP server: its tools that act happen once, however often an agent calls them
 ///
@@ -211,5 +211,7 @@ fn store(settings: &Settings) -> Result<String, Fault> {
         .mode(0o700)
         .create(folder)
         .map_err(|error| Fault::config(format!("{} cannot be made: {error}", folder.display())))?;
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&own);
+    file.map_err(|error| Fault::config(format!("{} cannot be written: {error}", own.display())))?;
     Ok(own.to_string_lossy().into_owned())
 }

@@ -16,12 +16,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION,
+};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
+use onceward::core::hash::{Fields, digest};
+use onceward::core::name::Tenant;
 use onceward::http::body::{self, filled, full};
 use onceward::http::exchange::without_answer;
 use onceward::http::{Body, Kind, NoAnswer, Problem, Profile, Rules};
@@ -76,6 +80,8 @@ pub(super) struct Server {
     path: String,
     /// The socket is for this machine only.
     is_local: bool,
+    /// Nothing says whose calls they are, so that credentials do.
+    by_credential: bool,
     waiting: Waiting,
     readers: Readers,
     own: AtomicU64,
@@ -96,9 +102,10 @@ pub(crate) struct Remote {
 pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Result<u8, Fault> {
     let upstream = gateway::address(&remote.upstream).map_err(|what| Fault::usage(format!("--upstream: {what}")))?;
     let is_local = remote.listen.ip().to_canonical().is_loopback();
+    let by_credential = remote.tenant.is_none();
     let tenant = match remote.tenant {
         Some(tenant) => tenant,
-        None if is_local => gateway::Tenant::Fixed(onceward::core::name::Tenant::default().to_string()),
+        None if is_local => gateway::Tenant::Fixed(Tenant::default().to_string()),
         None => {
             return Err(Fault::usage(
                 "--listen is not for this machine only, so say whose calls they are: --tenant authorization, header:NAME or \
@@ -123,7 +130,8 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
-    let server = Arc::new(Server { gate, upstreams, route, path, is_local, waiting, readers, own, prefix });
+    let server =
+        Arc::new(Server { gate, upstreams, route, path, is_local, by_credential, waiting, readers, own, prefix });
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
         let server = Arc::clone(&serving);
@@ -183,24 +191,28 @@ impl Server {
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
             let request = Request::from_parts(parts, gateway::boxed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
-                Ok(response) => self.overheard(response, client, reads_on),
+                Ok(mut response) => {
+                    self.relocate(response.headers_mut());
+                    self.overheard(response, client, reads_on)
+                }
                 Err(missing) => without_answer(&missing, Profile::default()),
             };
         }
-        let is_ours = parts.uri.path() == self.path;
-        if is_ours && parts.headers.contains_key(CONTENT_ENCODING) {
-            let why = "messages are not taken compressed";
+        // What a form sends is no message, wherever it goes; anything else might be one.
+        let is_form = is_form(&parts.headers);
+        if !is_form && (parts.headers.contains_key(CONTENT_ENCODING) || !is_plain(&parts.headers)) {
+            let why = "messages are taken as plain UTF-8 only";
             return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, UNCLEAR, why);
         }
         let body = match body::received(body, REQUEST_LIMIT, BODY_WITHIN).await {
             Ok((body, _)) => body,
             Err(problem) => return problem.response(Profile::default()),
         };
-        self.posted(parts, body, peer, is_ours).await
+        self.posted(parts, body, peer, is_form).await
     }
 
     /// A message. What a server might take for one counts as one, wherever it is sent.
-    async fn posted(self: Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer, is_ours: bool) -> Response<Body> {
+    async fn posted(self: Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer, is_form: bool) -> Response<Body> {
         match Message::read(&body) {
             Message::Request { id, written, method, members }
                 if method == CALL && self.gate.way(&members) == Way::Guard =>
@@ -223,7 +235,7 @@ impl Server {
                 let id = id.filter(|id| Id::read(id).is_some());
                 refused(StatusCode::BAD_REQUEST, id.as_deref(), UNCLEAR, why)
             }
-            Message::Garbled if is_ours => {
+            Message::Garbled if !is_form => {
                 refused(StatusCode::BAD_REQUEST, None, GARBLED, "this is no JSON, and was not passed on")
             }
             _ => self.pass(parts, body, peer).await,
@@ -232,7 +244,10 @@ impl Server {
 
     async fn pass(&self, parts: request::Parts, body: Bytes, peer: Peer) -> Response<Body> {
         match self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await {
-            Ok(response) => response.map(gateway::boxed),
+            Ok(mut response) => {
+                self.relocate(response.headers_mut());
+                response.map(gateway::boxed)
+            }
             Err(missing) => without_answer(&missing, Profile::default()),
         }
     }
@@ -251,12 +266,9 @@ impl Server {
             let why = format!("the header {name} does not say what the message says");
             return refused(StatusCode::BAD_REQUEST, Some(&written), envelope::DISAGREES, &why);
         }
-        let tenant = match self.route.tenant.of(&parts, peer) {
+        let tenant = match self.tenant(&parts, peer) {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(Profile::default()),
-        };
-        let Ok(tenant) = onceward::core::name::Tenant::new(tenant) else {
-            return Problem::new(Kind::BadCredential).response(Profile::default());
         };
         // Without a session, ids of several clients are the same.
         let client = client(&parts.headers).unwrap_or_else(|| self.own_name());
@@ -266,8 +278,9 @@ impl Server {
             return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, why);
         }
         let (reply, answer) = oneshot::channel();
+        let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
-        let request = gate::Request { tenant, id, written, line: body.to_vec(), members };
+        let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members };
         tokio::spawn(async move {
             let line = self.gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
@@ -278,6 +291,39 @@ impl Server {
         answer.await.unwrap_or_else(|_| empty(StatusCode::ACCEPTED))
     }
 
+    /// Whose call it is. Where nothing says so, a credential does: somebody else's result is nobody else's business.
+    fn tenant(&self, parts: &request::Parts, peer: Peer) -> Result<Tenant, Problem> {
+        let credential = parts.headers.get(AUTHORIZATION).filter(|_| self.by_credential);
+        let name = match credential {
+            Some(credential) => format!("credential-{}", &digest(credential.as_bytes()).to_hex()[..16]),
+            None => self.route.tenant.of(parts, peer)?,
+        };
+        Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
+    }
+
+    /// What an address says besides where the server is: it may name an account.
+    fn scope(&self, uri: &Uri) -> String {
+        let path = gateway::one_spelling(uri.path());
+        let is_here = path.trim_end_matches('/') == self.path.trim_end_matches('/');
+        match (is_here, uri.query()) {
+            (true, None | Some("")) => String::new(),
+            (_, query) => {
+                let given = Fields::new().field(path.trim_end_matches('/')).field(query.unwrap_or_default());
+                format!("?{}", &given.digest().to_hex()[..6])
+            }
+        }
+    }
+
+    /// A server sends clients elsewhere under its own name, which would lead them past us.
+    fn relocate(&self, headers: &mut HeaderMap) {
+        let Some(location) = headers.get(LOCATION).and_then(|location| location.to_str().ok()) else { return };
+        let here = self.route.upstream.to_string();
+        let rest = location.strip_prefix(here.trim_end_matches('/')).filter(|rest| rest.starts_with('/'));
+        if let Some(path) = rest.and_then(|rest| HeaderValue::try_from(rest).ok()) {
+            headers.insert(LOCATION, path);
+        }
+    }
+
     /// Asks for the tools, and adds what the gateway offers.
     async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
         parts.headers.remove(ACCEPT_ENCODING);
@@ -286,6 +332,7 @@ impl Server {
             Ok(answer) => answer.into_parts(),
             Err(missing) => return without_answer(&missing, Profile::default()),
         };
+        let at = Arc::clone(&self);
         let edited = move |message: &[u8]| match Message::read(message) {
             Message::Answer { id: of, members } if of == id => list::edited(&members, &self.gate.tools),
             _ => None,
@@ -297,6 +344,7 @@ impl Server {
             return Response::from_parts(head, handed);
         }
         if head.status != StatusCode::OK {
+            at.relocate(&mut head.headers);
             return Response::from_parts(head, gateway::boxed(body));
         }
         let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
@@ -314,7 +362,7 @@ impl Server {
         client: String,
         reads_on: Option<Reading>,
     ) -> Response<Body> {
-        if client.is_empty() || !is_stream(response.headers()) {
+        if !is_stream(response.headers()) {
             return response.map(gateway::boxed);
         }
         let (server, mut events) = (Arc::clone(self), Events::default());
@@ -334,12 +382,15 @@ impl Server {
     }
 
     fn hear(&self, event: &Event, client: &str) {
-        if self.waiting.is_empty() {
-            return;
-        }
         let Some(line) = event.data() else { return };
-        if let Message::Answer { id, members } = Message::read(&line) {
-            self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
+        match Message::read(&line) {
+            Message::Answer { id, members } => {
+                self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
+            }
+            Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
+                self.gate.tools.is_whole(false);
+            }
+            _ => {}
         }
     }
 
@@ -391,8 +442,26 @@ fn client(headers: &HeaderMap) -> Option<String> {
 }
 
 fn is_stream(headers: &HeaderMap) -> bool {
+    kind(headers).starts_with("text/event-stream")
+}
+
+/// Whether it is what the login of a server takes.
+fn is_form(headers: &HeaderMap) -> bool {
+    let kind = kind(headers);
+    kind.starts_with("application/x-www-form-urlencoded") || kind.starts_with("multipart/form-data")
+}
+
+/// Whether a text is written as every server reads it.
+fn is_plain(headers: &HeaderMap) -> bool {
+    let kind = kind(headers);
+    let is_one = headers.get_all(CONTENT_TYPE).iter().count() <= 1;
+    let mut charsets = kind.split(';').skip(1).filter_map(|part| part.trim().strip_prefix("charset").map(str::trim));
+    is_one && charsets.all(|charset| matches!(charset, "=utf-8" | "=utf8" | "=\"utf-8\"" | "=us-ascii"))
+}
+
+fn kind(headers: &HeaderMap) -> String {
     let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream")
+    kind.trim_start().to_ascii_lowercase()
 }
 
 fn empty(status: StatusCode) -> Response<Body> {

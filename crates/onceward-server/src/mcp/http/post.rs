@@ -40,6 +40,12 @@ const FOR_THE_CLIENT: Duration = Duration::from_secs(5);
 /// How often in a row a stream that brings nothing is taken up again.
 const TRIES: u32 = 5;
 
+/// Statuses that cannot come after the work: the request was not understood, not permitted, or not for this place.
+const BEFORE_THE_WORK: [u16; 11] = [400, 401, 403, 404, 405, 406, 407, 413, 415, 421, 429];
+
+/// How often in a row a client's reading of other streams is waited for.
+const OTHERS: u32 = 10;
+
 /// The largest refusal of a server that is passed on whole.
 const REFUSAL_LIMIT: usize = 1024 * 1024;
 
@@ -136,7 +142,12 @@ impl Post {
                     filling.put(Frame::data(event.0)).await;
                 }
                 if let Some(mut rest) = rest {
-                    while let Some(event) = rest.next().await {
+                    loop {
+                        let event = tokio::select! {
+                            event = rest.next() => event,
+                            () = filling.unread() => None,
+                        };
+                        let Some(event) = event else { break };
                         filling.put(Frame::data(event.0)).await;
                     }
                 }
@@ -168,12 +179,7 @@ impl Post {
     ) -> Result<Answer, NoAnswer> {
         let (head, body) = response.into_parts();
         if head.status.is_client_error() || head.status.is_redirection() {
-            // A refusal of the request itself, about which clients know what to do: log in, start a new session, go elsewhere.
-            let why = format!("the server answered with status {}", head.status.as_u16());
-            let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
-            self.replace(|reply| Delivery::Refused(reply, Response::from_parts(without_length(head), full(bytes))))
-                .await;
-            return Err(NoAnswer::NotSent(why));
+            return self.refused(head, body, cancelled).await;
         }
         if head.status != StatusCode::OK {
             return Err(NoAnswer::Lost(format!("the server answered with status {}", head.status.as_u16())));
@@ -198,9 +204,34 @@ impl Post {
         }
     }
 
+    /// A status that is about the request itself, about which clients know what to do: log in, start a new session, go
+    /// elsewhere. Some servers put what a tool said under such a status: then that counts.
+    async fn refused(
+        &self,
+        mut head: response::Parts,
+        body: Incoming,
+        cancelled: &watch::Receiver<bool>,
+    ) -> Result<Answer, NoAnswer> {
+        let status = head.status.as_u16();
+        let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
+        if let Message::Answer { id, members } = Message::read(&bytes)
+            && id == self.place.id
+        {
+            self.replace(|reply| Delivery::Whole(reply, head)).await;
+            return Ok(Answer { line: bytes.to_vec(), members, cancelled: *cancelled.borrow() });
+        }
+        let why = format!("the server answered with status {status}");
+        if !head.status.is_redirection() && !BEFORE_THE_WORK.contains(&status) {
+            return Err(NoAnswer::Lost(why));
+        }
+        self.server.relocate(&mut head.headers);
+        self.replace(|reply| Delivery::Refused(reply, Response::from_parts(without_length(head), full(bytes)))).await;
+        Err(NoAnswer::NotSent(why))
+    }
+
     /// Hands events on until the answer comes, which is held back.
     async fn streamed(&self, mut source: Source, cancelled: &watch::Receiver<bool>) -> Result<Answer, NoAnswer> {
-        let (mut last, mut pause, mut tries) = (None, COME_BACK, 0);
+        let (mut last, mut pause, mut tries, mut others) = (None, COME_BACK, 0, 0);
         loop {
             while let Some(event) = source.next().await {
                 tries = 0;
@@ -229,7 +260,8 @@ impl Post {
             }
             source = loop {
                 sleep(pause + FOR_THE_CLIENT).await;
-                if self.server.readers.is_reading(&self.place.client) {
+                others += 1;
+                if others <= OTHERS && self.server.readers.is_reading(&self.place.client) {
                     continue;
                 }
                 tries += 1;

@@ -9,12 +9,11 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use onceward::core::name::Tenant;
 use onceward::core::policy::InDoubt;
 use serde_json::value::RawValue;
 
 use super::ECHO;
-use super::call::{Asked, Naming};
+use super::call::{self, Naming};
 use super::list::learned;
 use super::members::Members;
 use super::tools::Tools;
@@ -93,7 +92,7 @@ fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
     } else {
         "it declares idempotentHint: true"
     };
-    match Asked::about(&Tenant::default(), name, Members::default(), None).policy(&naming, tools, false).in_doubt {
+    match call::policy(name, &naming, tools, false).in_doubt {
         InDoubt::Hold => ("hold", String::new()),
         InDoubt::Retry => ("retry", says.to_owned()),
         InDoubt::Probe => {

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::super::call::Asked;
 use super::super::gate::{Gate, Request, Way};
@@ -16,17 +17,21 @@ use super::super::link::Link;
 use super::super::list::STATUS;
 use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
-use super::super::reply::Reply;
+use super::super::reply::{Reply, unfit};
 use super::super::status;
 use super::super::stdio::{Wire, place};
+use super::super::tools::Tools;
 use super::super::waiting::{Cancelled, Taker};
-use super::{BETWEEN, Busy, gather};
+use super::{ASKING, BETWEEN, Busy, gather};
 use crate::output;
 
 /// There is no such method.
 const UNKNOWN: i32 = -32601;
 /// The parameters name nothing that is here.
 const NOWHERE: i32 = -32602;
+
+/// The server is not there any more.
+const CLOSED: i32 = -32000;
 
 /// What stands between a server's name and the id of a request of its own.
 const OF: char = '#';
@@ -72,7 +77,9 @@ impl Hub {
     pub(super) fn ended(&self, number: usize) {
         let server = &self.servers[number];
         server.is_out.store(true, Ordering::Relaxed);
-        server.wire.close();
+        for id in server.wire.close() {
+            self.tell(&ended(id.written().as_deref(), server));
+        }
     }
 
     pub(super) fn client_says(self: &Arc<Self>, line: Vec<u8>) {
@@ -147,6 +154,7 @@ impl Hub {
             "ping" => self.tell(&message::result(&written, &json!({}))),
             CALL => self.call(id, written, members, &parameters),
             "prompts/get" => match self.find(&parameters) {
+                Some((server, _)) if server.is_out.load(Ordering::Relaxed) => self.tell(&ended(Some(&written), server)),
                 Some((server, parameters)) => self.pass(server, id, members, &parameters),
                 None => self.tell(&message::error(Some(&written), NOWHERE, "there is no such prompt")),
             },
@@ -168,7 +176,8 @@ impl Hub {
     fn call(self: &Arc<Self>, id: Id, written: Box<RawValue>, mut members: Members, parameters: &Members) {
         if parameters.text("name").is_some_and(|name| name == STATUS[0]) {
             let hub = Arc::clone(self);
-            let request = Request { tenant: self.tenant.clone(), id, written, line: Vec::new(), members };
+            let request =
+                Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line: Vec::new(), members };
             return self.start(async move { Some(hub.status(&request).await.line(&request)) });
         }
         let Some((server, parameters)) = self.find(parameters) else {
@@ -178,13 +187,16 @@ impl Hub {
         members.set("params", &parameters);
         let wire = server.wire.clone();
         if server.gate.way(&members) == Way::Pass {
+            if server.is_out.load(Ordering::Relaxed) {
+                return self.tell(&ended(Some(&written), server));
+            }
             wire.waiting().expect_any(place(id));
             return wire.pass(&message::ended(&members));
         }
         wire.waiting().expect_call(place(id.clone()));
         let gate = Arc::clone(&server.gate);
         let line = message::ended(&members);
-        let request = Request { tenant: self.tenant.clone(), id, written, line, members };
+        let request = Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line, members };
         self.start(async move {
             let answer = gate.carry_out(&request, &Arc::new(wire.clone())).await;
             let is_wanted = wire.waiting().answered(&place(request.id));
@@ -194,20 +206,25 @@ impl Hub {
 
     /// What became of calls to any of them.
     async fn status(&self, request: &Request) -> Reply {
-        let nothing = Members::default();
-        let parameters = request.members.object("params").unwrap_or_default();
-        let mut arguments = parameters.object("arguments").unwrap_or_default();
-        if let Some(tool) = arguments.text("tool") {
+        let asked = match Asked::read(request, &Tools::default()) {
+            Ok(asked) => asked,
+            Err(why) => return unfit(&why.0),
+        };
+        if let Some(tool) = asked.arguments().text("tool") {
             let mut named = Members::default();
             named.set("name", &tool);
             if let Some((server, named)) = self.find(&named) {
+                let mut arguments = asked.arguments().clone();
                 arguments.set("tool", &named.text("name").unwrap_or_default());
-                return status::answer(&server.gate, &Asked::about(&self.tenant, STATUS[0], arguments, None)).await;
+                return match asked.about(STATUS[0], arguments, None, &server.gate.tools) {
+                    Ok(asked) => status::answer(&server.gate, &asked).await,
+                    Err(why) => unfit(&why.0),
+                };
             }
         }
         let mut texts = Vec::new();
         for server in &self.servers {
-            let asked = Asked::about(&self.tenant, STATUS[0], nothing.clone(), None);
+            let Ok(asked) = asked.about(STATUS[0], Members::default(), None, &server.gate.tools) else { continue };
             if let Reply::Result(result) = status::answer(&server.gate, &asked).await {
                 texts.extend(result.get("content").map(|content| (server.name.clone(), content.get().to_owned())));
             }
@@ -249,11 +266,12 @@ impl Hub {
     /// The answer to a request of a server.
     fn answered(&self, id: &Id, mut members: Members) {
         let Id::Text(id) = id else { return };
-        let Some((name, inside)) = id.rsplit_once(OF) else { return };
-        let Ok(inside) = RawValue::from_string(inside.to_owned()) else { return };
-        if let Some(server) = self.servers.iter().find(|server| server.name == name) {
-            members.set("id", &inside);
-            server.wire.pass(&message::ended(&members));
+        for server in &self.servers {
+            let inside = id.strip_prefix(&server.name).and_then(|rest| rest.strip_prefix(OF));
+            if let Some(Ok(inside)) = inside.map(|inside| RawValue::from_string(inside.to_owned())) {
+                members.set("id", &inside);
+                return server.wire.pass(&message::ended(&members));
+            }
         }
     }
 
@@ -276,6 +294,11 @@ impl Hub {
     }
 }
 
+/// A server that is not there any more.
+fn ended(id: Option<&RawValue>, server: &Server) -> Vec<u8> {
+    message::error(id, CLOSED, &format!("the server {} has ended", server.name))
+}
+
 /// The id that a client sees of a server's own request.
 fn outside(server: &str, id: &RawValue) -> String {
     format!("{server}{OF}{}", id.get())
@@ -284,6 +307,6 @@ fn outside(server: &str, id: &RawValue) -> String {
 impl Server {
     /// Asks it something on behalf of the client.
     pub(super) async fn ask(&self, method: &str, parameters: &Members) -> Option<Members> {
-        self.wire.ask(method, parameters.clone()).await.ok()
+        timeout(ASKING, self.wire.ask(method, parameters.clone())).await.ok()?.ok()
     }
 }

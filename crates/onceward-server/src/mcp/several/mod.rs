@@ -34,7 +34,10 @@ use hub::{Hub, Server};
 pub(super) const BETWEEN: &str = "__";
 
 /// How long a server may take to introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(60);
+const INTRODUCTION: Duration = Duration::from_secs(25);
+
+/// How long a server may take to answer what is asked of several.
+const ASKING: Duration = Duration::from_secs(60);
 
 /// How many calls are under way.
 type Busy = watch::Sender<usize>;
@@ -90,30 +93,52 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         running.spawn(attended(child, to_all.subscribe()));
     }
     let mut busy = hub.busy.subscribe();
-    let mut last = 0;
-    let (mut client_gone, mut is_over) = (Some(client_gone), false);
+    let (mut last, mut asked, mut client_gone, mut is_over) = (0, None, Some(client_gone), false);
+    // Calls that are under way may come to their end, and tasks after their calls were answered.
+    let mut under_way = hub.busy.subscribe();
+    let goodbye = async {
+        gone(&mut client_gone).await;
+        let calls = async {
+            idle(&mut under_way).await;
+            if let Ok(ledger) = books.ledger().await {
+                ledger.idle().await;
+            }
+        };
+        let _ = timeout(GOODBYE, calls).await;
+        hub.close();
+    };
+    tokio::pin!(goodbye);
     loop {
+        let patience = async {
+            match asked {
+                Some(_) => drop(timeout(LAST_CALLS, idle(&mut busy)).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             ended = running.join_next() => match ended {
                 Some(ended) => last = ended.ok().flatten().unwrap_or(last),
                 None => break,
             },
             Some(signal) = signals.recv() => {
-                if matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP) {
-                    // What is under way may come to its end.
-                    let _ = timeout(LAST_CALLS, idle(&mut busy)).await;
-                    is_over = true;
+                let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
+                is_over |= is_end;
+                // Asked twice, it is meant now.
+                if is_end && asked.is_none() {
+                    asked = Some(signal);
+                } else {
+                    let _ = to_all.send(signal);
                 }
-                let _ = to_all.send(signal);
             }
-            () = gone(&mut client_gone) => {
-                client_gone = None;
-                let _ = timeout(GOODBYE, idle(&mut busy)).await;
-                hub.close();
-                is_over = true;
+            () = patience => {
+                if let Some(signal) = asked.take() {
+                    let _ = to_all.send(signal);
+                }
             }
+            () = &mut goodbye, if !is_over => is_over = true,
         }
     }
+    let mut busy = hub.busy.subscribe();
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
     let _ = timeout(LAST_WRITES, books.close()).await;
     Ok(if is_over { 0 } else { last })

@@ -3,6 +3,8 @@
 
 use std::io::{self, BufRead, Read};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use onceward::core::name::Tenant;
 use serde_json::value::RawValue;
@@ -63,7 +65,7 @@ impl Relay {
                     return self.tell(&taken(&written));
                 }
                 let tenant = self.tenant.clone();
-                self.guard(Request { tenant, id, written, line, members });
+                self.guard(Request { tenant, scope: String::new(), id, written, line, members });
             }
             Message::Request { id, written, method, .. } if method == "tools/list" => {
                 self.request(self.wire.waiting().expect_list(place(id)), &written, &line);
@@ -124,7 +126,12 @@ impl Relay {
         if self.wire.waiting().is_empty() && line.len() > SHORT {
             return self.tell(line);
         }
-        match Message::read(line) {
+        let said = match Message::read(line) {
+            // Perhaps it is what somebody waits for, as its server writes it.
+            Message::Garbled => Message::read(&message::loosened(line)),
+            said => said,
+        };
+        match said {
             Message::Answer { id, members } => match self.wire.waiting().take(&place(id), members, line) {
                 Taker::Client => self.tell(line),
                 Taker::List(members) => match list::edited(&members, &self.gate.tools) {
@@ -166,19 +173,29 @@ fn taken(id: &RawValue) -> Vec<u8> {
     message::error(Some(id), UNCLEAR, "another request with this id is under way")
 }
 
+/// How long a pipe is left alone that is empty and says so instead of waiting.
+const PAUSE: Duration = Duration::from_millis(5);
+
 /// Reads lines to the end; the last one need not have one.
 pub(in crate::mcp) fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
     let mut from = io::BufReader::with_capacity(64 * 1024, from);
+    let mut line = Vec::new();
     loop {
-        let mut line = Vec::new();
-        match from.by_ref().take(LONGEST).read_until(b'\n', &mut line) {
-            Ok(0) => return,
-            Ok(length) if length as u64 == LONGEST => {
+        let left = LONGEST - line.len() as u64;
+        match from.by_ref().take(left).read_until(b'\n', &mut line) {
+            Ok(_) if line.len() as u64 == LONGEST => {
                 output::say(&format!("a message of the {who} is over {LONGEST} bytes; nothing more is read."));
                 return;
             }
-            Ok(_) => each(line),
+            Ok(0) if line.is_empty() => return,
+            Ok(length) => {
+                each(std::mem::take(&mut line));
+                if length == 0 {
+                    return;
+                }
+            }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
             Err(_) => return,
         }
     }

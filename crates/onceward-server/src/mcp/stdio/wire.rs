@@ -57,10 +57,10 @@ impl Wire {
         std::thread::spawn(move || drop(wire.server().take()));
     }
 
-    /// No more lines from the server: nobody who waits will get an answer.
-    pub(in crate::mcp) fn close(&self) {
+    /// No more lines from the server: nobody who waits will get an answer. Gives back whose requests were none of ours.
+    pub(in crate::mcp) fn close(&self) -> Vec<Id> {
         self.0.is_closed.send_replace(true);
-        self.waiting().clear();
+        self.waiting().clear()
     }
 
     /// Passes a call on if nobody has to be waited for: neither another who writes, nor the server.
@@ -76,8 +76,8 @@ impl Wire {
         let place = place(id.clone());
         let sent = self.waiting().send(&place)?;
         match write(server, line) {
-            // A line that lacks more than its end cannot be read by anybody.
-            Err(written) if written + 2 < line.len() => {
+            // What lacks its last brace cannot be read by anybody.
+            Err(written) if written < line.trim_ascii_end().len() => {
                 self.waiting().not_sent(&place);
                 Err(gone())
             }
@@ -113,6 +113,7 @@ impl Link for Wire {
         let line = message::request(&name, method, &parameters);
         let place = place(Id::Text(name));
         let answer = self.waiting().expect_own(place.clone());
+        let _expected = Expected { wire: self.clone(), place: place.clone() };
         // Closed before that, it would wait for ever.
         if *self.0.is_closed.subscribe().borrow() {
             self.waiting().forget(&place);
@@ -121,6 +122,18 @@ impl Link for Wire {
         let wire = self.clone();
         let _ = spawn_blocking(move || wire.pass(&line)).await;
         answer.await.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()))
+    }
+}
+
+/// Somebody expects an answer, until this is dropped.
+struct Expected {
+    wire: Wire,
+    place: Place,
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        self.wire.waiting().forget(&self.place);
     }
 }
 
