@@ -121,9 +121,8 @@ impl Filling {
 
     /// Resolves when nobody reads any more.
     pub async fn unread(&self) {
-        match &self.frames {
-            Some(frames) => frames.closed().await,
-            None => {}
+        if let Some(frames) = &self.frames {
+            frames.closed().await;
         }
     }
 
