@@ -30,7 +30,7 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
         };
         let stem = stem(&text);
         // What is set for a server, or stands behind such a flag, may be a secret.
-        let is_hidden = text.contains('=') || text.starts_with('-') || is_value;
+        let is_hidden = (text.contains('=') && !text.contains("://")) || text.starts_with('-') || is_value;
         is_value = VALUED.contains(&&*text);
         if word.is_none() && !is_hidden && !stem.is_empty() && !LAUNCHERS.contains(&stem.as_str()) {
             word = Some(stem);
