@@ -16,6 +16,8 @@ class Gateway:
         a `command` says that somebody else has written."""
         self.own_folder = None if folder else tempfile.TemporaryDirectory()
         folder = pathlib.Path(folder or self.own_folder.name)
+        # It is started elsewhere.
+        binary = pathlib.Path(binary).resolve()
         if command:
             assert command[0] == "onceward", command
             command = [str(binary), *command[1:]]

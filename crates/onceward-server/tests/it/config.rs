@@ -209,3 +209,23 @@ fn one_configuration_means_one_ledger_wherever_a_job_starts() {
     assert!(String::from_utf8_lossy(&again.stderr).contains("repeat"));
     assert!(place.path("etc/ledger.db").exists());
 }
+
+/// What the guides say to write into `onceward.toml` can be written there.
+#[test]
+fn the_examples_of_the_guides_are_accepted() {
+    let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let pages =
+        ["guides/api.md", "guides/command.md", "guides/gateway.md", "guides/mcp.md", "concepts.md", "strategies.md"];
+    for page in pages {
+        let text = std::fs::read_to_string(format!("{docs}/{page}")).unwrap();
+        let mut examples = 0;
+        for block in text.split("```toml\n").skip(1) {
+            let example = block.split("```").next().unwrap();
+            if let Err(error) = onceward_server::checked(example) {
+                panic!("{page}:\n{example}\n{error}");
+            }
+            examples += 1;
+        }
+        assert!(examples > 0, "{page} has no example");
+    }
+}
