@@ -31,7 +31,7 @@ def python(packages=PYTHON_PACKAGES):
         return pathlib.Path(sys.executable), set(packages)
     for name in [name for name in packages if not has_module(binary, name)]:
         package = PACKAGE_OF.get(name, name)
-        run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package])
+        run([str(binary), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", package])
     return binary, {name for name in packages if not has_module(binary, name)}
 
 

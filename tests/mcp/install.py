@@ -46,7 +46,7 @@ def python(name):
         if not binary.exists():
             run([sys.executable, "-m", "venv", str(folder)])
         if binary.exists() and not has_module(binary, module):
-            run([str(binary), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", package])
+            run([str(binary), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", package])
         there = binary.exists() and has_module(binary, module)
         FOUND[name] = (binary, None) if there else (None, f"{package} could not be installed")
         return FOUND[name]
