@@ -85,6 +85,14 @@ def a_failed_payment_is_a_doubt(place):
     is_equal(len(place.effects()), 1, "effects")
 
 
+def without_a_ledger_nothing_that_acts_is_called_and_reads_pass(place):
+    (place.folder / "ledger.db").write_bytes(b"no ledger at all")
+    agent = place.agent()
+    is_state(agent.call("send_email", {"to": "x"}), "ledger_down")
+    assert not agent.call("read_inbox").get("isError")
+    is_equal(place.effects(), [], "effects")
+
+
 def an_error_of_the_protocol_is_passed_on_and_says_nothing_of_the_effect(place):
     agent = place.agent()
     first = agent.wait(agent.start_call("refuse", {}))

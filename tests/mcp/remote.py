@@ -112,6 +112,15 @@ def a_repeat_gets_the_stored_result_however_it_came(remote):
 
 
 @with_remote
+def a_number_that_is_none_is_handed_over_and_kept_as_nothing(remote):
+    first = remote.call(to="bob", how="nan")
+    assert first["structuredContent"]["ratio"] != first["structuredContent"]["ratio"], first
+    again = remote.call(to="bob", how="nan")
+    is_equal((again["_meta"]["onceward"]["replayed"], again["structuredContent"]), (True, {"ratio": None}))
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
 def two_calls_at_once_act_once(remote):
     results = []
     calls = [threading.Thread(target=lambda: results.append(remote.call(to="bob", delay_ms=400))) for _ in range(5)]

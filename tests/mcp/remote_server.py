@@ -4,7 +4,7 @@
 POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
 json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
 stream ends, and the answer comes to a GET with Last-Event-ID), gone (status 404 before anything is done), error (status 500
-after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer).
+after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer), nan (with a number that is none).
 """
 
 import http.server
@@ -75,6 +75,9 @@ class Server(http.server.BaseHTTPRequestHandler):
                 effects.write(json.dumps({"tool": tool, "arguments": arguments}) + "\n")
         time.sleep(arguments.get("delay_ms", 0) / 1000)
         result = {"content": [{"type": "text", "text": f"done {tool}"}]}
+        if how == "nan":
+            result["structuredContent"] = {"ratio": float("nan")}
+            return self.answer(message, result)
         if how == "error":
             return self.whole(500, b"out of order")
         if how == "refused":

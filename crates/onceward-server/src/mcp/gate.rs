@@ -146,7 +146,7 @@ impl Gate {
                         .await;
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
-                return Some(unfit(ledger_down(&asked.tool).trim_end_matches('.')).line(request));
+                return Some(ledger_down(&asked.tool).line(request));
             }
         };
         let call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {

@@ -89,6 +89,14 @@ impl Message {
         }
     }
 
+    /// Reads what a server says. Some write numbers that are none, and it may be what somebody waits for all the same.
+    pub(super) fn heard(line: &[u8]) -> Self {
+        match Self::read(line) {
+            Self::Garbled => Self::read(&loosened(line)),
+            said => said,
+        }
+    }
+
     fn one(text: &str) -> Self {
         let Some(members) = Members::read_any(text) else { return Self::Garbled };
         let written = members.get("id").map(ToOwned::to_owned);
@@ -129,7 +137,7 @@ impl Message {
 
 /// A line that some clients can read and we cannot, as we can: numbers that are none become `null`, and bytes that are no text
 /// become question marks.
-pub(super) fn loosened(line: &[u8]) -> Vec<u8> {
+fn loosened(line: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(line);
     let (mut loose, mut rest, mut in_text) = (String::with_capacity(text.len()), &*text, false);
     while let Some(first) = rest.chars().next() {

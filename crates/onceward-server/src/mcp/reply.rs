@@ -235,7 +235,7 @@ impl Replies {
             ),
             error => {
                 tracing::error!(%error, "a guarded call was refused: the ledger cannot be used");
-                told("ledger_down", about, &ledger_down(tool), json!({}))
+                ledger_down(tool)
             }
         }
     }
@@ -267,20 +267,26 @@ fn ago(since: Duration) -> String {
     }
 }
 
-/// There is no ledger to ask.
-pub(super) fn ledger_down(tool: &str) -> String {
-    format!(
+/// There is no ledger to ask, so nothing was called.
+pub(super) fn ledger_down(tool: &str) -> Reply {
+    let text = format!(
         "{tool} was not called: the ledger that keeps it from happening twice cannot be used. Nothing was done. Tell the user; \
          the gateway's stderr says why."
-    )
+    );
+    refused("ledger_down", &text)
 }
 
 /// A call that cannot be guarded as it is.
 pub(super) fn unfit(text: &str) -> Reply {
+    refused("refused", &format!("Nothing was called: {text}."))
+}
+
+/// An answer to a call that has no key yet.
+fn refused(state: &str, text: &str) -> Reply {
     let mut result = Members::default();
-    result.set("content", &json!([{ "type": "text", "text": format!("Nothing was called: {text}.") }]));
+    result.set("content", &json!([{ "type": "text", "text": text }]));
     result.set("isError", &true);
-    marked(&mut result, &json!({ "state": "refused", "replayed": false }));
+    marked(&mut result, &json!({ "state": state, "replayed": false }));
     Reply::Result(result)
 }
 

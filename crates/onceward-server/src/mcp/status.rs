@@ -17,7 +17,7 @@ const PAGES: usize = 5;
 /// The answer to a call of it.
 pub(super) async fn answer(gate: &Gate, asked: &Asked) -> Reply {
     let arguments = asked.arguments();
-    let Ok(ledger) = gate.books.ledger().await else { return unfit(ledger_down("it").trim_end_matches('.')) };
+    let Ok(ledger) = gate.books.ledger().await else { return ledger_down(&asked.tool) };
     let (tool, key) = (arguments.text("tool"), arguments.text("key"));
     let Some(tool) = tool else { return recent(gate, &ledger, asked).await };
     let about = asked.about(&tool, arguments.object("arguments").unwrap_or_default(), key, &gate.tools);

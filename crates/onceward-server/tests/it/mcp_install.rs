@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::place::{Answer, Place};
 
 /// With what a person may have typed: tabs, escapes, a number that doubles cannot hold, an order of their own.
-const CLAUDE: &str = "{\n\t\"numStartups\": 12345678901234567890123,\n\t\"mcpServers\": {\n\t\t\"mail\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"args\": [\n\t\t\t\t\"-y\",\n\t\t\t\t\"some-mail-server\"\n\t\t\t],\n\t\t\t\"command\": \"np\\u0078\",\n\t\t\t\"env\": {\"TOKEN\": \"sk-secret\"}\n\t\t}\n\t},\n\t\"projects\": {\n\t\t\"/work/shop\": {\"allowed\": [], \"mcpServers\": {\"db\": {\"command\": \"db-server\", \"args\": [\"--read\"]}}},\n\t\t\"/work/other\": {\"history\": [\"caf\\u00e9\"]}\n\t}\n}";
+const CLAUDE: &str = "{\n\t\"numStartups\": 12345678901234567890123,\n\t\"mcpServers\": {\n\t\t\"mail\": {\n\t\t\t\"type\": \"stdio\",\n\t\t\t\"args\": [\n\t\t\t\t\"-y\",\n\t\t\t\t\"some-mail-server\"\n\t\t\t],\n\t\t\t\"command\": \"np\\u0078\",\n\t\t\t\"env\": {\"TOKEN\": \"sk-secret\"}\n\t\t}\n\t},\n\t\"projects\": {\n\t\t\"/projects/shop\": {\"allowed\": [], \"mcpServers\": {\"db\": {\"command\": \"db-server\", \"args\": [\"--read\"]}}},\n\t\t\"/projects/other\": {\"history\": [\"caf\\u00e9\"]}\n\t}\n}";
 
 /// A folder that is home and project at once, and the binary on the path or not.
 struct Desk(Place);
@@ -77,7 +77,7 @@ fn without_write_the_change_is_shown_and_nothing_is_touched() {
         "  mail:\n    - \"command\": \"npx\"\n    - \"args\": [\"-y\", \"some-mail-server\"]\n",
         &format!("    + \"command\": \"{}\"\n", own()),
         "    + \"args\": [\"mcp\", \"--server\", \"mail\", \"--\", \"npx\", \"-y\", \"some-mail-server\"]\n",
-        "  db (project /work/shop):\n",
+        "  db (project /projects/shop):\n",
         "Nothing was written. Add --write",
     ] {
         assert!(out.contains(text), "{text:?} is not in:\n{out}");

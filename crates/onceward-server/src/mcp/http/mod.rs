@@ -383,7 +383,7 @@ impl Server {
 
     fn hear(&self, event: &Event, client: &str) {
         let Some(line) = event.data() else { return };
-        match Message::read(&line) {
+        match Message::heard(&line) {
             Message::Answer { id, members } => {
                 self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
             }

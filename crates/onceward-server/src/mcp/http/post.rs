@@ -195,7 +195,7 @@ impl Post {
         }
         let broken = |_| NoAnswer::Lost("the answer broke off".to_owned());
         let (bytes, _) = whole(body, ANSWER_LIMIT).await.map_err(broken)?;
-        match Message::read(&bytes) {
+        match Message::heard(&bytes) {
             Message::Answer { id, members } if id == self.place.id => {
                 self.replace(|reply| Delivery::Whole(reply, head)).await;
                 Ok(Answer { line: bytes.to_vec(), members, cancelled: *cancelled.borrow() })
@@ -214,7 +214,7 @@ impl Post {
     ) -> Result<Answer, NoAnswer> {
         let status = head.status.as_u16();
         let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
-        if let Message::Answer { id, members } = Message::read(&bytes)
+        if let Message::Answer { id, members } = Message::heard(&bytes)
             && id == self.place.id
         {
             self.replace(|reply| Delivery::Whole(reply, head)).await;
@@ -239,7 +239,7 @@ impl Post {
                 pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
                 let data = event.data();
                 if let Some(line) = data
-                    && let Message::Answer { id, members } = Message::read(&line)
+                    && let Message::Answer { id, members } = Message::heard(&line)
                     && id == self.place.id
                 {
                     if let Delivery::Streaming(_, held) = &mut *self.delivery.lock().await {
@@ -326,7 +326,7 @@ impl Link for Post {
         let body = message::request(&name, method, &parameters);
         let (head, body) = self.request(Method::POST, headers, body).await?.into_parts();
         let ours = Id::Text(name);
-        let mine = |data: &[u8]| match Message::read(data) {
+        let mine = |data: &[u8]| match Message::heard(data) {
             Message::Answer { id, members } if id == ours => Some(members),
             _ => None,
         };

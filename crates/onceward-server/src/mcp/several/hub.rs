@@ -115,7 +115,7 @@ impl Hub {
 
     pub(super) fn server_says(&self, number: usize, line: &[u8]) {
         let server = &self.servers[number];
-        match Message::read(line) {
+        match Message::heard(line) {
             Message::Answer { id, members } => {
                 if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place(id), members, line) {
                     self.tell(line);

@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -93,11 +93,12 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         running.spawn(attended(child, to_all.subscribe()));
     }
     let mut busy = hub.busy.subscribe();
-    let (mut last, mut asked, mut client_gone, mut is_over) = (0, None, Some(client_gone), false);
+    let (mut last, mut asked, is_over) = (0, None, AtomicBool::new(false));
     // Calls that are under way may come to their end, and tasks after their calls were answered.
     let mut under_way = hub.busy.subscribe();
     let goodbye = async {
-        gone(&mut client_gone).await;
+        let _ = client_gone.await;
+        is_over.store(true, Ordering::Relaxed);
         let calls = async {
             idle(&mut under_way).await;
             if let Ok(ledger) = books.ledger().await {
@@ -106,6 +107,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         };
         let _ = timeout(GOODBYE, calls).await;
         hub.close();
+        std::future::pending::<()>().await;
     };
     tokio::pin!(goodbye);
     loop {
@@ -122,7 +124,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
             },
             Some(signal) = signals.recv() => {
                 let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
-                is_over |= is_end;
+                is_over.fetch_or(is_end, Ordering::Relaxed);
                 // Asked twice, it is meant now.
                 if is_end && asked.is_none() {
                     asked = Some(signal);
@@ -135,20 +137,13 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
                     let _ = to_all.send(signal);
                 }
             }
-            () = &mut goodbye, if !is_over => is_over = true,
+            () = &mut goodbye => {}
         }
     }
     let mut busy = hub.busy.subscribe();
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
     let _ = timeout(LAST_WRITES, books.close()).await;
-    Ok(if is_over { 0 } else { last })
-}
-
-async fn gone(client: &mut Option<oneshot::Receiver<()>>) {
-    match client {
-        Some(client) => drop(client.await),
-        None => std::future::pending().await,
-    }
+    Ok(if is_over.load(Ordering::Relaxed) { 0 } else { last })
 }
 
 /// Waits for a server, and passes signals on.

@@ -126,12 +126,7 @@ impl Relay {
         if self.wire.waiting().is_empty() && line.len() > SHORT {
             return self.tell(line);
         }
-        let said = match Message::read(line) {
-            // Perhaps it is what somebody waits for, as its server writes it.
-            Message::Garbled => Message::read(&message::loosened(line)),
-            said => said,
-        };
-        match said {
+        match Message::heard(line) {
             Message::Answer { id, members } => match self.wire.waiting().take(&place(id), members, line) {
                 Taker::Client => self.tell(line),
                 Taker::List(members) => match list::edited(&members, &self.gate.tools) {
