@@ -8,6 +8,7 @@ threads, because resets and half answers are the point.
 import dataclasses
 import itertools
 import json
+import random
 import re
 import socket
 import struct
@@ -93,11 +94,9 @@ class Upstream:
         self.numbers = itertools.count(1)
         self.resets = 0
         self.connections = set()
-        self.port = free_port()
         self.listener = socket.socket()
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # An explicit port stays ours while nobody listens on it.
-        self.listener.bind(("127.0.0.1", self.port))
+        self.port = bind_explicitly(self.listener)
         self.listen()
 
     @property
@@ -359,7 +358,14 @@ def close_with_reset(connection):
     connection.close()
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def bind_explicitly(listener):
+    """Binds to a port by its number, so that it stays ours while nobody listens on it. Below the ports that outgoing
+    connections are given (from 32768 on Linux), so that none of them is in the way."""
+    for attempt in itertools.count(1):
+        port = random.randrange(15000, 32000)
+        try:
+            listener.bind(("127.0.0.1", port))
+            return port
+        except OSError:
+            if attempt == 200:
+                raise
