@@ -198,6 +198,11 @@ fn block_on<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault>
     on(Builder::new_multi_thread().worker_threads(2), work)
 }
 
+/// Runs on the main thread alone: what is done there wakes nobody else.
+fn block_on_one_thread<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    on(&mut Builder::new_current_thread(), work)
+}
+
 /// Runs a server, which has a thread for every core.
 fn block_on_every_core<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     on(&mut Builder::new_multi_thread(), work)

@@ -180,6 +180,7 @@ impl Gate {
             if let Some(answer) = owner.as_ref().filter(|_| is_running).and_then(|owner| owner.goes_on()) {
                 break Reply::Same((*answer).clone());
             }
+            link.step_back();
             match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
                 Ok(Begun::Answered(decision)) => break self.replies.decided(one.about(), decision, SystemClock.now()),

@@ -33,6 +33,9 @@ pub(super) trait Link: Send + Sync + 'static {
     /// Passes a client's request on and waits for its answer.
     fn send(&self, id: &Id, line: Vec<u8>) -> impl Future<Output = Result<Answer, NoAnswer>> + Send;
 
+    /// The request will not be passed on soon: nobody who came later need wait for it.
+    fn step_back(&self) {}
+
     /// Makes a request of our own. The client sees nothing of it.
     fn ask(&self, method: &str, parameters: Members) -> impl Future<Output = Result<Members, NoAnswer>> + Send;
 }

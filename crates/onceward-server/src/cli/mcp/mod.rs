@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use onceward::core::name::Tenant;
 
 use super::gateway::source;
-use super::{Global, block_on, block_on_every_core};
+use super::{Global, block_on, block_on_every_core, block_on_one_thread};
 use crate::config::{Server, Settings};
 use crate::exit::Fault;
 use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
@@ -118,7 +118,7 @@ impl Mcp {
         let command = self.which.command(&server)?;
         let tenant = global.tenant()?.unwrap_or_default();
         let front = Front { name, server, tenant, session, store, flags };
-        block_on(before_command(front, mcp, &command))
+        block_on_one_thread(before_command(front, mcp, &command))
     }
 }
 

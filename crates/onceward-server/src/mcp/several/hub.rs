@@ -93,7 +93,7 @@ impl Hub {
             }
             Message::Notification { .. } => {
                 for server in self.present() {
-                    server.wire.pass(&line);
+                    server.wire.pass_blocking(&line);
                 }
             }
             Message::Answer { id, members } => self.answered(&id, members),
@@ -191,7 +191,7 @@ impl Hub {
                 return self.tell(&ended(Some(&written), server));
             }
             wire.waiting().expect_any(place(id));
-            return wire.pass(&message::ended(&members));
+            return wire.pass_blocking(&message::ended(&members));
         }
         wire.waiting().expect_call(place(id.clone()));
         let gate = Arc::clone(&server.gate);
@@ -249,7 +249,7 @@ impl Hub {
     fn pass(&self, server: &Server, id: Id, mut members: Members, parameters: &Members) {
         members.set("params", parameters);
         server.wire.waiting().expect_any(place(id));
-        server.wire.pass(&message::ended(&members));
+        server.wire.pass_blocking(&message::ended(&members));
     }
 
     fn cancelled(&self, members: &Members, line: &[u8]) {
@@ -258,7 +258,7 @@ impl Hub {
         let Some(place) = id.map(place) else { return };
         for server in self.servers.iter().filter(|server| server.wire.waiting().has(&place)) {
             if server.wire.waiting().cancel(parameters.as_ref(), "") == Cancelled::Pass {
-                server.wire.pass(line);
+                server.wire.pass_blocking(line);
             }
         }
     }
@@ -270,7 +270,7 @@ impl Hub {
             let inside = id.strip_prefix(&server.name).and_then(|rest| rest.strip_prefix(OF));
             if let Some(Ok(inside)) = inside.map(|inside| RawValue::from_string(inside.to_owned())) {
                 members.set("id", &inside);
-                return server.wire.pass(&message::ended(&members));
+                return server.wire.pass_blocking(&message::ended(&members));
             }
         }
     }

@@ -9,9 +9,10 @@ mod hub;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, BufRead, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 
 use super::books::Books;
 use super::gate::Gate;
-use super::stdio::{GOODBYE, LAST_CALLS, LAST_WRITES, Wire, cannot_start, idle, lines, spawn, started};
+use super::stdio::{GOODBYE, LAST_CALLS, LAST_WRITES, Wire, cannot_start, idle, spawn, started};
 use crate::exit::{Fault, STORE};
 use crate::output;
 use crate::process::{code, listen, pass_on_to_all};
@@ -153,6 +154,35 @@ async fn attended(mut child: Child, mut signals: broadcast::Receiver<Signal>) ->
             biased;
             status = child.wait() => return status.ok().map(code),
             Ok(signal) = signals.recv() => pass_on_to_all(&child, signal),
+        }
+    }
+}
+
+const LONGEST: u64 = 256 * 1024 * 1024;
+/// How long a pipe is left alone that is empty and says so instead of waiting.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Reads lines to the end; the last one need not have one.
+fn lines(from: impl Read, who: &str, mut each: impl FnMut(Vec<u8>)) {
+    let mut from = io::BufReader::with_capacity(64 * 1024, from);
+    let mut line = Vec::new();
+    loop {
+        let left = LONGEST - line.len() as u64;
+        match from.by_ref().take(left).read_until(b'\n', &mut line) {
+            Ok(_) if line.len() as u64 == LONGEST => {
+                output::say(&format!("a message of the {who} is over {LONGEST} bytes; nothing more is read."));
+                return;
+            }
+            Ok(0) if line.is_empty() => return,
+            Ok(length) => {
+                each(std::mem::take(&mut line));
+                if length == 0 {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(_) => return,
         }
     }
 }

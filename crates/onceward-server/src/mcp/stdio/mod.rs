@@ -1,32 +1,35 @@
 //! A gateway before a server that is a command: it is started, its pipes are relayed, and it ends as without us.
 //!
-//! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer. `room`: what can be written at once.
+//! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer. `lines`: what comes out of a pipe. `room`: what
+//!   can be written at once. `turns`: in which order.
 
+mod lines;
 mod relay;
 mod room;
+mod turns;
 mod wire;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use onceward::core::name::Tenant;
 use tokio::process::{Child, Command};
-use tokio::runtime::Handle;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
 use crate::process::{code, dies_with_us, is_missing, listen, pass_on_to_all};
+pub(super) use lines::Lines;
 use relay::Relay;
-pub(super) use relay::lines;
 pub(super) use wire::{Wire, place};
 
 /// How long a server is kept after its client is gone, so that calls that are under way come to their end.
@@ -57,28 +60,29 @@ pub(super) async fn run(
         return Err(cannot_start(io::ErrorKind::BrokenPipe.into()));
     };
     let stdin = File::from(stdin.into_owned_fd().map_err(cannot_start)?);
-    let stdout = File::from(stdout.into_owned_fd().map_err(cannot_start)?);
+    let stdout = stdout.into_owned_fd().map_err(cannot_start)?;
     let wire = Wire::new(stdin, prefix);
     let relay = Arc::new(Relay {
         gate: Arc::clone(&gate),
         tenant,
         wire: wire.clone(),
-        runtime: Handle::current(),
         busy: watch::Sender::new(0),
-        client: Mutex::new(true),
+        client: Arc::new(Mutex::new(true)),
     });
+    let client = Lines::of(from_client().map_err(cannot_start)?, "client").map_err(cannot_start)?;
+    let server = Lines::of(stdout, "server").map_err(cannot_start)?;
     let (no_more, client_gone) = oneshot::channel();
-    let from_client = Arc::clone(&relay);
-    started("from-client", move || {
-        from_client.hear_client(io::stdin());
+    let hearing = Arc::clone(&relay);
+    tokio::spawn(async move {
+        hearing.hear_client(client).await;
         let _ = no_more.send(());
-    })?;
+    });
     let (silent, server_silent) = oneshot::channel();
-    let from_server = Arc::clone(&relay);
-    started("from-server", move || {
-        from_server.hear_server(stdout);
+    let hearing = Arc::clone(&relay);
+    tokio::spawn(async move {
+        hearing.hear_server(server).await;
         let _ = silent.send(());
-    })?;
+    });
     let mut busy = relay.busy.subscribe();
     let silence = silence(server_silent, wire.clone(), relay.busy.subscribe());
     let silence = tokio::spawn(silence);
@@ -175,6 +179,11 @@ pub(super) fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Res
         let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };
         Fault::new(code, format!("the server {} cannot be started: {error}", program.display()))
     })
+}
+
+/// What the client says to us. The other end of it may be shared, so that nothing about it is changed.
+pub(super) fn from_client() -> io::Result<OwnedFd> {
+    io::stdin().as_fd().try_clone_to_owned()
 }
 
 pub(super) fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {

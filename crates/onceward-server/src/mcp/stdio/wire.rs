@@ -3,16 +3,17 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use tokio::sync::watch;
+use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 use tokio::task::spawn_blocking;
 
 use super::super::link::{Answer, Link, NoAnswer};
 use super::super::members::Members;
-use super::super::message::{self, Id};
+use super::super::message::{self, CALL, Id};
 use super::super::waiting::{Place, Sent, Waiting};
 use super::room;
+use super::turns::{Turn, Turns};
 
 /// The pipes. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -21,7 +22,8 @@ pub(in crate::mcp) struct Wire(Arc<Ends>);
 #[derive(Debug)]
 struct Ends {
     /// To the server; `None` when it is closed.
-    server: Mutex<Option<File>>,
+    server: Arc<Mutex<Option<File>>>,
+    turns: Turns,
     waiting: Waiting,
     is_closed: watch::Sender<bool>,
     own: AtomicU64,
@@ -32,7 +34,8 @@ struct Ends {
 impl Wire {
     pub(in crate::mcp) fn new(server: File, prefix: String) -> Self {
         Self(Arc::new(Ends {
-            server: Mutex::new(Some(server)),
+            server: Arc::new(Mutex::new(Some(server))),
+            turns: Turns::new(),
             waiting: Waiting::default(),
             is_closed: watch::Sender::new(false),
             own: AtomicU64::new(0),
@@ -41,9 +44,24 @@ impl Wire {
     }
 
     /// Passes a line on to the server.
-    pub(in crate::mcp) fn pass(&self, line: &[u8]) {
+    pub(in crate::mcp) async fn pass(&self, line: Vec<u8>) {
         // A server that does not read any more is about to end, and that is noticed elsewhere.
-        let _ = write(&mut self.server(), line);
+        let _ = write(self.server().await, line).await;
+    }
+
+    /// A way for one request that keeps its place among the lines that come now.
+    pub(in crate::mcp) fn in_turn(&self) -> InTurn {
+        InTurn { wire: self.clone(), turn: std::sync::Mutex::new(Some(self.0.turns.next())) }
+    }
+
+    /// Whether a line has to wait for others before it.
+    pub(in crate::mcp) fn has_others_before(&self) -> bool {
+        !self.0.turns.are_over()
+    }
+
+    /// The same, from a thread that may wait.
+    pub(in crate::mcp) fn pass_blocking(&self, line: &[u8]) {
+        let _ = write_waiting(&mut self.0.server.blocking_lock(), line, 0);
     }
 
     /// Who waits for what.
@@ -54,7 +72,7 @@ impl Wire {
     /// No more lines for the server. One that does not read keeps whoever writes to it, so nobody waits for that here.
     pub(in crate::mcp) fn close_server(&self) {
         let wire = self.clone();
-        std::thread::spawn(move || drop(wire.server().take()));
+        tokio::spawn(async move { drop(wire.server().await.take()) });
     }
 
     /// No more lines from the server: nobody who waits will get an answer. Gives back whose requests were none of ours.
@@ -63,21 +81,16 @@ impl Wire {
         self.waiting().clear()
     }
 
-    /// Passes a call on if nobody has to be waited for: neither another who writes, nor the server.
-    fn send_at_once(&self, id: &Id, line: &[u8]) -> Option<Result<Sent, NoAnswer>> {
-        let mut server = self.0.server.try_lock().ok()?;
-        let has_room = server.as_ref().is_some_and(|server| room::is_there(server, line));
-        has_room.then(|| self.send_holding(&mut server, id, line))
-    }
-
     /// Passes a call on, unless it was cancelled before. The pipe is held meanwhile, so that nothing that refers to the
     /// call overtakes it.
-    fn send_holding(&self, server: &mut Option<File>, id: &Id, line: &[u8]) -> Result<Sent, NoAnswer> {
+    async fn pass_call(&self, id: &Id, line: Vec<u8>) -> Result<Sent, NoAnswer> {
+        let server = self.server().await;
         let place = place(id.clone());
         let sent = self.waiting().send(&place)?;
-        match write(server, line) {
+        let needed = line.trim_ascii_end().len();
+        match write(server, line).await {
             // What lacks its last brace cannot be read by anybody.
-            Err(written) if written < line.trim_ascii_end().len() => {
+            Err(written) if written < needed => {
                 self.waiting().not_sent(&place);
                 Err(gone())
             }
@@ -85,10 +98,59 @@ impl Wire {
         }
     }
 
-    fn server(&self) -> MutexGuard<'_, Option<File>> {
-        self.0.server.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn server(&self) -> Pipe {
+        Arc::clone(&self.0.server).lock_owned().await
     }
 }
+
+/// The way for one line, which comes behind those that came before it. Dropped, or once it is written, it lets the next one go.
+#[derive(Debug)]
+pub(in crate::mcp) struct InTurn {
+    wire: Wire,
+    turn: std::sync::Mutex<Option<Turn>>,
+}
+
+impl InTurn {
+    fn taken(&self) -> Option<Turn> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Passes a line on to the server when it has come.
+    pub(in crate::mcp) async fn pass(self, line: Vec<u8>) {
+        let turn = self.taken();
+        if let Some(turn) = &turn {
+            turn.come().await;
+        }
+        self.wire.pass(line).await;
+    }
+}
+
+impl Link for InTurn {
+    async fn send(&self, id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
+        let turn = self.taken();
+        if let Some(turn) = &turn {
+            turn.come().await;
+        }
+        let sent = self.wire.pass_call(id, line).await;
+        drop(turn);
+        sent?.answer().await
+    }
+
+    fn step_back(&self) {
+        drop(self.taken());
+    }
+
+    async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
+        // Asking another tool may take long.
+        if method == CALL {
+            self.step_back();
+        }
+        self.wire.ask(method, parameters).await
+    }
+}
+
+/// The way to the server, for who writes now.
+type Pipe = OwnedMutexGuard<Option<File>>;
 
 /// There is one client.
 pub(in crate::mcp) fn place(id: Id) -> Place {
@@ -97,15 +159,7 @@ pub(in crate::mcp) fn place(id: Id) -> Place {
 
 impl Link for Wire {
     async fn send(&self, id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
-        let sent = match self.send_at_once(id, &line) {
-            Some(sent) => sent,
-            None => {
-                let (wire, id) = (self.clone(), id.clone());
-                let sent = spawn_blocking(move || wire.send_holding(&mut wire.server(), &id, &line)).await;
-                sent.unwrap_or_else(|error| Err(NoAnswer::Lost(error.to_string())))
-            }
-        };
-        sent?.answer().await
+        self.pass_call(id, line).await?.answer().await
     }
 
     async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
@@ -119,8 +173,7 @@ impl Link for Wire {
             self.waiting().forget(&place);
             return Err(gone());
         }
-        let wire = self.clone();
-        let _ = spawn_blocking(move || wire.pass(&line)).await;
+        self.pass(line).await;
         answer.await.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()))
     }
 }
@@ -141,10 +194,20 @@ fn gone() -> NoAnswer {
     NoAnswer::NotSent("the server has ended".to_owned())
 }
 
-/// Writes all of it, or says how much was written.
-fn write(to: &mut Option<File>, line: &[u8]) -> Result<(), usize> {
-    let Some(to) = to else { return Err(0) };
-    let mut written = 0;
+/// Writes all of it, or says how much was written: here what the server takes at once, and in a thread of its own what has to
+/// wait for it.
+async fn write(mut to: Pipe, line: Vec<u8>) -> Result<(), usize> {
+    let Some(pipe) = &*to else { return Err(0) };
+    let written = room::write_at_once(pipe, &line).map_err(|_| 0_usize)?;
+    if written == line.len() {
+        return Ok(());
+    }
+    spawn_blocking(move || write_waiting(&mut to, &line, written)).await.unwrap_or(Ok(()))
+}
+
+/// Writes the rest of it.
+fn write_waiting(to: &mut Option<File>, line: &[u8], mut written: usize) -> Result<(), usize> {
+    let Some(to) = to else { return Err(written) };
     while written < line.len() {
         match to.write(&line[written..]) {
             Ok(0) => return Err(written),
