@@ -4,6 +4,7 @@ import threading
 import time
 
 from checks import all_of, is_equal
+from client import parsed
 from judge import about, is_fresh, is_replay, is_state
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
@@ -227,6 +228,35 @@ def a_handed_over_session_is_one_intent_in_two_agents(place):
     first = place.agent(session="case-9").call("charge", INVOICE)
     is_replay(place.agent(session="case-9").call("charge", INVOICE), first)
     is_equal(len(place.effects()), 1, "effects")
+
+def what_comes_at_once_reaches_the_server_in_its_order(place):
+    agent = place.agent()
+    agent.request("tools/list")
+    before = len(place.received(agent))
+    identities = []
+    for number in range(10):
+        identities.append(agent.start_call("send_email", {"to": f"{number}@example.org"}))
+        agent.notify("notifications/roots/list_changed")
+        identities.append(agent.start_call("read_inbox", {"n": number}))
+    for identity in identities:
+        agent.wait(identity)
+    kinds = [parsed(line).get("params", {}).get("arguments") for line in place.received(agent)[before:]]
+    expected = []
+    for number in range(10):
+        expected += [{"to": f"{number}@example.org"}, None, {"n": number}]
+    is_equal(kinds, expected, "the lines that the server got")
+
+
+def a_call_that_waits_for_another_holds_nobody_up(place):
+    one, other = place.agent(), place.agent()
+    arguments = MAIL | {"delay_ms": 3000}
+    first = one.start_call("send_email", arguments)
+    while not place.effects():
+        time.sleep(0.01)
+    waits = other.start_call("send_email", arguments)
+    other.call("send_email", {"to": "bob@example.org"})
+    is_equal(other.answers_to(waits), [], "answers to the one that waits")
+    is_replay(other.wait(waits)["result"], one.wait(first)["result"])
 
 
 CHECKS = all_of(globals())

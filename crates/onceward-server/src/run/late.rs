@@ -55,7 +55,10 @@ pub(super) async fn late(
 
 /// Whether more tries may help.
 pub(super) fn may_pass(error: &store::Error) -> bool {
-    !matches!(error, store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. })
+    !matches!(
+        error,
+        store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. } | store::Error::Gone { .. }
+    )
 }
 
 fn fate(record: &Record, outcome: &Outcome, attempt: u32) -> Late {

@@ -81,6 +81,7 @@ impl Call {
                 | store::Error::Full { .. }
                 | store::Error::ReadOnly { .. }
                 | store::Error::CannotOpen { .. }
+                | store::Error::Gone { .. }
                 | store::Error::Poisoned { .. }
                 | store::Error::Unreachable(_)
         );

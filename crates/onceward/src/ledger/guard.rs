@@ -406,7 +406,10 @@ fn no_answer() -> store::Error {
 
 /// Waiting does not mend these.
 fn is_final(error: &store::Error) -> bool {
-    matches!(error, store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. })
+    matches!(
+        error,
+        store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. } | store::Error::Gone { .. }
+    )
 }
 
 /// Errors are kept for people; a page of them is enough.

@@ -313,6 +313,12 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The file was taken away. What is written to it now, nobody else would ever find.
+    #[error("the ledger {} was removed or replaced while it was open; nothing is written any more: reopen it", path.display())]
+    Gone {
+        /// The file.
+        path: PathBuf,
+    },
     /// The disk failed in the middle of a write; what is on it is unknown until the file is opened again.
     #[error("the disk failed under the ledger {} ({reason}): reopen the ledger", path.display())]
     Poisoned {

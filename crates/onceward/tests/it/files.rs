@@ -281,3 +281,27 @@ async fn a_read_only_file_is_refused() {
     let error = refusal(&path);
     assert!(error.to_string().contains("read-only"), "{error}");
 }
+
+#[tokio::test]
+async fn a_ledger_whose_file_was_taken_away_writes_nothing_that_nobody_else_would_find() {
+    for is_replaced in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ledger.db");
+        let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
+        ledger.operation("charge").key("a").run(|_| async { Ok(effects.happen()) }).await.unwrap();
+        for end in ["", "-wal", "-shm"] {
+            std::fs::remove_file(format!("{}{end}", url(&path))).unwrap();
+        }
+        if is_replaced {
+            ledger_with_one_charge(&path).await;
+        }
+        for _ in 0..2 {
+            let error = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
+            assert!(error.to_string().contains("removed or replaced while it was open"), "{error}");
+        }
+        assert_eq!(effects.count(), 1);
+        let again = Ledger::open(url(&path)).await.unwrap();
+        let done = again.operation("charge").key("k").run(|_| async { Ok(7) }).await.unwrap();
+        assert_eq!((done.value, done.replayed), if is_replaced { (1, true) } else { (7, false) });
+    }
+}

@@ -35,6 +35,7 @@ mod sync {
     pub(super) use tokio::sync::Notify;
 }
 
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -65,6 +66,8 @@ struct Shared {
     path: PathBuf,
     /// The file itself, without links.
     file: PathBuf,
+    /// Which one that was when it was opened.
+    inode: Inode,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
     /// Set by a failure after which the state of the disk is unknown, whichever thread met it. Only reopening clears
@@ -73,6 +76,14 @@ struct Shared {
 }
 
 impl Shared {
+    /// Whether others who open the ledger get another file than the one that is open here, or none.
+    fn is_gone(&self) -> bool {
+        match inode(&self.file) {
+            Ok(now) => now != self.inode,
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+
     /// Remembers a failure, if it is one after which nothing may be written any more.
     fn note(&self, error: &Error) {
         if fault::poisons(error) {
@@ -84,6 +95,21 @@ impl Shared {
     fn spoil(&self, error: Error) {
         let _ = self.poison.set(error);
     }
+}
+
+/// A file on its device.
+type Inode = (u64, u64);
+
+#[cfg(unix)]
+fn inode(file: &Path) -> io::Result<Inode> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(file).map(|file| (file.dev(), file.ino()))
+}
+
+/// Elsewhere an open file cannot be removed.
+#[cfg(not(unix))]
+fn inode(_file: &Path) -> io::Result<Inode> {
+    Ok((0, 0))
 }
 
 /// A ledger in one SQLite file.
@@ -111,7 +137,9 @@ impl Sqlite {
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let (connection, file) = schema::open(path)?;
         let owners = owner::Owners::enter(&file);
-        let shared = Arc::new(Shared { path: path.to_owned(), file, clock, owners, poison: OnceLock::new() });
+        let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
+        let path = path.to_owned();
+        let shared = Arc::new(Shared { path, file, inode, clock, owners, poison: OnceLock::new() });
         let looks = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection)?;

@@ -74,7 +74,7 @@ pub(super) fn open_reader(shared: &Shared) -> Result<Connection, Error> {
     open().map_err(|error| named(&shared.path, &error))
 }
 
-fn cannot_open(path: &Path, error: &std::io::Error) -> Error {
+pub(super) fn cannot_open(path: &Path, error: &std::io::Error) -> Error {
     Error::CannotOpen { path: path.to_owned(), reason: error.to_string() }
 }
 

@@ -246,6 +246,9 @@ impl Thread {
     fn transact(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), Error> {
         let shared = &self.shared;
         let fault = |error: rusqlite::Error| named(&shared.path, &error);
+        if shared.is_gone() {
+            return Err(Error::Gone { path: shared.path.clone() });
+        }
         writes.begin().map_err(fault)?;
         let now = shared.clock.now();
         let mut at = At { connection: &self.connection, writes, shared, now };
