@@ -48,6 +48,8 @@ impl Place {
         for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY"] {
             command.env_remove(format!("ONCEWARD_{name}"));
         }
+        // Whoever runs the tests may have a ledger of gateways.
+        command.env("XDG_STATE_HOME", self.path(".state"));
         command
     }
 
