@@ -11,23 +11,20 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use onceward::core::name::Tenant;
-use tokio::process::Child;
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use super::books::Books;
 use super::gate::Gate;
-use super::stdio::{GOODBYE, LAST_CALLS, LAST_WRITES, Wire, cannot_start, idle, lines, spawn, started};
+use super::stdio::{LAST_WRITES, UnderWay, Wire, attend, cannot_start, idle, lines, spawn, started};
 use crate::exit::{Fault, STORE};
 use crate::output;
-use crate::process::{code, listen, pass_on_to_all};
+use crate::process::{code, listen};
 use hub::{Hub, Server};
 
 /// What stands between a server's name and that of its tool.
@@ -52,7 +49,7 @@ pub(super) struct Planned {
 
 /// Runs them until the client goes, or all of them have ended. Must be called on the main thread.
 pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>, prefix: String) -> Result<u8, Fault> {
-    let mut signals = listen().map_err(cannot_start)?;
+    let signals = listen().map_err(cannot_start)?;
     let (mut servers, mut children, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
     for plan in planned {
         // One that cannot be started does not keep the others from their work.
@@ -87,72 +84,10 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         lines(io::stdin(), "client", |line| from_client.client_says(line));
         let _ = no_more.send(());
     })?;
-    let (to_all, _) = broadcast::channel(16);
-    let mut running = JoinSet::new();
-    for child in children {
-        running.spawn(attended(child, to_all.subscribe()));
-    }
-    let mut busy = hub.busy.subscribe();
-    let (mut last, mut asked, is_over) = (0, None, AtomicBool::new(false));
-    // Calls that are under way may come to their end, and tasks after their calls were answered.
-    let mut under_way = hub.busy.subscribe();
-    let goodbye = async {
-        let _ = client_gone.await;
-        is_over.store(true, Ordering::Relaxed);
-        let calls = async {
-            idle(&mut under_way).await;
-            if let Ok(ledger) = books.ledger().await {
-                ledger.idle().await;
-            }
-        };
-        let _ = timeout(GOODBYE, calls).await;
-        hub.close();
-        std::future::pending::<()>().await;
-    };
-    tokio::pin!(goodbye);
-    loop {
-        let patience = async {
-            match asked {
-                Some(_) => drop(timeout(LAST_CALLS, idle(&mut busy)).await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            ended = running.join_next() => match ended {
-                Some(ended) => last = ended.ok().flatten().unwrap_or(last),
-                None => break,
-            },
-            Some(signal) = signals.recv() => {
-                let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
-                is_over.fetch_or(is_end, Ordering::Relaxed);
-                // Asked twice, it is meant now.
-                if is_end && asked.is_none() {
-                    asked = Some(signal);
-                } else {
-                    let _ = to_all.send(signal);
-                }
-            }
-            () = patience => {
-                if let Some(signal) = asked.take() {
-                    let _ = to_all.send(signal);
-                }
-            }
-            () = &mut goodbye => {}
-        }
-    }
+    let under_way = UnderWay { busy: &hub.busy, books: &books };
+    let ended = attend(children, signals, under_way, client_gone, || hub.close()).await;
     let mut busy = hub.busy.subscribe();
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
     let _ = timeout(LAST_WRITES, books.close()).await;
-    Ok(if is_over.load(Ordering::Relaxed) { 0 } else { last })
-}
-
-/// Waits for a server, and passes signals on.
-async fn attended(mut child: Child, mut signals: broadcast::Receiver<Signal>) -> Option<u8> {
-    loop {
-        tokio::select! {
-            biased;
-            status = child.wait() => return status.ok().map(code),
-            Ok(signal) = signals.recv() => pass_on_to_all(&child, signal),
-        }
-    }
+    Ok(if ended.was_wanted { 0 } else { ended.status.map_or(0, code) })
 }
