@@ -1,18 +1,20 @@
 //! Several servers that are commands behind one gateway: to the client they are one server, and the names of their tools and
 //! prompts say whose they are.
 //!
-//! - `hub`: where each message goes. `gather`: one answer out of several.
+//! - `hub`: where each message goes. `gather`: one answer out of several. `server`: how each of them is met.
+//! - `era`: what one generation of the protocol says, in the words of the other. `listen`: who wants to hear news.
 
+mod era;
 mod gather;
 mod hub;
+mod listen;
+mod server;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use onceward::core::name::Tenant;
 use tokio::runtime::Handle;
@@ -25,16 +27,11 @@ use super::stdio::{LAST_WRITES, UnderWay, Wire, attend, cannot_start, idle, line
 use crate::exit::{Fault, STORE};
 use crate::output;
 use crate::process::{code, listen};
-use hub::{Hub, Server};
+use hub::Hub;
+use server::Server;
 
 /// What stands between a server's name and that of its tool.
 pub(super) const BETWEEN: &str = "__";
-
-/// How long a server may take to introduce itself.
-const INTRODUCTION: Duration = Duration::from_secs(25);
-
-/// How long a server may take to answer what is asked of several.
-const ASKING: Duration = Duration::from_secs(60);
 
 /// How many calls are under way.
 type Busy = watch::Sender<usize>;
@@ -64,7 +61,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         let stdin = File::from(stdin.into_owned_fd().map_err(cannot_start)?);
         outputs.push(File::from(stdout.into_owned_fd().map_err(cannot_start)?));
         let wire = Wire::new(stdin, format!("{prefix}{}-", plan.name));
-        servers.push(Server { name: plan.name, gate: plan.gate, wire, is_out: AtomicBool::new(false) });
+        servers.push(Server::new(plan.name, plan.gate, wire)?);
         children.push(child);
     }
     if servers.is_empty() {

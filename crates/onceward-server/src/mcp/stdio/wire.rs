@@ -46,6 +46,18 @@ impl Wire {
         let _ = write(&mut self.server(), line);
     }
 
+    /// Passes a line on if nobody has to be waited for: neither another who writes, nor the server.
+    pub(in crate::mcp) fn pass_at_once(&self, line: &[u8]) -> bool {
+        let Ok(mut server) = self.0.server.try_lock() else { return false };
+        let has_room = server.as_ref().is_some_and(|server| room::is_there(server, line));
+        has_room && write(&mut server, line).is_ok()
+    }
+
+    /// Whether a request of this id was one of ours.
+    pub(in crate::mcp) fn is_ours(&self, id: &Id) -> bool {
+        matches!(id, Id::Text(text) if text.starts_with(&self.0.prefix))
+    }
+
     /// Who waits for what.
     pub(in crate::mcp) fn waiting(&self) -> &Waiting {
         &self.0.waiting
