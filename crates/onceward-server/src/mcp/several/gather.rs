@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::super::list::{self, STATUS, cursor};
 use super::super::members::Members;
@@ -73,10 +73,9 @@ async fn one(hub: &Arc<Hub>, method: &str, parameters: &Members) -> Gathered {
         return Gathered::Owner(owner);
     }
     // Who waits for the end of a task may wait for long, so it is asked for its state first.
-    if let Some(task) = parameters.get("taskId").filter(|_| method != "tasks/get") {
+    if parameters.get("taskId").is_some() && method != "tasks/get" {
         let mut asked = parameters.clone();
         asked.remove("inputResponses");
-        asked.set("taskId", &task);
         for server in ordered(hub).await {
             let known = server.answer_to("tasks/get", &asked, ASKING).await;
             if known.is_some_and(|answer| answer.get("result").is_some()) {
@@ -134,25 +133,21 @@ async fn set_level(hub: &Hub, parameters: &Members) {
 /// The lists of all servers, one after the other.
 async fn listed(hub: &Hub, method: &str, name: &'static str, parameters: &Members) -> Members {
     met(hub).await;
-    let all = hub.present().map(async |server| {
-        let pages = pages(server, method, name, parameters);
+    let all = join_all(hub.present().map(async |server| {
         // Late once, it is shown as it was, until it says something again.
-        let items = match server.is_late() {
-            true => None,
-            false => timeout(LISTING * 2, pages).await.ok().flatten(),
-        };
+        let items = if server.is_late() { None } else { pages(server, method, name, parameters).await };
         if let Some(items) = &items {
             server.lists(name, items);
         }
-        let items = items.unwrap_or_else(|| server.listed(name));
-        if name == "resources" {
-            for uri in items.iter().filter_map(|item| Members::read(item.get())?.text("uri")) {
-                hub.learn(uri, server);
-            }
-        }
-        items
-    });
-    let mut items: Vec<_> = join_all(all).await.into_iter().flatten().collect();
+        (server, items.unwrap_or_else(|| server.listed(name)))
+    }))
+    .await;
+    if name == "resources" {
+        let uri = |item: &RawValue| Members::read(item.get())?.text("uri");
+        let listed = all.iter().flat_map(|(server, items)| items.iter().map(move |item| (uri(item), *server)));
+        hub.learn(listed.filter_map(|(uri, server)| Some((uri?, Arc::clone(server)))));
+    }
+    let mut items: Vec<_> = all.into_iter().flat_map(|(_, items)| items).collect();
     if name == "tools" {
         items.extend(list::own(STATUS[0]));
     }
@@ -165,8 +160,9 @@ async fn listed(hub: &Hub, method: &str, name: &'static str, parameters: &Member
 async fn pages(server: &Server, method: &str, name: &str, parameters: &Members) -> Option<Vec<Box<RawValue>>> {
     let (mut items, mut parameters) = (Vec::new(), parameters.clone());
     parameters.remove("cursor");
+    let end = Instant::now() + LISTING;
     for _ in 0..PAGES {
-        let answer = server.answer_to(method, &parameters, LISTING).await;
+        let answer = server.answer_to(method, &parameters, end.saturating_duration_since(Instant::now())).await;
         if answer.is_none() && server.is_late() {
             return None;
         }

@@ -20,7 +20,7 @@ use super::super::reply::{Reply, unfit};
 use super::super::status;
 use super::super::stdio::place;
 use super::super::tools::Tools;
-use super::super::waiting::{Cancelled, Taker};
+use super::super::waiting::{Cancelled, Place, Taker};
 use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
 use super::listen::{self, ACKNOWLEDGED, Listens};
@@ -92,12 +92,13 @@ impl Hub {
         held(&self.known).get(uri).filter(|server| !server.is_out()).cloned()
     }
 
-    /// A server lists a resource. Where several do, the first one has it.
-    pub(super) fn learn(&self, uri: String, server: &Arc<Server>) {
-        let mut known = held(&self.known);
-        if known.len() < KNOWN {
-            known.entry(uri).or_insert_with(|| Arc::clone(server));
+    /// All resources that are listed, and whose they are. Where several list one, the first one has it.
+    pub(super) fn learn(&self, listed: impl Iterator<Item = (String, Arc<Server>)>) {
+        let mut known = HashMap::new();
+        for (uri, server) in listed.take(KNOWN) {
+            known.entry(uri).or_insert(server);
         }
+        *held(&self.known) = known;
     }
 
     /// No more lines for any server.
@@ -196,13 +197,11 @@ impl Hub {
         match server.between() {
             // Whoever listens was told by us, and goes on listening to the others.
             _ if method == ACKNOWLEDGED => {}
+            _ if method == "notifications/cancelled" && server.met().is_some_and(|met| met.era == Era::Modern) => {}
             Between::Bare if method == "notifications/progress" => self.tell(line),
             Between::Bare => self.news(method, &members),
             Between::Enveloped(_) => self.tell(&message::ended(&listen::for_everybody(&members))),
             Between::Same if method == "notifications/cancelled" => {
-                if self.is_modern() {
-                    return;
-                }
                 if let Some(mut parameters) = members.object("params")
                     && let Some(id) = parameters.get("requestId").map(|id| outside(&server.name, id))
                 {
@@ -371,9 +370,8 @@ impl Hub {
         let place = place(id);
         server.wire.waiting().expect_any(place.clone());
         if self.client().is_none() || server.was_met() {
-            if !server.pass(&members) {
-                server.wire.waiting().forget(&place);
-                self.tell(&message::error(Some(written), CLOSED, &format!("{} does not read", server.name)));
+            if let Some(refusal) = passed(server, &place, written, &members) {
+                self.tell(&refusal);
             }
             return;
         }
@@ -391,8 +389,7 @@ impl Hub {
                 server.wire.waiting().forget(&place);
                 return Some(ended(Some(&written), &server));
             }
-            server.pass(&members);
-            None
+            passed(&server, &place, &written, &members)
         });
     }
 
@@ -441,6 +438,15 @@ impl Hub {
             self.is_deaf.store(true, Ordering::Relaxed);
         }
     }
+}
+
+/// Passes a request on that somebody waits for; or says why not.
+fn passed(server: &Server, place: &Place, written: &RawValue, members: &Members) -> Option<Vec<u8>> {
+    if server.pass(members) {
+        return None;
+    }
+    server.wire.waiting().forget(place);
+    Some(message::error(Some(written), CLOSED, &format!("the server {} does not read", server.name)))
 }
 
 /// A server that is not there any more.

@@ -197,9 +197,9 @@ impl Server {
     pub(super) async fn answer_to(&self, method: &str, parameters: &Members, patience: Duration) -> Option<Members> {
         let answer = timeout(patience, self.ask(method, parameters.clone())).await;
         if answer.is_err() && !self.is_late.swap(true, Ordering::Relaxed) {
-            let (name, seconds) = (&self.name, patience.as_secs());
+            let name = &self.name;
             output::say(&format!(
-                "{name} has not answered {method} within {seconds} s, and is not waited for any more."
+                "{name} has not answered {method} in time, and is not waited for until it speaks again."
             ));
         }
         answer.ok()?.ok()
