@@ -158,14 +158,15 @@ impl Hub {
         match Message::heard(line) {
             Message::Answer { id, members } => {
                 let put = server.between().to_client(&members);
-                let line = put.as_ref().map_or_else(|| line.to_vec(), message::ended);
+                let written = put.as_ref().map(message::ended);
+                let line = written.as_deref().unwrap_or(line);
                 let (place, is_ours) = (place(id.clone()), server.wire.is_ours(&id));
-                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, put.unwrap_or(members), &line)
+                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, put.unwrap_or(members), line)
                     // Too late for us, and nothing for the client; or one of several that end a client's listening.
                     && !is_ours
                     && !self.listens.has(&id)
                 {
-                    self.tell(&line);
+                    self.tell(line);
                 }
             }
             Message::Request { written, method, members, .. } => self.asked(server, &written, &method, members),
