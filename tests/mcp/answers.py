@@ -290,4 +290,15 @@ def a_task_acts_once_and_its_final_result_is_what_is_kept(place):
     is_equal(len(place.effects()), 1, "effects")
 
 
+def another_call_for_the_same_thing_is_not_given_the_task_that_is_under_way(place):
+    place.configure('[mcp.server.fixture.tool.task]\nkey = ["/what"]\nmatch = ["/amount"]\n')
+    agent = place.agent()
+    started = {"what": "a", "amount": 1, "delay_ms": 1500}
+    first = agent.call("task", started, task={"ttl": 60000})
+    is_equal(agent.call("task", started, task={"ttl": 60000})["task"]["taskId"], first["task"]["taskId"], "the same task")
+    is_state(agent.call("task", started | {"amount": 2}, task={"ttl": 60000}), "mismatch")
+    until(place.effects, "the effect")
+    is_equal(len(place.effects()), 1, "effects")
+
+
 CHECKS = all_of(globals())

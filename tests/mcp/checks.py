@@ -16,18 +16,25 @@ THREADS = 6
 PATIENCE = 20.0
 
 
+class Skipped(Exception):
+    """It cannot run on this machine."""
+
+
 def run(checks, arguments):
     """Runs them all, and says what came of them. The exit code is 1 if anything failed."""
     checks = [check for check in checks if not arguments.only or arguments.only in name_of(check)]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         faults = list(pool.map(lambda check: fault_of(check, arguments), checks))
     for check, fault in zip(checks, faults, strict=True):
-        if fault:
+        if isinstance(fault, Skipped):
+            print(f"SKIPPED: {name_of(check)}: {fault}")
+        elif fault:
             print(f"FAILED: {name_of(check)}\n{fault}")
         elif arguments.verbose:
             print(f"passed: {name_of(check)}")
-    failed = sum(bool(fault) for fault in faults)
-    print(f"{len(checks) - failed} passed, {failed} failed, 0 skipped")
+    skipped = sum(isinstance(fault, Skipped) for fault in faults)
+    failed = sum(bool(fault) for fault in faults) - skipped
+    print(f"{len(checks) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return 1 if failed else 0
 
 
@@ -46,6 +53,8 @@ def fault_of(check, arguments):
     try:
         check(place)
         place.holds_nothing_bad()
+    except Skipped as why:
+        return why
     except Exception:  # whatever it is, it is what went wrong
         return traceback.format_exc() + place.errors()
     finally:

@@ -13,7 +13,7 @@ import traceback
 
 import checks
 import install
-from checks import is_equal
+from checks import Skipped, is_equal
 from judge import about, is_fresh, is_replay, without_ours
 from place import HERE, SERVER, Place
 
@@ -48,10 +48,6 @@ def play(place, client, steps, command=None, environment=None):
         file.write(done.stderr)
     assert done.returncode == 0, f"{client} ended with {done.returncode}"
     return json.loads(done.stdout.splitlines()[-1])
-
-
-class Skipped(Exception):
-    """It cannot run on this machine."""
 
 
 def call(tool, arguments=None, **more):

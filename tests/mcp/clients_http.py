@@ -14,7 +14,8 @@ import time
 import clients
 import install
 from checks import is_equal
-from clients import MAIL, Skipped, call, name_of, play
+from checks import Skipped
+from clients import MAIL, call, name_of, play
 from judge import about, is_fresh, is_replay
 from place import HERE, without_settings
 

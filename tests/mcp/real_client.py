@@ -3,7 +3,7 @@
 
 tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input. A command that is an
 address is a server over streamable HTTP.
-A step is a list of tools, a call, or several calls at once.
+A step is a list of tools, a call, several calls at once, or any other question that the client has a method for.
 """
 
 import asyncio
@@ -151,6 +151,10 @@ async def take(client, step):
         return await asyncio.gather(*(take(client, one) for one in step["together"]))
     if "tools" in step:
         return await client.tools()
+    if "version" in step:
+        return client.client.protocol_version
+    if "question" in step:
+        return dumped(await getattr(client.client, step["question"])(*step.get("with", [])))
     if "sleep" in step:
         return await asyncio.sleep(step["sleep"])
     told = []

@@ -248,6 +248,62 @@ def a_client_that_comes_back_for_its_stream_gets_the_answer_there(remote):
     is_equal(remote.effects(), 1, "effects")
 
 
+def leaves_in_mid_stream(remote, message, after, headers=None):
+    """Reads the answer up to something in it, and is gone."""
+    connection = http.client.HTTPConnection("127.0.0.1", remote.port, timeout=20)
+    head = {"Content-Type": "application/json", "Accept": BOTH, **(headers or {})}
+    connection.request("POST", "/mcp", json.dumps(message), head)
+    response, read = connection.getresponse(), b""
+    while after not in read:
+        more = response.read1()
+        assert more, read
+        read += more
+    # The answer holds on to the socket too.
+    response.close()
+    connection.close()
+
+
+@with_remote
+def a_stream_that_stays_open_is_left_when_its_client_is_gone(remote):
+    left = remote.place.folder / "effects.left"
+    listing = {"jsonrpc": "2.0", "id": "l", "method": "tools/list", "params": {"open": True}}
+    for number, message in enumerate((remote.message("send_email", {"to": "bob", "how": "open"}), listing), start=1):
+        leaves_in_mid_stream(remote, message, b'"result"')
+        until(lambda: left.exists() and left.read_text().count("left") == number, "the end of the server's stream")  # noqa: B023
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def an_id_can_be_used_again_although_its_client_went_away_in_mid_stream(remote):
+    session, arguments = {"Mcp-Session-Id": "s-1"}, {"to": "bob", "how": "slow", "delay_ms": 700}
+    message = remote.message("send_email", arguments)
+    leaves_in_mid_stream(remote, message, b"notifications/progress", session)
+    is_replay(remote.call(headers=session, **arguments))
+    for to in ("eve", "ada"):
+        again = remote.message("send_email", {"to": to, "how": "sse"}) | {"id": message["id"]}
+        status, _, messages = remote.post(again, headers=session)
+        is_equal((status, messages[-1].get("id")), (200, message["id"]), str(messages))
+    is_equal(remote.effects(), 3, "effects")
+
+
+@with_remote
+def a_reader_that_goes_away_leaves_the_rest_to_the_gateway(remote):
+    session = {"Mcp-Session-Id": "s-1"}
+    message = remote.message("send_email", {"to": "bob", "how": "polled", "later_ms": 2000})
+    posting = threading.Thread(target=lambda: remote.post(message, headers=session))
+    posting.start()
+    until(remote.effects, "the effect")
+    posting.join()
+    connection = http.client.HTTPConnection("127.0.0.1", remote.port, timeout=20)
+    connection.request("GET", "/mcp", headers={"Accept": BOTH, **session, "Last-Event-ID": f"e-{message['id']}"})
+    connection.getresponse().close()
+    connection.close()
+    begun = time.monotonic()
+    is_replay(remote.call(to="bob", how="polled", later_ms=2000, headers=session, timeout=50))
+    assert time.monotonic() - begun < 15, "it was waited for somebody who is gone"
+    is_equal(remote.effects(), 1, "effects")
+
+
 @with_remote
 def the_list_has_what_the_gateway_offers_however_it_came(remote):
     for sse in (False, True):

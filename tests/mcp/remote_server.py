@@ -3,7 +3,8 @@
 
 POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
 json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
-stream ends, and the answer comes to a GET with Last-Event-ID), gone (status 404 before anything is done), error (status 500
+stream ends, and the answer comes to a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle),
+open (a stream that stays open after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone (status 404 before anything is done), error (status 500
 after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer), nan (with a number that is none).
 """
 
@@ -55,6 +56,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             info = {"name": "remote", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             return self.answer(message, result, session="s-1")
+        if method == "tools/list" and params.get("open"):
+            return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": TOOLS}})
         if method == "tools/list":
             return self.answer(message, {"tools": TOOLS}, sse=params.get("sse", False))
         if method != "tools/call":
@@ -73,7 +76,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         if tool != "look":
             with LOCK, open(os.environ["COUNT_FILE"], "a") as effects:
                 effects.write(json.dumps({"tool": tool, "arguments": arguments}) + "\n")
-        time.sleep(arguments.get("delay_ms", 0) / 1000)
+        time.sleep(arguments.get("delay_ms", 0) / 1000 if how != "slow" else 0)
         result = {"content": [{"type": "text", "text": f"done {tool}"}]}
         if how == "nan":
             result["structuredContent"] = {"ratio": float("nan")}
@@ -87,8 +90,12 @@ class Server(http.server.BaseHTTPRequestHandler):
             time.sleep(30)
         if how in ("json", "late"):
             return self.answer(message, result)
+        if how == "open":
+            return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": result})
         self.stream_head()
         self.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
+        if how == "slow":
+            time.sleep(arguments.get("delay_ms", 0) / 1000)
         if how == "cut":
             self.close_connection = True
             return self.wfile.flush()
@@ -96,11 +103,21 @@ class Server(http.server.BaseHTTPRequestHandler):
             event = f"e-{message['id']}"
             self.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}, identity=event, retry=50)
             self.end()
-            time.sleep(0.2)
+            time.sleep(arguments.get("later_ms", 200) / 1000)
             POLLED[event] = {"jsonrpc": "2.0", "id": message["id"], "result": result}
             return None
         self.event({"jsonrpc": "2.0", "id": message["id"], "result": result}, identity="last")
         return self.end()
+
+    def left_open(self, answer):
+        """Answers, and waits for the other side to close."""
+        self.stream_head()
+        self.event(answer)
+        self.connection.settimeout(30)
+        if self.connection.recv(1) == b"":
+            with LOCK, open(os.environ["COUNT_FILE"] + ".left", "a") as left:
+                left.write("left\n")
+        self.close_connection = True
 
     def answer(self, message, result, session=None, sse=False):
         reply = {"jsonrpc": "2.0", "id": message["id"], "result": result}

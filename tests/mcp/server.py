@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """An MCP server over stdio that counts what it does and can do odd things. It needs nothing but Python.
 
-It speaks the generations with `initialize` and the one without. Every line that it receives goes to the file
+It speaks the generations with `initialize` and the one without, unless SPEAKS says that it knows only one of them: `legacy`
+or `modern`. It does not answer the method that SILENT_ON names, and stops reading when it is asked for `fixture/deaf`. Every
+line that it receives goes to the file
 RECEIVED_FILE as it came; every effect is a line in COUNT_FILE before it is answered.
 """
 
@@ -9,6 +11,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 from tools import TOOLS, Refused, run
 
@@ -32,6 +35,9 @@ PAGE = 5
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+UNSUPPORTED_VERSION = -32022
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
 
 class Server:
@@ -41,6 +47,7 @@ class Server:
         self.cancelled = {}
         self.questions = 0
         self.tasks = {}
+        self.listening = []
         self.received = open(os.environ["RECEIVED_FILE"], "ab", buffering=0) if "RECEIVED_FILE" in os.environ else None
 
     def serve(self):
@@ -82,6 +89,8 @@ class Server:
             event = self.cancelled.get(json.dumps((message.get("params") or {}).get("requestId")))
             if event:
                 event.set()
+            identity = (message.get("params") or {}).get("requestId")
+            self.listening = [one for one in self.listening if one != identity]
 
     def answer(self, message):
         params = message.get("params") or {}
@@ -104,6 +113,18 @@ class Server:
     def result(self, method, params, identity, modern):
         """An object, or the text of one, or nothing if the request is not to be answered."""
         cached = CACHED if modern else {}
+        if refused := strange(method, modern):
+            raise refused
+        if method == os.environ.get("SILENT_ON"):
+            return None
+        if method == "fixture/deaf":
+            time.sleep(60)
+        if method == "subscriptions/listen":
+            self.listening.append(identity)
+            about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: identity}}
+            return self.notify("notifications/subscriptions/acknowledged", about)
+        if method == "fixture/change":
+            return self.change(modern)
         if method == "initialize":
             wanted = params.get("protocolVersion")
             version = wanted if wanted in VERSIONS[1:] else VERSIONS[1]
@@ -120,6 +141,12 @@ class Server:
         if method in ("tasks/get", "tasks/result", "tasks/cancel"):
             return self.task(method, params)
         raise Refused(METHOD_NOT_FOUND, f"no method {method}")
+
+    def change(self, modern):
+        """Tells that its tools have changed: everybody, or those who listen."""
+        for to in [{"_meta": {SUBSCRIPTION: identity}} for identity in self.listening] if modern else [{}]:
+            self.notify("notifications/tools/list_changed", to)
+        return {}
 
     def call(self, params, identity, modern):
         name = params.get("name")
@@ -162,6 +189,16 @@ class Server:
                 sys.stdout.buffer.flush()
             except OSError:
                 pass  # the client is gone; effects go on
+
+
+def strange(method, modern):
+    """What a server says that knows one generation only, to somebody of the other."""
+    speaks = os.environ.get("SPEAKS")
+    if speaks == "legacy" and (modern or method == "server/discover"):
+        return Refused(METHOD_NOT_FOUND, f"no method {method}")
+    if speaks == "modern" and method == "initialize":
+        return Refused(UNSUPPORTED_VERSION, "no such version", {"supported": [MODERN]})
+    return Refused(INVALID_PARAMS, "no envelope") if speaks == "modern" and not modern else None
 
 
 def page(cursor):

@@ -209,6 +209,13 @@ pub(super) fn request(id: &str, method: &str, parameters: &Members) -> Vec<u8> {
     ended(&members)
 }
 
+/// Something that wants no answer.
+pub(super) fn told(method: &str) -> Members {
+    let mut members = version();
+    members.set("method", &method);
+    members
+}
+
 /// A message as a line.
 pub(super) fn ended(members: &Members) -> Vec<u8> {
     let mut line = members.written().into_bytes();

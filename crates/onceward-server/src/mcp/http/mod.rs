@@ -416,7 +416,12 @@ async fn streamed(
 ) {
     let mut events = Events::default();
     loop {
-        match body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+        let frame = tokio::select! {
+            frame = body.frame() => frame,
+            // A server may keep the stream open after its answer.
+            () = filling.unread() => return,
+        };
+        match frame.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) => events.put(&data),
             Some(Ok(Err(_))) => {}
             Some(Err(error)) => return filling.break_off(error.into()).await,

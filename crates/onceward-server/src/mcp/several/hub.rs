@@ -1,7 +1,8 @@
 //! Where each message goes.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use onceward::core::name::Tenant;
 use serde_json::json;
@@ -9,20 +10,23 @@ use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
-use tokio::time::timeout;
 
 use super::super::call::Asked;
-use super::super::gate::{Gate, Request, Way};
+use super::super::gate::{Request, Way};
 use super::super::link::Link;
 use super::super::list::STATUS;
 use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::reply::{Reply, unfit};
 use super::super::status;
-use super::super::stdio::{Wire, place};
+use super::super::stdio::place;
 use super::super::tools::Tools;
-use super::super::waiting::{Cancelled, Taker};
-use super::{ASKING, BETWEEN, Busy, gather};
+use super::super::waiting::{Cancelled, Place, Taker};
+use super::era::{self, Between, Client, Era};
+use super::gather::{self, Gathered};
+use super::listen::{self, ACKNOWLEDGED, Listens};
+use super::server::{Lane, Server, held};
+use super::{BETWEEN, Busy};
 use crate::output;
 
 /// There is no such method.
@@ -32,38 +36,70 @@ const NOWHERE: i32 = -32602;
 
 /// The server is not there any more.
 const CLOSED: i32 = -32000;
+/// Nobody has answered in time.
+const TOO_LATE: i32 = -32001;
 
 /// What stands between a server's name and the id of a request of its own.
 const OF: char = '#';
 
-/// One of the servers.
-#[derive(Debug)]
-pub(super) struct Server {
-    pub(super) name: String,
-    pub(super) gate: Arc<Gate>,
-    pub(super) wire: Wire,
-    /// It did not introduce itself.
-    pub(super) is_out: AtomicBool,
-}
+/// How many resources are remembered with their servers. Beyond that, all servers are asked.
+const KNOWN: usize = 100_000;
 
 /// All of them, and the client.
 #[derive(Debug)]
 pub(super) struct Hub {
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
     tenant: Tenant,
     runtime: Handle,
     pub(super) busy: Busy,
     is_deaf: AtomicBool,
+    /// Who the client is, once it has said so.
+    client: OnceLock<Client>,
+    listens: Listens,
+    /// Which server has listed a resource.
+    known: Mutex<HashMap<String, Arc<Server>>>,
 }
 
 impl Hub {
     pub(super) fn new(servers: Vec<Server>, tenant: Tenant, runtime: Handle) -> Self {
-        Self { servers, tenant, runtime, busy: watch::Sender::new(0), is_deaf: AtomicBool::new(false) }
+        Self {
+            servers: servers.into_iter().map(Arc::new).collect(),
+            tenant,
+            runtime,
+            busy: watch::Sender::new(0),
+            is_deaf: AtomicBool::new(false),
+            client: OnceLock::new(),
+            listens: Listens::default(),
+            known: Mutex::default(),
+        }
     }
 
     /// The servers that are there.
-    pub(super) fn present(&self) -> impl Iterator<Item = &Server> {
-        self.servers.iter().filter(|server| !server.is_out.load(Ordering::Relaxed))
+    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.servers.iter().filter(|server| !server.is_out())
+    }
+
+    pub(super) fn client(&self) -> Option<&Client> {
+        self.client.get()
+    }
+
+    /// Whether the client speaks the generation without `initialize`.
+    pub(super) fn is_modern(&self) -> bool {
+        self.client().is_some_and(|client| client.era == Era::Modern)
+    }
+
+    /// The server that has listed a resource.
+    pub(super) fn owner(&self, uri: &str) -> Option<Arc<Server>> {
+        held(&self.known).get(uri).filter(|server| !server.is_out()).cloned()
+    }
+
+    /// All resources that are listed, and whose they are. Where several list one, the first one has it.
+    pub(super) fn learn(&self, listed: impl Iterator<Item = (String, Arc<Server>)>) {
+        let mut known = HashMap::new();
+        for (uri, server) in listed.take(KNOWN) {
+            known.entry(uri).or_insert(server);
+        }
+        *held(&self.known) = known;
     }
 
     /// No more lines for any server.
@@ -76,8 +112,8 @@ impl Hub {
     /// A server says nothing more.
     pub(super) fn ended(&self, number: usize) {
         let server = &self.servers[number];
-        server.is_out.store(true, Ordering::Relaxed);
-        for id in server.wire.close() {
+        // Who listens goes on listening to the others.
+        for id in server.end().into_iter().filter(|id| !self.listens.has(id)) {
             self.tell(&ended(id.written().as_deref(), server));
         }
     }
@@ -91,9 +127,10 @@ impl Hub {
             Message::Notification { method, members } if method == "notifications/cancelled" => {
                 self.cancelled(&members, &line);
             }
+            // The newest generation has no others.
             Message::Notification { .. } => {
-                for server in self.present() {
-                    server.wire.pass_blocking(&line);
+                for server in self.present().filter(|server| matches!(server.between(), Between::Same)) {
+                    server.tell(&line);
                 }
             }
             Message::Answer { id, members } => self.answered(&id, members),
@@ -115,18 +152,58 @@ impl Hub {
 
     pub(super) fn server_says(&self, number: usize, line: &[u8]) {
         let server = &self.servers[number];
+        if server.speaks() {
+            // What it did not list in time may be had now.
+            self.news("notifications/tools/list_changed", &message::told("notifications/tools/list_changed"));
+        }
         match Message::heard(line) {
             Message::Answer { id, members } => {
-                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place(id), members, line) {
+                let put = server.between().to_client(&members);
+                let written = put.as_ref().map(message::ended);
+                let line = written.as_deref().unwrap_or(line);
+                let (place, is_ours) = (place(id.clone()), server.wire.is_ours(&id));
+                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, put.unwrap_or(members), line)
+                    // Too late for us, and nothing for the client; or one of several that end a client's listening.
+                    && !is_ours
+                    && !self.listens.has(&id)
+                {
                     self.tell(line);
                 }
             }
-            // Ids of different servers are the same.
-            Message::Request { written, mut members, .. } => {
-                members.set("id", &outside(&server.name, &written));
-                self.tell(&message::ended(&members));
-            }
-            Message::Notification { method, mut members } if method == "notifications/cancelled" => {
+            Message::Request { written, method, members, .. } => self.asked(server, &written, &method, members),
+            Message::Notification { method, members } => self.notified(server, &method, members, line),
+            _ => {}
+        }
+    }
+
+    /// A server asks the client something.
+    fn asked(&self, server: &Server, written: &RawValue, method: &str, mut members: Members) {
+        if self.is_modern() {
+            // It was told so, and some look after their connection all the same.
+            server.tell(&match method {
+                "ping" => message::result(written, &json!({})),
+                _ => message::error(Some(written), UNKNOWN, "the client cannot be asked in this way"),
+            });
+            return;
+        }
+        // Ids of different servers are the same.
+        members.set("id", &outside(&server.name, written));
+        self.tell(&message::ended(&members));
+    }
+
+    /// A server says something that wants no answer.
+    fn notified(&self, server: &Server, method: &str, mut members: Members, line: &[u8]) {
+        if method == "notifications/tools/list_changed" {
+            server.gate.tools.is_whole(false);
+        }
+        match server.between() {
+            // Whoever listens was told by us, and goes on listening to the others.
+            _ if method == ACKNOWLEDGED => {}
+            _ if method == "notifications/cancelled" && server.met().is_some_and(|met| met.era == Era::Modern) => {}
+            Between::Bare if method == "notifications/progress" => self.tell(line),
+            Between::Bare => self.news(method, &members),
+            Between::Enveloped(_) => self.tell(&message::ended(&listen::for_everybody(&members))),
+            Between::Same if method == "notifications/cancelled" => {
                 if let Some(mut parameters) = members.object("params")
                     && let Some(id) = parameters.get("requestId").map(|id| outside(&server.name, id))
                 {
@@ -135,42 +212,77 @@ impl Hub {
                 }
                 self.tell(&message::ended(&members));
             }
-            Message::Notification { method, .. } => {
-                if method == "notifications/tools/list_changed" {
-                    server.gate.tools.is_whole(false);
-                }
-                self.tell(line);
+            Between::Same => self.tell(line),
+        }
+    }
+
+    /// Tells the client news that it has asked for, or wants in any case.
+    fn news(&self, method: &str, members: &Members) {
+        if self.is_modern() {
+            for line in self.listens.told(method, members) {
+                self.tell(&line);
             }
-            _ => {}
+        } else if self.client().is_some() {
+            self.tell(&message::ended(members));
         }
     }
 
     fn request(self: &Arc<Self>, id: Id, written: Box<RawValue>, method: &str, members: Members) {
-        if self.servers.iter().any(|server| server.wire.waiting().has(&place(id.clone()))) {
+        let is_taken = self.servers.iter().any(|server| server.wire.waiting().has(&place(id.clone())));
+        if is_taken || self.listens.has(&id) {
             return self.tell(&message::error(Some(&written), UNCLEAR, "another request with this id is under way"));
         }
         let parameters = members.object("params").unwrap_or_default();
+        if let Some(error) = era::refusal(self.client().map(|client| client.era), method, &parameters) {
+            return self.tell(&message::failure(&written, &error));
+        }
+        if let Some(era) = era::said(method, &parameters) {
+            self.client.get_or_init(|| Client::new(era, &parameters));
+        }
         match method {
-            "ping" => self.tell(&message::result(&written, &json!({}))),
+            "ping" if !self.is_modern() => self.tell(&message::result(&written, &json!({}))),
             CALL => self.call(id, written, members, &parameters),
             "prompts/get" => match self.find(&parameters) {
-                Some((server, _)) if server.is_out.load(Ordering::Relaxed) => self.tell(&ended(Some(&written), server)),
-                Some((server, parameters)) => self.pass(server, id, members, &parameters),
+                Some((server, parameters)) => self.pass(server, id, &written, members, &parameters),
                 None => self.tell(&message::error(Some(&written), NOWHERE, "there is no such prompt")),
             },
-            // Each era needs its own way of speaking, and every server here has to speak the same one.
-            "server/discover" => self.tell(&message::error(Some(&written), UNKNOWN, "Method not found")),
+            "subscriptions/listen" if self.is_modern() => self.listen(id, &written, members, &parameters),
             _ => {
                 let (hub, method) = (Arc::clone(self), method.to_owned());
                 self.start(async move {
-                    Some(match gather::answer(&hub, &method, parameters).await {
-                        Some(gather::Gathered::Result(result)) => message::result(&written, &result),
-                        Some(gather::Gathered::Answer(answer)) => message::readdressed(&answer, &written),
-                        None => message::error(Some(&written), UNKNOWN, "Method not found"),
+                    Some(match gather::answer(&hub, &method, &parameters).await {
+                        Gathered::Result(result) => message::result(&written, &result),
+                        Gathered::Answer(answer) => message::readdressed(&answer, &written),
+                        Gathered::Owner(server) => {
+                            hub.pass(&server, id, &written, members, &parameters);
+                            return None;
+                        }
+                        Gathered::Unknown => message::error(Some(&written), UNKNOWN, "Method not found"),
+                        Gathered::TooLate => message::error(Some(&written), TOO_LATE, "no server answered in time"),
                     })
                 });
             }
         }
+    }
+
+    /// One request to listen is one to each server that knows such requests; the others tell their news in any case.
+    fn listen(self: &Arc<Self>, id: Id, written: &RawValue, mut members: Members, parameters: &Members) {
+        let listen = self.listens.enter(id.clone(), written, parameters);
+        let (hub, mut parameters) = (Arc::clone(self), parameters.clone());
+        self.start(async move {
+            let agreed = gather::agreed(&hub, &listen.wants).await;
+            let listen = hub.listens.agree(&id, agreed)?;
+            parameters.set("notifications", &listen.wants);
+            members.set("params", &parameters);
+            let (told, begun) = (Arc::clone(&hub), listen.acknowledged());
+            let _ = spawn_blocking(move || told.tell(&begun)).await;
+            for server in hub.present().filter(|server| matches!(server.between(), Between::Same)) {
+                server.wire.waiting().expect_any(place(id.clone()));
+                server.pass(&members);
+            }
+            gather::watch(&hub, &listen, "resources/subscribe");
+            None
+        });
     }
 
     fn call(self: &Arc<Self>, id: Id, written: Box<RawValue>, mut members: Members, parameters: &Members) {
@@ -185,21 +297,23 @@ impl Hub {
             return self.tell(&message::error(Some(&written), NOWHERE, why));
         };
         members.set("params", &parameters);
-        let wire = server.wire.clone();
         if server.gate.way(&members) == Way::Pass {
-            if server.is_out.load(Ordering::Relaxed) {
-                return self.tell(&ended(Some(&written), server));
-            }
-            wire.waiting().expect_any(place(id));
-            return wire.pass_blocking(&message::ended(&members));
+            return self.pass(server, id, &written, members, &parameters);
         }
-        wire.waiting().expect_call(place(id.clone()));
-        let gate = Arc::clone(&server.gate);
+        let (hub, server) = (Arc::clone(self), Arc::clone(server));
+        server.wire.waiting().expect_call(place(id.clone()));
         let line = message::ended(&members);
         let request = Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line, members };
+        // What is said on meeting it comes first.
+        let lane = server.was_met().then(|| Lane::to(&server));
         self.start(async move {
-            let answer = gate.carry_out(&request, &Arc::new(wire.clone())).await;
-            let is_wanted = wire.waiting().answered(&place(request.id));
+            if let Some(client) = hub.client() {
+                server.meet(client).await;
+            }
+            let lane = Arc::new(lane.unwrap_or_else(|| Lane::to(&server)));
+            let answer = server.gate.carry_out(&request, &lane).await;
+            lane.step_back();
+            let is_wanted = server.wire.waiting().answered(&place(request.id));
             answer.filter(|_| is_wanted)
         });
     }
@@ -233,7 +347,7 @@ impl Hub {
     }
 
     /// The server that a name belongs to, and the parameters as it knows them.
-    fn find(&self, parameters: &Members) -> Option<(&Server, Members)> {
+    fn find(&self, parameters: &Members) -> Option<(&Arc<Server>, Members)> {
         let name = parameters.text("name")?;
         let ours = self.servers.iter().filter_map(|server| {
             let rest = name.strip_prefix(&server.name)?.strip_prefix(BETWEEN)?;
@@ -246,19 +360,56 @@ impl Hub {
         Some((server, parameters))
     }
 
-    fn pass(&self, server: &Server, id: Id, mut members: Members, parameters: &Members) {
+    /// Passes a request on that is none of ours, and whose answer is for the client.
+    fn pass(
+        self: &Arc<Self>,
+        server: &Arc<Server>,
+        id: Id,
+        written: &RawValue,
+        mut members: Members,
+        parameters: &Members,
+    ) {
         members.set("params", parameters);
-        server.wire.waiting().expect_any(place(id));
-        server.wire.pass_blocking(&message::ended(&members));
+        if server.is_out() {
+            return self.tell(&ended(Some(written), server));
+        }
+        let place = place(id);
+        server.wire.waiting().expect_any(place.clone());
+        if self.client().is_none() || server.was_met() {
+            if let Some(refusal) = passed(server, &place, written, &members) {
+                self.tell(&refusal);
+            }
+            return;
+        }
+        let (hub, server) = (Arc::clone(self), Arc::clone(server));
+        let written = written.to_owned();
+        self.start(async move {
+            if let Some(client) = hub.client() {
+                server.meet(client).await;
+            }
+            // It may have been cancelled meanwhile, or the server has ended and the client knows.
+            if !server.wire.waiting().has(&place) {
+                return None;
+            }
+            if server.is_out() {
+                server.wire.waiting().forget(&place);
+                return Some(ended(Some(&written), &server));
+            }
+            passed(&server, &place, &written, &members)
+        });
     }
 
-    fn cancelled(&self, members: &Members, line: &[u8]) {
+    fn cancelled(self: &Arc<Self>, members: &Members, line: &[u8]) {
         let parameters = members.object("params");
         let id = parameters.as_ref().and_then(|parameters| parameters.get("requestId")).and_then(Id::read);
-        let Some(place) = id.map(place) else { return };
+        let Some(id) = id else { return };
+        if let Some(listen) = self.listens.leave(&id) {
+            gather::watch(self, &listen, "resources/unsubscribe");
+        }
+        let place = place(id);
         for server in self.servers.iter().filter(|server| server.wire.waiting().has(&place)) {
             if server.wire.waiting().cancel(parameters.as_ref(), "") == Cancelled::Pass {
-                server.wire.pass_blocking(line);
+                server.tell(line);
             }
         }
     }
@@ -270,12 +421,13 @@ impl Hub {
             let inside = id.strip_prefix(&server.name).and_then(|rest| rest.strip_prefix(OF));
             if let Some(Ok(inside)) = inside.map(|inside| RawValue::from_string(inside.to_owned())) {
                 members.set("id", &inside);
-                return server.wire.pass_blocking(&message::ended(&members));
+                server.tell(&message::ended(&members));
+                return;
             }
         }
     }
 
-    fn start(self: &Arc<Self>, work: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
+    pub(super) fn start(self: &Arc<Self>, work: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
         let hub = Arc::clone(self);
         self.busy.send_modify(|busy| *busy += 1);
         self.runtime.spawn(async move {
@@ -294,6 +446,15 @@ impl Hub {
     }
 }
 
+/// Passes a request on that somebody waits for; or says why not.
+fn passed(server: &Server, place: &Place, written: &RawValue, members: &Members) -> Option<Vec<u8>> {
+    if server.pass(members) {
+        return None;
+    }
+    server.wire.waiting().forget(place);
+    Some(message::error(Some(written), CLOSED, &format!("the server {} does not read", server.name)))
+}
+
 /// A server that is not there any more.
 fn ended(id: Option<&RawValue>, server: &Server) -> Vec<u8> {
     message::error(id, CLOSED, &format!("the server {} has ended", server.name))
@@ -302,11 +463,4 @@ fn ended(id: Option<&RawValue>, server: &Server) -> Vec<u8> {
 /// The id that a client sees of a server's own request.
 fn outside(server: &str, id: &RawValue) -> String {
     format!("{server}{OF}{}", id.get())
-}
-
-impl Server {
-    /// Asks it something on behalf of the client.
-    pub(super) async fn ask(&self, method: &str, parameters: &Members) -> Option<Members> {
-        timeout(ASKING, self.wire.ask(method, parameters.clone())).await.ok()?.ok()
-    }
 }

@@ -2,7 +2,7 @@
 //! the thread that deals with it, and no other.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::mem;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -68,8 +68,7 @@ impl Lines {
             }
             self.searched = self.read.len();
             if self.searched - self.taken >= LONGEST {
-                let who = self.who;
-                output::say(&format!("a message of the {who} is over {LONGEST} bytes; nothing more is read."));
+                too_long(self.who);
                 self.is_over = true;
                 return None;
             }
@@ -157,6 +156,32 @@ fn by_thread(mut from: File) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     };
     thread::Builder::new().name("reader".to_owned()).spawn(read)?;
     Ok(pieces)
+}
+
+/// Hands every line to somebody, on a thread that may wait.
+pub(in crate::mcp) fn each(from: impl Read, who: &str, mut told: impl FnMut(Vec<u8>)) {
+    let mut from = BufReader::with_capacity(PIECE, from);
+    let mut line = Vec::new();
+    loop {
+        let left = (LONGEST - line.len()) as u64;
+        match from.by_ref().take(left).read_until(b'\n', &mut line) {
+            Ok(_) if line.len() == LONGEST => return too_long(who),
+            Ok(0) if line.is_empty() => return,
+            Ok(length) => {
+                told(mem::take(&mut line));
+                if length == 0 {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(_) => return,
+        }
+    }
+}
+
+fn too_long(who: &str) {
+    output::say(&format!("a message of the {who} is over {LONGEST} bytes; nothing more is read."));
 }
 
 #[cfg(test)]

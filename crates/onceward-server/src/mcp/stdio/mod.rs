@@ -1,8 +1,9 @@
 //! A gateway before a server that is a command: it is started, its pipes are relayed, and it ends as without us.
 //!
 //! - `relay`: lines both ways. `wire`: the pipes, and who waits for which answer. `lines`: what comes out of a pipe. `room`: what
-//!   can be written at once. `turns`: in which order.
+//!   can be written at once. `turns`: in which order. `attend`: how it ends.
 
+mod attend;
 mod lines;
 mod relay;
 mod room;
@@ -19,25 +20,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use onceward::core::name::Tenant;
 use tokio::process::{Child, Command};
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
-use tokio::time::{sleep, timeout};
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::time::timeout;
 
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
-use crate::process::{code, dies_with_us, is_missing, listen, pass_on_to_all};
-pub(super) use lines::Lines;
+use crate::process::{code, dies_with_us, is_missing, listen};
+pub(super) use attend::{UnderWay, attend, idle};
+use lines::Lines;
+pub(super) use lines::each as each_line;
 use relay::Relay;
-pub(super) use wire::{Wire, place};
-
-/// How long a server is kept after its client is gone, so that calls that are under way come to their end.
-pub(super) const GOODBYE: Duration = Duration::from_secs(60);
-
-/// How long calls that are under way keep a signal from the server that asks it to end. Clients send one some seconds
-/// after they have closed the pipe, and kill a few seconds later.
-pub(super) const LAST_CALLS: Duration = Duration::from_secs(10);
+pub(super) use wire::{InTurn, Wire, place};
 
 /// How long what the server has written may take to be read after it has ended: something that it left behind may hold the
 /// pipe open.
@@ -54,7 +49,7 @@ pub(super) async fn run(
     env: &BTreeMap<String, String>,
     prefix: String,
 ) -> Result<u8, Fault> {
-    let mut signals = listen().map_err(cannot_start)?;
+    let signals = listen().map_err(cannot_start)?;
     let mut child = spawn(command, env)?;
     let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(cannot_start(io::ErrorKind::BrokenPipe.into()));
@@ -86,14 +81,16 @@ pub(super) async fn run(
     let mut busy = relay.busy.subscribe();
     let silence = silence(server_silent, wire.clone(), relay.busy.subscribe());
     let silence = tokio::spawn(silence);
-    let status = attend(&mut child, &mut signals, &relay, client_gone).await;
+    let under_way = UnderWay { busy: &relay.busy, books: &gate.books };
+    let ended = attend(vec![child], signals, under_way, client_gone, || wire.close_server()).await;
     let _ = timeout(LAST_WORDS, silence).await;
     wire.close();
     if timeout(LAST_WRITES, idle(&mut busy)).await.is_err() {
         tracing::warn!("calls were under way when the server ended; what became of them is in doubt");
     }
     let _ = timeout(LAST_WRITES, gate.books.close()).await;
-    status
+    ended
+        .status
         .map(code)
         .map_err(|error| Fault::new(STORE, format!("the server is gone, and the system does not say how: {error}")))
 }
@@ -106,64 +103,6 @@ async fn silence(silent: oneshot::Receiver<()>, wire: Wire, mut busy: watch::Rec
     if let Ok(nothing) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdout(nothing);
     }
-}
-
-/// Waits for the server, and looks after what is under way when its client goes or somebody asks us to end.
-async fn attend(
-    child: &mut Child,
-    signals: &mut mpsc::Receiver<Signal>,
-    relay: &Relay,
-    client_gone: oneshot::Receiver<()>,
-) -> io::Result<std::process::ExitStatus> {
-    let (mut busy, mut under_way) = (relay.busy.subscribe(), relay.busy.subscribe());
-    let goodbye = async {
-        let _ = client_gone.await;
-        let calls = async {
-            idle(&mut under_way).await;
-            // Tasks go on after their calls were answered.
-            if let Ok(ledger) = relay.gate.books.ledger().await {
-                ledger.idle().await;
-            }
-        };
-        let _ = timeout(GOODBYE, calls).await;
-        relay.wire.close_server();
-        std::future::pending::<()>().await;
-    };
-    tokio::pin!(goodbye);
-    let mut asked: Option<Signal> = None;
-    loop {
-        let patience = async {
-            match asked {
-                Some(_) => {
-                    tokio::select! { () = idle(&mut busy) => {}, () = sleep(LAST_CALLS) => {} }
-                }
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            biased;
-            status = child.wait() => return status,
-            Some(signal) = signals.recv() => {
-                let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
-                // Asked twice, it is meant now.
-                if is_end && asked.is_none() {
-                    asked = Some(signal);
-                } else {
-                    pass_on_to_all(child, signal);
-                }
-            }
-            () = patience => {
-                if let Some(signal) = asked.take() {
-                    pass_on_to_all(child, signal);
-                }
-            }
-            () = &mut goodbye => {}
-        }
-    }
-}
-
-pub(super) async fn idle(busy: &mut watch::Receiver<usize>) {
-    let _ = busy.wait_for(|busy| *busy == 0).await;
 }
 
 pub(super) fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {

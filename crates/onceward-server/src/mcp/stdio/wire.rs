@@ -59,9 +59,9 @@ impl Wire {
         !self.0.turns.are_over()
     }
 
-    /// The same, from a thread that may wait.
-    pub(in crate::mcp) fn pass_blocking(&self, line: &[u8]) {
-        let _ = write_waiting(&mut self.0.server.blocking_lock(), line, 0);
+    /// Whether a request of this id was one of ours.
+    pub(in crate::mcp) fn is_ours(&self, id: &Id) -> bool {
+        matches!(id, Id::Text(text) if text.starts_with(&self.0.prefix))
     }
 
     /// Who waits for what.
