@@ -35,7 +35,7 @@ use crate::listener::Peer;
 
 use stalled::Unstalled;
 
-pub(crate) use route::{Route, Routes, one_spelling};
+pub(crate) use route::{Route, Routes, one_spelling, unreached};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::{Upstreams, address, boxed};
