@@ -36,6 +36,10 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10 * 60);
 /// How long the first client may take nothing of an answer that comes bit by bit: longer than any network holds its breath.
 pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long an answer is read on when nobody takes it any more: its retry may want it, and some take an hour to be made. What
+/// has no end at all must not be read for ever.
+pub const DEFAULT_UNREAD_FOR: Duration = Duration::from_secs(3600);
+
 /// The header of the draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -91,6 +95,8 @@ pub struct Rules {
     pub honours: bool,
     /// How long the first client may take nothing of an answer. Then it is cut off, and the answer is kept without it.
     pub reader_patience: Duration,
+    /// How long an answer may still come bit by bit once its first client is gone. What has no end by then is a doubt.
+    pub unread_for: Duration,
 }
 
 impl Default for Rules {
@@ -110,6 +116,7 @@ impl Default for Rules {
             window: None,
             honours: false,
             reader_patience: DEFAULT_READER_PATIENCE,
+            unread_for: DEFAULT_UNREAD_FOR,
         }
     }
 }
