@@ -15,8 +15,11 @@ key = ["/customer", "/invoice"]
 match = ["/amount"]
 TOML
 "$onceward" serve --config "$folder/onceward.toml" --listen 127.0.0.1:0 >"$folder/out" 2>"$folder/log" &
-# The first line says where it listens.
-until [ -s "$folder/out" ]; do sleep 0.1; done
+# The first line says where it listens. What has ended says nothing any more.
+until [ -s "$folder/out" ]; do
+    kill -0 $!
+    sleep 0.1
+done
 api=$(grep -o 'http://[0-9.:]*' "$folder/out")
 
 post() { curl -sS "$api/v1/$1" -H 'Content-Type: application/json' -d "$2"; }

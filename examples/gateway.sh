@@ -2,20 +2,24 @@
 # A gateway before an API that charges at every POST: the client retries as it likes, and the card is charged once.
 # Needs curl and python3; ONCEWARD names the binary if it is not on the path.
 set -euo pipefail
+# Where it is counts from here, and not from where the examples are.
+onceward=$(realpath "$(command -v "${ONCEWARD:-onceward}")")
 cd "$(dirname "$0")"
-onceward=${ONCEWARD:-onceward}
 folder=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$folder"' EXIT
 
-# The first line that a program prints says where it listens.
+# The first line that a program prints says where it listens. One that has ended says nothing any more.
 address() {
-    until [ -s "$1" ]; do sleep 0.1; done
+    until [ -s "$1" ]; do
+        kill -0 "$2" || return
+        sleep 0.1
+    done
     grep -o 'http://[0-9.:]*' "$1" | head -n 1
 }
 python3 upstream.py >"$folder/api" &
-api=$(address "$folder/api")
+api=$(address "$folder/api" $!)
 "$onceward" gateway --upstream "$api" --listen 127.0.0.1:0 --store "$folder/ledger.db" >"$folder/gateway" &
-gateway=$(address "$folder/gateway")
+gateway=$(address "$folder/gateway" $!)
 
 charge() {
     curl -sS -X POST "$gateway/v1/charges" -H 'Authorization: Bearer sk_test_7' -H 'Content-Type: application/json' "$@"

@@ -2,8 +2,9 @@
 # An agent that repeats itself, before a mail server that does what it is told: with the gateway in between, each mail is
 # sent once. Needs python3; ONCEWARD names the binary if it is not on the path.
 set -euo pipefail
+# Where it is counts from here, and not from where the examples are.
+onceward=$(realpath "$(command -v "${ONCEWARD:-onceward}")")
 cd "$(dirname "$0")"
-onceward=${ONCEWARD:-onceward}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export OUTBOX=$folder/outbox.txt

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -97,7 +98,7 @@ impl Bound {
     {
         let places = Arc::new(Semaphore::new(self.most));
         let connections = GracefulShutdown::new();
-        let protocol = protocol(speaks);
+        let protocol = Protocol::new(speaks);
         let tls = match speaks {
             Speaks::Http1 => self.tls.map(Tls::without_http2),
             Speaks::Http2 => self.tls,
@@ -147,38 +148,50 @@ impl Bound {
 }
 
 /// One connection, until it ends or has become something else than HTTP.
-async fn served<I, S, B>(
-    watcher: Watcher,
-    protocol: &Builder<TokioExecutor>,
-    stream: I,
-    service: S,
-) -> Result<(), Error>
+async fn served<I, S, B>(watcher: Watcher, protocol: &Protocol, stream: I, service: S) -> Result<(), Error>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
     B: Body<Data: Send, Error: Into<Error>> + Send + 'static,
 {
-    watcher
-        .watch(protocol.serve_connection_with_upgrades(TokioIo::new(FirstWords::of(stream, HEADERS_WITHIN)), service))
-        .await
+    let stream = TokioIo::new(FirstWords::of(stream, HEADERS_WITHIN));
+    match protocol {
+        Protocol::Http1(protocol) => Ok(watcher.watch(protocol.serve_connection(stream, service)).await?),
+        Protocol::Http2(protocol) => watcher.watch(protocol.serve_connection_with_upgrades(stream, service)).await,
+    }
 }
 
-fn protocol(speaks: Speaks) -> Builder<TokioExecutor> {
-    let mut protocol = Builder::new(TokioExecutor::new());
-    protocol
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_WITHIN)
-        .max_buf_size(LARGEST_HEADERS as usize);
-    if speaks == Speaks::Http1 {
-        return protocol.http1_only();
+/// How connections are spoken on. That of both protocols cannot be told to leave one out where connections may become
+/// something else, so HTTP/1.1 alone has one of its own.
+#[derive(Clone)]
+enum Protocol {
+    Http1(http1::Builder),
+    Http2(auto::Builder<TokioExecutor>),
+}
+
+impl Protocol {
+    fn new(speaks: Speaks) -> Self {
+        if speaks == Speaks::Http1 {
+            let mut protocol = http1::Builder::new();
+            protocol
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADERS_WITHIN)
+                .max_buf_size(LARGEST_HEADERS as usize);
+            return Self::Http1(protocol);
+        }
+        let mut protocol = auto::Builder::new(TokioExecutor::new());
+        protocol
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADERS_WITHIN)
+            .max_buf_size(LARGEST_HEADERS as usize);
+        protocol
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(MOST_STREAMS)
+            .keep_alive_interval(Some(HEADERS_WITHIN))
+            .max_header_list_size(LARGEST_HEADERS);
+        Self::Http2(protocol)
     }
-    protocol
-        .http2()
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(MOST_STREAMS)
-        .keep_alive_interval(Some(HEADERS_WITHIN))
-        .max_header_list_size(LARGEST_HEADERS);
-    protocol
 }

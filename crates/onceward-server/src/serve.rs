@@ -12,12 +12,13 @@ use hyper::service::service_fn;
 use hyper_util::service::TowerToHyperService;
 use onceward::Ledger;
 use onceward::core::policy::Effect;
+use onceward::http::room::Room;
 use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
-use crate::gateway::{Gateway, Route, Routes, Upstreams};
+use crate::gateway::{self, Gateway, Route, Routes, Upstreams};
 use crate::lanes::Lanes;
 use crate::listener::{Bound, Speaks};
 use crate::output;
@@ -64,10 +65,10 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     let mut gateways = Vec::new();
     if let Some(Front { listen, tls, routes, max_connections, upstream_ca }) = front {
         let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
-        let routes = Routes::new(routes);
+        let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));
         // Each lane has upstream connections of its own.
         for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {
-            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes.clone(), upstreams)));
+            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes.clone(), upstreams, room.clone())));
         }
         let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
         let lane = gateways.clone();

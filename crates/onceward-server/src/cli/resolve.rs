@@ -21,7 +21,8 @@ use crate::view::View;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   onceward resolve --operation charge --key invoice-42 --happened --stdout 'receipt 17'
-  onceward resolve --operation charge --key invoice-42 --did-not-happen --by alice")]
+  onceward resolve --operation charge --key invoice-42 --did-not-happen --by alice
+  onceward resolve --operation 'POST /v1/charges' --key k7 --happened --status 201 --value '{}'")]
 pub(super) struct Resolve {
     #[command(flatten)]
     which: Which,
@@ -33,9 +34,13 @@ pub(super) struct Resolve {
     /// What repeats exit with; another code than 0 is a final failure [default: 0]
     #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "reset", "value"])]
     exit_code: Option<u8>,
-    /// The value that repeats get from the library, as JSON or @FILE
+    /// The value that repeats get from the library, and the body that they get over HTTP, as JSON or @FILE
     #[arg(long, value_name = "JSON", conflicts_with_all = ["did_not_happen", "reset"])]
     value: Option<String>,
+    /// The status that repeats get over HTTP; from 400 on it is a final failure [default: 200]
+    #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599),
+        conflicts_with_all = ["did_not_happen", "reset", "stdout", "exit_code"])]
+    status: Option<u16>,
     /// Who decides
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
     by: Option<String>,
@@ -85,11 +90,8 @@ impl Resolve {
         if self.answer.reset {
             return Ok(Resolution::Reset);
         }
-        if let Some(value) = &self.value {
-            let value = text(value)?;
-            onceward::core::json::Value::parse(&value)
-                .map_err(|error| Fault::usage(format!("--value is refused: {error}")))?;
-            return Ok(Resolution::Happened(Outcome::of(Verdict::Success, JSON, value)));
+        if let Some(outcome) = self.answered()? {
+            return Ok(Resolution::Happened(outcome));
         }
         let code = self.exit_code.unwrap_or(0);
         let verdict = if code == 0 { Verdict::Success } else { Verdict::Failure };
@@ -102,6 +104,22 @@ impl Resolve {
         });
         let body = encode(stdout.as_deref().map(|bytes| (Stream::Stdout, bytes)));
         Ok(Resolution::Happened(Outcome::of(verdict, CONTENT_TYPE, body).with_status(i32::from(code))))
+    }
+
+    /// What is kept for the library or over HTTP. A body of HTTP may be empty, and then it has no type.
+    fn answered(&self) -> Result<Option<Outcome>, Fault> {
+        if self.value.is_none() && self.status.is_none() {
+            return Ok(None);
+        }
+        let value = self.value.as_deref().map(text).transpose()?;
+        if let Some(value) = &value {
+            onceward::core::json::Value::parse(value)
+                .map_err(|error| Fault::usage(format!("--value is refused: {error}")))?;
+        }
+        let verdict = if self.status.is_some_and(|status| status >= 400) { Verdict::Failure } else { Verdict::Success };
+        let content_type = if value.is_some() { JSON } else { "" };
+        let outcome = Outcome::of(verdict, content_type, value.unwrap_or_default());
+        Ok(Some(outcome.with_status(i32::from(self.status.unwrap_or(0)))))
     }
 
     async fn settle(&self, ledger: &Ledger, identity: &Identity, resolution: Resolution) -> Result<u8, Fault> {

@@ -15,6 +15,10 @@ use super::error::{Problem, instead};
 use super::file::{File, LATER, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
+use crate::gateway::unreached;
+
+/// The path of a route that names none.
+const EVERYTHING: &str = "/*";
 
 /// Reads the text, or says everything that is wrong with it.
 pub(super) fn read(text: &str) -> Result<File, Vec<Problem>> {
@@ -138,6 +142,16 @@ fn unsound_gateway(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
     if gateway.route.is_empty() {
         let what = "a gateway needs at least one `[[gateway.route]]`".to_owned();
         problems.push(Problem { at, path: "gateway.route".to_owned(), what });
+    }
+    let path = |route: &'_ Route| route.path.clone().unwrap_or_else(|| EVERYTHING.to_owned());
+    let paths: Vec<String> = gateway.route.iter().map(path).collect();
+    if let Some((index, earlier)) = unreached(paths.iter().map(String::as_str)) {
+        let table = value(tree, "gateway").and_then(|gateway| tables(gateway.as_table()?, "route").nth(index));
+        let here = table.and_then(|table| place(table, &["path"])).unwrap_or(at);
+        let what = format!(
+            "it is never reached: the route with {earlier:?} stands before it, and the first whose path fits is taken"
+        );
+        problems.push(Problem { at: here, path: format!("gateway.route[{index}].path"), what });
     }
     let routes = match value(tree, "gateway") {
         Some(DeValue::Table(gateway)) => value(gateway, "route"),

@@ -68,6 +68,7 @@ pub(super) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> S
     let slip = (name.chars().count() / 3).max(1);
     match known.iter().min_by_key(distance).filter(|best| distance(best) <= slip) {
         Some(best) => format!("did you mean `{best}`?"),
+        None if known.is_empty() => "there are none".to_owned(),
         None => format!("there are {}", known.join(", ")),
     }
 }
@@ -82,5 +83,6 @@ mod tests {
         assert_eq!(instead("retenton", known()), "did you mean `retention`?");
         assert_eq!(instead("teir", known()), "did you mean `tier`?");
         assert_eq!(instead("colour", known()), "there are retention, tier, wait");
+        assert_eq!(instead("colour", [].into_iter()), "there are none");
     }
 }

@@ -66,7 +66,8 @@ pub(crate) struct Route {
     /// The issuer that a token must have.
     #[schemars(extend("x-type" = "string", "x-default" = "any"))]
     pub(crate) jwt_issuer: Option<String>,
-    /// From whom `header:NAME` is taken.
+    /// Proxies in front: from whom `header:NAME` is taken, and `X-Forwarded-Proto` and `X-Forwarded-Host` are passed on as
+    /// they are.
     #[schemars(extend("x-type" = "list of networks", "x-default" = "this machine"))]
     pub(crate) trusted_peers: Option<Vec<String>>,
     /// The operation whose policy and recipe hold here: `[operation.NAME]`. Without one: tier `standard`, the whole
@@ -83,7 +84,8 @@ pub(crate) struct Route {
     /// Statuses with which this upstream proves that nothing happened.
     #[schemars(extend("x-type" = "list of statuses", "x-default" = "`[]`"))]
     pub(crate) refusals: Option<Vec<u16>>,
-    /// Headers that must agree when a key comes again, besides method, path, query, type and body.
+    /// Headers that must agree when a key comes again, besides method, path, query, type and body. `host` is the host that
+    /// the client asked for, in any version of HTTP.
     #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
     pub(crate) compared_headers: Option<Vec<String>>,
     /// How long a repeat waits for the running one.

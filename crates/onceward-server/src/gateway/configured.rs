@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
+use ipnet::IpNet;
 use onceward::Policy;
 use onceward::core::policy::InDoubt;
 use onceward::http::rules::{
@@ -43,6 +44,7 @@ impl Route {
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
             rules: Arc::new(rules(written, operation, honours_key)?),
             tenant: tenant(written, folder, tokens)?,
+            trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
             honours_key,
         })
@@ -81,6 +83,9 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
             _ => Err(("methods", format!("{name:?} is no method; they are written in capital letters"))),
         };
         rules.methods = methods.iter().map(read).collect::<Result<_, _>>()?;
+        if rules.methods.is_empty() {
+            return Err(("methods", "nothing would be guarded; leave it out for POST and PATCH".to_owned()));
+        }
     }
     rules = match written.key_mode.unwrap_or_default() {
         config::KeyMode::Required => rules,
@@ -106,6 +111,11 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         return Err(("downstream_key", what.to_owned()));
     }
     let in_doubt = operation.in_doubt.map(InDoubt::from);
+    if in_doubt == Some(InDoubt::Probe) {
+        let what = "its `in_doubt` is \"probe\", and a gateway cannot ask the other side; write \"hold\", or \"retry\" where \
+                    doing it twice does no harm";
+        return Err(("operation", what.to_owned()));
+    }
     rules = rules.honours_key(honours_key);
     if let Some(in_doubt) = in_doubt {
         Arc::make_mut(&mut rules.policy).in_doubt = in_doubt;
@@ -119,7 +129,9 @@ fn key_from(written: &config::Route) -> Result<KeyFrom, Mistake> {
         Some(text) => match text.strip_prefix("body:") {
             Some(pointer) if pointer.starts_with('/') => Ok(KeyFrom::Body(pointer.to_owned())),
             Some(_) => Err(("key_from", "a JSON pointer starts with `/`, as in `body:/idempotency_key`".to_owned())),
-            None => header("key_from", text).map(KeyFrom::Header),
+            None => header("key_from", text)
+                .map(KeyFrom::Header)
+                .map_err(|(field, what)| (field, format!("{what}, or `body:/POINTER` for a field of a JSON body"))),
         },
     }
 }
@@ -156,17 +168,18 @@ fn tenant(written: &config::Route, folder: &Path, tokens: Option<&Arc<Tokens>>) 
         return Ok(Tenant::Token(Arc::clone(given)));
     }
     let tenant: Tenant = source.parse().map_err(|what| ("tenant", what))?;
-    match (tenant, &written.trusted_peers) {
-        (Tenant::Header(name, _), Some(peers)) => {
-            let read = |peer: &String| {
-                let network = peer.parse().or_else(|_| peer.parse::<std::net::IpAddr>().map(ipnet::IpNet::from));
-                network.map_err(|_| ("trusted_peers", format!("{peer:?} is no network, such as `10.0.0.0/8`")))
-            };
-            Ok(Tenant::Header(name, peers.iter().map(read).collect::<Result<_, _>>()?))
-        }
-        (_, Some(_)) => Err(("trusted_peers", "it is for `tenant = \"header:NAME\"`".to_owned())),
-        (tenant, None) => Ok(tenant),
-    }
+    Ok(match tenant {
+        Tenant::Header(name, _) => Tenant::Header(name, trusted_peers(written)?),
+        tenant => tenant,
+    })
+}
+
+fn trusted_peers(written: &config::Route) -> Result<Vec<IpNet>, Mistake> {
+    let read = |peer: &String| {
+        let network = peer.parse().or_else(|_| peer.parse::<std::net::IpAddr>().map(IpNet::from));
+        network.map_err(|_| ("trusted_peers", format!("{peer:?} is no network, such as `10.0.0.0/8`")))
+    };
+    written.trusted_peers.iter().flatten().map(read).collect()
 }
 
 #[cfg(test)]
@@ -176,6 +189,22 @@ mod tests {
     fn route(text: &str) -> Result<Route, Mistake> {
         let written: config::Route = toml::from_str(text).unwrap();
         Route::configured(&written, &Operation::default(), Path::new("."), None)
+    }
+
+    #[test]
+    fn a_gateway_cannot_ask_the_other_side() {
+        let written: config::Route = toml::from_str(&format!("{UPSTREAM}honours_key = true")).unwrap();
+        for (in_doubt, mistake) in [("probe", Some("operation")), ("hold", None), ("retry", None)] {
+            let operation: Operation = toml::from_str(&format!("in_doubt = {in_doubt:?}")).unwrap();
+            let route = Route::configured(&written, &operation, Path::new("."), None);
+            assert_eq!(route.err().map(|(field, _)| field), mistake, "{in_doubt}");
+        }
+    }
+
+    #[test]
+    fn who_is_no_header_is_told_of_the_other_places() {
+        let (_, what) = route(&format!("{UPSTREAM}key_from = \"Idempotency-Key\"")).err().unwrap();
+        assert!(what.contains("header:NAME") && what.contains("body:/POINTER"), "{what}");
     }
 
     const UPSTREAM: &str = "upstream = \"http://127.0.0.1:9000\"\n";
@@ -207,11 +236,12 @@ mod tests {
             ("tenant = \"jwt:sub\"", "jwt_key"),
             ("tenant = \"jwt:sub\"\njwt_key = \"env:NOT_SET_ANYWHERE\"", "jwt_key"),
             ("jwt_key = \"env:X\"", "jwt_key"),
-            ("trusted_peers = [\"10.0.0.0/8\"]", "trusted_peers"),
+            ("trusted_peers = [\"ten\"]", "trusted_peers"),
             ("tenant = \"header:x\"\ntrusted_peers = [\"ten\"]", "trusted_peers"),
             ("window = \"1m\"", "window"),
             ("methods = [\"PO ST\"]", "methods"),
             ("methods = [\"post\"]", "methods"),
+            ("methods = []", "methods"),
             ("refusals = [200]", "refusals"),
             ("jwt_audience = \"pay\"", "jwt_audience"),
             ("key_mode = \"derived\"\nwindow = \"0s\"", "window"),

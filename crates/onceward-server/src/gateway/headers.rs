@@ -74,8 +74,9 @@ fn has_one_host(parts: &request::Parts) -> bool {
     }
 }
 
-/// Takes away what was for the client's connection, and says for whom the request is sent.
-pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) {
+/// Takes away what was for the client's connection, and says for whom the request is sent. A trusted peer is a proxy that
+/// knows what its own client used: what it says about that stays.
+pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer, is_trusted: bool) {
     // Servers of gRPC refuse a client that does not say so. We do take trailers, and hand them on.
     let takes_trailers = grpc::is_spoken(headers) && takes_trailers(headers);
     strip(headers);
@@ -99,8 +100,16 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer) 
     }
     append(headers, header::FORWARDED, forwarded);
     append(headers, FORWARDED_FOR, ip.to_string());
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
-    set(headers, FORWARDED_HOST, host.to_owned());
+    if !is_trusted {
+        headers.remove(FORWARDED_PROTO);
+        headers.remove(FORWARDED_HOST);
+    }
+    if !headers.contains_key(FORWARDED_PROTO) {
+        headers.insert(FORWARDED_PROTO, HeaderValue::from_static(proto));
+    }
+    if !headers.contains_key(FORWARDED_HOST) {
+        set(headers, FORWARDED_HOST, host.to_owned());
+    }
 }
 
 /// What may stand behind a body (RFC 9110, 6.5.1): nothing that says what the request is, whose, or under which key.
@@ -214,13 +223,31 @@ mod tests {
                 .header("host", "api.example"),
         );
         let peer = Peer { address: "[::1]:9".parse().unwrap(), secure: true };
-        outgoing(&mut request.headers, None, peer);
+        outgoing(&mut request.headers, None, peer, true);
         for gone in ["connection", "x-secret", "te", "host"] {
             assert!(!request.headers.contains_key(gone), "{gone}");
         }
         assert_eq!(request.headers["forwarded"], "for=\"[::1]\";proto=https;host=\"api.example\"");
         assert_eq!(request.headers["x-forwarded-for"], "10.0.0.1, ::1");
         assert_eq!(request.headers["x-forwarded-host"], "api.example");
+    }
+
+    #[test]
+    fn what_a_trusted_proxy_says_of_its_client_stays_and_what_others_say_does_not() {
+        let peer = Peer { address: "10.0.0.7:9".parse().unwrap(), secure: false };
+        for (is_trusted, proto, host) in [(true, "https", "shop.example"), (false, "http", "inside:80")] {
+            let request = http::Request::post("/").header("host", "inside:80").header("x-forwarded-proto", "https");
+            let mut request = parts(request.header("x-forwarded-host", "shop.example"));
+            outgoing(&mut request.headers, None, peer, is_trusted);
+            assert_eq!(request.headers["x-forwarded-proto"], proto);
+            assert_eq!(request.headers["x-forwarded-host"], host);
+            let mut bare = parts(http::Request::post("/").header("host", "inside:80"));
+            outgoing(&mut bare.headers, None, peer, is_trusted);
+            assert_eq!(
+                (&bare.headers["x-forwarded-proto"], &bare.headers["x-forwarded-host"]),
+                (&HeaderValue::from_static("http"), &HeaderValue::from_static("inside:80"))
+            );
+        }
     }
 
     #[test]
@@ -232,7 +259,8 @@ mod tests {
             ("application/json", "trailers", None),
         ] {
             let mut request = parts(http::Request::post("/").header("content-type", kind).header("te", te));
-            outgoing(&mut request.headers, None, Peer { address: "[::1]:9".parse().unwrap(), secure: false });
+            let peer = Peer { address: "[::1]:9".parse().unwrap(), secure: false };
+            outgoing(&mut request.headers, None, peer, true);
             assert_eq!(request.headers.get("te").map(|value| value.to_str().unwrap()), passed, "{kind} {te}");
         }
     }

@@ -28,6 +28,7 @@ use http::{HeaderName, HeaderValue, Request, Response, request};
 use hyper::body::Incoming;
 use onceward::Ledger;
 use onceward::http::body;
+use onceward::http::room::Room;
 use onceward::http::rules::Asks;
 use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
@@ -35,7 +36,7 @@ use crate::listener::Peer;
 
 use stalled::Unstalled;
 
-pub(crate) use route::{Route, Routes, one_spelling};
+pub(crate) use route::{Route, Routes, one_spelling, unreached};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::{Upstreams, address, boxed};
@@ -43,17 +44,22 @@ pub(crate) use upstream::{Upstreams, address, boxed};
 /// How long a client of gRPC waits.
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
+/// The memory that all guarded requests take together until they are sent: some thousands of common ones, and less than what
+/// the smallest servers have.
+pub(crate) const ROOM: usize = 512 * 1024 * 1024;
+
 /// A gateway that is ready to answer.
 pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
     upstreams: Upstreams,
     tunnels: Tunnels,
+    room: Room,
 }
 
 impl Gateway {
-    pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams) -> Self {
-        Self { ledger, routes, upstreams, tunnels: Tunnels::new() }
+    pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams, room: Room) -> Self {
+        Self { ledger, routes, upstreams, tunnels: Tunnels::new(), room }
     }
 
     /// Resolves when no connection is left that has become another protocol.
@@ -119,7 +125,8 @@ impl Gateway {
             Err(problem) => return problem.response(dialect),
         };
         route.tenant.strip(&mut parts.headers);
-        let (body, trailers) = match body::received(body, route.rules.request_limit, route.rules.body_timeout).await {
+        let (limit, time) = (route.rules.request_limit, route.rules.body_timeout);
+        let (body, trailers) = match body::received_in(&self.room, body, limit, time).await {
             Ok(received) => received,
             Err(problem) => return problem.response(dialect),
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
+use ipnet::IpNet;
 use onceward::http::{Rules, paths};
 
 use super::tenant::Tenant;
@@ -18,6 +19,8 @@ pub(crate) struct Route {
     pub(crate) upstream: Uri,
     pub(crate) rules: Arc<Rules>,
     pub(crate) tenant: Tenant,
+    /// Proxies in front whose word about their clients counts; this machine if there are none.
+    pub(crate) trusted_peers: Vec<IpNet>,
     /// From a request that was sent to the head of its answer, and between the pieces of what is kept. What takes longer is
     /// unknown.
     pub(crate) timeout: Duration,
@@ -61,6 +64,30 @@ pub(crate) fn one_spelling(path: &str) -> Cow<'_, str> {
     Cow::Owned(kept.map(|(_, segment)| segment).collect::<Vec<_>>().join("/"))
 }
 
+/// Whether all paths of `later` are taken by `earlier`, which stands before it. Asked with paths that no pattern spells out.
+fn covers(earlier: &str, later: &str) -> bool {
+    const ANY: &str = "\0";
+    let (beginning, rests): (&str, &[&str]) = match later.strip_suffix('*') {
+        Some(beginning) => (beginning, &["", "\0", "\0/\0"]),
+        None => (later, &[""]),
+    };
+    let segments = beginning.split('/').map(|segment| if segment == "*" { ANY } else { segment });
+    let beginning = segments.collect::<Vec<_>>().join("/");
+    rests.iter().all(|rest| fits(earlier, &format!("{beginning}{rest}")))
+}
+
+/// The first route that no request can reach, with the one before it that takes them all.
+pub(crate) fn unreached<'a>(patterns: impl Iterator<Item = &'a str>) -> Option<(usize, &'a str)> {
+    let mut before: Vec<&str> = Vec::new();
+    for (number, pattern) in patterns.enumerate() {
+        if let Some(earlier) = before.iter().find(|earlier| covers(earlier, pattern)) {
+            return Some((number, earlier));
+        }
+        before.push(pattern);
+    }
+    None
+}
+
 /// `*` at the end stands for anything, and in the middle for one segment.
 fn fits(pattern: &str, path: &str) -> bool {
     let (pattern, open) = match pattern.strip_suffix('*') {
@@ -84,7 +111,25 @@ fn fits(pattern: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, one_spelling};
+    use super::{fits, one_spelling, unreached};
+
+    #[test]
+    fn a_route_behind_one_that_takes_all_of_its_paths_is_never_reached() {
+        for (patterns, found) in [
+            (&["/v1/charges", "/v1/*", "/*"][..], None),
+            (&["/*", "/v1/charges"], Some((1, "/*"))),
+            (&["/v1/a", "/v1/a"], Some((1, "/v1/a"))),
+            (&["/v1/*", "/v2/x", "/v1/a/*"], Some((2, "/v1/*"))),
+            (&["/v1/ch*", "/v1/charges"], Some((1, "/v1/ch*"))),
+            (&["/v1/*/refund", "/v1/7/refund"], Some((1, "/v1/*/refund"))),
+            (&["/v1/*/refund", "/v1/*/refund/*", "/v1/*"], None),
+            (&["/v1/*", "/v1"], None),
+            (&["/v1/charges", "/v1/ch*"], None),
+            (&["/v1/*/refund", "/v1/*"], None),
+        ] {
+            assert_eq!(unreached(patterns.iter().copied()), found, "{patterns:?}");
+        }
+    }
 
     #[test]
     fn a_path_has_one_route_however_it_is_spelt() {

@@ -89,7 +89,8 @@ fn bearer<'a>(tokens: &'a Tokens, headers: &HeaderMap) -> Option<(HeaderName, &'
     }
 }
 
-fn is_trusted(peers: &[IpNet], peer: Peer) -> bool {
+/// Whether a peer is one of these networks, and of this machine if there are none.
+pub(super) fn is_trusted(peers: &[IpNet], peer: Peer) -> bool {
     let address = peer.address.ip().to_canonical();
     if peers.is_empty() { address.is_loopback() } else { peers.iter().any(|network| network.contains(&address)) }
 }

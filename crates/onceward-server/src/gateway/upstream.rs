@@ -13,6 +13,7 @@ use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capt
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use onceward::http::{Body, NoAnswer};
 
+use super::tenant::is_trusted;
 use super::{Route, Routes, failure, headers, trust, tunnel};
 use crate::exit::Fault;
 use crate::listener::Peer;
@@ -76,7 +77,7 @@ impl Upstreams {
         *request.uri_mut() = target(&route.upstream, request.uri())
             .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
         *request.version_mut() = http::Version::HTTP_11;
-        headers::outgoing(request.headers_mut(), host.as_deref(), peer);
+        headers::outgoing(request.headers_mut(), host.as_deref(), peer, is_trusted(&route.trusted_peers, peer));
         let mut connection = capture_connection(&mut request);
         let sent = if let Some(asked) = asked {
             asked.pass_on(request.headers_mut());

@@ -53,7 +53,9 @@ fn stem(text: &str) -> String {
         .or_else(|| last.strip_suffix(".js"))
         .or_else(|| last.strip_suffix(".mjs"))
         .unwrap_or(last);
-    last.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(60).collect()
+    // A port or a tag is a word of its own.
+    let words = last.replace(':', "-");
+    words.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(60).collect()
 }
 
 #[cfg(test)]
@@ -72,6 +74,7 @@ mod tests {
             ("env API_KEY=sk-live-7 python3 /opt/mail.py", "mail"),
             ("docker run -e TOKEN -p 80 mcp/github", "github"),
             ("https://user:secret@mail.example.com/mcp?key=secret", "mail.example.com"),
+            ("http://127.0.0.1:9100/mcp", "127.0.0.1-9100"),
         ] {
             let name = name(line);
             let (front, digits) = name.rsplit_once('-').unwrap();

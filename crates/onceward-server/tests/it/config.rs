@@ -53,7 +53,11 @@ fn a_mistake_in_a_route_is_told_with_its_line() {
         ),
         (
             format!("{route}operation = \"charge\""),
-            "onceward.toml:3: gateway.route[0].operation: there is no such operation",
+            "onceward.toml:3: gateway.route[0].operation: there is no such operation; there are none",
+        ),
+        (
+            format!("{route}path = \"/*\"\nkey_mode = \"optional\"\n{route}path = \"/v1/charges\""),
+            "onceward.toml:7: gateway.route[1].path: it is never reached: the route with \"/*\" stands before it",
         ),
         (format!("[gateway]\nlisten = \"here\"\n{route}"), "onceward.toml:2: gateway.listen: \"here\" is no address"),
     ] {

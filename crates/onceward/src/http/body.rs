@@ -16,6 +16,7 @@ use onceward_core::hash::Digest;
 use onceward_core::outcome;
 
 use super::problem::{Kind, Problem};
+use super::room::Room;
 
 /// Why a body broke off.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
@@ -25,6 +26,9 @@ pub type Body = UnsyncBoxBody<Bytes, Error>;
 
 /// How many frames wait for a slow reader; a frame is at most some tens of kilobytes.
 const FRAMES_AHEAD: usize = 16;
+
+/// When to come back to where there was no room: others are served in a moment.
+const SOON: Duration = Duration::from_secs(1);
 
 /// A body that is there already.
 pub fn full(bytes: Bytes) -> Body {
@@ -43,12 +47,26 @@ pub fn ended(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
 pub enum Unread {
     /// It is over the limit.
     TooLarge,
+    /// There is no room for it at this moment.
+    NoRoom,
     /// It broke off.
     Broken(Error),
 }
 
 /// Reads a whole body, and the trailers behind it.
 pub async fn whole<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), Unread>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Error>>,
+{
+    whole_if(body, limit, |_| true).await
+}
+
+/// The same, as long as there is room for what comes.
+async fn whole_if<B>(
+    body: B,
+    limit: usize,
+    mut has_room: impl FnMut(usize) -> bool,
+) -> Result<(Bytes, Option<HeaderMap>), Unread>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
@@ -60,6 +78,7 @@ where
     while let Some(frame) = body.frame().await {
         match frame.map_err(|error| Unread::Broken(error.into()))?.into_data() {
             Ok(data) if first.len() + rest.len() + data.len() > limit => return Err(Unread::TooLarge),
+            Ok(data) if !has_room(data.len()) => return Err(Unread::NoRoom),
             // Most bodies come in one piece, which need not be copied.
             Ok(data) if first.is_empty() && rest.is_empty() => first = data,
             Ok(data) => {
@@ -80,8 +99,28 @@ pub async fn received<B>(body: B, limit: usize, time: Duration) -> Result<(Bytes
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
-    match tokio::time::timeout(time, whole(body, limit)).await {
+    within(time, limit, whole(body, limit)).await
+}
+
+/// The same, in a room that it shares with others.
+pub async fn received_in<B>(
+    room: &Room,
+    body: B,
+    limit: usize,
+    time: Duration,
+) -> Result<(Bytes, Option<HeaderMap>), Problem>
+where
+    B: http_body::Body<Data = Bytes, Error: Into<Error>>,
+{
+    let mut taken = room.taken();
+    let (bytes, trailers) = within(time, limit, whole_if(body, limit, |bytes| taken.more(bytes))).await?;
+    Ok((if bytes.is_empty() { bytes } else { taken.by(bytes) }, trailers))
+}
+
+async fn within<T>(time: Duration, limit: usize, read: impl Future<Output = Result<T, Unread>>) -> Result<T, Problem> {
+    match tokio::time::timeout(time, read).await {
         Ok(Ok(received)) => Ok(received),
+        Ok(Err(Unread::NoRoom)) => Err(Problem::new(Kind::Overloaded).later(SOON)),
         Ok(Err(Unread::TooLarge)) => {
             let detail = format!("A guarded request has at most {limit} bytes here.");
             Err(Problem::because(Kind::BodyTooLarge, detail))
@@ -213,6 +252,30 @@ mod tests {
             filling.end();
         });
         assert!(matches!(whole(body, 5).await, Err(Unread::TooLarge)));
+    }
+
+    #[tokio::test]
+    async fn bodies_that_are_not_finished_share_one_room_and_give_it_back() {
+        let room = Room::of(10);
+        let read = async |bytes: &'static [u8]| {
+            let read = received_in(&room, full(Bytes::from_static(bytes)), 100, PATIENCE).await;
+            read.map(|(bytes, _)| bytes).map_err(|problem| problem.kind)
+        };
+        let (mut filling, body) = filled(PATIENCE);
+        filling.put(Frame::data(Bytes::from("12345678"))).await;
+        let unfinished = received_in(&room, body, 100, 4 * PATIENCE);
+        let (unfinished, second) = tokio::join!(unfinished, async {
+            tokio::time::sleep(PATIENCE).await;
+            (read(b"123").await, read(b"12").await.map(drop))
+        });
+        assert_eq!(unfinished.map_err(|problem| problem.kind), Err(Kind::TooSlow));
+        assert_eq!(second, (Err(Kind::Overloaded), Ok(())));
+        let whole = read(b"1234567890").await.unwrap();
+        let part = whole.slice(..1);
+        drop(whole);
+        assert_eq!(read(b"1").await, Err(Kind::Overloaded), "a part keeps all of it");
+        drop(part);
+        assert_eq!(read(b"1").await.unwrap(), "1");
     }
 
     #[tokio::test]

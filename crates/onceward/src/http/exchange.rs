@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
-use http_body::Frame;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -16,15 +15,16 @@ use tracing::Instrument;
 
 use onceward_core::decide::Decision;
 use onceward_core::hash::digest;
-use onceward_core::outcome::{self, Verdict};
+use onceward_core::name::Identity;
+use onceward_core::outcome;
 use onceward_core::policy::InDoubt;
 use onceward_core::time::Timestamp;
 
-use super::body::{self, Body, Filling, Keeping, Unread};
+use super::body::{self, Body, Unread};
 use super::dialect::Dialect;
 use super::problem::{Kind, Problem};
-use super::profile::Profile;
 use super::rules::Rules;
+use super::streamed::{Handing, Told, clone, ended, log, settle, stream};
 use super::verdict::{self, Ending};
 use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
@@ -98,7 +98,7 @@ where
             let answer = AssertUnwindSafe(carried).catch_unwind().await;
             answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
-        Ok(Started::Answered(decision)) => answered(dialect, decision),
+        Ok(Started::Answered(decision)) => answered(dialect, &call.identity, decision),
         Ok(Started::Unguarded(claim)) => {
             keyed(&mut request, downstream, &claim, None);
             passed(dialect, send(request, Some(claim)).await)
@@ -172,7 +172,7 @@ fn problem_of(missing: &NoAnswer) -> Problem {
 }
 
 /// What a repeat is told.
-fn answered(dialect: Dialect, decision: Decision) -> Response<Body> {
+fn answered(dialect: Dialect, identity: &Identity, decision: Decision) -> Response<Body> {
     let problem = match decision {
         Decision::Replay { outcome, expires_at, .. } => match kept::response(&outcome, expires_at) {
             Some(response) => return response,
@@ -186,7 +186,7 @@ fn answered(dialect: Dialect, decision: Decision) -> Response<Body> {
             "The last attempt was refused by the other side, which asked to wait. Ask again with the same key after Retry-After.",
         )
         .later(retry_after),
-        Decision::InDoubt { since } => Problem::new(Kind::InDoubt).since(since),
+        Decision::InDoubt { since } => Problem::new(Kind::InDoubt).since(since).about(identity),
         Decision::Mismatch => Problem::new(Kind::Mismatch),
         Decision::Collision | Decision::MixedUse | Decision::OutOfOrder { .. } => Problem::new(Kind::Collision),
         Decision::OutcomeNotKept { outcome, status } => not_kept(status, outcome),
@@ -255,6 +255,7 @@ impl One {
 
     async fn missing(self, missing: NoAnswer) -> Response<Body> {
         let mut problem = problem_of(&missing);
+        let (identity, in_doubt) = (self.guard.call().identity.clone(), self.rules.policy.in_doubt);
         let ended = match &missing {
             NoAnswer::NotSent(why) | NoAnswer::Refused(why) => self.guard.release(Duration::ZERO, Some(why)).await,
             NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
@@ -262,7 +263,7 @@ impl One {
         };
         log(ended.err());
         if matches!(missing, NoAnswer::Lost(_) | NoAnswer::TimedOut) {
-            problem = problem.retry(self.rules.policy.in_doubt == InDoubt::Retry);
+            problem = problem.retry(in_doubt == InDoubt::Retry).about(&identity);
         }
         problem.response(self.dialect)
     }
@@ -303,7 +304,8 @@ impl One {
         }
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
-            let streamed = stream(self.guard, limit, clone(&parts), told, body, length, filling);
+            let how = Handing { limit, length, unread: self.rules.unread_for, told };
+            let streamed = stream(self.guard, how, clone(&parts), body, filling);
             tokio::spawn(Box::pin(streamed).in_current_span());
             return Response::from_parts(parts, handed);
         }
@@ -313,109 +315,12 @@ impl One {
                 log(settle(self.guard, &parts, trailers.as_ref(), told, kept).await);
                 Response::from_parts(parts, body::ended(bytes, trailers))
             }
-            Err(Unread::Broken(error)) => {
-                log(self.guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
-                let problem = Problem::new(Kind::NoAnswer).retry(self.rules.policy.in_doubt == InDoubt::Retry);
-                problem.response(self.dialect)
-            }
+            Err(Unread::Broken(error)) => self.missing(NoAnswer::Lost(format!("the answer broke off: {error}"))).await,
             // It said that it was shorter.
-            Err(Unread::TooLarge) => {
-                log(self.guard.doubt(Some("the answer was longer than it said")).await.err());
-                Problem::new(Kind::NoAnswer).response(self.dialect)
+            Err(Unread::TooLarge | Unread::NoRoom) => {
+                self.missing(NoAnswer::Lost("the answer was longer than it said".to_owned())).await
             }
         }
-    }
-}
-
-/// Hands an answer over while keeping it. Its end is held back until it is on the disk.
-async fn stream<B>(
-    guard: Guard,
-    limit: usize,
-    head: response::Parts,
-    told: Told,
-    body: B,
-    length: Option<u64>,
-    mut filling: Filling,
-) where
-    B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
-{
-    let mut keeping = Keeping::new(limit);
-    let mut trailers = None;
-    let mut last = None;
-    let mut body = std::pin::pin!(body);
-    while let Some(frame) = body.frame().await {
-        match frame.map(Frame::into_data) {
-            Ok(Ok(data)) => {
-                keeping.see(&data);
-                if length == Some(keeping.size()) {
-                    last = Some(Frame::data(data));
-                } else {
-                    filling.put(Frame::data(data)).await;
-                }
-            }
-            Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
-            Err(error) => {
-                let error = error.into();
-                log(guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
-                return filling.break_off(error).await;
-            }
-        }
-    }
-    log(settle(guard, &head, trailers.as_ref(), told, keeping.end()).await);
-    for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
-        filling.put(frame).await;
-    }
-    filling.end();
-}
-
-/// Where an answer says what happened.
-#[derive(Clone, Copy)]
-enum Told {
-    /// In its head.
-    Ahead(Verdict),
-    /// Behind its body, as gRPC does.
-    Behind(Profile),
-}
-
-/// The answer is there, all of it: what became of the effect is recorded.
-async fn settle(
-    guard: Guard,
-    head: &response::Parts,
-    trailers: Option<&HeaderMap>,
-    told: Told,
-    body: outcome::Body,
-) -> Option<Error> {
-    let ending = match told {
-        Told::Ahead(verdict) => Ending::Keep(verdict),
-        // Without its end, an answer of gRPC says nothing.
-        Told::Behind(profile) => trailers.and_then(|trailers| grpc::ending(profile, trailers)).unwrap_or(Ending::Doubt),
-    };
-    match ending {
-        Ending::Keep(verdict) => guard.finish(kept::outcome(head, trailers, verdict, body)).await.err(),
-        ending => ended(guard, ending, "answered so in its trailers").await,
-    }
-}
-
-/// An answer that is not kept.
-async fn ended(guard: Guard, ending: Ending, why: &str) -> Option<Error> {
-    match ending {
-        Ending::Release(after) => guard.release(after, Some(why)).await.err(),
-        Ending::Doubt | Ending::Keep(_) => guard.doubt(Some(why)).await.err(),
-    }
-}
-
-/// The head once more: it goes to the client before the outcome is made from it.
-fn clone(parts: &response::Parts) -> response::Parts {
-    let (mut head, ()) = Response::new(()).into_parts();
-    head.status = parts.status;
-    head.headers = parts.headers.clone();
-    head
-}
-
-/// The answer is true although it could not be recorded, so it is handed over all the same.
-fn log(error: Option<Error>) {
-    if let Some(error) = error {
-        tracing::error!(%error, "what came of a guarded request could not be recorded");
     }
 }
 

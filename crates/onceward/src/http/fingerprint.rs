@@ -3,7 +3,7 @@
 
 use std::io::Read;
 
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderName, request};
 
 use onceward_core::fingerprint::{Builder, Fingerprint};
@@ -27,10 +27,7 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) 
         .part("method", parts.method.as_str())
         .part("path", &*paths::plain(parts.uri.path()))
         .part("type", essence(&kind));
-    builder = match parts.uri.query() {
-        Some(query) => builder.part("query", query),
-        None => builder.absent("query"),
-    };
+    builder = with_query(builder, parts);
     if let Some(encoding) = encoding {
         builder = builder.part("encoding", encoding.as_bytes());
     }
@@ -42,16 +39,42 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) 
     .build()
 }
 
-/// The fingerprint of these headers alone; `None` when there are none to look at.
-pub fn of_headers(parts: &request::Parts, headers: &[&HeaderName]) -> Option<Fingerprint> {
-    (!headers.is_empty()).then(|| with_headers(Builder::new("http headers"), parts, headers).build())
+/// The fingerprint of all that must agree besides method, path and body, of which somebody else has made one: query,
+/// content type, and these headers.
+pub fn of_head(parts: &request::Parts, headers: &[&HeaderName]) -> Fingerprint {
+    let builder = Builder::new("http head").part("type", essence(&content_type(parts)));
+    with_headers(with_query(builder, parts), parts, headers).build()
+}
+
+/// What stands behind the question mark. Nothing behind it is no query.
+pub fn query(parts: &request::Parts) -> Option<&str> {
+    parts.uri.query().filter(|query| !query.is_empty())
+}
+
+fn with_query(builder: Builder, parts: &request::Parts) -> Builder {
+    match query(parts) {
+        Some(query) => builder.part("query", query),
+        None => builder.absent("query"),
+    }
 }
 
 fn with_headers(builder: Builder, parts: &request::Parts, headers: &[&HeaderName]) -> Builder {
-    headers.iter().fold(builder, |builder, name| {
-        let values: Vec<&[u8]> = parts.headers.get_all(*name).iter().map(http::HeaderValue::as_bytes).collect();
-        if values.is_empty() { builder.absent(name.as_str()) } else { builder.part(name.as_str(), values.join(&b'\n')) }
+    headers.iter().fold(builder, |builder, name| match values(parts, name) {
+        Some(values) => builder.part(name.as_str(), values),
+        None => builder.absent(name.as_str()),
     })
+}
+
+/// What a header says; `None` when it is not there.
+fn values(parts: &request::Parts, name: &HeaderName) -> Option<Vec<u8>> {
+    if name == HOST {
+        // In HTTP/2 the host is a part of the target, and a retry may come over another version.
+        let named = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
+        let host = named.or_else(|| parts.headers.get(HOST).map(http::HeaderValue::as_bytes));
+        return host.map(<[u8]>::to_ascii_lowercase);
+    }
+    let values: Vec<&[u8]> = parts.headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect();
+    (!values.is_empty()).then(|| values.join(&b'\n'))
 }
 
 /// The body as JSON, if that is what it says it is.
@@ -153,8 +176,22 @@ mod tests {
         for other in [with(&[], "/b?x=1", b""), with(&[], "/a?x=2", b""), with(&[], "/a", b"")] {
             assert_ne!(base, other);
         }
+        assert_eq!(with(&[], "/a?", b""), with(&[], "/a", b""));
         assert_ne!(base, with(&[("x-account", "7")], "/a?x=1", b""));
         assert_eq!(base, with(&[("user-agent", "other")], "/a?x=1", b""));
+    }
+
+    #[test]
+    fn a_host_is_the_same_in_every_version_of_http() {
+        let of = |host: Option<&str>, uri: &str| {
+            let request = host.into_iter().fold(http::Request::post(uri), |request, host| request.header(HOST, host));
+            of_head(&request.body(()).unwrap().into_parts().0, &[&HOST])
+        };
+        let here = of(Some("api.example"), "/v1/charges");
+        assert_eq!(here, of(None, "https://api.example/v1/charges"));
+        assert_eq!(here, of(Some("API.example"), "/v1/charges"));
+        assert_ne!(here, of(None, "https://other.example/v1/charges"));
+        assert_ne!(here, of(None, "/v1/charges"));
     }
 
     #[test]

@@ -100,7 +100,9 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
             to.append(name, value);
         }
     }
-    if let Some(value) = value(&outcome.content_type).filter(|value| !value.is_empty()) {
+    // Where there is no body, another surface's type says nothing.
+    let has_type = status.is_some() || !bytes.is_empty();
+    if let Some(value) = value(&outcome.content_type).filter(|value| has_type && !value.is_empty()) {
         headers.insert(CONTENT_TYPE, value);
     }
     headers.insert(REPLAYED, HeaderValue::from_static("true"));
@@ -191,6 +193,15 @@ mod tests {
         let (bytes, trailers) = body::whole(again.into_body(), 10).await.unwrap();
         assert_eq!(bytes.as_ref(), b"\x00\xff1");
         assert_eq!(trailers.unwrap()["grpc-status"], "0");
+    }
+
+    #[test]
+    fn what_was_settled_by_hand_without_a_body_has_no_type() {
+        let settled = Outcome::of(Verdict::Success, "application/vnd.onceward.run", "");
+        let told = response(&settled, None).unwrap();
+        assert_eq!((told.status(), told.headers().get("content-type")), (StatusCode::OK, None));
+        let answered = Outcome::of(Verdict::Success, "application/json", "").with_status(204);
+        assert_eq!(response(&answered, None).unwrap().headers()["content-type"], "application/json");
     }
 
     #[test]

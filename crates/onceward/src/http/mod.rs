@@ -7,11 +7,11 @@
 //! - [`grpc`]: what differs there, and [`dialect`]: who speaks it.
 //! - [`verdict`]: what an answer says about the effect.
 //! - [`kept`]: answers as outcomes, and back.
-//! - [`body`]: reading with a limit, and streaming while keeping.
+//! - [`body`]: reading with a limit, and streaming while keeping. [`room`]: the memory that all requests share.
 //! - [`problem`]: everything that we say ourselves.
 //! - [`tenant`]: whose request it is.
 //! - [`rules`]: what is configured for a route.
-//! - [`mod@exchange`]: one guarded request, in a straight line.
+//! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
 
 pub mod body;
 pub mod dialect;
@@ -23,7 +23,9 @@ pub mod key;
 pub mod paths;
 pub mod problem;
 pub mod profile;
+pub mod room;
 pub mod rules;
+mod streamed;
 pub mod tenant;
 pub mod verdict;
 

@@ -8,6 +8,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
+use onceward_core::name::Identity;
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body};
@@ -290,6 +291,14 @@ impl Problem {
         self.with("since", since.to_string())
     }
 
+    /// Which intent it is about, so that an operator finds it: `onceward list` shows the same names. The key itself stays
+    /// with who sent it.
+    #[must_use]
+    pub fn about(self, identity: &Identity) -> Self {
+        let (tenant, operation) = (identity.tenant.as_str(), identity.operation.as_str());
+        self.with("intent", identity.digest().to_hex()).with("tenant", tenant).with("operation", operation)
+    }
+
     /// A further member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
@@ -302,7 +311,13 @@ impl Problem {
         let detail = self.detail.as_deref().unwrap_or(self.kind.advice());
         match dialect.into() {
             Dialect::Http(profile) => self.document(profile, detail),
-            Dialect::Grpc => grpc::problem(self.kind, detail, self.retry_after, self.should_retry),
+            Dialect::Grpc => {
+                // It has no members, only words.
+                let words = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let more: Vec<_> =
+                    self.more.iter().map(|(name, value)| format!(" {name}: {}.", words(value))).collect();
+                grpc::problem(self.kind, &format!("{detail}{}", more.concat()), self.retry_after, self.should_retry)
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use http::{HeaderName, Method, request};
 
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
-use onceward_core::key;
+use onceward_core::key::{self, Derived};
 use onceward_core::name::{Identity, Key, Operation, Session, Tenant};
 use onceward_core::policy::{InDoubt, Policy, Retention};
 use onceward_core::recipe::Recipe;
@@ -35,6 +35,10 @@ pub const DEFAULT_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// How long the first client may take nothing of an answer that comes bit by bit: longer than any network holds its breath.
 pub const DEFAULT_READER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long an answer is read on when nobody takes it any more: its retry may want it, and some take an hour to be made. What
+/// has no end at all must not be read for ever.
+pub const DEFAULT_UNREAD_FOR: Duration = Duration::from_secs(3600);
 
 /// The header of the draft.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -91,6 +95,8 @@ pub struct Rules {
     pub honours: bool,
     /// How long the first client may take nothing of an answer. Then it is cut off, and the answer is kept without it.
     pub reader_patience: Duration,
+    /// How long an answer may still come bit by bit once its first client is gone. What has no end by then is a doubt.
+    pub unread_for: Duration,
 }
 
 impl Default for Rules {
@@ -110,6 +116,7 @@ impl Default for Rules {
             window: None,
             honours: false,
             reader_patience: DEFAULT_READER_PATIENCE,
+            unread_for: DEFAULT_UNREAD_FOR,
         }
     }
 }
@@ -237,9 +244,9 @@ impl Rules {
                 let session = Session::new("").map_err(bad)?;
                 let malformed = |error| Problem::because(Kind::BodyMalformed, error);
                 let mut applied = recipe.apply(&session, &operation, body.json()?, now).map_err(malformed)?;
-                if let Some(headers) = fingerprint::of_headers(&received.parts, &compared) {
-                    applied.fingerprint = Fingerprint::combine(&[applied.fingerprint, headers]);
-                }
+                // A recipe speaks for the body alone.
+                let head = fingerprint::of_head(&received.parts, &compared);
+                applied.fingerprint = Fingerprint::combine(&[applied.fingerprint, head]);
                 Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
                 match key {
                     Some(key) => {
@@ -247,7 +254,13 @@ impl Rules {
                         let both = Fingerprint::combine(&[identity, applied.fingerprint]);
                         (Key::new(key).map_err(bad)?, None, both)
                     }
-                    None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
+                    None => {
+                        let derived = match fingerprint::query(&received.parts) {
+                            Some(query) => asked(&session, &operation, &applied.derived, query),
+                            None => applied.derived,
+                        };
+                        (derived.key, Some(derived.digest), applied.fingerprint)
+                    }
                 }
             }
             (None, None) => {
@@ -260,6 +273,11 @@ impl Rules {
         let identity = Identity { tenant, operation, key };
         Ok(Some(Call { identity, key_digest, fingerprint, policy, item: None }))
     }
+}
+
+/// The key of an intent that is asked for with a query: what the query says is as much wanted as what the body does.
+fn asked(session: &Session, operation: &Operation, derived: &Derived, query: &str) -> Derived {
+    key::derive(session, operation, &Value::String(format!("{}?{query}", derived.digest)))
 }
 
 /// The body of a request, read as JSON at most once.

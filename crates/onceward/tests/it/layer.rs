@@ -11,6 +11,7 @@ use axum::extract::Request;
 use axum::http::{HeaderName, Response, StatusCode};
 use axum::middleware::{self, Next};
 use axum::routing::post;
+use http_body_util::BodyExt;
 use onceward::core::policy::StoreDown;
 use onceward::http::Rules;
 use onceward::http::body::whole;
@@ -157,6 +158,38 @@ async fn a_client_that_stays_and_reads_nothing_is_cut_off_and_the_answer_is_kept
     let again = answer(app.oneshot(paying("/events", "k")).await.unwrap()).await;
     assert_eq!((again, effects.count()), ((200, true, "piece".repeat(PIECES)), 1));
     assert!(whole(unread.into_body(), 1 << 20).await.is_err(), "a part of it was taken for all of it");
+}
+
+#[tokio::test]
+async fn an_answer_without_an_end_is_not_read_for_ever_once_its_client_is_gone() {
+    let read = Effects::default();
+    let counted = read.clone();
+    let handler = move || async move {
+        let pieces = futures_util::stream::unfold(counted, |counted| async move {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            counted.happen();
+            Some((Ok::<_, Infallible>("tick"), counted))
+        });
+        Body::from_stream(pieces)
+    };
+    let rules = Rules { unread_for: Duration::from_millis(200), ..Rules::default() };
+    let layer = IdempotencyLayer::new(ledger().await).rules(rules).wait(Duration::ZERO);
+    let app = Router::new().route("/events", post(handler)).layer(layer);
+    let mut events = app.clone().oneshot(paying("/events", "k")).await.unwrap().into_body();
+    // For as long as somebody reads it, it goes on.
+    let from = std::time::Instant::now();
+    while from.elapsed() < Duration::from_millis(500) {
+        assert!(events.frame().await.unwrap().is_ok());
+    }
+    drop(events);
+    eventually("the doubt is told", async || {
+        let (status, _, text) = answer(app.clone().oneshot(paying("/events", "k")).await.unwrap()).await;
+        status == 409 && text.contains("in-doubt")
+    })
+    .await;
+    let ended = read.count();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(read.count(), ended, "nobody reads on");
 }
 
 #[tokio::test]

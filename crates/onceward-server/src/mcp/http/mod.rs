@@ -121,6 +121,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
         upstream: root(&upstream).ok_or_else(|| Fault::usage("--upstream: this URL has no host"))?,
         rules: Arc::new(Rules::default()),
         tenant,
+        trusted_peers: Vec::new(),
         timeout: ANSWER_WITHIN,
         honours_key: false,
     };

@@ -1,6 +1,6 @@
 //! The server as a process: it is stopped, killed and started again, and its clients go away.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,21 @@ fn two_servers_on_one_ledger_grant_one_claim() {
         is(&waiting.join().unwrap()["outcome"]["body"], "text", "paid");
     });
     is(&server.client().begin("op", "k"), "decision", "replay");
+}
+
+/// Over HTTP/2 nobody would know how much of an answer was taken: a claim that its client never got would stay.
+#[test]
+fn http2_is_not_spoken() {
+    let server = Server::start("");
+    let mut stream = std::net::TcpStream::connect(server.url.trim_start_matches("http://")).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    stream.write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat()).unwrap();
+    let mut heard = Vec::new();
+    // It may be cut off before all that was sent was read.
+    let _ = stream.read_to_end(&mut heard);
+    assert!(heard.is_empty() || heard.starts_with(b"HTTP/1.1 400"), "{heard:?}");
+    is(&server.client().begin("op", "k"), "decision", "acquired");
 }
 
 #[test]

@@ -107,6 +107,7 @@ fn every_row(profile: Profile) -> Case {
 
 fn in_doubt(profile: Profile) -> Expect {
     let told = problem(Kind::InDoubt).member("since", "*").header("stripe-should-retry", "false");
+    let told = told.member("operation", "POST /v1/charges").member("tenant", "*").member("intent", "*");
     let told = told.header("x-should-retry", "false");
     if profile == Profile::Acp { told.member("code", "idempotency_in_flight") } else { told }
 }

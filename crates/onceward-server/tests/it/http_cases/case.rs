@@ -38,6 +38,8 @@ pub(super) struct Setting {
     /// `authorization`, `fixed:NAME`, or `header:NAME`.
     pub(super) tenant: &'static str,
     pub(super) refusals: Vec<u16>,
+    /// JSON pointers: what makes the intent, and what must agree.
+    pub(super) recipe: Option<(&'static str, &'static str)>,
     /// How long a derived key holds.
     pub(super) window: Option<Duration>,
     /// How long the upstream may take. A handler has no such limit.
@@ -58,6 +60,7 @@ impl Default for Setting {
             wait: None,
             tenant: "authorization",
             refusals: Vec::new(),
+            recipe: None,
             window: None,
             timeout: None,
             body_timeout: None,

@@ -11,6 +11,7 @@ pub(super) fn cases() -> Vec<Case> {
     cases.extend(modes());
     cases.extend(places());
     cases.extend(accounts());
+    cases.extend(recipes());
     cases.extend(owners());
     cases
 }
@@ -210,6 +211,48 @@ fn accounts() -> Vec<Case> {
             setting.key_mode = KeyMode::Derived;
             setting.honours_key = true;
         }),
+    ]
+}
+
+/// A recipe speaks for the body. What stands beside it counts as without one.
+fn recipes() -> Vec<Case> {
+    let body = r#"{"invoice":7,"amount":1,"memo":"a"}"#;
+    let other_memo = r#"{"memo":"b","amount":1,"invoice":7}"#;
+    let other_amount = r#"{"invoice":7,"amount":2,"memo":"a"}"#;
+    let recipe = Some(("/invoice", "/amount"));
+    let (keyed, derived) = (post("k").body(body), bare("POST").body(body));
+    let typed = |kind: &str| derived.clone().without("content-type").with("content-type", kind);
+    vec![
+        case(
+            "with a recipe, a key means one query and one type too",
+            vec![replies(201, "dry")],
+            vec![
+                keyed.clone().to("/v1/charges?dry_run=true").gets(fresh(201, "dry")),
+                keyed.clone().to("/v1/charges").gets(problem(Kind::Mismatch)),
+                keyed.clone().to("/v1/charges?dry_run=false").gets(problem(Kind::Mismatch)),
+                keyed.clone().to("/v1/charges?dry_run=true").body(other_memo).gets(again(201, "dry")),
+                keyed
+                    .to("/v1/charges?dry_run=true")
+                    .without("content-type")
+                    .with("content-type", "application/merge-patch+json")
+                    .gets(problem(Kind::Mismatch)),
+            ],
+        )
+        .set(|setting| setting.recipe = recipe),
+        case(
+            "a key that a recipe derives has the query in it, and the type has to agree",
+            vec![replies(201, "dry"), replies(201, "paid"), replies(201, "other")],
+            vec![
+                derived.clone().to("/v1/charges?dry_run=true").gets(fresh(201, "dry")),
+                derived.clone().gets(fresh(201, "paid")),
+                derived.clone().to("/v1/charges?account=2").gets(fresh(201, "other")),
+                derived.clone().to("/v1/charges?").body(other_memo).gets(again(201, "paid")),
+                derived.clone().to("/v1/charges?dry_run=true").body(other_amount).gets(problem(Kind::Mismatch)),
+                typed("application/json; charset=utf-8").gets(again(201, "paid")),
+                typed("application/merge-patch+json").gets(problem(Kind::Mismatch)),
+            ],
+        )
+        .set(|setting| (setting.recipe, setting.key_mode) = (recipe, KeyMode::Derived)),
     ]
 }
 

@@ -30,7 +30,8 @@ const NOWHERE: [(Kind, &str); 3] = [
     (Kind::Dead, "only what was queued can be dead"),
     (
         Kind::Overloaded,
-        "more connections than allowed wait to be accepted; only the ten-thousandth websocket is told so",
+        "more connections than allowed wait to be accepted; only the ten-thousandth websocket is told so, and whose \
+         request would be one too many for the memory of all",
     ),
 ];
 

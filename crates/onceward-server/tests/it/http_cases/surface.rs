@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::HeaderName;
 use onceward::Ledger;
+use onceward::core::recipe::{Definition, Recipe};
 use onceward::http::rules::DEFAULT_WINDOW;
 use onceward::http::{KeyFrom, KeyMode, Profile, Rules, tenant};
 use onceward::layer::IdempotencyLayer;
@@ -127,7 +128,8 @@ fn key_mode(setting: &Setting) -> &'static str {
 
 /// Whether the gateway has to be set up by a file.
 pub(super) fn needs_file(setting: &Setting) -> bool {
-    setting.key_from.is_some() || !setting.refusals.is_empty() || setting.body_timeout.is_some()
+    let has_more = !setting.refusals.is_empty() || setting.recipe.is_some();
+    setting.key_from.is_some() || has_more || setting.body_timeout.is_some()
 }
 
 /// The one-liner, if it can say all of it.
@@ -176,6 +178,9 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
             text += &format!("{name} = \"{}ms\"\n", time.as_millis());
         }
     }
+    if let Some((key, match_field)) = setting.recipe {
+        text += &format!("operation = \"pay\"\n[operation.pay]\nkey = [{key:?}]\nmatch = [{match_field:?}]\n");
+    }
     text
 }
 
@@ -183,6 +188,10 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
 fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
     let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
     rules.body_timeout = setting.body_timeout.unwrap_or(rules.body_timeout);
+    rules.recipe = setting.recipe.map(|(key, match_field)| {
+        let (key, match_fields) = (vec![key.to_owned()], vec![match_field.to_owned()]);
+        Arc::new(Recipe::new(Definition { key, match_fields, ..Definition::default() }).unwrap())
+    });
     rules = match setting.key_mode {
         KeyMode::Derived => rules.derived(setting.window.unwrap_or(DEFAULT_WINDOW)),
         mode => Rules { key_mode: mode, ..rules },

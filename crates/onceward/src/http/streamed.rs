@@ -1,0 +1,136 @@
+//! An answer on its way to the first client while it is kept: its end is held back until the outcome is on the disk. And
+//! how a claim ends when the answer is there.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, response};
+use http_body::Frame;
+use http_body_util::BodyExt;
+use tokio::time::Instant;
+
+use onceward_core::outcome::{self, Verdict};
+
+use super::body::{self, Filling, Keeping};
+use super::profile::Profile;
+use super::verdict::Ending;
+use super::{grpc, kept};
+use crate::error::Error;
+use crate::ledger::Guard;
+
+/// How an answer is handed over.
+pub(super) struct Handing {
+    /// How much of it is kept.
+    pub(super) limit: usize,
+    /// Its length, if it said one.
+    pub(super) length: Option<u64>,
+    /// How long it is read to its end although nobody takes it any more.
+    pub(super) unread: Duration,
+    pub(super) told: Told,
+}
+
+/// Hands an answer over while keeping it. Its end is held back until it is on the disk.
+pub(super) async fn stream<B>(guard: Guard, how: Handing, head: response::Parts, body: B, mut filling: Filling)
+where
+    B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
+{
+    let Handing { limit, length, unread, told } = how;
+    let mut keeping = Keeping::new(limit);
+    let mut trailers = None;
+    let mut last = None;
+    let mut deadline = None;
+    let mut body = std::pin::pin!(body);
+    loop {
+        // What never pauses must not keep the time from being up.
+        let frame = tokio::select! {
+            biased;
+            () = filling.unread(), if deadline.is_none() => {
+                deadline = Some(Instant::now() + unread);
+                continue;
+            }
+            () = until(deadline) => Some(Err("nobody takes it any more, and it does not end".into())),
+            frame = body.frame() => frame.map(|frame| frame.map_err(Into::into)),
+        };
+        let Some(frame) = frame else { break };
+        match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => {
+                keeping.see(&data);
+                if length == Some(keeping.size()) {
+                    last = Some(Frame::data(data));
+                } else {
+                    filling.put(Frame::data(data)).await;
+                }
+            }
+            Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
+            Err(error) => {
+                let error: body::Error = error;
+                log(guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
+                return filling.break_off(error).await;
+            }
+        }
+    }
+    log(settle(guard, &head, trailers.as_ref(), told, keeping.end()).await);
+    for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
+        filling.put(frame).await;
+    }
+    filling.end();
+}
+
+/// Resolves at a moment, if there is one.
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Where an answer says what happened.
+#[derive(Clone, Copy)]
+pub(super) enum Told {
+    /// In its head.
+    Ahead(Verdict),
+    /// Behind its body, as gRPC does.
+    Behind(Profile),
+}
+
+/// The answer is there, all of it: what became of the effect is recorded.
+pub(super) async fn settle(
+    guard: Guard,
+    head: &response::Parts,
+    trailers: Option<&HeaderMap>,
+    told: Told,
+    body: outcome::Body,
+) -> Option<Error> {
+    let ending = match told {
+        Told::Ahead(verdict) => Ending::Keep(verdict),
+        // Without its end, an answer of gRPC says nothing.
+        Told::Behind(profile) => trailers.and_then(|trailers| grpc::ending(profile, trailers)).unwrap_or(Ending::Doubt),
+    };
+    match ending {
+        Ending::Keep(verdict) => guard.finish(kept::outcome(head, trailers, verdict, body)).await.err(),
+        ending => ended(guard, ending, "answered so in its trailers").await,
+    }
+}
+
+/// An answer that is not kept.
+pub(super) async fn ended(guard: Guard, ending: Ending, why: &str) -> Option<Error> {
+    match ending {
+        Ending::Release(after) => guard.release(after, Some(why)).await.err(),
+        Ending::Doubt | Ending::Keep(_) => guard.doubt(Some(why)).await.err(),
+    }
+}
+
+/// The head once more: it goes to the client before the outcome is made from it.
+pub(super) fn clone(parts: &response::Parts) -> response::Parts {
+    let (mut head, ()) = Response::new(()).into_parts();
+    head.status = parts.status;
+    head.headers = parts.headers.clone();
+    head
+}
+
+/// The answer is true although it could not be recorded, so it is handed over all the same.
+pub(super) fn log(error: Option<Error>) {
+    if let Some(error) = error {
+        tracing::error!(%error, "what came of a guarded request could not be recorded");
+    }
+}
