@@ -73,6 +73,35 @@ pub(super) async fn append_and_sync(log: &File, callers: usize, time: Duration) 
     }
 }
 
+/// The log, written by one who waits for each sync.
+#[derive(Debug)]
+pub(super) struct Appending {
+    log: File,
+    length: u64,
+}
+
+impl Appending {
+    pub(super) fn to(log: &File) -> Result<Self, Fault> {
+        let mut log = log.try_clone().map_err(fault)?;
+        log.rewind().map_err(fault)?;
+        Ok(Self { log, length: 0 })
+    }
+
+    /// A small append and a sync.
+    pub(super) fn sync(&mut self) -> Result<(), String> {
+        let append = |Self { log, length }: &mut Self| {
+            if *length + ENTRY as u64 > LONGEST {
+                log.rewind()?;
+                *length = 0;
+            }
+            *length += ENTRY as u64;
+            log.write_all(&[7; ENTRY])?;
+            log.sync_data()
+        };
+        append(self).map_err(|error| format!("the bare log failed: {error}"))
+    }
+}
+
 async fn append(queue: &Queue<Job>) -> Result<(), Fault> {
     let (reply, answer) = oneshot::channel();
     queue.put(([7; ENTRY], reply)).await.map_err(|_| gone())?;

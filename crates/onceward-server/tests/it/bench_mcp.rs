@@ -42,6 +42,10 @@ fn every_case_is_measured_and_every_effect_happens_once() {
     // One call to begin with, and some in each round of both ways.
     assert!(CASES.iter().all(|case| count(case, "calls") > 4), "{report}");
     assert!(report["fsync_p50_us"].as_f64() <= report["fsync_p99_us"].as_f64() && report["fsync_p50_us"].is_number());
+    assert!(
+        report["synced_p50_us"].as_f64() > report["cases"]["direct"]["one_at_a_time"]["p50_us"].as_f64(),
+        "{report}"
+    );
     let aims = report["aims"].as_array().unwrap();
     let limits: Vec<_> = aims.iter().map(|aim| aim["limit"].as_f64().unwrap()).collect();
     assert_eq!(limits, [200.0, 500.0]);
@@ -66,6 +70,7 @@ fn people_get_a_table_and_a_ledger_that_is_there_is_left_alone() {
         "16 calls in flight",
         "repeats of one call: ",
         " calls, effects: 1",
+        "between two syncs",
         "two syncs + 500 µs",
     ] {
         assert!(answer.out().contains(line), "{line:?} is not in:\n{}", answer.out());

@@ -50,8 +50,6 @@ impl Place {
         for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY"] {
             command.env_remove(format!("ONCEWARD_{name}"));
         }
-        // Whoever runs the tests may have a ledger of gateways.
-        command.env("XDG_STATE_HOME", self.path(".state"));
         command
     }
 

@@ -62,6 +62,9 @@ impl Load {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Calls(Case, Load),
+    /// The server, asked directly, one call at a time, by somebody who syncs before and after: what nobody can go below who
+    /// puts the intent on the disk, and then the outcome.
+    Synced,
     /// The disk alone: a small append and a sync, and nobody else who asks.
     Sync,
 }
@@ -70,12 +73,13 @@ impl Step {
     /// Those that are compared stand side by side.
     pub(super) fn all() -> Vec<Self> {
         let calls = |load| Case::ALL.into_iter().map(move |case| Self::Calls(case, load));
-        calls(Load::One).chain([Self::Sync]).chain(calls(Load::Several)).collect()
+        calls(Load::One).chain([Self::Synced, Self::Sync]).chain(calls(Load::Several)).collect()
     }
 
     pub(super) const fn label(self) -> &'static str {
         match self {
             Self::Calls(case, _) => case.label(),
+            Self::Synced => "server, direct, between two syncs",
             Self::Sync => "bare syncs",
         }
     }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::time::{Duration, Instant};
 
+use super::super::raw::Appending;
 use super::super::samples::Samples;
 use super::case::{Case, Load};
 use super::talk::{self, ACT, LOOK};
@@ -71,6 +72,22 @@ impl Client {
             let sent = under_way.remove(&id).ok_or_else(|| format!("nobody waits for an answer to {id}"))?;
             times.note(now - sent);
         }
+    }
+
+    /// Calls for so long, one at a time, each between two syncs.
+    pub(super) fn call_synced(&mut self, log: &mut Appending, time: Duration) -> Result<Done, String> {
+        let mut times = Samples::default();
+        let started = Instant::now();
+        while started.elapsed() < time && (times.len() as u64) < MOST {
+            let began = Instant::now();
+            log.sync()?;
+            self.send()?;
+            self.read()?;
+            talk::answered(&self.line, false)?;
+            log.sync()?;
+            times.note(began.elapsed());
+        }
+        Ok(Done { times, seconds: started.elapsed().as_secs_f64() })
     }
 
     /// How often the server has acted.

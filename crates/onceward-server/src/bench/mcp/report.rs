@@ -24,6 +24,9 @@ pub(super) struct Report {
     /// The disk alone: a small append and a sync.
     fsync_p50_us: Option<f64>,
     fsync_p99_us: Option<f64>,
+    /// A direct call between two syncs.
+    synced_p50_us: Option<f64>,
+    synced_p99_us: Option<f64>,
     aims: Vec<Aim>,
 }
 
@@ -54,6 +57,7 @@ impl Report {
         let row =
             |case, happened| Row { happened, one_at_a_time: way(case, Load::One), in_flight: way(case, Load::Several) };
         let sync = Figures::middle(rounds, Step::Sync);
+        let synced = Figures::middle(rounds, Step::Synced);
         Self {
             store,
             rounds: args.rounds,
@@ -62,6 +66,8 @@ impl Report {
             cases: happened.into_iter().map(|(case, happened)| (case, row(case, happened))).collect(),
             fsync_p50_us: sync.map(|sync| sync.p50_us),
             fsync_p99_us: sync.map(|sync| sync.p99_us),
+            synced_p50_us: synced.map(|synced| synced.p50_us),
+            synced_p99_us: synced.map(|synced| synced.p99_us),
             aims: aims::all(rounds),
         }
     }
@@ -83,6 +89,11 @@ impl Report {
                 "calls/s", "half within", "99 % within", "added", "CPU a call"
             ));
             lines.extend(self.cases.iter().filter_map(|(case, row)| row.told(*case, load)));
+            if load == Load::One {
+                let (label, half, most) =
+                    (Step::Synced.label(), micros(self.synced_p50_us), micros(self.synced_p99_us));
+                lines.push(format!("{:<38}{:>10}{half:>14}{most:>14}", format!("  {label}"), ""));
+            }
         }
         lines.push(String::new());
         lines.extend(self.cases.iter().map(|(case, Row { happened, .. })| {

@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::super::place::Place;
 use super::super::process::{PATIENCE, Process};
-use super::super::{raw, usage};
+use super::super::raw::{self, Appending};
+use super::super::usage;
 use super::case::{Case, Step};
 use super::client::Client;
 use super::figures::Figures;
@@ -53,10 +54,19 @@ impl Stage {
     /// One slice of one step.
     pub(super) async fn measure(&mut self, step: Step, time: Duration) -> Result<Figures, Fault> {
         let nothing = || Fault::new(exit::STORE, format!("{}: nothing was done in time", step.label()));
-        let Step::Calls(case, load) = step else {
-            let started = Instant::now();
-            let (_, syncs) = raw::append_and_sync(&self.log, 1, time).await?;
-            return Figures::of(syncs, started.elapsed().as_secs_f64()).ok_or_else(nothing);
+        let (case, load) = match step {
+            Step::Calls(case, load) => (case, load),
+            Step::Synced => {
+                let mut log = Appending::to(&self.log)?;
+                let talk = self.talks.get_mut(&Case::Direct).ok_or_else(nothing)?;
+                let done = talk.with(time, move |client| client.call_synced(&mut log, time)).await?;
+                return Figures::of_calls(done, None).ok_or_else(nothing);
+            }
+            Step::Sync => {
+                let started = Instant::now();
+                let (_, syncs) = raw::append_and_sync(&self.log, 1, time).await?;
+                return Figures::of(syncs, started.elapsed().as_secs_f64()).ok_or_else(nothing);
+            }
         };
         let talk = self.talks.get_mut(&case).ok_or_else(nothing)?;
         let before = talk.processor();
