@@ -4,7 +4,8 @@
 POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
 json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
 stream ends, and the answer comes to a GET with Last-Event-ID), gone (status 404 before anything is done), error (status 500
-after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer), nan (with a number that is none).
+after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer), nan (with a number that is none), odd (status 500, and
+the result all the same).
 """
 
 import http.server
@@ -56,7 +57,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             return self.answer(message, result, session="s-1")
         if method == "tools/list":
-            return self.answer(message, {"tools": TOOLS}, sse=params.get("sse", False))
+            odd = {"_meta": {"share": float("nan")}} if params.get("nan") else {}
+            return self.answer(message, {"tools": TOOLS} | odd, sse=params.get("sse", False))
         if method != "tools/call":
             return self.answer(message, {})
         self.call(message, params["name"], params.get("arguments", {}))
@@ -80,6 +82,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             return self.answer(message, result)
         if how == "error":
             return self.whole(500, b"out of order")
+        if how == "odd":
+            return self.whole(500, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
         if how == "refused":
             error = {"code": -32603, "message": "not today"}
             return self.whole(400, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())

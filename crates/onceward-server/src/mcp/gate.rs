@@ -277,7 +277,7 @@ impl Gate {
                 log(guard.doubt(Some("it was cancelled, and the server has not answered")).await.err());
                 let (ledger, call) = (ledger.clone(), one.call.clone());
                 tokio::spawn(async move {
-                    if let Ok(answer) = late.await {
+                    if let Some(answer) = late.answer().await {
                         log(settled_late(&ledger, &call, attempt, &answer).await.err());
                     }
                 });
@@ -292,7 +292,11 @@ impl Gate {
         match link.send(&request.id, line.to_vec()).await {
             Ok(answer) => Some(answer.line),
             Err(NoAnswer::NotSent(why) | NoAnswer::Lost(why)) => Some(reply(&why)),
-            Err(NoAnswer::Cancelled | NoAnswer::GaveUp(_)) => None,
+            Err(NoAnswer::Cancelled) => None,
+            Err(NoAnswer::GaveUp(late)) => {
+                tokio::spawn(late.answer());
+                None
+            }
         }
     }
 
