@@ -154,17 +154,29 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     };
     let listening = bound.serve(Speaks::Http2, Arc::new(Lanes::here()), service, stop);
     tokio::pin!(listening);
-    tokio::select! {
-        () = signals.next() => {}
-        () = &mut listening => {}
-    }
-    let over = async {
-        // Streams that only wait for news would never end.
+    let is_closed = tokio::select! {
+        () = signals.next() => false,
+        () = &mut listening => true,
+    };
+    let calls = async {
         server.under_way.none().await;
         if let Ok(ledger) = server.gate.books.ledger().await {
             ledger.idle().await;
         }
-        let _ = tokio::time::timeout(LAST_WORDS, &mut listening).await;
+    };
+    let closed = async {
+        if !is_closed {
+            listening.await;
+        }
+    };
+    let over = async {
+        tokio::pin!(calls, closed);
+        tokio::select! {
+            biased;
+            // Streams that only wait for news would never end.
+            () = &mut calls => drop(tokio::time::timeout(LAST_WORDS, closed).await),
+            () = &mut closed => calls.await,
+        }
     };
     tokio::select! {
         () = over => {}
