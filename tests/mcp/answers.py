@@ -96,8 +96,14 @@ def without_a_ledger_nothing_that_acts_is_called_and_reads_pass(place):
 def an_error_of_the_protocol_is_passed_on_and_says_nothing_of_the_effect(place):
     agent = place.agent()
     first = agent.wait(agent.start_call("refuse", {}))
-    is_equal(first["error"], {"code": -32000, "message": "not today", "data": {"why": "closed"}}, "the error")
-    is_state(agent.call("refuse", {}), "in_doubt")
+    error = first["error"]
+    is_equal((error["code"], error["data"].pop("onceward")["state"]), (-32000, "in_doubt"), "the error, and what it leaves")
+    is_equal(error["data"], {"why": "closed"}, "what the server says besides")
+    # Models are shown the message and nothing else.
+    assert error["message"].startswith("not today [onceward] ") and "may have taken effect" in error["message"], error
+    again = agent.call("refuse", {})
+    is_state(again, "in_doubt")
+    assert "answered with an error" in again["content"][0]["text"], again
     is_equal(len(place.effects()), 1, "effects")
 
 

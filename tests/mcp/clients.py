@@ -247,18 +247,24 @@ def server_everything_is_the_same_through_the_gateway(place, client):
     assert "Ada" in json.dumps(through[9]) or "accept" in json.dumps(through[9]), through[9]
 
 
-def server_filesystem_writes_once_and_reads_what_is_there(place, client):
+def server_filesystem_writes_once_in_a_session_and_reads_what_is_there(place, client):
     folder = place.folder / "files"
     folder.mkdir()
     file = folder / "note.txt"
-    _, gateway = node_server(place, "mcp-server-filesystem", str(folder))
+    server, gateway = node_server(place, "mcp-server-filesystem", str(folder))
     write = call("write_file", {"path": str(file), "content": "one"})
+    other = call("write_file", {"path": str(file), "content": "two"})
     read = call("read_text_file", {"path": str(file)})
-    first, looked = play(place, client, [write, read], gateway)
+    # It declares that it may be called again, so what is written last is there.
+    for step in play(place, client, [write, other, write], gateway):
+        is_fresh(step["result"])
+    is_equal(file.read_text(), "one", "the file")
+    session = place.command(session="s", behind=server)
+    first, looked = play(place, client, [write, read], session)
     is_fresh(first["result"])
     assert "one" in json.dumps(looked["result"]), looked
     file.write_text("changed by somebody else")
-    second, looked = play(place, client, [write, read], gateway)
+    second, looked = play(place, client, [write, read], session)
     is_replay(second["result"], first["result"])
     is_equal(file.read_text(), "changed by somebody else", "the file")
     assert "changed by somebody else" in json.dumps(looked["result"]), looked
@@ -272,7 +278,8 @@ def cases():
     for check in (it_calls_again_by_itself_and_acts_once, without_the_gateway_it_acts_again):
         found.append((f"openai-agents · {name_of(check)}", check, "agents"))
     found.append(("inspector · " + name_of(the_inspector_lists_and_calls), the_inspector_lists_and_calls, None))
-    servers = (server_everything_is_the_same_through_the_gateway, server_filesystem_writes_once_and_reads_what_is_there)
+    filesystem = server_filesystem_writes_once_in_a_session_and_reads_what_is_there
+    servers = (server_everything_is_the_same_through_the_gateway, filesystem)
     for client in ("mcp1", "mcp2-legacy"):
         for check in servers:
             found.append((f"{client} · {name_of(check)}", check, client))

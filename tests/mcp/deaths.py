@@ -15,7 +15,7 @@ INVOICE = {"customer": "c-1", "invoice": "i-1", "amount": 10}
 PROBE = """
 [mcp.server.fixture.tool.charge]
 in_doubt = "probe"
-probe = { tool = "find_charge", arguments = { invoice = "$/invoice" }, found = "/found" }
+probe = { tool = "find_charge", arguments = { invoice = "$/invoice" }, found = "/found", after = "500ms" }
 """
 
 
@@ -47,10 +47,11 @@ def a_client_that_gave_up_and_said_so_gets_the_late_answer_too(place):
 def a_client_that_ran_out_of_time_does_not_stop_its_call(place):
     # SDKs say so when their time is over. Whoever only ran out of time comes back for the answer.
     agent = place.agent()
-    for number, reason in enumerate(("timed out after 0.5s", "McpError: MCP error -32001: Request timed out")):
+    reasons = ("timed out after 0.5s", "McpError: MCP error -32001: Request timed out", "context deadline exceeded")
+    for number, reason in enumerate(reasons):
         arguments = {"delay_ms": 800, "note": reason}
         first = agent.start_call("cancellable", arguments)
-        until(lambda: called(place, agent), "the call")
+        until(lambda calls=number + 1: called(place, agent) == calls, "the call")
         time.sleep(0.1)
         agent.notify("notifications/cancelled", {"requestId": first, "reason": reason})
         is_replay(agent.call("cancellable", arguments))
@@ -195,8 +196,8 @@ def a_tool_that_may_be_retried_is_tried_again_after_the_server_died(place):
 
 
 def called(place, agent):
-    """Whether a call has reached the server."""
-    return any(b"tools/call" in line for line in place.received(agent))
+    """How many calls have reached the server."""
+    return sum(b"tools/call" in line for line in place.received(agent))
 
 
 def killed(place, tool, arguments, after_effect=True):

@@ -4,8 +4,10 @@
 POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
 json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
 stream ends, and the answer comes to a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle),
-open (a stream that stays open after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone (status 404 before anything is done), error (status 500
-after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after it), hang (no answer), nan (with a number that is none).
+open (a stream that stays open after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone
+(status 404 before anything is done), error (status 500 after it), moved (status 307), slash (the same to itself), refused (an
+error under status 400, after it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the
+same).
 """
 
 import http.server
@@ -59,7 +61,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         if method == "tools/list" and params.get("open"):
             return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": TOOLS}})
         if method == "tools/list":
-            return self.answer(message, {"tools": TOOLS}, sse=params.get("sse", False))
+            odd = {"_meta": {"share": float("nan")}} if params.get("nan") else {}
+            return self.answer(message, {"tools": TOOLS} | odd, sse=params.get("sse", False))
         if method != "tools/call":
             return self.answer(message, {})
         self.call(message, params["name"], params.get("arguments", {}))
@@ -83,6 +86,8 @@ class Server(http.server.BaseHTTPRequestHandler):
             return self.answer(message, result)
         if how == "error":
             return self.whole(500, b"out of order")
+        if how == "odd":
+            return self.whole(500, json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
         if how == "refused":
             error = {"code": -32603, "message": "not today"}
             return self.whole(400, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())

@@ -22,6 +22,7 @@ def tool(description, properties=None, required=(), **more):
 MAIL = {"to": TEXT, "subject": TEXT}
 CHARGE = {"customer": TEXT, "invoice": TEXT, "amount": NUMBER, "memo": TEXT}
 READS = {"annotations": {"readOnlyHint": True}}
+RECEIPT = {"type": "object", "properties": {"receipt": TEXT}, "required": ["receipt"]}
 
 TOOLS = {
     "send_email": tool("Sends an email.", MAIL, ("to",)),
@@ -38,6 +39,8 @@ TOOLS = {
     "slow": tool("Acts late, whatever it is told.", {"note": TEXT}),
     "cancellable": tool("Stops when it is told to, without an answer and without acting."),
     "stopped": tool("Acts at once, and answers with an error when it is told to stop."),
+    "put": tool("Sets a thing to a value.", {"value": TEXT}, annotations={"idempotentHint": True}),
+    "typed": tool("Acts, and dies before it answers with what it promises.", {"note": TEXT}, outputSchema=RECEIPT),
     "progress": tool("Tells how far it is, and acts.", {"steps": NUMBER}),
     "ask": tool("Wants something answered first.", {"what": TEXT}),
     "sample": tool("Asks the client's model, and acts.", {"prompt": TEXT}),
@@ -149,7 +152,7 @@ def crash(server, call):
         return text(f"{call.name}: done, {len(acts())} in all")
     with open(marker, "w"):
         pass
-    if call.name == "crash_after":
+    if call.name != "crash_before":
         call.act()
     os._exit(9)
 
@@ -259,6 +262,7 @@ OWN = {
     "refuse": refuse,
     "crash_before": crash,
     "crash_after": crash,
+    "typed": crash,
     "slow": slow,
     "cancellable": cancellable,
     "stopped": stopped,

@@ -16,7 +16,7 @@ use super::words::Length;
 #[serde(default)]
 pub(crate) struct Mcp {
     /// How long equal arguments are one intent after their call is done, when no key, recipe or session says which call
-    /// it is.
+    /// it is. Tools that declare `idempotentHint: true` are one intent only until their call is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub(crate) echo: Option<Length>,
     /// Whether a repeat's result says in a text block that it is one, and how to really do it again.
@@ -70,11 +70,13 @@ pub(crate) struct Probe {
     /// Its arguments. A text that begins with `$/` is a JSON pointer into the arguments of the call in doubt.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub(crate) arguments: serde_json::Map<String, serde_json::Value>,
-    /// A JSON pointer into its answer. If something is there that is not `null`, `false`, `0` or empty, it happened.
+    /// A JSON pointer into its answer. If something is there that is not `null`, `false`, `0` or empty, it happened. If that
+    /// is there, or a list on the way is too short, it did not. An answer without such a place says nothing.
     #[schemars(extend("x-type" = "JSON pointer", "x-default" = "needed"))]
     pub(crate) found: String,
-    /// How long it may take until an effect shows: before that, nothing found says nothing.
-    #[schemars(extend("x-type" = "duration", "x-default" = "`\"0s\"`"))]
+    /// How long it may take until an effect shows: so long after the doubt began, nothing found says nothing. What was
+    /// under way when the gateway died may act in that time.
+    #[schemars(extend("x-type" = "duration", "x-default" = "the tool's `max_runtime`"))]
     pub(crate) after: Option<Length>,
 }
 

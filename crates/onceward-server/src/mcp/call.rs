@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward::core::hash::Fields;
-use onceward::core::name::{Key, Tenant};
+use onceward::core::name::{self, Identity, Key, Operation, Tenant};
 use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
@@ -118,6 +118,13 @@ impl Asked {
         Ok(about)
     }
 
+    /// The intent of a tool that has this key.
+    pub(super) fn identity(&self, naming: &Naming, tool: &str, key: &str) -> Result<Identity, Unfit> {
+        let unfit = |error: name::Error| Unfit(error.to_string());
+        let operation = Operation::new(naming.operation(tool, &self.scope)).map_err(unfit)?;
+        Ok(Identity { tenant: self.tenant.clone(), operation, key: Key::new(key).map_err(unfit)? })
+    }
+
     /// Takes what is for us out of the arguments.
     fn take_ours(&mut self, tools: &Tools) -> Result<(), Unfit> {
         if tools.takes_repeat(&self.tool)
@@ -211,7 +218,9 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
     let configured = tools.configured(tool);
     let mut policy = configured.map(Tool::policy).unwrap_or_default();
     if !is_named && !configured.is_some_and(Tool::chooses_retention) {
-        policy.retention = Some(Retention::For(naming.echo));
+        // What may be called again is: somebody may have changed the same thing to something else in between.
+        let echo = if tools.is_idempotent(tool) { Duration::ZERO } else { naming.echo };
+        policy.retention = Some(Retention::For(echo));
         policy.tombstone = Some(Duration::ZERO);
     }
     // The server says that a second call does nothing more than the first.

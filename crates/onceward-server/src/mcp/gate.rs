@@ -7,7 +7,7 @@ use std::time::Duration;
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
 use onceward::core::name::Tenant;
-use onceward::core::outcome::{Outcome, Verdict};
+use onceward::core::outcome::{JSON, Outcome, Verdict};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{Standing, State};
 use onceward::core::time::Timestamp;
@@ -25,7 +25,7 @@ use super::owners::{Owner, Owners};
 use super::probe::{self, Probed};
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
-use super::verdict::{self, Ending, RESULT};
+use super::verdict::{self, Ending};
 use super::{call, status, task};
 use crate::config::Probe;
 
@@ -89,13 +89,15 @@ struct One<'a> {
     asked: &'a Asked,
     /// The tool's name, as the client knows it.
     shown: &'a str,
+    /// The tool has promised its results in a certain form.
+    is_typed: bool,
     call: &'a Call,
     request: &'a Request,
 }
 
 impl One<'_> {
     fn about(&self) -> About<'_> {
-        About { tool: self.shown, call: self.call, repeat: self.asked.repeat }
+        About { tool: self.shown, is_typed: self.is_typed, call: self.call, repeat: self.asked.repeat }
     }
 }
 
@@ -154,7 +156,8 @@ impl Gate {
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
         let shown = format!("{}{}", self.naming.shown, asked.tool);
-        let one = One { asked: &asked, shown: &shown, call: &call, request };
+        let is_typed = self.tools.is_typed(&asked.tool);
+        let one = One { asked: &asked, shown: &shown, is_typed, call: &call, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.line(request));
         }
@@ -183,7 +186,7 @@ impl Gate {
             link.step_back();
             match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-                Ok(Begun::Answered(decision)) => break self.replies.decided(one.about(), decision, SystemClock.now()),
+                Ok(Begun::Answered(decision)) => break self.decided(ledger, one, decision).await,
                 // Then it is our turn.
                 Err(Error::OwnerFailed { reason, .. }) if turns < TURNS && reason == NEVER_SENT => turns += 1,
                 Err(error) => match owner.and_then(|owner| owner.answer()) {
@@ -193,6 +196,15 @@ impl Gate {
             }
         };
         Some(reply.line(one.request))
+    }
+
+    /// What a repeat is told. A doubt says what is known of it.
+    async fn decided(&self, ledger: &Ledger, one: &One<'_>, decision: Decision) -> Reply {
+        let Decision::InDoubt { since } = decision else {
+            return self.replies.decided(one.about(), decision, SystemClock.now());
+        };
+        let intent = ledger.get(&one.call.identity).await.ok().flatten();
+        self.replies.in_doubt(one.about(), since, intent.and_then(|intent| intent.seen.record.last_error).as_deref())
     }
 
     /// This caller is the one.
@@ -231,12 +243,10 @@ impl Gate {
                 guard.release(Duration::ZERO, Some(why)).await
             }
             Ending::Doubt(why) => {
-                owner.says(&answer.members);
+                let doubted = self.replies.doubted(one.about(), &answer.members);
+                owner.says(doubted.as_ref().unwrap_or(&answer.members));
                 log(guard.doubt(Some(why)).await.err());
-                return match self.replies.doubted(one.about(), &answer.members) {
-                    Some(members) => ended(&members),
-                    None => answer.line,
-                };
+                return doubted.map_or(answer.line, |members| ended(&members));
             }
             Ending::Task(id) => {
                 owner.continues(&answer.members);
@@ -278,7 +288,7 @@ impl Gate {
                 log(guard.doubt(Some("it was cancelled, and the server has not answered")).await.err());
                 let (ledger, call) = (ledger.clone(), one.call.clone());
                 tokio::spawn(async move {
-                    if let Ok(answer) = late.await {
+                    if let Some(answer) = late.answer().await {
                         log(settled_late(&ledger, &call, attempt, &answer).await.err());
                     }
                 });
@@ -293,7 +303,11 @@ impl Gate {
         match link.send(&request.id, line.to_vec()).await {
             Ok(answer) => Some(answer.line),
             Err(NoAnswer::NotSent(why) | NoAnswer::Lost(why)) => Some(reply(&why)),
-            Err(NoAnswer::Cancelled | NoAnswer::GaveUp(_)) => None,
+            Err(NoAnswer::Cancelled) => None,
+            Err(NoAnswer::GaveUp(late)) => {
+                tokio::spawn(late.answer());
+                None
+            }
         }
     }
 
@@ -314,7 +328,7 @@ impl Gate {
             Ok(before) => before,
             Err(why) => return Some(unfit(&why.0)),
         };
-        let about = About { tool: one.shown, call: &before, repeat: one.asked.repeat - 1 };
+        let about = About { call: &before, repeat: one.asked.repeat - 1, ..one.about() };
         let intent = match ledger.get(&before.identity).await {
             Ok(intent) => intent,
             Err(error) => return failed(error),
@@ -329,7 +343,9 @@ impl Gate {
         }
         match standing {
             Standing::Done | Standing::Tombstone => None,
-            Standing::InDoubt { since } => Some(self.replies.in_doubt(about, since)),
+            Standing::InDoubt { since } => {
+                Some(self.replies.in_doubt(about, since, intent.seen.record.last_error.as_deref()))
+            }
             Standing::Running { .. } => {
                 let running = Decision::InFlight { retry_after: Duration::ZERO, running: true, attempt: 1 };
                 Some(self.replies.decided(about, running, SystemClock.now()))
@@ -351,15 +367,17 @@ impl Gate {
         let Some(probe) = configured.filter(|_| claim.probe_first()) else { return Ok(guard) };
         let now = SystemClock.now();
         let (mut probed, answer) = self.ask_whether(probe, one, link).await;
-        let after = probe.after.map_or(Duration::ZERO, |after| after.0);
-        if probed == Probed::DidNot && !after.is_zero() && doubted_for(ledger, one.call, now).await < Some(after) {
-            probed = Probed::Unknown(format!("it is too early for {} to show it", probe.tool));
+        // What was under way when nobody looked after it any more may act until its time is over.
+        let after = probe.after.map_or(one.call.policy.max_runtime, |after| after.0);
+        let left = after.saturating_sub(doubted_for(ledger, one.call, now).await.unwrap_or_default());
+        if probed == Probed::DidNot && !left.is_zero() {
+            let (tool, seconds) = (&probe.tool, left.as_secs() + 1);
+            probed = Probed::Unknown(format!("it is too early for {tool} to show it, so wait for {seconds} seconds"));
         }
         match probed {
             Probed::Happened => {
-                let body =
-                    answer.as_ref().and_then(|answer| answer.get("result")).map(|result| result.get().to_owned());
-                let outcome = Outcome::of(Verdict::Success, RESULT, body.unwrap_or_default());
+                let found = probe::found(probe, one.shown, &answer.unwrap_or_default());
+                let outcome = Outcome::of(Verdict::Success, JSON, found.written());
                 log(guard.finish(outcome.clone()).await.err());
                 let replay = Decision::Replay { outcome, finished_at: now, expires_at: None };
                 Err(self.replies.decided(one.about(), replay, now))

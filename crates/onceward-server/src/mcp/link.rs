@@ -1,9 +1,8 @@
 //! The way to a server, whatever it is: a pipe, or HTTP.
 
-use tokio::sync::oneshot;
-
 use super::members::Members;
 use super::message::Id;
+use super::waiting::Late;
 
 /// An answer to a call.
 #[derive(Debug)]
@@ -25,7 +24,7 @@ pub(super) enum NoAnswer {
     /// It was passed on, and the answer will not come.
     Lost(String),
     /// The client cancelled it, the server was told, and has not answered since. It may do so yet.
-    GaveUp(oneshot::Receiver<Answer>),
+    GaveUp(Late),
 }
 
 /// Takes requests to a server.

@@ -1,6 +1,6 @@
 //! Asking another tool of the same server whether an effect took place.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::members::Members;
 use crate::config::Probe;
@@ -56,15 +56,56 @@ pub(super) fn read(probe: &Probe, answer: &Members) -> Probed {
     let Some(said) = said(&result) else {
         return Probed::Unknown(format!("{} answered with something else than JSON", probe.tool));
     };
-    let is_there = said.pointer(&probe.found).is_some_and(|found| match found {
-        Value::Null => false,
-        Value::Bool(found) => *found,
-        Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => !text.is_empty(),
-        Value::Array(values) => !values.is_empty(),
-        Value::Object(members) => !members.is_empty(),
-    });
-    if is_there { Probed::Happened } else { Probed::DidNot }
+    match is_there(&said, &probe.found) {
+        Some(true) => Probed::Happened,
+        Some(false) => Probed::DidNot,
+        None => Probed::Unknown(format!("{} does not say: its answer has no {}", probe.tool, probe.found)),
+    }
+}
+
+/// Whether something is where a pointer points to; `None` when the answer does not speak of it. An answer about something
+/// else, such as that the search is down, must not count as nothing found: only what is there and empty does, and a list
+/// that is too short.
+fn is_there(said: &Value, pointer: &str) -> Option<bool> {
+    let mut at = said;
+    for name in pointer.split('/').skip(1) {
+        at = match (at.pointer(&format!("/{name}")), at) {
+            (Some(next), _) => next,
+            (None, Value::Array(_)) if name.parse::<usize>().is_ok() => return Some(false),
+            _ => return None,
+        };
+        if is_empty(at) {
+            return Some(false);
+        }
+    }
+    Some(true)
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(found) => !found,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(members) => members.is_empty(),
+    }
+}
+
+/// What is kept of an answer that found it: its words. Its structure is not the one that the other tool has promised.
+pub(super) fn found(probe: &Probe, tool: &str, answer: &Members) -> Members {
+    let result = answer.get("result").and_then(|result| serde_json::from_str::<Value>(result.get()).ok());
+    let result = result.unwrap_or_default();
+    let words = format!("{tool} took effect: {} found it. It was not done again.", probe.tool);
+    let mut content = vec![json!({ "type": "text", "text": words })];
+    match (result.get("content").and_then(Value::as_array), result.get("structuredContent")) {
+        (Some(blocks), _) if !blocks.is_empty() => content.extend(blocks.iter().cloned()),
+        (_, Some(structured)) => content.push(json!({ "type": "text", "text": structured.to_string() })),
+        _ => {}
+    }
+    let mut found = Members::default();
+    found.set("content", &content);
+    found
 }
 
 /// What a tool said, as a value: its structured content, or its first text if that is JSON.
@@ -102,11 +143,48 @@ mod tests {
         let judged = |result: &str| read(&probe(), &Members::read(&format!("{{\"result\":{result}}}")).unwrap());
         assert_eq!(judged(r#"{"structuredContent":{"items":[1]}}"#), Probed::Happened);
         assert_eq!(judged(r#"{"structuredContent":{"items":[]}}"#), Probed::DidNot);
-        assert_eq!(judged(r#"{"structuredContent":{}}"#), Probed::DidNot);
         assert_eq!(judged(r#"{"content":[{"type":"text","text":"{\"items\":\"x\"}"}]}"#), Probed::Happened);
         assert!(matches!(judged(r#"{"content":[{"type":"text","text":"nothing"}]}"#), Probed::Unknown(_)));
+        assert!(matches!(judged(r#"{"structuredContent":{}}"#), Probed::Unknown(_)));
         assert!(matches!(judged(r#"{"content":[],"isError":true}"#), Probed::Unknown(_)));
         let error = Members::read(r#"{"error":{"code":1}}"#).unwrap();
         assert!(matches!(read(&probe(), &error), Probed::Unknown(_)));
+    }
+
+    #[test]
+    fn only_what_is_there_and_empty_did_not_happen() {
+        for (pointer, said, expected) in [
+            ("/charges/0", json!({ "charges": [{ "id": 1 }] }), Some(true)),
+            ("/charges/0", json!({ "charges": [] }), Some(false)),
+            ("/charges/1", json!({ "charges": [1] }), Some(false)),
+            ("/charges/x", json!({ "charges": [1] }), None),
+            ("/charges/0", json!({ "charges": null }), Some(false)),
+            ("/charges/0", json!({ "message": "search is down, try later" }), None),
+            ("/charges/0", json!(503), None),
+            ("/charges/0", json!("temporarily unavailable"), None),
+            ("/charges/0", json!(null), None),
+            ("/charges/0", json!({}), None),
+            ("/charge/id", json!({ "charge": {} }), Some(false)),
+            ("/charge/id", json!({ "charge": { "error": "down" } }), None),
+            ("/charge/id", json!({ "charge": "down" }), None),
+            ("/found", json!({ "error": "down" }), None),
+            ("/found", json!({ "found": false }), Some(false)),
+            ("/found", json!({ "found": 0 }), Some(false)),
+            ("/found", json!({ "found": "" }), Some(false)),
+            ("/0", json!([]), Some(false)),
+            ("/0/id", json!([{ "id": 7 }]), Some(true)),
+            ("/a~1b/~0c", json!({ "a/b": { "~c": 1 } }), Some(true)),
+        ] {
+            assert_eq!(is_there(&said, pointer), expected, "{pointer} in {said}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_kept_as_words() {
+        let kept = |result: &str| found(&probe(), "pay", &Members::read(&format!("{{\"result\":{result}}}")).unwrap());
+        let words = kept(r#"{"content":[{"type":"text","text":"i-7 is paid"}],"structuredContent":{"items":[7]}}"#);
+        assert!(words.get("structuredContent").is_none());
+        assert!(words.written().contains("pay took effect: find found it") && words.written().contains("i-7 is paid"));
+        assert!(kept(r#"{"content":[],"structuredContent":{"items":[7]}}"#).written().contains(r#"{\"items\":[7]}"#));
     }
 }

@@ -72,6 +72,8 @@ impl Reply {
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) tool: &'a str,
+    /// The tool has promised structured results: clients refuse others from it, unless they are errors.
+    pub(super) is_typed: bool,
     pub(super) call: &'a Call,
     pub(super) repeat: u32,
 }
@@ -108,7 +110,7 @@ impl Replies {
                 &format!("{tool} asked to wait. Make the same call again in {} seconds.", retry_after.as_secs() + 1),
                 json!({ "retry_after_seconds": retry_after.as_secs() + 1 }),
             ),
-            Decision::InDoubt { since } => self.in_doubt(about, since),
+            Decision::InDoubt { since } => self.in_doubt(about, since, None),
             Decision::Mismatch => told(
                 "mismatch",
                 about,
@@ -151,6 +153,9 @@ impl Replies {
         let is_whole = |result: &Members| outcome.content_type == RESULT || result.get("content").is_some();
         let result = Members::read(&text).filter(|result| is_result && is_whole(result));
         let Some(mut result) = result else { return settled(about, &text, &mark) };
+        if outcome.content_type != RESULT {
+            excused(&mut result, about);
+        }
         if self.notice {
             let text = format!(
                 "[onceward] This call was done {} and not again: this is its stored result. If the user wants it done once \
@@ -165,21 +170,23 @@ impl Replies {
         Reply::Result(result)
     }
 
-    /// Nobody knows whether it happened.
-    pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp) -> Reply {
+    /// Nobody knows whether it happened. `why` is what is known of the attempt.
+    pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp, why: Option<&str>) -> Reply {
         let (tool, identity) = (about.tool, &about.call.identity);
         let tenant = match &identity.tenant {
             tenant if *tenant == Tenant::default() => String::new(),
             tenant => format!(" --tenant {}", quoted(tenant.as_str())),
         };
         let text = format!(
-            "It is unknown whether {tool} took effect: this exact call was made at {since} and its answer never came. It may \
-             have happened. Do not call it again, and not with other arguments either. Look with a tool that reads whether it \
-             happened, tell the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation {} --key {} \
-             --happened (or --did-not-happen). Afterwards {} knows it.",
+            "It is unknown whether {tool} took effect: this exact call was made at {since}, and {}. It may have happened. Do \
+             not call it again, and not with other arguments either. Look with a tool that reads whether it happened, tell \
+             the user what is unknown, and let a person settle it: onceward resolve{}{tenant} --operation {} --key {} \
+             --happened (or --did-not-happen){}. Afterwards {} knows it.",
+            why.unwrap_or("its answer never came"),
             self.flags,
             quoted(identity.operation.as_str()),
             quoted(identity.key.as_str()),
+            if about.is_typed { ", with --value and its structured result as JSON if that is known" } else { "" },
             self.status,
         );
         told("in_doubt", about, &text, json!({ "since": since.to_string() }))
@@ -188,7 +195,7 @@ impl Replies {
     /// The answer to a call just made will not come.
     pub(super) fn lost(&self, about: About<'_>, why: &str, now: Timestamp) -> Reply {
         if about.call.policy.in_doubt == InDoubt::Hold {
-            return self.in_doubt(about, now);
+            return self.in_doubt(about, now, Some(why));
         }
         let text = format!(
             "It is unknown whether {} took effect: {why}. You may make exactly the same call again, with the same arguments: \
@@ -242,19 +249,33 @@ impl Replies {
 
     /// An answer that leaves a doubt behind says so.
     pub(super) fn doubted(&self, about: About<'_>, answer: &Members) -> Option<Members> {
-        let mut result = answer.object("result")?;
-        let text = format!(
-            "[onceward] {} failed, and it may have taken effect all the same. Do not call it again, and not with other \
-             arguments: look whether it happened, and let the user settle it.",
-            about.tool
-        );
-        noted(&mut result, &text);
-        marked(
-            &mut result,
-            &json!({ "state": "in_doubt", "replayed": false, "key": about.call.identity.key.as_str() }),
-        );
+        let next = match about.call.policy.in_doubt {
+            InDoubt::Hold => {
+                "Do not call it again, and not with other arguments: look whether it happened, and let the user settle it."
+            }
+            InDoubt::Retry | InDoubt::Probe => {
+                "You may make exactly the same call again; do not make it with other arguments."
+            }
+        };
+        let text = format!("[onceward] {} failed, and it may have taken effect all the same. {next}", about.tool);
+        let mark = json!({ "state": "in_doubt", "replayed": false, "key": about.call.identity.key.as_str() });
         let mut answer = answer.clone();
-        answer.set("result", &result);
+        if let Some(mut result) = answer.object("result") {
+            noted(&mut result, &text);
+            marked(&mut result, &mark);
+            answer.set("result", &result);
+            return Some(answer);
+        }
+        // Clients show models the message of an error, and nothing else of it.
+        let mut error = answer.object("error")?;
+        let message = error.text("message").map_or_else(|| text.clone(), |message| format!("{message} {text}"));
+        error.set("message", &message);
+        let data = if error.get("data").is_some() { error.object("data") } else { Some(Members::default()) };
+        if let Some(mut data) = data {
+            data.set(META, &mark);
+            error.set("data", &data);
+        }
+        answer.set("error", &error);
         Some(answer)
     }
 }
@@ -281,6 +302,11 @@ pub(super) fn unfit(text: &str) -> Reply {
     refused("refused", &format!("Nothing was called: {text}."))
 }
 
+/// A question about calls that cannot be answered.
+pub(super) fn unanswered(text: &str) -> Reply {
+    refused("refused", &format!("This says nothing about any call: {text}."))
+}
+
 /// An answer to a call that has no key yet.
 fn refused(state: &str, text: &str) -> Reply {
     let mut result = Members::default();
@@ -296,8 +322,25 @@ fn settled(about: About<'_>, text: &str, mark: &Value) -> Reply {
     let known = if text.trim().is_empty() { String::new() } else { format!(" What is known of it: {text}") };
     let said = format!("{} took effect: somebody looked and settled it. It was not done again.{known}", about.tool);
     result.set("content", &json!([{ "type": "text", "text": said }]));
+    if about.is_typed
+        && let Some(value) = Members::read(text)
+    {
+        result.set("structuredContent", &value);
+    }
+    excused(&mut result, about);
     marked(&mut result, mark);
     Reply::Result(result)
+}
+
+/// A result that is not the tool's own may lack what the tool has promised, and clients take that of an error only.
+fn excused(result: &mut Members, about: About<'_>) {
+    if about.is_typed && result.get("structuredContent").is_none() {
+        noted(
+            result,
+            "This is marked as an error only because the structured result that the tool promises is not known.",
+        );
+        result.set("isError", &true);
+    }
 }
 
 /// An answer of our own: text for the model, and the same for programs.

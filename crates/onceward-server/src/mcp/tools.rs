@@ -27,6 +27,8 @@ struct Listing {
 struct Listed {
     reads: Option<bool>,
     is_idempotent: bool,
+    /// It promises its results in a certain form.
+    is_typed: bool,
     /// It has an argument of its own that is named like ours.
     takes_ours: bool,
 }
@@ -103,6 +105,11 @@ impl Tools {
         self.listed(name).is_some_and(|listed| listed.is_idempotent)
     }
 
+    /// Whether a tool promises structured results: clients refuse others from it.
+    pub(super) fn is_typed(&self, name: &str) -> bool {
+        self.listed(name).is_some_and(|listed| listed.is_typed)
+    }
+
     /// Whether the server itself has a tool of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.listed(name).is_some()
@@ -124,6 +131,7 @@ impl Tools {
         let listed = Listed {
             reads: if has_acted { Some(false) } else { reads },
             is_idempotent: hint("idempotentHint") == Some(true),
+            is_typed: tool.object("outputSchema").is_some(),
             takes_ours: properties.is_some_and(|properties| properties.get(argument).is_some()),
         };
         listing.tools.insert(name.to_owned(), listed);
@@ -193,8 +201,10 @@ mod tests {
     #[test]
     fn an_argument_that_the_tool_has_itself_is_not_ours() {
         let tools = Tools::default();
-        let text = r#"{"inputSchema":{"properties":{"ours":{}}},"annotations":{"idempotentHint":true}}"#;
+        let text =
+            r#"{"inputSchema":{"properties":{"ours":{}}},"annotations":{"idempotentHint":true},"outputSchema":{}}"#;
         tools.learn("nested", &Members::read(text).unwrap(), "ours");
+        assert!(tools.is_typed("nested") && !tools.is_typed("other"));
         assert!(!tools.takes_repeat("nested") && tools.takes_repeat("other"));
         assert!(tools.is_idempotent("nested") && !tools.is_idempotent("other"));
     }

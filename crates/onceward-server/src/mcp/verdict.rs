@@ -40,7 +40,10 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
             return Ending::Release("the server refused the call");
         }
         // Unless somebody has said what errors mean here.
-        let cancelled = cancelled || (policy.on_error.is_none() && code.is_none_or(|code| ON_THE_WAY.contains(&code)));
+        let says_nothing = policy.on_error.is_none() && code.is_none_or(|code| ON_THE_WAY.contains(&code));
+        if says_nothing && !cancelled {
+            return Ending::Doubt("the server answered with an error that says nothing about the effect");
+        }
         let body = answer.get("error").map(|error| error.get().to_owned()).unwrap_or_default();
         return failed(on_error, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
     }

@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::link::{Answer, NoAnswer};
 use super::members::Members;
@@ -15,6 +17,10 @@ use super::message::Id;
 /// How long a server may take to answer once its client has cancelled: many do not answer at all then.
 const AFTER_CANCELLING: Duration = Duration::from_secs(10);
 
+/// For how long after that an answer is still listened for. Its id is taken meanwhile: another call of that id could be
+/// answered with it.
+const LISTENED_FOR: Duration = Duration::from_secs(5 * 60);
+
 /// Whose request it is: ids are unique among those of one client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Place {
@@ -22,9 +28,9 @@ pub(super) struct Place {
     pub(super) id: Id,
 }
 
-/// Everybody who waits.
-#[derive(Debug, Default)]
-pub(super) struct Waiting(Mutex<HashMap<Place, For>>);
+/// Everybody who waits. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting(Arc<Mutex<HashMap<Place, For>>>);
 
 /// What somebody waits for.
 #[derive(Debug)]
@@ -63,9 +69,20 @@ pub(super) enum Cancelled {
 /// A call that was passed on.
 #[derive(Debug)]
 pub(super) struct Sent {
-    answer: oneshot::Receiver<Answer>,
+    heard: Heard,
     cancelled: watch::Receiver<bool>,
 }
+
+/// Somebody listens for the answer, until this is dropped: then its place is free again.
+#[derive(Debug)]
+struct Heard {
+    answer: oneshot::Receiver<Answer>,
+    waiting: Waiting,
+    place: Place,
+}
+
+/// An answer that may come although its client has given up.
+pub(super) struct Late(Pin<Box<dyn Future<Output = Option<Answer>> + Send>>);
 
 impl Waiting {
     /// Something is asked for that is none of ours. `false` when another request has this id.
@@ -110,9 +127,10 @@ impl Waiting {
         let (taker, answer) = oneshot::channel();
         match self.all().get_mut(place) {
             Some(For::Call { cancelled, .. }) if *cancelled.borrow() => Err(NoAnswer::Cancelled),
-            Some(For::Call { answer: place, cancelled }) => {
-                *place = Some(taker);
-                Ok(Sent { answer, cancelled: cancelled.subscribe() })
+            Some(For::Call { answer: taken, cancelled }) => {
+                *taken = Some(taker);
+                let cancelled = cancelled.subscribe();
+                Ok(Sent { heard: Heard { answer, waiting: self.clone(), place: place.clone() }, cancelled })
             }
             _ => Err(NoAnswer::NotSent("the server has ended".to_owned())),
         }
@@ -217,28 +235,65 @@ impl Sent {
     }
 
     /// Waits for the answer; for a while only, once the client has cancelled.
-    pub(super) async fn answer(mut self) -> Result<Answer, NoAnswer> {
-        let mut cancelled = self.cancelled;
+    pub(super) async fn answer(self) -> Result<Answer, NoAnswer> {
+        self.answer_within(AFTER_CANCELLING).await
+    }
+
+    async fn answer_within(self, after_cancelling: Duration) -> Result<Answer, NoAnswer> {
+        let Self { mut heard, mut cancelled } = self;
         let given_up = async {
             if cancelled.wait_for(|cancelled| *cancelled).await.is_err() {
                 std::future::pending::<()>().await;
             }
-            sleep(AFTER_CANCELLING).await;
+            sleep(after_cancelling).await;
         };
         tokio::select! {
             biased;
-            answered = &mut self.answer => {
+            answered = &mut heard.answer => {
                 answered.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()))
             }
-            () = given_up => Err(NoAnswer::GaveUp(self.answer)),
+            () = given_up => Err(NoAnswer::GaveUp(Late::new(async move { (&mut heard.answer).await.ok() }))),
         }
     }
 }
 
-/// Whether a client gave up because it ran out of time, and not because somebody wants it to stop.
+impl Drop for Heard {
+    fn drop(&mut self) {
+        self.answer.close();
+        let mut all = self.waiting.all();
+        // Somebody else may have come after us.
+        if matches!(all.get(&self.place), Some(For::Call { answer: Some(taker), .. }) if taker.is_closed()) {
+            all.remove(&self.place);
+        }
+    }
+}
+
+impl Late {
+    pub(super) fn new(answer: impl Future<Output = Option<Answer>> + Send + 'static) -> Self {
+        Self(Box::pin(answer))
+    }
+
+    /// The answer, if it comes before nobody listens any more.
+    pub(super) async fn answer(self) -> Option<Answer> {
+        self.answer_within(LISTENED_FOR).await
+    }
+
+    async fn answer_within(self, listened_for: Duration) -> Option<Answer> {
+        timeout(listened_for, self.0).await.ok().flatten()
+    }
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("Late")
+    }
+}
+
+/// Whether a client gave up because it ran out of time, and not because somebody wants it to stop. One that says nothing
+/// counts as the latter: editors say nothing when a person presses stop, and they know no limit of time.
 fn is_about_time(reason: &str) -> bool {
     let reason = reason.to_ascii_lowercase();
-    ["timed out", "timeout", "time out"].iter().any(|words| reason.contains(words))
+    ["timed out", "timeout", "time out", "time-out", "deadline"].iter().any(|words| reason.contains(words))
 }
 
 #[cfg(test)]
@@ -264,6 +319,8 @@ mod tests {
         let _sent = waiting.send(&place("a")).unwrap();
         assert_eq!(waiting.cancel(Some(&cancelled("a", "MCP error -32001: Request timed out")), ""), Cancelled::Keep);
         assert_eq!(waiting.cancel(Some(&cancelled("a", "the user pressed stop")), ""), Cancelled::Pass);
+        let silent = Members::read(r#"{"requestId":"a"}"#).unwrap();
+        assert_eq!(waiting.cancel(Some(&silent), ""), Cancelled::Pass);
         waiting.expect_call(place("b"));
         assert_eq!(waiting.cancel(Some(&cancelled("b", "the user pressed stop")), ""), Cancelled::Keep);
         assert!(matches!(waiting.send(&place("b")), Err(NoAnswer::Cancelled)));
@@ -287,5 +344,55 @@ mod tests {
         let sent = waiting.send(&place("c")).unwrap();
         waiting.clear();
         assert!(matches!(sent.answer().await, Err(NoAnswer::Lost(_))));
+    }
+
+    #[test]
+    fn every_client_that_ran_out_of_time_is_understood() {
+        for reason in [
+            "timed out after 0.5s",
+            "McpError: MCP error -32001: Request timed out",
+            "SdkError: Request timed out",
+            "context deadline exceeded",
+            "request timeout",
+            "Timeout",
+            "time-out",
+        ] {
+            assert!(is_about_time(reason), "{reason}");
+        }
+        for reason in ["caller cancelled", "context canceled", "AbortError: This operation was aborted", ""] {
+            assert!(!is_about_time(reason), "{reason}");
+        }
+    }
+
+    /// A call that was cancelled, and whose server has said nothing for a while.
+    async fn given_up(waiting: &Waiting, id: &str) -> Late {
+        assert!(waiting.expect_call(place(id)));
+        let sent = waiting.send(&place(id)).unwrap();
+        waiting.cancel(Some(&cancelled(id, "the user pressed stop")), "");
+        match sent.answer_within(Duration::ZERO).await {
+            Err(NoAnswer::GaveUp(late)) => late,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_late_is_heard_and_nobody_listens_for_ever() {
+        let waiting = Waiting::default();
+        let late = given_up(&waiting, "a").await;
+        // Until then its id is its own.
+        assert!(!waiting.expect_call(place("a")));
+        let members = Members::read(r#"{"id":"a"}"#).unwrap();
+        assert!(matches!(waiting.take(&place("a"), members, b"late"), Taker::Taken));
+        assert_eq!(late.answer().await.unwrap().line, b"late");
+        assert!(waiting.is_empty());
+        let late = given_up(&waiting, "b").await;
+        assert!(late.answer_within(Duration::from_millis(1)).await.is_none() && waiting.is_empty());
+        // What nobody listens for is forgotten, and whoever came after it is not.
+        let late = given_up(&waiting, "c").await;
+        waiting.forget(&place("c"));
+        assert!(waiting.expect_call(place("c")));
+        let _sent = waiting.send(&place("c")).unwrap();
+        drop(late);
+        assert!(waiting.has(&place("c")));
     }
 }

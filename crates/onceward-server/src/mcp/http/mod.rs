@@ -1,13 +1,18 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
 //! - `post`: one guarded call. `envelope`: headers that say what a message says. `events`: server-sent events.
-//! - `readers`: who reads a stream on. `strangers`: who may come.
+//! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
+//!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
 mod envelope;
 mod events;
+mod head;
+mod own;
+mod patience;
 mod post;
 mod readers;
 mod strangers;
+mod under_way;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,15 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION,
-};
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use onceward::core::hash::{Fields, digest};
+use onceward::core::hash::Fields;
 use onceward::core::name::Tenant;
 use onceward::http::body::{self, filled, full};
 use onceward::http::exchange::without_answer;
@@ -35,7 +38,7 @@ use tokio::sync::oneshot;
 use super::gate::{self, Gate, Way};
 use super::list;
 use super::members::Members;
-use super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
+use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
 use super::waiting::{Cancelled, Place, Waiting};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{self, Route, Routes, Upstreams, headers};
@@ -44,8 +47,11 @@ use crate::listener::{Bound, Peer, Speaks};
 use crate::output;
 use crate::stop::Signals;
 use events::{Event, Events};
+use head::{client, is_form, is_plain, is_stream};
+use own::{empty, refused};
 use post::{LAST_EVENT, Post};
 use readers::{Readers, Reading};
+use under_way::UnderWay;
 
 /// The largest message of a client.
 const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
@@ -65,8 +71,11 @@ const READER_PATIENCE: Duration = Duration::from_secs(60);
 /// How long calls that are under way may take to end once it is time to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// Where a client says which session it is in.
-const SESSION: &str = "mcp-session-id";
+/// How long the last answers may take to be handed over then.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A request whose answer is a stream of news, which never ends.
+const LISTEN: &str = "subscriptions/listen";
 
 /// Whether we are there.
 const READY: &str = "/.well-known/onceward/ready";
@@ -84,6 +93,7 @@ pub(super) struct Server {
     by_credential: bool,
     waiting: Waiting,
     readers: Readers,
+    under_way: UnderWay,
     own: AtomicU64,
     prefix: String,
 }
@@ -127,12 +137,14 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     };
     let routes = Routes::new(vec![route.clone()]);
     let upstreams = Upstreams::several(1, &routes, remote.upstream_ca.as_deref())?.remove(0);
-    let (waiting, readers, own) = (Waiting::default(), Readers::default(), AtomicU64::new(0));
+    let (waiting, readers) = (Waiting::default(), Readers::default());
+    let (under_way, own) = (UnderWay::default(), AtomicU64::new(0));
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
     let server =
-        Arc::new(Server { gate, upstreams, route, path, is_local, by_credential, waiting, readers, own, prefix });
+        Server { gate, upstreams, route, path, is_local, by_credential, waiting, readers, under_way, own, prefix };
+    let server = Arc::new(server);
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
         let server = Arc::clone(&serving);
@@ -143,14 +155,28 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     };
     let listening = bound.serve(Speaks::Http2, Arc::new(Lanes::here()), service, stop);
     tokio::pin!(listening);
-    tokio::select! {
-        () = signals.next() => {}
-        () = &mut listening => {}
-    }
-    let over = async {
-        // Streams that only wait for news would never end.
+    let is_closed = tokio::select! {
+        () = signals.next() => false,
+        () = &mut listening => true,
+    };
+    let calls = async {
+        server.under_way.none().await;
         if let Ok(ledger) = server.gate.books.ledger().await {
             ledger.idle().await;
+        }
+    };
+    let closed = async {
+        if !is_closed {
+            listening.await;
+        }
+    };
+    let over = async {
+        tokio::pin!(calls, closed);
+        tokio::select! {
+            biased;
+            // Streams that only wait for news would never end.
+            () = &mut calls => drop(tokio::time::timeout(LAST_WORDS, closed).await),
+            () = &mut closed => calls.await,
         }
     };
     tokio::select! {
@@ -214,7 +240,25 @@ impl Server {
 
     /// A message. What a server might take for one counts as one, wherever it is sent.
     async fn posted(self: Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer, is_form: bool) -> Response<Body> {
-        match Message::read(&body) {
+        let message = Message::read(&body);
+        let is_news = matches!(&message, Message::Request { method, .. } if method == LISTEN);
+        let seen_through = (!is_news).then(|| self.under_way.enter());
+        let response = self.taken(message, parts, body, peer, is_form).await;
+        match seen_through {
+            Some(seen_through) => response.map(|body| seen_through.until_read(body)),
+            None => response,
+        }
+    }
+
+    async fn taken(
+        self: Arc<Self>,
+        message: Message,
+        parts: request::Parts,
+        body: Bytes,
+        peer: Peer,
+        is_form: bool,
+    ) -> Response<Body> {
+        match message {
             Message::Request { id, written, method, members }
                 if method == CALL && self.gate.way(&members) == Way::Guard =>
             {
@@ -285,7 +329,6 @@ impl Server {
         tokio::spawn(async move {
             let line = self.gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
-            self.waiting.forget(&place);
             post.deliver(line.filter(|_| is_wanted)).await;
         });
         // Nobody waits for what was cancelled.
@@ -294,9 +337,8 @@ impl Server {
 
     /// Whose call it is. Where nothing says so, a credential does: somebody else's result is nobody else's business.
     fn tenant(&self, parts: &request::Parts, peer: Peer) -> Result<Tenant, Problem> {
-        let credential = parts.headers.get(AUTHORIZATION).filter(|_| self.by_credential);
-        let name = match credential {
-            Some(credential) => format!("credential-{}", &digest(credential.as_bytes()).to_hex()[..16]),
+        let name = match head::credential(&parts.headers).filter(|_| self.by_credential) {
+            Some(name) => name,
             None => self.route.tenant.of(parts, peer)?,
         };
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
@@ -334,7 +376,7 @@ impl Server {
             Err(missing) => return without_answer(&missing, Profile::default()),
         };
         let at = Arc::clone(&self);
-        let edited = move |message: &[u8]| match Message::read(message) {
+        let edited = move |message: &[u8]| match Message::heard(message) {
             Message::Answer { id: of, members } if of == id => list::edited(&members, &self.gate.tools),
             _ => None,
         };
@@ -439,50 +481,4 @@ async fn streamed(
         filling.put(Frame::data(rest.0)).await;
     }
     filling.end();
-}
-
-/// Which client it is; `None` for one that has no session.
-fn client(headers: &HeaderMap) -> Option<String> {
-    let session = headers.get(SESSION)?.to_str().ok()?;
-    (!session.is_empty()).then(|| format!("session {session}"))
-}
-
-fn is_stream(headers: &HeaderMap) -> bool {
-    kind(headers).starts_with("text/event-stream")
-}
-
-/// Whether it is what the login of a server takes.
-fn is_form(headers: &HeaderMap) -> bool {
-    let kind = kind(headers);
-    kind.starts_with("application/x-www-form-urlencoded") || kind.starts_with("multipart/form-data")
-}
-
-/// Whether a text is written as every server reads it.
-fn is_plain(headers: &HeaderMap) -> bool {
-    let kind = kind(headers);
-    let is_one = headers.get_all(CONTENT_TYPE).iter().count() <= 1;
-    let mut charsets = kind.split(';').skip(1).filter_map(|part| part.trim().strip_prefix("charset").map(str::trim));
-    is_one && charsets.all(|charset| matches!(charset, "=utf-8" | "=utf8" | "=\"utf-8\"" | "=us-ascii"))
-}
-
-fn kind(headers: &HeaderMap) -> String {
-    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    kind.trim_start().to_ascii_lowercase()
-}
-
-fn empty(status: StatusCode) -> Response<Body> {
-    let mut response = Response::new(full(Bytes::new()));
-    *response.status_mut() = status;
-    response
-}
-
-fn json(status: StatusCode, line: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(full(line.into()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-fn refused(status: StatusCode, id: Option<&RawValue>, code: i32, why: &str) -> Response<Body> {
-    json(status, message::error(id, code, why))
 }

@@ -13,15 +13,18 @@ use hyper::body::Incoming;
 use onceward::http::body::{Filling, filled, full, whole};
 use onceward::http::{Body, NoAnswer as Unanswered};
 use tokio::sync::{Mutex, oneshot, watch};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::events::{Event, Events};
-use super::{ANSWER_LIMIT, READER_PATIENCE, Server, is_stream, json};
+use super::head::is_stream;
+use super::own::json;
+use super::patience::Patience;
+use super::{ANSWER_LIMIT, READER_PATIENCE, Server};
 use crate::listener::Peer;
 use crate::mcp::link::{Answer, Link, NoAnswer};
 use crate::mcp::members::Members;
 use crate::mcp::message::{self, Id, Message};
-use crate::mcp::waiting::Place;
+use crate::mcp::waiting::{Late, Place};
 
 /// Where a reader of events says where it was.
 pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
@@ -37,9 +40,6 @@ const LONGEST: Duration = Duration::from_secs(30);
 /// How long a client may take to come back for the rest of its stream.
 const FOR_THE_CLIENT: Duration = Duration::from_secs(5);
 
-/// How often in a row a stream that brings nothing is taken up again.
-const TRIES: u32 = 5;
-
 /// Statuses that cannot come after the work: the request was not understood, not permitted, or not for this place.
 const BEFORE_THE_WORK: [u16; 11] = [400, 401, 403, 404, 405, 406, 407, 413, 415, 421, 429];
 
@@ -49,8 +49,14 @@ const OTHERS: u32 = 10;
 /// The largest refusal of a server that is passed on whole.
 const REFUSAL_LIMIT: usize = 1024 * 1024;
 
+/// How long such a refusal may take to come.
+const REFUSED_WITHIN: Duration = Duration::from_secs(60);
+
 /// A call on its way.
-pub(super) struct Post {
+pub(super) struct Post(Arc<Exchange>);
+
+/// What is known of it.
+struct Exchange {
     server: Arc<Server>,
     /// The head of the client's request.
     parts: request::Parts,
@@ -114,12 +120,12 @@ impl Post {
         // What is looked at has to be readable, and its length may change.
         parts.headers.remove(ACCEPT_ENCODING);
         parts.headers.remove(CONTENT_LENGTH);
-        Self { server, parts, peer, place, delivery: Mutex::new(Delivery::Open(reply)) }
+        Self(Arc::new(Exchange { server, parts, peer, place, delivery: Mutex::new(Delivery::Open(reply)) }))
     }
 
     /// Hands the answer over, after it was kept.
-    pub(super) async fn deliver(self: Arc<Self>, line: Option<Vec<u8>>) {
-        let delivery = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over);
+    pub(super) async fn deliver(&self, line: Option<Vec<u8>>) {
+        let delivery = std::mem::replace(&mut *self.0.delivery.lock().await, Delivery::Over);
         match (delivery, line) {
             (Delivery::Refused(reply, response), Some(_)) => {
                 let _ = reply.send(response);
@@ -156,7 +162,9 @@ impl Post {
             (Delivery::Open(_) | Delivery::Whole(..) | Delivery::Refused(..) | Delivery::Over, _) => {}
         }
     }
+}
 
+impl Exchange {
     async fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Result<Response<Incoming>, NoAnswer> {
         let mut request = Request::new(full(Bytes::from(body)));
         *request.method_mut() = method;
@@ -178,19 +186,16 @@ impl Post {
         cancelled: &watch::Receiver<bool>,
     ) -> Result<Answer, NoAnswer> {
         let (head, body) = response.into_parts();
-        if head.status.is_client_error() || head.status.is_redirection() {
+        if head.status != StatusCode::OK {
             return self.refused(head, body, cancelled).await;
         }
-        if head.status != StatusCode::OK {
-            return Err(NoAnswer::Lost(format!("the server answered with status {}", head.status.as_u16())));
-        }
         if is_stream(&head.headers) {
-            let (filling, handed) = filled(READER_PATIENCE);
-            let mut delivery = self.delivery.lock().await;
-            if let Delivery::Open(reply) = std::mem::replace(&mut *delivery, Delivery::Streaming(filling, None)) {
+            self.replace(|reply| {
+                let (filling, handed) = filled(READER_PATIENCE);
                 let _ = reply.send(Response::from_parts(without_length(head), handed));
-            }
-            drop(delivery);
+                Delivery::Streaming(filling, None)
+            })
+            .await;
             return self.streamed(Source::of(body), cancelled).await;
         }
         let broken = |_| NoAnswer::Lost("the answer broke off".to_owned());
@@ -204,8 +209,8 @@ impl Post {
         }
     }
 
-    /// A status that is about the request itself, about which clients know what to do: log in, start a new session, go
-    /// elsewhere. Some servers put what a tool said under such a status: then that counts.
+    /// A status of another kind. Some servers put what a tool said under one: then that counts. Some statuses are about the
+    /// request itself, and clients know what to do about them: log in, start a new session, go elsewhere.
     async fn refused(
         &self,
         mut head: response::Parts,
@@ -213,7 +218,8 @@ impl Post {
         cancelled: &watch::Receiver<bool>,
     ) -> Result<Answer, NoAnswer> {
         let status = head.status.as_u16();
-        let bytes = whole(body, REFUSAL_LIMIT).await.map(|(bytes, _)| bytes).unwrap_or_default();
+        let bytes = timeout(REFUSED_WITHIN, whole(body, REFUSAL_LIMIT)).await.ok().and_then(Result::ok);
+        let bytes = bytes.map(|(bytes, _)| bytes).unwrap_or_default();
         if let Message::Answer { id, members } = Message::heard(&bytes)
             && id == self.place.id
         {
@@ -231,13 +237,13 @@ impl Post {
 
     /// Hands events on until the answer comes, which is held back.
     async fn streamed(&self, mut source: Source, cancelled: &watch::Receiver<bool>) -> Result<Answer, NoAnswer> {
-        let (mut last, mut pause, mut tries, mut others) = (None, COME_BACK, 0, 0);
+        let (mut last, mut pause, mut patience, mut others) = (None, COME_BACK, Patience::default(), 0);
         loop {
-            while let Some(event) = source.next().await {
-                tries = 0;
+            while let Some(event) = patience.within(source.next()).await? {
                 last = event.id().or(last);
                 pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
                 let data = event.data();
+                patience.heard(data.is_some());
                 if let Some(line) = data
                     && let Message::Answer { id, members } = Message::heard(&line)
                     && id == self.place.id
@@ -258,18 +264,14 @@ impl Post {
             {
                 filling.end();
             }
+            patience.lost();
             source = loop {
                 sleep(pause + FOR_THE_CLIENT).await;
                 others += 1;
                 if others <= OTHERS && self.server.readers.is_reading(&self.place.client) {
                     continue;
                 }
-                tries += 1;
-                if tries > TRIES {
-                    return Err(NoAnswer::Lost(
-                        "the stream ended before the answer, and cannot be taken up".to_owned(),
-                    ));
-                }
+                patience.tried()?;
                 if let Some(source) = self.taken_up(at).await {
                     break source;
                 }
@@ -299,23 +301,34 @@ impl Post {
 
 impl Link for Post {
     async fn send(&self, _id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
-        let sent = self.server.waiting.send(&self.place)?;
-        let cancelled = sent.cancelled();
-        let here = async {
-            let response = self.request(Method::POST, self.parts.headers.clone(), line).await?;
-            self.answered(response, &cancelled).await
-        };
+        let sent = self.0.server.waiting.send(&self.0.place)?;
+        let (exchange, cancelled) = (Arc::clone(&self.0), sent.cancelled());
+        let mut here = Box::pin(async move {
+            let response = exchange.request(Method::POST, exchange.parts.headers.clone(), line).await?;
+            exchange.answered(response, &cancelled).await
+        });
         tokio::select! {
             biased;
-            answer = here => answer,
-            // A client that took the stream up again has got it there; or it has cancelled, and nothing comes.
-            answer = sent.answer() => answer,
+            answer = &mut here => answer,
+            answer = sent.answer() => match answer {
+                // It has cancelled, and nothing comes. It may come yet, here or there.
+                Err(NoAnswer::GaveUp(there)) => Err(NoAnswer::GaveUp(Late::new(async move {
+                    tokio::select! {
+                        biased;
+                        Ok(answer) = here => Some(answer),
+                        Some(answer) = there.answer() => Some(answer),
+                        else => None,
+                    }
+                }))),
+                // A client that took the stream up again has got it there.
+                answer => answer,
+            },
         }
     }
 
     async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
-        let name = self.server.own_name();
-        let mut headers = self.parts.headers.clone();
+        let name = self.0.server.own_name();
+        let mut headers = self.0.parts.headers.clone();
         if headers.contains_key(METHOD) {
             set(&mut headers, METHOD, method);
             match parameters.text("name").or_else(|| parameters.text("taskId")) {
@@ -324,7 +337,7 @@ impl Link for Post {
             }
         }
         let body = message::request(&name, method, &parameters);
-        let (head, body) = self.request(Method::POST, headers, body).await?.into_parts();
+        let (head, body) = self.0.request(Method::POST, headers, body).await?.into_parts();
         let ours = Id::Text(name);
         let mine = |data: &[u8]| match Message::heard(data) {
             Message::Answer { id, members } if id == ours => Some(members),

@@ -1,0 +1,102 @@
+"""What is believed of a probe, what is told of a doubt and after it, and what the gateway's own tool understands."""
+
+import json
+import time
+
+from checks import all_of, is_equal, until
+from deaths import INVOICE, PROBE, killed
+from edges import run
+from judge import about, is_fresh, is_replay, is_state
+
+MAIL = {"to": "ada@example.org", "subject": "Hello"}
+STATUS = "onceward_status"
+
+
+def nothing_found_is_not_believed_while_the_call_may_still_act(place):
+    place.configure(PROBE.replace(', after = "500ms"', "") + 'max_runtime = "2s"\n')
+    arguments = INVOICE | {"before_ms": 1500}
+    killed(place, "charge", arguments, after_effect=False)
+    again = place.agent()
+    result = again.call("charge", arguments)
+    is_state(result, "in_doubt")
+    assert "too early for find_charge" in result["content"][0]["text"], result
+
+    def settled():
+        time.sleep(0.2)
+        result = again.call("charge", arguments)
+        return None if about(result).get("state") == "in_doubt" else result
+
+    begun = time.monotonic()
+    is_fresh(until(settled, "an answer that is settled"))
+    assert time.monotonic() - begun > 1.5, "it was believed too early"
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def what_a_probe_found_is_told_in_its_words(place):
+    place.configure(PROBE)
+    killed(place, "charge", INVOICE | {"delay_ms": 3000})
+    again = place.agent()
+    for _ in range(2):
+        result = again.call("charge", INVOICE | {"delay_ms": 3000})
+        assert "took effect: find_charge found it" in result["content"][0]["text"], result
+        is_equal((result.get("isError"), result.get("structuredContent")), (None, None), "of another tool's structure")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def settled_by_hand(place, note, *more):
+    """A call of a tool that promises a form, left in doubt, settled, and made again."""
+    doubt = place.agent().call("typed", {"note": note})
+    is_state(doubt, "in_doubt")
+    assert "--value" in doubt["content"][0]["text"], doubt
+    intent = ("--operation", "mcp:fixture/typed", "--key", about(doubt)["key"])
+    run(place, "resolve", *intent, "--happened", *more)
+    return place.agent().call("typed", {"note": note})
+
+
+def what_a_person_settled_is_an_error_or_has_the_form_that_was_promised(place):
+    # Clients refuse a result without it, unless it is an error.
+    without = settled_by_hand(place, "a")
+    is_equal(without.get("isError"), True, str(without))
+    assert "took effect" in without["content"][0]["text"] and "only because" in without["content"][1]["text"], without
+    given = settled_by_hand(place, "b", "--value", '{"receipt":"r-7"}')
+    is_equal((given.get("isError"), given.get("structuredContent")), (None, {"receipt": "r-7"}), str(given))
+    is_equal(len(place.effects()), 2, "effects")
+
+
+def what_may_be_called_again_follows_what_was_set_last(place):
+    agent = place.agent()
+    for value in ("A", "B", "A"):
+        is_fresh(agent.call("put", {"value": value}))
+    is_equal([one["arguments"]["value"] for one in place.effects()], ["A", "B", "A"], "what was set")
+    agent = place.agent(session="s")
+    agent.call("put", {"value": "A"})
+    is_replay(agent.call("put", {"value": "A"}))
+
+
+def the_status_is_asked_for_in_every_way_that_models_ask(place):
+    place.configure('[mcp.server.fixture.tool.charge]\nkey = ["/customer", "/invoice"]\nmatch = ["/amount"]\n')
+    agent = place.agent()
+    agent.call("charge", INVOICE)
+    key = about(agent.call("charge", INVOICE))["key"]
+    for asked in (
+        {"tool": "charge", "arguments": INVOICE},
+        {"tool": "charge", "arguments": json.dumps(INVOICE)},
+        {"tool": "charge", "key": key},
+        {"tool": "charge", "key": key, "arguments": {}},
+    ):
+        result = agent.call(STATUS, asked)
+        is_equal((result["isError"], result["structuredContent"]["state"]), (False, "done"), str(asked))
+    for asked, word in (
+        ({"key": key}, "tool"),
+        ({"tool": 7}, "tool"),
+        ({"tool": "charge", "key": 7}, "key"),
+        ({"tool": "charge", "arguments": "invoice i-1"}, "arguments"),
+    ):
+        result = agent.call(STATUS, asked)
+        is_equal(result["isError"], True, str(asked))
+        text = result["content"][0]["text"]
+        assert word in text and text.startswith("This says nothing about any call"), text
+    is_equal(len(place.effects()), 1, "effects")
+
+
+CHECKS = all_of(globals())
