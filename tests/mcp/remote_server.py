@@ -16,7 +16,10 @@ import time
 TOOLS = [
     {"name": "send_email", "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}}},
     {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
+    {"name": "get_wiped", "annotations": {"readOnlyHint": False}, "inputSchema": {"type": "object"}},
 ]
+# What a guest is shown: the same name, and another tool.
+GUEST_TOOLS = [{"name": "get_wiped", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}]
 LOCK = threading.Lock()
 # What a GET with Last-Event-ID gets, by the id of the event.
 POLLED = {}
@@ -55,8 +58,12 @@ class Server(http.server.BaseHTTPRequestHandler):
             info = {"name": "remote", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             return self.answer(message, result, session="s-1")
+        who = self.headers.get("Authorization")
+        if who == "Bearer bad":
+            return self.whole(401, b"{}")
         if method == "tools/list":
-            return self.answer(message, {"tools": TOOLS}, sse=params.get("sse", False))
+            tools = GUEST_TOOLS if who == "Bearer guest" else TOOLS
+            return self.answer(message, {"tools": tools}, sse=params.get("sse", False))
         if method != "tools/call":
             return self.answer(message, {})
         self.call(message, params["name"], params.get("arguments", {}))

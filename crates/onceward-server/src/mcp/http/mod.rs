@@ -1,8 +1,10 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `post`: one guarded call. `envelope`: headers that say what a message says. `events`: server-sent events.
+//! - `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
+//!   server-sent events.
 //! - `readers`: who reads a stream on. `strangers`: who may come.
 
+mod callers;
 mod envelope;
 mod events;
 mod post;
@@ -43,6 +45,7 @@ use crate::lanes::Lanes;
 use crate::listener::{Bound, Peer, Speaks};
 use crate::output;
 use crate::stop::Signals;
+use callers::Callers;
 use events::{Event, Events};
 use post::{LAST_EVENT, Post};
 use readers::{Readers, Reading};
@@ -73,7 +76,7 @@ const READY: &str = "/.well-known/onceward/ready";
 
 /// A server, and what stands before it.
 pub(super) struct Server {
-    gate: Arc<Gate>,
+    callers: Callers,
     upstreams: Upstreams,
     route: Route,
     /// Where the server is to be found.
@@ -130,8 +133,9 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
+    let callers = Callers::of(gate);
     let server =
-        Arc::new(Server { gate, upstreams, route, path, is_local, by_credential, waiting, readers, own, prefix });
+        Arc::new(Server { callers, upstreams, route, path, is_local, by_credential, waiting, readers, own, prefix });
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
         let server = Arc::clone(&serving);
@@ -148,7 +152,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     }
     let over = async {
         // Streams that only wait for news would never end.
-        if let Ok(ledger) = server.gate.books.ledger().await {
+        if let Ok(ledger) = server.callers.books().ledger().await {
             ledger.idle().await;
         }
     };
@@ -157,7 +161,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
         () = signals.next() => {}
         () = tokio::time::sleep(GRACE) => tracing::warn!("stopped although calls were under way; they are in doubt"),
     }
-    server.gate.books.close().await;
+    server.callers.books().close().await;
     Ok(0)
 }
 
@@ -215,7 +219,7 @@ impl Server {
     async fn posted(self: Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer, is_form: bool) -> Response<Body> {
         match Message::read(&body) {
             Message::Request { id, written, method, members }
-                if method == CALL && self.gate.way(&members) == Way::Guard =>
+                if method == CALL && self.gate(&parts, peer).way(&members) == Way::Guard =>
             {
                 self.guard(parts, peer, id, written, members, &body).await
             }
@@ -278,11 +282,12 @@ impl Server {
             return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, why);
         }
         let (reply, answer) = oneshot::channel();
+        let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
         let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members };
         tokio::spawn(async move {
-            let line = self.gate.carry_out(&request, &post).await;
+            let line = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
             self.waiting.forget(&place);
             post.deliver(line.filter(|_| is_wanted)).await;
@@ -299,6 +304,11 @@ impl Server {
             None => self.route.tenant.of(parts, peer)?,
         };
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
+    }
+
+    /// The gate that a request goes through.
+    fn gate(&self, parts: &request::Parts, peer: Peer) -> Arc<Gate> {
+        self.callers.gate(self.tenant(parts, peer).ok().as_ref(), &self.scope(&parts.uri))
     }
 
     /// What an address says besides where the server is: it may name an account.
@@ -327,14 +337,14 @@ impl Server {
     /// Asks for the tools, and adds what the gateway offers.
     async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
         parts.headers.remove(ACCEPT_ENCODING);
+        let gate = self.gate(&parts, peer);
         let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
         let (mut head, body) = match answer {
             Ok(answer) => answer.into_parts(),
             Err(missing) => return without_answer(&missing, Profile::default()),
         };
-        let at = Arc::clone(&self);
         let edited = move |message: &[u8]| match Message::read(message) {
-            Message::Answer { id: of, members } if of == id => list::edited(&members, &self.gate.tools),
+            Message::Answer { id: of, members } if of == id => list::edited(&members, &gate.tools),
             _ => None,
         };
         if is_stream(&head.headers) {
@@ -344,7 +354,7 @@ impl Server {
             return Response::from_parts(head, handed);
         }
         if head.status != StatusCode::OK {
-            at.relocate(&mut head.headers);
+            self.relocate(&mut head.headers);
             return Response::from_parts(head, gateway::boxed(body));
         }
         let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
@@ -388,14 +398,14 @@ impl Server {
                 self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
             }
             Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
-                self.gate.tools.is_whole(false);
+                self.callers.list_changed();
             }
             _ => {}
         }
     }
 
     async fn ready(&self) -> Response<Body> {
-        let is_ready = match self.gate.books.ledger().await {
+        let is_ready = match self.callers.books().ledger().await {
             Ok(ledger) => ledger.ping().await.is_ok(),
             Err(_) => false,
         };
