@@ -10,7 +10,9 @@ import answers
 import checks
 import deaths
 import edges
+import names
 import sameness
 
 if __name__ == "__main__":
-    sys.exit(checks.run(sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS, checks.arguments_of(__doc__)))
+    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + names.CHECKS
+    sys.exit(checks.run(every, checks.arguments_of(__doc__)))
