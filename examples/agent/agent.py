@@ -6,7 +6,8 @@
 Its mail server runs behind `onceward mcp`. The name of the run is the session: started again under the same name, after a
 crash or by a scheduler that was not sure, the agent meets its earlier calls in the ledger, and gets their results.
 
-ONCEWARD names the binary if it is not on the path, ONCEWARD_STORE the ledger, and OUTBOX the file that mail is sent to.
+ONCEWARD names the binary if it is not on the path, ONCEWARD_CONFIG another configuration than the one beside this file,
+ONCEWARD_STORE the ledger, and OUTBOX the file that mail is sent to.
 """
 
 import asyncio
@@ -24,9 +25,10 @@ Then say in one sentence whether it was sent."""
 
 def mail_server(run):
     """The server that the agent would have started, with the gateway before it."""
-    gateway = [os.environ.get("ONCEWARD", "onceward"), "mcp", "--session", run, "--server", "mail", "--"]
+    config = os.environ.get("ONCEWARD_CONFIG", str(HERE / "onceward.toml"))
+    gateway = [os.environ.get("ONCEWARD", "onceward"), "mcp", "--config", config, "--session", run, "--server", "mail"]
     server = [sys.executable, str(HERE / "mail_server.py")]
-    command, *arguments = gateway + server
+    command, *arguments = [*gateway, "--", *server]
     return {"type": "stdio", "command": command, "args": arguments}
 
 

@@ -18,7 +18,7 @@ import install
 from checks import is_equal, name_of
 from fake_model import FakeModel, call, say
 from judge import MARK
-from office import EXAMPLE, Office
+from office import Office
 
 # All of it together, once everything is installed. An agent takes three seconds of a processor, most of them to start; what
 # comes on top is for machines that do other things meanwhile.
@@ -103,7 +103,6 @@ def another_run_sends_its_own_mail_and_the_first_run_started_again_sends_none(of
 
 
 def a_run_that_is_started_again_and_words_its_mail_differently_sends_once(office):
-    office.configure((EXAMPLE / "onceward.toml").read_text())
     with FakeModel([[SEND], [DONE]]) as model:
         office.work(model, "run-1")
         is_equal(model.told(), [(SENT, False)], "told")

@@ -10,9 +10,10 @@ import answers
 import checks
 import deaths
 import edges
+import names
 import replies
 import sameness
 
 if __name__ == "__main__":
-    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + replies.CHECKS
+    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + replies.CHECKS + names.CHECKS
     sys.exit(checks.run(every, checks.arguments_of(__doc__)))

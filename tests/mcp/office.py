@@ -24,6 +24,7 @@ class Office:
         self.own = tempfile.TemporaryDirectory(prefix="onceward-agent-", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self.own.name)
         self.agents = []
+        self.config = None
 
     def without_gateway(self):
         self.binary = self.folder / "no-gateway"
@@ -31,8 +32,9 @@ class Office:
         self.binary.chmod(0o700)
 
     def configure(self, text):
-        """The gateway finds it in the folder that the agent works in."""
-        (self.folder / "onceward.toml").write_text(text)
+        """What the agent names to its gateway, instead of the example's own."""
+        self.config = self.folder / "own.toml"
+        self.config.write_text(text)
 
     def start(self, model, run, delay=0):
         """The agent, as the leader of a group of processes."""
@@ -62,7 +64,8 @@ class Office:
             for name, value in os.environ.items()
             if not name.startswith(OTHERS) and not name.lower().endswith("_proxy")
         }
-        return inherited | {
+        named = {"ONCEWARD_CONFIG": str(self.config)} if self.config else {}
+        return inherited | named | {
             "ANTHROPIC_API_KEY": "not-a-key",
             "ANTHROPIC_BASE_URL": model.url,
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",

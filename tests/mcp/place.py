@@ -49,10 +49,10 @@ class Place:
         """A client without a gateway."""
         return self.open(behind, begun, environment, **more)
 
-    def open(self, command, begun=True, environment=None, **more):
+    def open(self, command, begun=True, environment=None, folder=None, **more):
         self.started += 1
         whole = without_settings() | self.environment() | (environment or {})
-        client = Client(command, whole, self.folder, self.folder / "errors", **more)
+        client = Client(command, whole, folder or self.folder, self.folder / "errors", **more)
         client.received = self.folder / f"received-{self.started}"
         self.clients.append(client)
         if begun:

@@ -227,7 +227,7 @@ def the_list_has_what_the_gateway_offers_however_it_came(remote):
         message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"sse": sse}}
         _, _, (answer,) = remote.post(message)
         tools = {tool["name"]: tool for tool in answer["result"]["tools"]}
-        is_equal(sorted(tools), ["look", "onceward_status", "send_email"])
+        is_equal(sorted(tools), ["get_wiped", "look", "onceward_status", "send_email"])
         assert "onceward_repeat" in tools["send_email"]["inputSchema"]["properties"]
 
 
@@ -341,6 +341,20 @@ def tenants_do_not_meet(place):
         is_equal(status, 401)
     finally:
         remote.end()
+
+
+@with_remote
+def what_one_caller_is_shown_says_nothing_to_another(remote):
+    one, guest, bad = ({"Authorization": f"Bearer {name}"} for name in ("one", "guest", "bad"))
+    message = remote.message("send_email", {"to": "bob"})
+    is_equal(remote.post(message, headers=bad)[0], 401)
+    is_equal(remote.post({"jsonrpc": "2.0", "id": "l", "method": "tools/list"}, headers=guest)[0], 200)
+    for _ in range(2):
+        is_fresh(remote.call("get_wiped", headers=guest))
+    is_equal(remote.effects(), 2, "what is shown as reading passes by")
+    first = remote.call("get_wiped", headers=one)
+    is_replay(remote.call("get_wiped", headers=one), first)
+    is_equal(remote.effects(), 3, "effects")
 
 
 def other_addresses_need_a_tenant(place):

@@ -19,7 +19,10 @@ import time
 TOOLS = [
     {"name": "send_email", "inputSchema": {"type": "object", "properties": {"to": {"type": "string"}}}},
     {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
+    {"name": "get_wiped", "annotations": {"readOnlyHint": False}, "inputSchema": {"type": "object"}},
 ]
+# What a guest is shown: the same name, and another tool.
+GUEST_TOOLS = [{"name": "get_wiped", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}]
 LOCK = threading.Lock()
 # What a GET with Last-Event-ID gets, by the id of the event.
 POLLED = {}
@@ -58,11 +61,15 @@ class Server(http.server.BaseHTTPRequestHandler):
             info = {"name": "remote", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             return self.answer(message, result, session="s-1")
+        who = self.headers.get("Authorization")
+        if who == "Bearer bad":
+            return self.whole(401, b"{}")
+        tools = GUEST_TOOLS if who == "Bearer guest" else TOOLS
         if method == "tools/list" and params.get("open"):
-            return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": TOOLS}})
+            return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}})
         if method == "tools/list":
             odd = {"_meta": {"share": float("nan")}} if params.get("nan") else {}
-            return self.answer(message, {"tools": TOOLS} | odd, sse=params.get("sse", False))
+            return self.answer(message, {"tools": tools} | odd, sse=params.get("sse", False))
         if method != "tools/call":
             return self.answer(message, {})
         self.call(message, params["name"], params.get("arguments", {}))

@@ -132,6 +132,8 @@ class Server:
         if method == "server/discover":
             meta = {"io.modelcontextprotocol/serverInfo": IDENTITY}
             return {"supportedVersions": list(VERSIONS), "capabilities": CAPABILITIES, "_meta": meta} | CACHED
+        if method == "tools/list" and "NO_LIST" in os.environ:
+            raise Refused(-32603, "the list is not to be had")
         if method == "tools/list":
             return cached | page(params.get("cursor"))
         if method == "tools/call":

@@ -68,7 +68,7 @@ impl Gateway {
             _ => None,
         };
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
-        let route = self.route(source(global)?)?;
+        let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
         block_on_every_core(async move {
             let front = Front { listen, tls, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
@@ -93,14 +93,15 @@ impl Gateway {
     }
 }
 
-/// Whose requests they are. `--tenant` says where to take it from; a bare name is that one, always.
-pub(super) fn source(global: &Global) -> Result<Tenant, Fault> {
-    match global.tenant()? {
-        None => Ok(Tenant::Authorization),
-        // The words that name a source are no names.
-        Some(name) if !["authorization", "token"].contains(&name.as_str()) && !name.as_str().contains(':') => {
-            Ok(Tenant::Fixed(name.as_str().to_owned()))
-        }
-        Some(source) => source.as_str().parse().map_err(Fault::usage),
+/// Where `--tenant` says to take from whose requests they are. A bare name would make one of all callers, each of whom gets
+/// the stored answers of the others: who means that says so.
+pub(super) fn source(global: &Global) -> Result<Option<Tenant>, Fault> {
+    let Some(source) = global.tenant_flag() else { return Ok(None) };
+    if !["authorization", "token"].contains(&source) && !source.contains(':') {
+        return Err(Fault::usage(format!(
+            "--tenant {source}: write fixed:{source} if all callers are one tenant, and each may get the stored answers of the \
+             others; or authorization, or header:NAME"
+        )));
     }
+    source.parse().map(Some).map_err(Fault::usage)
 }

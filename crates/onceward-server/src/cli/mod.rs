@@ -13,6 +13,7 @@ mod serve;
 mod token;
 mod which;
 
+use std::env::VarError;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -43,7 +44,8 @@ pub(crate) struct Cli {
 pub(crate) struct Global {
     /// Where the ledger is: a file path, or file:PATH
     ///
-    /// Without it: the store that the configuration names, or onceward.db in the working directory.
+    /// Without it: the store that the configuration names, or onceward.db in the working directory; for `onceward mcp`,
+    /// onceward.db in your state folder (~/.local/state/onceward).
     #[arg(
         long,
         global = true,
@@ -54,6 +56,8 @@ pub(crate) struct Global {
     )]
     store: Option<String>,
     /// The configuration file; onceward.toml in the working directory if there is one
+    ///
+    /// `onceward mcp` takes only a file that is named: agents start servers in folders that others have filled.
     #[arg(
         long,
         global = true,
@@ -63,15 +67,11 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     config: Option<OsString>,
-    /// Whose intents; `default` unless given
-    #[arg(
-        long,
-        global = true,
-        help_heading = "Everywhere",
-        value_name = "NAME",
-        env = "ONCEWARD_TENANT",
-        hide_env_values = true
-    )]
+    /// Whose intents: a name, ONCEWARD_TENANT, or `default`; for gateways, where requests say so
+    ///
+    /// `onceward gateway` and `onceward mcp --upstream` serve several callers, and take `authorization`, `header:NAME` or
+    /// `fixed:NAME` instead of a name, and nothing from the environment.
+    #[arg(long, global = true, help_heading = "Everywhere", value_name = "NAME")]
     tenant: Option<String>,
 }
 
@@ -157,16 +157,37 @@ impl Cli {
 impl Global {
     /// The settings. An empty variable in the environment is the same as none.
     fn settings(&self) -> Result<Settings, Fault> {
-        Settings::load(Chosen {
-            config: self.config.as_deref().filter(|path| !path.is_empty()).map(Path::new),
-            store: self.store.as_deref().filter(|store| !store.is_empty()),
-        })
+        Settings::load(self.chosen())
+    }
+
+    /// The same, without a file that nobody has named.
+    fn named_settings(&self) -> Result<Settings, Fault> {
+        Settings::load_named(self.chosen())
+    }
+
+    fn chosen(&self) -> Chosen<'_> {
+        Chosen { config: self.named_config(), store: self.store.as_deref().filter(|store| !store.is_empty()) }
+    }
+
+    /// The file that was named.
+    fn named_config(&self) -> Option<&Path> {
+        self.config.as_deref().filter(|path| !path.is_empty()).map(Path::new)
     }
 
     /// The tenant that was named.
     fn tenant(&self) -> Result<Option<Tenant>, Fault> {
-        let named = self.tenant.as_deref().filter(|tenant| !tenant.is_empty());
-        named.map(Tenant::new).transpose().map_err(Fault::usage)
+        let named = match (&self.tenant, std::env::var("ONCEWARD_TENANT")) {
+            (Some(flag), _) => Some(flag.clone()),
+            (None, Ok(variable)) => Some(variable),
+            (None, Err(VarError::NotPresent)) => None,
+            (None, Err(error)) => return Err(Fault::usage(format!("ONCEWARD_TENANT: {error}"))),
+        };
+        named.filter(|named| !named.is_empty()).map(Tenant::new).transpose().map_err(Fault::usage)
+    }
+
+    /// What the flag says. A variable that names the tenant of one's own commands must not make one of all callers.
+    fn tenant_flag(&self) -> Option<&str> {
+        self.tenant.as_deref().filter(|tenant| !tenant.is_empty())
     }
 }
 

@@ -21,6 +21,12 @@ pub(super) struct Serve {
 
 impl Serve {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        if global.tenant_flag().is_some() {
+            return Err(Fault::usage(
+                "--tenant is not for `serve`: a token says whose requests they are ([[api.token]]), and a route of the gateway \
+                 where that stands (`tenant` in [[gateway.route]])",
+            ));
+        }
         let settings = global.settings()?;
         block_on_every_core(async {
             crate::serve::serve(&settings, self.listen).await?;

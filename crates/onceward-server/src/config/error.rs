@@ -60,7 +60,7 @@ impl From<Mistakes> for Fault {
 }
 
 /// What somebody who wrote `name` may have meant, or else all that there is.
-pub(super) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn instead<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = known.collect();
     known.sort_unstable();
     let distance = |candidate: &&&str| strsim::damerau_levenshtein(name, candidate);

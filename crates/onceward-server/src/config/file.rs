@@ -84,7 +84,7 @@ pub(crate) struct Operation {
     #[schemars(extend("x-default" = "`\"closed\"`"))]
     pub(crate) store_down: Option<StoreDown>,
     /// How long a repeat waits for a running one.
-    #[schemars(extend("x-type" = "duration", "x-default" = "`\"0s\"`"))]
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"0s\"`; `\"45s\"` for a tool of an MCP server"))]
     pub(crate) wait: Option<Length>,
     /// How long the other side remembers the downstream key, from the first time that it may have seen it. In doubt,
     /// `retry` becomes `hold` afterwards.

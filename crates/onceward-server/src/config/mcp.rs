@@ -114,6 +114,11 @@ impl Tool {
         self.operation.in_doubt.is_some() || self.operation.dedup.is_some() || self.probe.is_some()
     }
 
+    /// Whether the file says how long a repeat waits.
+    pub(crate) fn chooses_wait(&self) -> bool {
+        self.operation.wait.is_some()
+    }
+
     /// What is wrong with it, and where.
     pub(crate) fn mistake(&self) -> Option<(&'static str, String)> {
         if let Err(error) = self.recipe() {

@@ -24,6 +24,7 @@ use onceward::Policy;
 use onceward::core::recipe::Recipe;
 
 pub(crate) use api::{ApiSettings, Bearer};
+pub(crate) use error::instead;
 pub(crate) use file::Operation;
 pub(crate) use gateway::{KeyMode, Profile, Route};
 pub(crate) use mcp::{Mcp, Probe, Server, Tool};

@@ -14,7 +14,8 @@ use super::mcp::{Mcp, Probe, Server, Tool};
 pub(crate) fn reference() -> String {
     let mut page = String::from(
         "# onceward.toml\n\nGenerated from the code; to change it, change the code.\n\nThe file is found by `--config`, \
-         then `ONCEWARD_CONFIG`, then as `onceward.toml` in the working directory. A flag outranks the file, and the \
+         then `ONCEWARD_CONFIG`, then as `onceward.toml` in the working directory; \
+         `onceward mcp` takes only one that is named. A flag outranks the file, and the \
          file outranks the tier. An unknown field is an error. Durations are whole numbers with the units `ms`, `s`, \
          `m`, `h`, `d` and `w`: `\"30s\"`, `\"1h30m\"`.\n",
     );

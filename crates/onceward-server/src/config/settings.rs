@@ -16,9 +16,13 @@ use super::file::Operation;
 use super::gateway::Gateway;
 use super::mcp::Mcp;
 use crate::exit::Fault;
+use crate::output;
 
 /// Looked for in the working directory.
 const FILE: &str = "onceward.toml";
+
+/// The largest file in the working directory that is looked at although nobody has named it.
+const LARGEST: u64 = 1024 * 1024;
 
 /// The store when nobody names one.
 const STORE: &str = "onceward.db";
@@ -47,10 +51,20 @@ pub(crate) struct Settings {
 impl Settings {
     /// Finds and reads the file. Flags and environment outrank it.
     pub(crate) fn load(chosen: Chosen<'_>) -> Result<Self, Fault> {
-        let path = match chosen.config {
-            Some(path) => Some(path.to_owned()),
-            None => Some(PathBuf::from(FILE)).filter(|path| path.exists()),
-        };
+        let here = || Some(PathBuf::from(FILE)).filter(|path| path.exists());
+        Self::read(chosen.config.map(Path::to_owned).or_else(here), chosen)
+    }
+
+    /// Reads the file that was named, and no other: agents start servers in folders that somebody else has filled, and the
+    /// file says which programs run, where results are kept, and what is not guarded.
+    pub(crate) fn load_named(chosen: Chosen<'_>) -> Result<Self, Fault> {
+        if chosen.config.is_none() && is_passed_over() {
+            output::say(&format!("{FILE} in this folder is not used; if you trust it, add --config {FILE}."));
+        }
+        Self::read(chosen.config.map(Path::to_owned), chosen)
+    }
+
+    fn read(path: Option<PathBuf>, chosen: Chosen<'_>) -> Result<Self, Fault> {
         let file = match &path {
             Some(path) => {
                 let text = std::fs::read_to_string(path)
@@ -142,6 +156,14 @@ impl Settings {
     pub(crate) fn store_to_name(&self) -> Option<&str> {
         (self.store != STORE).then_some(&self.store)
     }
+}
+
+/// Whether the file in the working directory has something to say to a server that it is not asked about.
+fn is_passed_over() -> bool {
+    let is_small = std::fs::metadata(FILE).is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
+    let text = if is_small { std::fs::read_to_string(FILE).ok() } else { None };
+    let table = text.and_then(|text| text.parse::<toml::Table>().ok());
+    table.is_some_and(|table| ["mcp", "operation"].iter().any(|name| table.contains_key(*name)))
 }
 
 /// The folder in which programs keep what outlives them, for this user.

@@ -28,7 +28,7 @@ pub(super) const NAMES: [&str; 3] = ["name", "arguments", "_meta"];
 const WAIT: Duration = Duration::from_secs(45);
 
 /// What is the same for every call of one gateway.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Naming {
     /// The server's name in operations.
     pub(super) server: String,
@@ -95,7 +95,8 @@ impl Asked {
             None => Ok(None),
             Some(_) => meta.text(name).map(Some).ok_or_else(|| Unfit(format!("_meta[\"{name}\"] must be a text"))),
         };
-        let (key, session) = (named(KEY)?, named(SESSION)?);
+        // An empty name is none, as in the environment.
+        let (key, session) = (named(KEY)?, named(SESSION)?.filter(|session| !session.is_empty()));
         let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.clone());
         let mut asked = Self { tenant, scope, tool, message, parameters, arguments, key, session, repeat: 1 };
         asked.take_ours(tools)?;
@@ -227,7 +228,7 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
     if tools.is_idempotent(tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
         policy.in_doubt = InDoubt::Retry;
     }
-    if policy.wait.is_zero() {
+    if !configured.is_some_and(Tool::chooses_wait) {
         policy.wait = WAIT;
     }
     policy
@@ -303,6 +304,33 @@ mod tests {
         for given in ["1", "0", "-2", "2.5", "\"2\"", "[2]", "true", "99999999999"] {
             assert!(times(given).is_err(), "{given}");
         }
+    }
+
+    #[test]
+    fn a_tool_waits_unless_the_file_says_how_long() {
+        let naming =
+            Naming { server: String::new(), shown: String::new(), session: None, echo: Duration::from_secs(60) };
+        let wait = |seconds| crate::config::Length(Duration::from_secs(seconds));
+        let tool = |wait| {
+            let operation = crate::config::Operation { wait, ..Default::default() };
+            ("t".to_owned(), Tool { operation, ..Tool::default() })
+        };
+        for (given, expected) in
+            [(None, WAIT), (Some(wait(0)), Duration::ZERO), (Some(wait(7)), Duration::from_secs(7))]
+        {
+            let tools = Tools::new([tool(given)].into());
+            assert_eq!(policy("t", &naming, &tools, false).wait, expected);
+        }
+        assert_eq!(policy("other", &naming, &Tools::default(), false).wait, WAIT);
+    }
+
+    #[test]
+    fn an_empty_session_is_none() {
+        let session = |given: &str| {
+            asked(&format!(r#"{{"name":"t","_meta":{{"onceward/session":{given}}}}}"#), &Tools::default())
+        };
+        assert_eq!((session("\"\"").unwrap().session, session("\"s\"").unwrap().session), (None, Some("s".to_owned())));
+        assert!(session("7").is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! nothing of how messages travel.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
@@ -404,8 +404,11 @@ impl Gate {
         }
     }
 
-    /// Asks a server for its tools, because a client calls one that nobody has listed.
+    /// Asks a server for its tools, because a client calls one that it has not listed. Until it does, the call is guarded.
     pub(super) async fn ask_for_tools(&self, asked: &Asked, link: &impl Link) {
+        if !self.tools.may_ask(Instant::now()) {
+            return;
+        }
         let all = async {
             let mut at: Option<Box<RawValue>> = None;
             for _ in 0..PAGES {
@@ -427,9 +430,10 @@ impl Gate {
                 }
             }
         };
-        // One that does not say is judged by the names of its tools, and not asked again for each call.
         let _ = timeout(LISTING, all).await;
-        self.tools.is_whole(true);
+        if self.tools.is_unknown(&asked.tool) {
+            self.tools.asked_in_vain(Instant::now());
+        }
     }
 }
 

@@ -48,7 +48,7 @@ use reply::Replies;
 use tools::Tools;
 
 pub(crate) use http::Remote;
-pub(crate) use name::server_name;
+pub(crate) use name::{name_in, server_name};
 
 /// How long equal arguments are one intent after they are done, unless something else is configured.
 const ECHO: Duration = Duration::from_secs(60);
@@ -58,6 +58,8 @@ const ECHO: Duration = Duration::from_secs(60);
 pub(crate) struct Front {
     /// The server's name in operations.
     pub(crate) name: String,
+    /// The name that it has in the configuration.
+    pub(crate) shown: String,
     pub(crate) server: Server,
     pub(crate) tenant: Tenant,
     pub(crate) session: Option<String>,
@@ -79,7 +81,7 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
     let (books, tenant, prefix) = (books(&first.store).await, first.tenant.clone(), prefix()?);
     let mut servers = Vec::new();
     for front in fronts {
-        let (name, server) = (front.name.clone(), front.server.clone());
+        let (name, server) = (front.shown.clone(), front.server.clone());
         let command: Vec<OsString> = server.command.iter().flatten().map(OsString::from).collect();
         let gate = one(front, format!("{name}{}", several::BETWEEN), mcp, &books);
         servers.push(several::Planned { name, command, env: server.env, gate: Arc::new(gate) });

@@ -1,4 +1,5 @@
-//! A name for a server that nobody has named: from its command, so that the same command is the same server.
+//! A name for a server that nobody has named: from its command and the folder that it is started in, so that the same
+//! command there is the same server. In another folder it may act on other things.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -15,18 +16,17 @@ const LAUNCHERS: [&str; 21] = [
 const VALUED: [&str; 10] =
     ["-e", "--env", "-p", "--port", "-v", "--volume", "--name", "--network", "--env-file", "--mount"];
 
-/// The name: a word that people recognise, and a few digits that tell servers apart whose words are the same.
-pub(crate) fn server_name(command: &[OsString]) -> String {
-    let mut fields = Fields::new().field(b"mcp server v1");
+/// The name: a word that people recognise, and a few digits that tell servers apart whose words are the same. Without a
+/// folder it is the same wherever the command is started.
+pub(crate) fn server_name(command: &[OsString], folder: Option<&Path>) -> String {
+    let mut fields = Fields::new().field(b"mcp server v2").field(told(folder));
     let (mut word, mut is_value) = (None, false);
     for part in command {
         let text = part.to_string_lossy();
-        // The same file is the same server, wherever its client was started.
-        let path = Path::new(part);
-        let whole = if path.is_file() { path.canonicalize().ok() } else { None };
-        fields = match &whole {
-            Some(path) => fields.field(path.to_string_lossy().as_bytes()),
-            None => fields.field(text.as_bytes()),
+        // The same file or folder is the same, however it is written; and `.` is another one elsewhere.
+        fields = match Path::new(part).canonicalize() {
+            Ok(path) => fields.field(path.as_os_str().as_encoded_bytes()),
+            Err(_) => fields.field(part.as_encoded_bytes()),
         };
         let stem = stem(&text);
         // What is set for a server, or stands behind such a flag, may be a secret.
@@ -37,6 +37,16 @@ pub(crate) fn server_name(command: &[OsString]) -> String {
         }
     }
     format!("{}-{}", word.unwrap_or_else(|| "server".to_owned()), &fields.digest().to_hex()[..6])
+}
+
+/// A name that somebody gave, for one folder only.
+pub(crate) fn name_in(name: &str, folder: &Path) -> String {
+    let digest = Fields::new().field(b"mcp folder v1").field(told(Some(folder))).digest();
+    format!("{name}-{}", &digest.to_hex()[..6])
+}
+
+fn told(folder: Option<&Path>) -> &[u8] {
+    folder.map_or(b"", |folder| folder.as_os_str().as_encoded_bytes())
 }
 
 /// `@scope/server-mail@1.2` and `/opt/server-mail.py` are `server-mail`.
@@ -62,9 +72,36 @@ fn stem(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn words(line: &str) -> Vec<OsString> {
+        line.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn another_folder_is_another_server() {
+        let folders = [None, Some(Path::new("/a")), Some(Path::new("/b"))];
+        let names = folders.map(|folder| server_name(&words("npx server-files ."), folder));
+        assert!(names[0] != names[1] && names[1] != names[2] && names[0] != names[2], "{names:?}");
+        assert!(names.iter().all(|name| name.starts_with("server-files-") && !name.contains("/a")));
+        let given = [Path::new("/a"), Path::new("/b")].map(|folder| name_in("files", folder));
+        assert!(given[0] != given[1] && given[0].starts_with("files-"), "{given:?}");
+    }
+
+    #[test]
+    fn a_folder_is_the_same_however_it_is_written() {
+        let place = tempfile::TempDir::new().unwrap();
+        let (one, other) = (place.path().join("one"), place.path().join("other"));
+        std::fs::create_dir(&one).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&one, place.path().join("link")).unwrap();
+        let name = |folder: &Path| server_name(&["npx".into(), "files".into(), folder.into()], None);
+        assert_eq!(name(&one), name(&place.path().join("link")));
+        assert_eq!(name(&one), name(&other.join("../one/")));
+        assert_ne!(name(&one), name(&other));
+    }
+
     #[test]
     fn a_name_is_a_word_of_the_command_and_digits_of_all_of_it() {
-        let name = |line: &str| server_name(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        let name = |line: &str| server_name(&words(line), None);
         for (line, word) in [
             ("npx -y @modelcontextprotocol/server-filesystem /tmp", "server-filesystem"),
             ("uvx mcp-server-git@1.2 --repository x", "mcp-server-git"),

@@ -10,7 +10,7 @@ use onceward::core::name::Identity;
 use super::members::Members;
 
 /// Everybody who is at something.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Owners(Arc<Mutex<HashMap<Digest, Arc<Said>>>>);
 
 /// What one of them has said.

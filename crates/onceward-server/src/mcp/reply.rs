@@ -27,7 +27,7 @@ const META: &str = "onceward";
 const KIND: &str = "resultType";
 
 /// What answers are made with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Replies {
     /// Whether a repeat's result says in a text that it is one.
     pub(super) notice: bool,

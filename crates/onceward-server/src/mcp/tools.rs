@@ -1,25 +1,42 @@
 //! Which tools are guarded, and why; and what a server says of its tools.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::members::Members;
 use super::reads::only_reads;
-use crate::config::Tool;
+use crate::config::{Tool, instead};
+use crate::output;
 
-/// What is known of the tools of one server.
+/// How long a server is not asked again that was asked in vain: at first, and at the most.
+const PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What is known of the tools of one server, as one of its callers sees them.
 #[derive(Debug, Default)]
 pub(super) struct Tools {
-    configured: BTreeMap<String, Tool>,
+    configured: Arc<Configured>,
     listed: Mutex<Listing>,
+}
+
+/// What is the same for every caller.
+#[derive(Debug, Default)]
+struct Configured {
+    tools: BTreeMap<String, Tool>,
+    /// Names of the file that the server does not have, and that somebody was told of.
+    amiss: Mutex<BTreeSet<String>>,
 }
 
 /// What the server has listed.
 #[derive(Debug, Default)]
 struct Listing {
-    /// To the end, and nothing has changed since.
-    is_whole: bool,
+    /// The server has said that its list is another one now.
+    is_stale: bool,
     tools: HashMap<String, Listed>,
+    /// How often in a row it was asked in vain, and until when it is left alone.
+    in_vain: u32,
+    pause: Option<Instant>,
 }
 
 /// What the server says of one tool: hints.
@@ -43,6 +60,8 @@ pub(super) enum Why {
     Named,
     /// It may act.
     MayAct,
+    /// The server has not said anything of it.
+    Unlisted,
 }
 
 impl Why {
@@ -51,7 +70,7 @@ impl Why {
             Self::Configured(guard) => guard,
             Self::Declared(reads) => !reads,
             Self::Named => false,
-            Self::MayAct => true,
+            Self::MayAct | Self::Unlisted => true,
         }
     }
 
@@ -63,36 +82,58 @@ impl Why {
             Self::Declared(false) => "it declares readOnlyHint: false",
             Self::Named => "its name says that it reads",
             Self::MayAct => "nothing says that it only reads",
+            Self::Unlisted => "the server does not list it",
         }
     }
 }
 
 impl Tools {
     pub(super) fn new(configured: BTreeMap<String, Tool>) -> Self {
-        Self { configured, listed: Mutex::default() }
+        let configured = Configured { tools: configured, amiss: Mutex::default() };
+        Self { configured: Arc::new(configured), listed: Mutex::default() }
+    }
+
+    /// The same server before another caller sees it, who may be shown another list.
+    pub(super) fn for_another(&self) -> Self {
+        Self { configured: Arc::clone(&self.configured), listed: Mutex::default() }
     }
 
     /// What is configured for a tool.
     pub(super) fn configured(&self, name: &str) -> Option<&Tool> {
-        self.configured.get(name)
+        self.configured.tools.get(name)
     }
 
-    /// The configuration decides over annotations, which are hints of the server, and those over names.
+    /// The configuration decides over annotations, which are hints of the server, and those over names. A name says nothing
+    /// of a tool whose annotations nobody has seen.
     pub(super) fn why(&self, name: &str) -> Why {
-        if let Some(guard) = self.configured.get(name).and_then(Tool::guarded) {
+        if let Some(guard) = self.configured(name).and_then(Tool::guarded) {
             return Why::Configured(guard);
         }
-        match self.listed(name).and_then(|listed| listed.reads) {
-            Some(reads) => Why::Declared(reads),
-            None if only_reads(name) => Why::Named,
-            None => Why::MayAct,
+        let listing = self.listing();
+        match listing.tools.get(name).filter(|_| !listing.is_stale) {
+            None => Why::Unlisted,
+            Some(Listed { reads: Some(reads), .. }) => Why::Declared(*reads),
+            Some(_) if only_reads(name) => Why::Named,
+            Some(_) => Why::MayAct,
         }
     }
 
-    /// Whether the server has to be asked before [`Tools::why`] can be believed.
+    /// Whether the server has to be asked before a call can be passed by.
     pub(super) fn is_unknown(&self, name: &str) -> bool {
-        let is_decided = self.configured.get(name).is_some_and(|tool| tool.guarded().is_some());
-        !is_decided && !self.listing().is_whole
+        self.why(name) == Why::Unlisted
+    }
+
+    /// Whether the server may be asked for its list now. One that has none, or fails, is not asked with every call.
+    pub(super) fn may_ask(&self, now: Instant) -> bool {
+        self.listing().pause.is_none_or(|pause| pause <= now)
+    }
+
+    /// It was asked, and what was wanted is not there.
+    pub(super) fn asked_in_vain(&self, now: Instant) {
+        let mut listing = self.listing();
+        let pause = PAUSE.saturating_mul(1 << listing.in_vain.min(10)).min(LONGEST_PAUSE);
+        listing.in_vain += 1;
+        listing.pause = Some(now + pause);
     }
 
     /// Whether our own argument is ours in this tool.
@@ -139,7 +180,31 @@ impl Tools {
 
     /// The list has come to its end; or it is out of date.
     pub(super) fn is_whole(&self, is_whole: bool) {
-        self.listing().is_whole = is_whole;
+        let mut listing = self.listing();
+        listing.is_stale = !is_whole;
+        // Whatever it is, it is news.
+        (listing.in_vain, listing.pause) = (0, None);
+        drop(listing);
+        if is_whole {
+            self.say_what_is_amiss();
+        }
+    }
+
+    /// Says once what the file names and the server does not have: most likely a slip, and then nothing guards as it should.
+    fn say_what_is_amiss(&self) {
+        let mut amiss = self.configured.amiss.lock().unwrap_or_else(PoisonError::into_inner);
+        let listing = self.listing();
+        let probes = self.configured.tools.values().filter_map(|tool| tool.probe.as_ref()).map(|probe| &probe.tool);
+        for name in self.configured.tools.keys().chain(probes) {
+            if !listing.tools.contains_key(name) && amiss.insert(name.clone()) {
+                let instead = instead(name, listing.tools.keys().map(String::as_str));
+                output::say(&format!(
+                    "the configuration names the tool {}, which the server does not list; {}",
+                    output::tame(name),
+                    output::tame(&instead)
+                ));
+            }
+        }
     }
 
     fn listed(&self, name: &str) -> Option<Listed> {
@@ -170,7 +235,9 @@ mod tests {
         assert_eq!(tools.why("lookup"), Why::Declared(false));
         assert_eq!(tools.why("frobnicate"), Why::Declared(true));
         assert_eq!(tools.why("list_things"), Why::Named);
+        learn("send_email", "{}");
         assert_eq!(tools.why("send_email"), Why::MayAct);
+        assert_eq!(tools.why("get_what_nobody_listed"), Why::Unlisted);
         let guarded = ["get_and_log", "ping_all", "lookup", "frobnicate", "list_things", "send_email"];
         let guarded = guarded.map(|name| tools.why(name).is_guarded());
         assert_eq!(guarded, [true, false, true, false, false, true]);
@@ -188,14 +255,33 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_asked_unless_the_configuration_says_all_or_the_list_is_there() {
+    fn a_server_is_asked_unless_the_configuration_says_all_or_the_tool_is_listed() {
         let tool = Tool { guard: Some(true), ..Tool::default() };
         let tools = Tools::new([("charge".to_owned(), tool), ("noted".to_owned(), Tool::default())].into());
-        assert_eq!(["charge", "noted", "other"].map(|name| tools.is_unknown(name)), [false, true, true]);
+        assert_eq!(["charge", "noted", "get_x"].map(|name| tools.is_unknown(name)), [false, true, true]);
+        tools.learn("get_x", &Members::read("{}").unwrap(), "ours");
         tools.is_whole(true);
-        assert!(!tools.is_unknown("other"));
+        assert_eq!(["noted", "get_x", "get_y"].map(|name| tools.is_unknown(name)), [true, false, true]);
+        assert!(tools.why("get_y").is_guarded() && !tools.why("get_x").is_guarded());
         tools.is_whole(false);
-        assert!(tools.is_unknown("other"));
+        assert!(tools.is_unknown("get_x") && tools.why("get_x").is_guarded(), "the list is another one now");
+        let other = tools.for_another();
+        tools.is_whole(true);
+        assert!(other.is_unknown("get_x") && !tools.is_unknown("get_x"), "what one is shown says nothing to another");
+    }
+
+    #[test]
+    fn a_server_that_was_asked_in_vain_is_left_alone_for_a_while() {
+        let (tools, now) = (Tools::default(), Instant::now());
+        assert!(tools.may_ask(now));
+        tools.asked_in_vain(now);
+        assert!(!tools.may_ask(now + PAUSE / 2) && tools.may_ask(now + PAUSE));
+        for _ in 0..100 {
+            tools.asked_in_vain(now);
+        }
+        assert!(!tools.may_ask(now + LONGEST_PAUSE / 2) && tools.may_ask(now + LONGEST_PAUSE));
+        tools.is_whole(false);
+        assert!(tools.may_ask(now), "it says that its list has changed");
     }
 
     #[test]

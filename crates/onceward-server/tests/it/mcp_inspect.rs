@@ -112,11 +112,11 @@ fn the_printed_configuration_is_accepted_as_it_is_and_uncommented() {
     let answer = inspect(&place, &["--server", "mail"], "plain");
     let text = configuration(&answer);
     place.write("onceward.toml", &text);
-    let again = place.json(&["mcp", "inspect", "--server", "mail", "--json"]);
+    let again = place.json(&["mcp", "inspect", "--config", "onceward.toml", "--server", "mail", "--json"]);
     assert_eq!(again["command"], serde_json::json!(["python3", "server.py", "plain"]));
     assert_eq!(again["tools"][0]["why"], "nothing says that it only reads");
     place.write("onceward.toml", &uncommented(&text));
-    let again = place.json(&["mcp", "inspect", "--json"]);
+    let again = place.json(&["mcp", "inspect", "--config", "onceward.toml", "--json"]);
     assert_eq!(again["server"], "mail");
     for tool in [0, 3, 4] {
         assert_eq!(again["tools"][tool]["why"], "the configuration says so", "{again}");
@@ -142,6 +142,37 @@ fn the_configuration_decides_also_here() {
     assert_eq!([of(0), of(2), of(3)], [(false, None), (true, Some("hold")), (true, Some("probe"))]);
     place.write("own.toml", "[mcp.server.mail.tool.refund]\nin_doubt = \"probe\"\n");
     inspect(&place, &["--config", "own.toml"], "plain").says(78, &["mcp.server.mail.tool.refund.probe"]);
+}
+
+/// Somebody else may have put it there, and it says which programs run.
+#[test]
+fn a_file_that_nobody_named_is_not_used() {
+    let place = Place::new();
+    place.write("onceward.toml", "[mcp.server.mail]\ncommand = [\"touch\", \"ran\"]\ntool.send_email.guard = false\n");
+    let said = "onceward.toml in this folder is not used; if you trust it, add --config onceward.toml";
+    let answer = inspect(&place, &["--server", "mail"], "plain");
+    answer.says(0, &[said]);
+    assert!(answer.out().contains("3 of 5 tools are guarded."), "{}", answer.out());
+    for arguments in [&["mcp"][..], &["mcp", "--server", "mail"], &["mcp", "inspect"]] {
+        place.onceward(arguments).says(64, &[said, "no server"]);
+    }
+    assert!(!place.path("ran").exists());
+    // What is not for us is not worth a word.
+    place.write("onceward.toml", "store = \"a.db\"\n");
+    assert_eq!(inspect(&place, &["--server", "mail"], "plain").stderr, "");
+}
+
+#[test]
+fn names_that_nothing_matches_are_told() {
+    let place = Place::new();
+    let text = "[mcp.server.mail.tool.send_emial]\nkey = [\"/to\"]\n[mcp.server.mail.tool.refund]\n\
+                probe = { tool = \"get_mial\", found = \"/x\" }\n";
+    place.write("own.toml", text);
+    let answer = inspect(&place, &["--config", "own.toml", "--server", "mail"], "plain");
+    answer.says(0, &["names the tool send_emial, which the server does not list; did you mean `send_email`?"]);
+    answer.says(0, &["names the tool get_mial, which the server does not list; did you mean `get_mail`?"]);
+    let answer = inspect(&place, &["--config", "own.toml", "--server", "mial"], "plain");
+    answer.says(0, &["the configuration has no server mial, so nothing in it is for this one; did you mean `mail`?"]);
 }
 
 #[test]
@@ -191,6 +222,9 @@ fn what_goes_wrong_is_said_plainly() {
     place.onceward(&["mcp", "inspect"]).says(64, &["name its command behind --"]);
     place.onceward(&["mcp", "--server", "x", "inspect", "--", "y"]).says(64, &["stand behind that word"]);
     place.onceward(&["mcp", "--upstream", "http://x", "inspect"]).says(64, &["stand behind that word"]);
+    let flags = ["mcp", "--listen", "127.0.0.1:0"];
+    place.onceward(&[&flags[..], &["--", "true"]].concat()).says(64, &["--upstream URL"]);
+    place.onceward(&[&flags[..], &["inspect"]].concat()).says(64, &["stand behind that word"]);
     place.write("two.toml", "[mcp.server.a]\ncommand = [\"x\"]\n[mcp.server.b]\ncommand = [\"y\"]\n");
     place.onceward(&["mcp", "inspect", "--config", "two.toml"]).says(64, &["say which with --server"]);
     inspect(&place, &[], "exit").says(69, &["ended with exit code 7 before it listed its tools"]);

@@ -76,7 +76,7 @@ fn without_write_the_change_is_shown_and_nothing_is_touched() {
         "Claude Code: ",
         "  mail:\n    - \"command\": \"npx\"\n    - \"args\": [\"-y\", \"some-mail-server\"]\n",
         &format!("    + \"command\": \"{}\"\n", own()),
-        "    + \"args\": [\"mcp\", \"--server\", \"mail\", \"--\", \"npx\", \"-y\", \"some-mail-server\"]\n",
+        "    + \"args\": [\"mcp\", \"--server\", \"mail\", \"--here\", \"--\", \"npx\", \"-y\", \"some-mail-server\"]\n",
         "  db (project /projects/shop):\n",
         "Nothing was written. Add --write",
     ] {
@@ -96,9 +96,12 @@ fn what_is_written_differs_in_nothing_else_and_undo_gives_the_same_bytes_back() 
     assert!(answer.out().contains("Start the client anew"), "{}", answer.out());
     let lines = |first: &str| first.replace(", ", ",\n\t\t\t\t");
     let expected = CLAUDE
-        .replace("\"-y\"", &format!("{}\"-y\"", lines("\"mcp\", \"--server\", \"mail\", \"--\", \"np\\u0078\", ")))
+        .replace(
+            "\"-y\"",
+            &format!("{}\"-y\"", lines("\"mcp\", \"--server\", \"mail\", \"--here\", \"--\", \"np\\u0078\", ")),
+        )
         .replace("\"command\": \"np\\u0078\"", &format!("\"command\": \"{}\"", own()))
-        .replace("\"--read\"", "\"mcp\", \"--server\", \"db\", \"--\", \"db-server\", \"--read\"")
+        .replace("\"--read\"", "\"mcp\", \"--server\", \"db\", \"--here\", \"--\", \"db-server\", \"--read\"")
         .replace("\"command\": \"db-server\"", &format!("\"command\": \"{}\"", own()));
     assert_eq!(desk.read("home/.claude.json"), expected);
     let mode = |path: PathBuf| std::fs::metadata(path).unwrap().mode() & 0o777;
@@ -148,7 +151,7 @@ fn every_client_is_found_where_it_keeps_its_servers() {
     }
     desk.install(&["--write"]).says(0, &[]);
     for (_, file, table) in files {
-        let wanted = json!({ "command": own(), "args": ["mcp", "--server", "one", "--", "x"] });
+        let wanted = json!({ "command": own(), "args": ["mcp", "--server", "one", "--here", "--", "x"] });
         assert_eq!(desk.value(file)[table]["one"], wanted, "{file}");
     }
 }
@@ -193,7 +196,8 @@ fn what_is_no_command_is_named_and_left_alone() {
     let path = desk.0.path("agent.json");
     let path = path.to_str().unwrap();
     let answer = desk.install(&["--file", path, "--write"]);
-    answer.says(0, &[]);
+    answer.says(1, &[]);
+    assert!(!answer.out().contains("Start the client anew"), "{}", answer.out());
     for text in [
         "  far: it is reached by HTTP. Run `onceward mcp --upstream URL",
         "  typed: left alone, because",
@@ -208,7 +212,8 @@ fn what_is_no_command_is_named_and_left_alone() {
     assert!(!answer.out().contains("sk-secret"));
     assert_eq!(desk.value("agent.json"), text);
     assert!(desk.backups("agent.json").is_empty());
-    desk.install(&["--file", path, "--write", "--undo"]).says(0, &[]);
+    desk.install(&["--file", path, "--write", "--undo"]).says(1, &[]);
+    desk.install(&["--file", path, "--undo", "--server", "far"]).says(0, &[]);
     let mut undone = text;
     undone["mcpServers"]["ours"] = json!({ "command": "x", "args": [] });
     assert_eq!(desk.value("agent.json"), undone);
@@ -246,6 +251,29 @@ fn different_servers_of_one_name_do_not_share_calls_and_equal_ones_do() {
     assert_eq!(name(&desk.value("home/.cursor/mcp.json")["mcpServers"]), project("/p"));
 }
 
+/// A name that the configuration has is one server everywhere; any other is that of the folder it is started in.
+#[test]
+fn a_configuration_is_found_from_anywhere_and_says_what_is_one_server() {
+    let desk = Desk::new();
+    let text = r#"{"mcpServers":{"mail":{"command":"x"},"files":{"command":"y"}}}"#;
+    desk.write("project/.mcp.json", text);
+    desk.write("project/own.toml", "[mcp.server.mail.tool.send]\nkey = [\"/to\"]\n");
+    desk.install(&["--config", "own.toml", "--write"]).says(0, &[]);
+    let servers = desk.value("project/.mcp.json")["mcpServers"].clone();
+    let file = desk.0.path("project").canonicalize().unwrap().join("own.toml");
+    let file = file.to_str().unwrap();
+    assert_eq!(servers["mail"]["args"], json!(["mcp", "--config", file, "--server", "mail", "--", "x"]));
+    assert_eq!(servers["files"]["args"], json!(["mcp", "--config", file, "--server", "files", "--here", "--", "y"]));
+    desk.install(&["--config", "own.toml"]).says(0, &[]);
+    desk.write("other.toml", "");
+    let other = desk.install(&["--config", "../other.toml", "--write"]);
+    other.says(1, &[]);
+    assert!(other.out().contains("mail: left alone, because the gateway stands before it already, without this"));
+    desk.install(&["--undo", "--write"]).says(0, &[]);
+    assert_eq!(desk.value("project/.mcp.json")["mcpServers"]["mail"]["command"], "x");
+    desk.install(&["--config", "none.toml"]).says(78, &["none.toml cannot be read"]);
+}
+
 #[test]
 fn odd_names_reach_the_gateway_as_they_are() {
     let desk = Desk::new();
@@ -253,9 +281,9 @@ fn odd_names_reach_the_gateway_as_they_are() {
     desk.write("project/.mcp.json", text);
     desk.install(&["--write"]).says(0, &[]);
     let servers = desk.value("project/.mcp.json")["mcpServers"].clone();
-    assert_eq!(servers["-dash"]["args"], json!(["mcp", "--server=-dash", "--", "x"]));
+    assert_eq!(servers["-dash"]["args"], json!(["mcp", "--server=-dash", "--here", "--", "x"]));
     assert_eq!(servers[""]["args"], json!(["mcp", "--", "y"]));
-    assert_eq!(servers["two words"]["args"], json!(["mcp", "--server", "two words", "--", "z"]));
+    assert_eq!(servers["two words"]["args"], json!(["mcp", "--server", "two words", "--here", "--", "z"]));
 }
 
 #[test]
@@ -266,7 +294,7 @@ fn a_file_with_comments_is_shown_and_not_written() {
     let shown = desk.install(&[]);
     shown.says(0, &[]);
     assert!(
-        shown.out().contains("+ \"args\": [\"mcp\", \"--server\", \"a\", \"--\", \"x\", \"y\"]"),
+        shown.out().contains("+ \"args\": [\"mcp\", \"--server\", \"a\", \"--here\", \"--\", \"x\", \"y\"]"),
         "{}",
         shown.out()
     );

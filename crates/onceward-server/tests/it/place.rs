@@ -45,11 +45,11 @@ impl Place {
             command.args(["--default-signal", program]);
         }
         command.args(arguments).current_dir(self.0.path()).stdin(Stdio::null());
-        // Whoever runs the tests may have a ledger of their own at home.
-        command.env("HOME", self.0.path()).env_remove("XDG_STATE_HOME");
-        for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY"] {
+        for name in ["STORE", "CONFIG", "TENANT", "LOG", "KEY", "SESSION"] {
             command.env_remove(format!("ONCEWARD_{name}"));
         }
+        // Whoever runs the tests may have a ledger of gateways, which is neither looked at nor written to.
+        command.env("XDG_STATE_HOME", self.path(".state"));
         command
     }
 

@@ -36,7 +36,7 @@ pub(super) struct Inspect {
 
 impl Inspect {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
-        let (name, server, command) = self.which.one(&global.settings()?)?;
+        let (name, server, command) = self.which.one(&global.named_settings()?)?;
         let report = block_on(look(&name, server, &command, self.timeout.0))?;
         if report.junk > 0 {
             output::say(&format!(
@@ -93,8 +93,8 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
     let is_suggested = report.tools.iter().any(|tool| tool.suggestion.is_some());
     let judge = "\n# What stands behind # is a guess by names: judge it, and take the # away to use it.";
     format!(
-        "{}\n\n{guarded} of {} tools are guarded.\n\n# To start from, in onceward.toml. It works without, too: onceward mcp \
-         --server {} -- {}{}\n\n{}",
+        "{}\n\n{guarded} of {} tools are guarded.\n\n# To start from, in onceward.toml, for onceward mcp --config \
+         onceward.toml. It works without, too: onceward mcp --server {} -- {}{}\n\n{}",
         table(&rows),
         report.tools.len(),
         output::tame(&quoted(name)),

@@ -1,9 +1,11 @@
 //! `onceward mcp install`: the gateway in the configuration of clients.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use onceward::clock::{Clock, SystemClock};
 
+use super::super::Global;
 use crate::exit::{CONFIG, Fault, NO};
 use crate::mcp::install::{Client, Plan, Program, Seen, Wanted, What, places, plans};
 use crate::output;
@@ -14,12 +16,16 @@ use crate::output;
 /// Claude Code, Claude Desktop, Cursor and VS Code, of the user and of the project in the working directory. Only the
 /// command and the args of servers change; everything else in the file stays byte for byte.
 ///
-/// Ends with 0 when every server is as wanted or can be, with 1 when there is none, and with 78 when a file cannot be
-/// read or written.
+/// With --config, the gateways use that file. A server that it names is the same one in every folder; any other is the
+/// server of the folder that it is started in (--here).
+///
+/// Ends with 0 when every server is as wanted or can be, with 1 when there is none or one was left alone, and with 78 when a
+/// file cannot be read or written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  onceward mcp install\n  onceward mcp install --client claude-code --server mail --write\n  \
-                  onceward mcp install --file my-agent.json --write\n  onceward mcp install --undo --write"
+                  onceward mcp install --file my-agent.json --config onceward.toml --write\n  \
+                  onceward mcp install --undo --write"
 )]
 pub(super) struct Install {
     /// Only this client
@@ -40,17 +46,18 @@ pub(super) struct Install {
 }
 
 impl Install {
-    pub(super) fn execute(self) -> Result<u8, Fault> {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         if self.client == Some(Client::Json) && self.file.is_none() {
             return Err(Fault::usage(
                 "which file? Name it, as in `onceward mcp install --client json --file agent.json`",
             ));
         }
-        let wanted =
-            Wanted { client: self.client, file: self.file, servers: self.server, undo: self.undo, program: program()? };
+        let (config, sections) = if self.undo { Default::default() } else { configured(global)? };
+        let (client, file, servers, undo, program) = (self.client, self.file, self.server, self.undo, program()?);
+        let wanted = Wanted { client, file, servers, undo, program, config, sections };
         let plans = plans(&wanted);
         if plans.is_empty() {
-            output::out(&format!("No configuration of a client was found. Looked for:{}", looked_for(self.client)));
+            output::out(&format!("No configuration of a client was found. Looked for:{}", looked_for(client)));
             output::out("Name a file with --file PATH.");
             return Ok(NO);
         }
@@ -60,11 +67,12 @@ impl Install {
                 return Err(Fault::usage(format!("no server is called {name}; `onceward mcp install` lists them all")));
             }
         }
-        let (mut code, mut open, mut seen) = (0, 0, 0);
+        let (mut code, mut open, mut seen, mut written, mut left) = (0, 0, 0, 0, 0);
         for (path, plan) in &plans {
             let told = plan.as_ref().map_err(Clone::clone).and_then(|plan| {
                 output::out(&format!("{}: {}", plan.client.title(), path.display()));
                 seen += plan.servers.len();
+                left += plan.servers.iter().filter(|server| is_left(server, undo)).count();
                 output::out(&shown(&plan.servers, wanted.undo));
                 match self.write && plan.changes() {
                     true => plan.write(SystemClock.now()).map(Some),
@@ -72,7 +80,10 @@ impl Install {
                 }
             });
             match told {
-                Ok(Some(backup)) => output::out(&format!("  Written. The old file is {}", backup.display())),
+                Ok(Some(backup)) => {
+                    written += 1;
+                    output::out(&format!("  Written. The old file is {}", backup.display()));
+                }
                 Ok(None) => open += usize::from(plan.as_ref().is_ok_and(Plan::changes)),
                 Err(why) => {
                     output::say(&format!("{}: {why}.", path.display()));
@@ -81,16 +92,33 @@ impl Install {
             }
             output::out("");
         }
-        let last = match (self.write, open, code) {
-            (_, _, CONFIG) => None,
-            (true, ..) => Some("Start the client anew, so that it reads its configuration."),
-            (false, 0, _) => None,
-            (false, ..) => Some("Nothing was written. Add --write to make these changes; the old files are kept."),
-        };
-        if let Some(last) = last {
-            output::out(last);
+        if written > 0 {
+            output::out("Start the client anew, so that it reads its configuration.");
         }
-        Ok(if code == 0 && seen == 0 { NO } else { code })
+        if !self.write && open > 0 && code != CONFIG {
+            output::out("Nothing was written. Add --write to make these changes; the old files are kept.");
+        }
+        Ok(if code == 0 && (seen == 0 || left > 0) { NO } else { code })
+    }
+}
+
+/// The configuration that was named, as it is found from anywhere, and the servers in it.
+fn configured(global: &Global) -> Result<(Option<String>, BTreeSet<String>), Fault> {
+    let settings = global.named_settings()?;
+    let Some(config) = global.named_config() else { return Ok(Default::default()) };
+    let whole = std::path::absolute(config).unwrap_or_else(|_| config.to_owned());
+    let Some(whole) = whole.to_str() else {
+        return Err(Fault::usage(format!("--config {}: JSON cannot hold this path", whole.display())));
+    };
+    Ok((Some(whole.to_owned()), settings.mcp().server.keys().cloned().collect()))
+}
+
+/// Whether a server is not as wanted, and nothing makes it so.
+fn is_left(server: &Seen, undo: bool) -> bool {
+    match server.what {
+        What::Change { .. } | What::IsSo => false,
+        What::Remote => !undo,
+        What::LeftAlone(_) => true,
     }
 }
 

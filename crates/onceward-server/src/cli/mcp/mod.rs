@@ -5,7 +5,7 @@ mod install;
 
 use std::ffi::OsString;
 use std::fs::{DirBuilder, OpenOptions};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -13,10 +13,13 @@ use onceward::core::name::Tenant;
 
 use super::gateway::source;
 use super::{Global, block_on, block_on_every_core, block_on_one_thread};
-use crate::config::{Server, Settings};
+use crate::config::{Server, Settings, instead};
 use crate::exit::Fault;
-use crate::mcp::{Front, Remote, before_command, before_remote, before_several, server_name};
-use crate::output::quoted;
+use crate::mcp::{Front, Remote, before_command, before_remote, before_several, name_in, server_name};
+use crate::output::{self, quoted};
+
+/// Where a gateway before a server that is reached by HTTP listens, unless something else is said.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8931);
 
 /// Put a gateway before an MCP server: its tools that act happen once, however often an agent calls them
 ///
@@ -24,10 +27,10 @@ use crate::output::quoted;
 /// while the first is running waits for it; and when nobody knows what happened, the model is told so. Tools that only read
 /// pass by.
 ///
-/// Calls with equal arguments are one call while they run, and for 60 s afterwards. With --session, or a recipe in
-/// onceward.toml, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
+/// Calls with equal arguments are one call while they run, and for 60 s afterwards. With --session, or a recipe in the
+/// configuration, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
 ///
-/// Without a command: the servers of onceward.toml. Several are one server to the agent, and the names of their tools begin
+/// Without a command: the servers of the configuration. Several are one server to the agent, and the names of their tools begin
 /// with theirs, as in mail__send_email.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -44,14 +47,19 @@ pub(super) struct Mcp {
     session: Option<String>,
     #[command(flatten)]
     which: WhichServer,
+    /// The server's calls meet only those from the same working directory, unless a session is given
+    ///
+    /// A server that has no name at all is always taken so.
+    #[arg(long)]
+    here: bool,
     /// A server that is reached by streamable HTTP, instead of a command
     #[arg(long, value_name = "URL", conflicts_with = "command")]
     upstream: Option<String>,
-    /// Where to listen for it; port 0 takes a free one
-    #[arg(long, value_name = "ADDR", requires = "upstream", default_value = "127.0.0.1:8931")]
-    listen: SocketAddr,
+    /// Where to listen for it; port 0 takes a free one [default: 127.0.0.1:8931]
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
     /// Certificates to believe of an https upstream, besides those that the system knows, as PEM
-    #[arg(long, value_name = "FILE", requires = "upstream")]
+    #[arg(long, value_name = "FILE")]
     upstream_ca: Option<PathBuf>,
 }
 
@@ -66,7 +74,8 @@ enum Verb {
 struct WhichServer {
     /// The server's name, as in [mcp.server.NAME]: calls of the same name meet in the ledger
     ///
-    /// Without it: the one that the configuration has for the same command, or one that is made from the command.
+    /// Without it: the one that the configuration has for the same command, or one that is made from the command and, unless
+    /// a session is given, the working directory.
     #[arg(long, value_name = "NAME")]
     server: Option<String>,
     /// The command that starts the server
@@ -78,24 +87,36 @@ impl Mcp {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         match self.verb {
             // Elsewhere they would be lost in silence.
-            Some(_) if self.upstream.is_some() || self.which.is_said() => {
+            Some(_) if self.upstream.is_some() || self.listen.is_some() || self.here || self.which.is_said() => {
                 return Err(Fault::usage("flags of `onceward mcp inspect` and `install` stand behind that word"));
             }
             Some(Verb::Inspect(inspect)) => return inspect.execute(global),
-            Some(Verb::Install(install)) => return install.execute(),
+            Some(Verb::Install(install)) => return install.execute(global),
+            None if self.upstream.is_none() && (self.listen.is_some() || self.upstream_ca.is_some()) => {
+                return Err(Fault::usage(
+                    "--listen and --upstream-ca are for a server that is reached by HTTP: --upstream URL",
+                ));
+            }
             None => {}
         }
-        let settings = global.settings()?;
-        let store = store(&settings)?;
-        let mcp = settings.mcp();
+        let settings = global.named_settings()?;
         sound(&settings)?;
+        let store = store(&settings);
+        let mcp = settings.mcp();
         let flags = format!(" --store {}", quoted(&store));
         let session = self.session.clone().filter(|session| !session.is_empty());
+        // What belongs together, a session says; else the folder does.
+        let folder = if session.is_none() { std::env::current_dir().ok() } else { None };
+        let meets = |name: &str| match &folder {
+            Some(folder) if self.here => name_in(name, folder),
+            _ => name.to_owned(),
+        };
         if self.upstream.is_none() && self.which.is_for_several(&settings) {
             let tenant = global.tenant()?.unwrap_or_default();
             let runnable = mcp.server.iter().filter(|(_, server)| server.command.is_some());
             let fronts = runnable.map(|(name, server)| Front {
-                name: name.clone(),
+                name: meets(name),
+                shown: name.clone(),
                 server: server.clone(),
                 tenant: tenant.clone(),
                 session: session.clone(),
@@ -104,20 +125,26 @@ impl Mcp {
             });
             return block_on(before_several(fronts.collect(), mcp));
         }
-        let name = match &self.upstream {
-            Some(upstream) if self.which.server.is_none() => server_name(&[OsString::from(upstream)]),
-            _ => self.which.name(&settings),
+        let known = match &self.upstream {
+            Some(_) => self.which.server.clone(),
+            None => self.which.known(&settings),
         };
-        let server = mcp.server.get(&name).cloned().unwrap_or_default();
+        let name = match (&known, &self.upstream) {
+            (Some(name), _) => meets(name),
+            (None, Some(upstream)) => server_name(&[OsString::from(upstream)], None),
+            (None, None) => server_name(&self.which.command, folder.as_deref()),
+        };
+        let (shown, server) = configured(&settings, known.as_deref().unwrap_or(&name));
         if let Some(upstream) = self.upstream {
-            let tenant = if global.tenant()?.is_some() { Some(source(global)?) } else { None };
-            let remote = Remote { upstream, listen: self.listen, tenant, upstream_ca: self.upstream_ca };
-            let front = Front { name, server, tenant: Tenant::default(), session, store, flags };
+            let tenant = source(global)?;
+            let listen = self.listen.unwrap_or(LISTEN);
+            let remote = Remote { upstream, listen, tenant, upstream_ca: self.upstream_ca };
+            let front = Front { name, shown, server, tenant: Tenant::default(), session, store, flags };
             return block_on_every_core(before_remote(front, mcp, remote));
         }
         let command = self.which.command(&server)?;
         let tenant = global.tenant()?.unwrap_or_default();
-        let front = Front { name, server, tenant, session, store, flags };
+        let front = Front { name, shown, server, tenant, session, store, flags };
         block_on_one_thread(before_command(front, mcp, &command))
     }
 }
@@ -140,8 +167,9 @@ impl WhichServer {
         if self.is_for_several(settings) {
             return Err(Fault::usage("several servers are configured: say which with --server NAME"));
         }
-        let name = self.name(settings);
-        let server = settings.mcp().server.get(&name).cloned().unwrap_or_default();
+        let folder = std::env::current_dir().ok();
+        let name = self.known(settings).unwrap_or_else(|| server_name(&self.command, folder.as_deref()));
+        let (_, server) = configured(settings, &name);
         let command = self.command(&server)?;
         Ok((name, server, command))
     }
@@ -162,23 +190,27 @@ impl WhichServer {
         Ok(command)
     }
 
-    /// The name that was given, that of the configured server with this command, or of the only one; or one from the command.
-    fn name(&self, settings: &Settings) -> String {
-        if let Some(name) = &self.server {
-            return name.clone();
-        }
+    /// The name that was given, that of the configured server with this command, or of the only one.
+    fn known(&self, settings: &Settings) -> Option<String> {
         let servers = &settings.mcp().server;
-        if self.command.is_empty() {
-            let runnable = servers.iter().find(|(_, server)| server.command.is_some());
-            return runnable.map(|(name, _)| name.clone()).unwrap_or_default();
-        }
         let is_ours = |server: &Server| {
             let command = server.command.iter().flatten().map(OsString::from);
-            server.command.is_some() && command.eq(self.command.iter().cloned())
+            server.command.is_some() && (self.command.is_empty() || command.eq(self.command.iter().cloned()))
         };
-        let configured = servers.iter().find(|(_, server)| is_ours(server)).map(|(name, _)| name.clone());
-        configured.unwrap_or_else(|| server_name(&self.command))
+        let ours = || servers.iter().find(|(_, server)| is_ours(server)).map(|(name, _)| name.clone());
+        self.server.clone().or_else(ours)
     }
+}
+
+/// What is configured for a server, and the name that it has there. A file that says something of servers, and nothing of
+/// this one, has most likely a slip in it.
+fn configured(settings: &Settings, name: &str) -> (String, Server) {
+    let servers = &settings.mcp().server;
+    if !servers.is_empty() && !servers.contains_key(name) {
+        let instead = instead(name, servers.keys().map(String::as_str));
+        output::say(&format!("the configuration has no server {name}, so nothing in it is for this one; {instead}"));
+    }
+    (name.to_owned(), servers.get(name).cloned().unwrap_or_default())
 }
 
 /// Whether every configured tool makes sense.
@@ -193,25 +225,29 @@ fn sound(settings: &Settings) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The ledger: the one that is named, or one in the user's own folder, because agents start servers wherever they are.
-fn store(settings: &Settings) -> Result<String, Fault> {
+/// The ledger: the one that is named, or one in the user's own folder, because agents start servers wherever they are. Where
+/// there is no such folder, tools that read work all the same.
+fn store(settings: &Settings) -> String {
     if settings.names_store() {
         let store = settings.store_of_server();
         let is_path = store != "memory:" && !store.contains("://");
         let whole = if is_path { std::path::absolute(store.strip_prefix("file:").unwrap_or(store)).ok() } else { None };
-        return Ok(whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned()));
+        return whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned());
     }
-    let own = settings.own_ledger().ok_or_else(|| {
-        Fault::config("there is no home folder to keep the ledger in; name a file with --store or ONCEWARD_STORE")
-    })?;
+    let Some(own) = settings.own_ledger() else {
+        output::say("there is no home folder to keep the ledger in; name a file with --store or ONCEWARD_STORE.");
+        // No ledger has this name, so that none can be opened.
+        return String::new();
+    };
     let folder = own.parent().unwrap_or(&own);
     // Results of tools are kept there.
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
-        .map_err(|error| Fault::config(format!("{} cannot be made: {error}", folder.display())))?;
-    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&own);
-    file.map_err(|error| Fault::config(format!("{} cannot be written: {error}", own.display())))?;
-    Ok(own.to_string_lossy().into_owned())
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let made = made.and_then(|()| OpenOptions::new().append(true).create(true).mode(0o600).open(&own));
+    if let Err(error) = made {
+        output::say(&format!(
+            "{} cannot be made: {error}; name another with --store or ONCEWARD_STORE.",
+            own.display()
+        ));
+    }
+    own.to_string_lossy().into_owned()
 }

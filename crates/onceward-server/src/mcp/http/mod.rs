@@ -1,9 +1,11 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `post`: one guarded call. `envelope`: headers that say what a message says. `events`: server-sent events.
+//! - `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
+//!   server-sent events.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
+mod callers;
 mod envelope;
 mod events;
 mod head;
@@ -46,6 +48,7 @@ use crate::lanes::Lanes;
 use crate::listener::{Bound, Peer, Speaks};
 use crate::output;
 use crate::stop::Signals;
+use callers::Callers;
 use events::{Event, Events};
 use head::{client, is_form, is_plain, is_stream};
 use own::{empty, refused};
@@ -82,7 +85,7 @@ const READY: &str = "/.well-known/onceward/ready";
 
 /// A server, and what stands before it.
 pub(super) struct Server {
-    gate: Arc<Gate>,
+    callers: Callers,
     upstreams: Upstreams,
     route: Route,
     /// Where the server is to be found.
@@ -142,8 +145,9 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
+    let callers = Callers::of(gate);
     let server =
-        Server { gate, upstreams, route, path, is_local, by_credential, waiting, readers, under_way, own, prefix };
+        Server { callers, upstreams, route, path, is_local, by_credential, waiting, readers, under_way, own, prefix };
     let server = Arc::new(server);
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
@@ -161,7 +165,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     };
     let calls = async {
         server.under_way.none().await;
-        if let Ok(ledger) = server.gate.books.ledger().await {
+        if let Ok(ledger) = server.callers.books().ledger().await {
             ledger.idle().await;
         }
     };
@@ -184,7 +188,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
         () = signals.next() => {}
         () = tokio::time::sleep(GRACE) => tracing::warn!("stopped although calls were under way; they are in doubt"),
     }
-    server.gate.books.close().await;
+    server.callers.books().close().await;
     Ok(0)
 }
 
@@ -260,7 +264,7 @@ impl Server {
     ) -> Response<Body> {
         match message {
             Message::Request { id, written, method, members }
-                if method == CALL && self.gate.way(&members) == Way::Guard =>
+                if method == CALL && self.gate(&parts, peer).way(&members) == Way::Guard =>
             {
                 self.guard(parts, peer, id, written, members, &body).await
             }
@@ -323,11 +327,12 @@ impl Server {
             return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, why);
         }
         let (reply, answer) = oneshot::channel();
+        let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
         let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members };
         tokio::spawn(async move {
-            let line = self.gate.carry_out(&request, &post).await;
+            let line = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
             post.deliver(line.filter(|_| is_wanted)).await;
         });
@@ -342,6 +347,11 @@ impl Server {
             None => self.route.tenant.of(parts, peer)?,
         };
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
+    }
+
+    /// The gate that a request goes through.
+    fn gate(&self, parts: &request::Parts, peer: Peer) -> Arc<Gate> {
+        self.callers.gate(self.tenant(parts, peer).ok().as_ref(), &self.scope(&parts.uri))
     }
 
     /// What an address says besides where the server is: it may name an account.
@@ -370,14 +380,14 @@ impl Server {
     /// Asks for the tools, and adds what the gateway offers.
     async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
         parts.headers.remove(ACCEPT_ENCODING);
+        let gate = self.gate(&parts, peer);
         let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
         let (mut head, body) = match answer {
             Ok(answer) => answer.into_parts(),
             Err(missing) => return without_answer(&missing, Profile::default()),
         };
-        let at = Arc::clone(&self);
         let edited = move |message: &[u8]| match Message::heard(message) {
-            Message::Answer { id: of, members } if of == id => list::edited(&members, &self.gate.tools),
+            Message::Answer { id: of, members } if of == id => list::edited(&members, &gate.tools),
             _ => None,
         };
         if is_stream(&head.headers) {
@@ -387,7 +397,7 @@ impl Server {
             return Response::from_parts(head, handed);
         }
         if head.status != StatusCode::OK {
-            at.relocate(&mut head.headers);
+            self.relocate(&mut head.headers);
             return Response::from_parts(head, gateway::boxed(body));
         }
         let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
@@ -431,14 +441,14 @@ impl Server {
                 self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
             }
             Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
-                self.gate.tools.is_whole(false);
+                self.callers.list_changed();
             }
             _ => {}
         }
     }
 
     async fn ready(&self) -> Response<Body> {
-        let is_ready = match self.gate.books.ledger().await {
+        let is_ready = match self.callers.books().ledger().await {
             Ok(ledger) => ledger.ping().await.is_ok(),
             Err(_) => false,
         };

@@ -8,7 +8,7 @@ mod edit;
 mod tree;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use onceward::core::hash::Fields;
@@ -33,6 +33,10 @@ pub(crate) struct Wanted {
     pub(crate) undo: bool,
     /// How clients start us.
     pub(crate) program: Program,
+    /// The configuration that gateways are to use, wherever they are started.
+    pub(crate) config: Option<String>,
+    /// The servers that it names.
+    pub(crate) sections: BTreeSet<String>,
 }
 
 /// How this program is started from elsewhere.
@@ -217,6 +221,11 @@ fn plain(text: &str) -> String {
 impl Command<'_> {
     fn change(&self, name: &str, client: Client, wanted: &Wanted, names: &mut Names) -> (What, Vec<Edit>) {
         match (wrapped(&self.words), wanted.undo) {
+            (Wrapped::Before(own), false) if wanted.config.iter().any(|config| !self.words[..own].contains(config)) => {
+                let why =
+                    "the gateway stands before it already, without this configuration: take it away with --undo first";
+                (What::LeftAlone(why), Vec::new())
+            }
             (Wrapped::Not, true) | (Wrapped::Before(_) | Wrapped::Otherwise, false) => (What::IsSo, Vec::new()),
             (Wrapped::Otherwise, true) => {
                 (What::LeftAlone("its command is not in its args, so that it cannot be put back"), Vec::new())
@@ -228,7 +237,8 @@ impl Command<'_> {
             (Wrapped::Not, false) => {
                 let program = if client.lacks_path() { &wanted.program.whole } else { &wanted.program.short };
                 let mut first = vec!["mcp".to_owned()];
-                first.extend(names.flag(name, self.signature(&self.words)));
+                first.extend(wanted.config.iter().flat_map(|config| ["--config".to_owned(), config.clone()]));
+                first.extend(names.flags(name, self.signature(&self.words), &wanted.sections));
                 first.push("--".to_owned());
                 let after = [std::slice::from_ref(program), &first, &self.words].concat();
                 (self.to(after), self.stands.wrapped(program, &first))
@@ -292,8 +302,12 @@ impl Names {
         }
     }
 
-    /// The flag that names a server. One that cannot be part of an operation's name is left to be named by its command.
-    fn flag(&mut self, name: &str, signature: String) -> Vec<String> {
+    /// The flags that name a server. One that cannot be part of an operation's name is left to be named by its command.
+    ///
+    /// Clients start servers in the folder of the project, also those of the user, and a project's file is copied with it: a
+    /// name alone would be the same server in two projects, and what one has done the other would not do. So the folder
+    /// counts too, unless the configuration says what makes calls of this server the same.
+    fn flags(&mut self, name: &str, signature: String, sections: &BTreeSet<String>) -> Vec<String> {
         let is_fit = !name.is_empty() && Operation::new(format!("mcp:{name}/tool")).is_ok();
         if !is_fit {
             return Vec::new();
@@ -301,8 +315,14 @@ impl Names {
         let other = format!("{name}-{}", &signature[..6]);
         let taken = self.0.entry(name.to_owned()).or_insert_with(|| signature.clone());
         let name = if *taken == signature { name.to_owned() } else { other };
+        let is_configured = sections.contains(&name);
         // What begins with a dash would be taken for the next flag.
-        if name.starts_with('-') { vec![format!("--server={name}")] } else { vec!["--server".to_owned(), name] }
+        let mut flags =
+            if name.starts_with('-') { vec![format!("--server={name}")] } else { vec!["--server".to_owned(), name] };
+        if !is_configured {
+            flags.push("--here".to_owned());
+        }
+        flags
     }
 }
 

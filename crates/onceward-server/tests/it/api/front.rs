@@ -2,10 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 
 use super::server::Server;
-use crate::place::Place;
+use crate::place::{Answer, Place};
 
 /// An upstream that answers everything with 201, and tells which head it got.
 fn upstream() -> (String, Receiver<String>) {
@@ -34,6 +35,43 @@ fn upstream() -> (String, Receiver<String>) {
 fn the_one_liner_has_no_tokens_and_says_so() {
     let flags = ["gateway", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tenant", "token"];
     Place::new().onceward(&flags).says(64, &["`token` needs tokens", "[[api.token]]"]);
+}
+
+/// A bare name would make all callers one, and each would get the stored answers of the others.
+#[test]
+fn a_gateway_is_told_where_the_tenant_stands_and_takes_no_name() {
+    let place = Place::new();
+    for command in ["gateway", "mcp"] {
+        let flags = [command, "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tenant", "acme"];
+        place.onceward(&flags).says(64, &["--tenant acme: write fixed:acme"]);
+    }
+    let all = ["mcp", "--upstream", "http://127.0.0.1:9", "--listen", "0.0.0.0:0"];
+    let answer = Answer::of(place.command(&all).env("ONCEWARD_TENANT", "acme").output().unwrap());
+    answer.says(64, &["say whose calls they are"]);
+    place.onceward(&["serve", "--tenant", "acme"]).says(64, &["--tenant is not for `serve`"]);
+}
+
+#[test]
+fn a_name_in_the_environment_does_not_make_one_of_all_customers() {
+    let (url, heads) = upstream();
+    let place = Place::new();
+    let mut gateway = place.command(&["gateway", "--upstream", &url, "--listen", "127.0.0.1:0"]);
+    let mut gateway = gateway.env("ONCEWARD_TENANT", "acme").stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(gateway.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit(' ').next().unwrap().to_owned();
+    let pay = |credential: Option<&str>| {
+        let mut request = ureq::post(format!("{address}/pay")).header("idempotency-key", "order-7");
+        if let Some(credential) = credential {
+            request = request.header("authorization", credential);
+        }
+        let response = request.config().http_status_as_error(false).build().send("{}").unwrap();
+        (response.status().as_u16(), response.headers().contains_key("idempotent-replayed"))
+    };
+    let answers = [Some("Bearer alice"), Some("Bearer bob"), None, Some("Bearer alice")].map(pay);
+    gateway.kill().unwrap();
+    gateway.wait().unwrap();
+    assert_eq!(answers, [(201, false), (201, false), (401, false), (201, true)], "{}", heads.iter().take(2).count());
 }
 
 #[test]
