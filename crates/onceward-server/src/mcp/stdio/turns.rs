@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 /// How long a line waits for those before it. A ledger that is stuck does not hold up what needs none.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -34,6 +34,7 @@ struct Open {
 pub(super) struct Turn {
     turns: Turns,
     number: u64,
+    since: Instant,
 }
 
 impl Turns {
@@ -47,7 +48,7 @@ impl Turns {
         let number = open.next;
         open.next += 1;
         open.numbers.insert(number);
-        Turn { turns: self.clone(), number }
+        Turn { turns: self.clone(), number, since: Instant::now() }
     }
 
     /// Nobody waits.
@@ -57,11 +58,11 @@ impl Turns {
 }
 
 impl Turn {
-    /// Waits for those before.
+    /// Waits for those before, for as long as that makes sense since it came.
     pub(super) async fn come(&self) {
         let mut first = self.turns.0.first.subscribe();
         let come = first.wait_for(|first| *first >= self.number);
-        let _ = timeout(PATIENCE, come).await;
+        let _ = timeout_at(self.since + PATIENCE, come).await;
     }
 }
 
@@ -77,6 +78,8 @@ impl Drop for Turn {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::timeout;
+
     use super::*;
 
     async fn has_come(turn: &Turn) -> bool {
@@ -100,7 +103,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn nobody_waits_for_ever() {
         let turns = Turns::new();
-        let (_stuck, behind) = (turns.next(), turns.next());
+        let (_stuck, behind, last) = (turns.next(), turns.next(), turns.next());
         assert!(timeout(PATIENCE + Duration::from_millis(10), behind.come()).await.is_ok());
+        // It has waited as long.
+        assert!(has_come(&last).await);
     }
 }
