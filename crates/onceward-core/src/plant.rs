@@ -84,6 +84,7 @@ plants! {
     InsertOverwrites "insert-overwrites" "an insert takes the place of the record that is there"
     VersionNotCompared "version-not-compared" "a replace holds although the version is another"
     StoreFenceNotCompared "store-fence-not-compared" "a replace holds although the fence is another"
+    TimeNotCompared "time-not-compared" "a replace holds although the record was forgotten and made anew"
     StoreDownRuns "store-down-runs" "work runs unguarded while the store is out of reach"
     SyncSkipped "sync-skipped" "a commit does not wait for the disk"
     AnswersBeforeSync "answers-before-sync" "the writer answers before its batch is on the disk"

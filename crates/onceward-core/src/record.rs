@@ -222,6 +222,16 @@ impl<T> Record<T> {
         }
     }
 
+    /// The time that a conditional write must find where there is no fence. Versions start anew when a key is forgotten and
+    /// recorded again, so that they alone do not tell one record from the next of its key.
+    pub fn time(&self) -> Option<&T> {
+        match &self.state {
+            State::Open { not_before } => Some(not_before),
+            State::Tombstone { forget_at, .. } => Some(forget_at),
+            State::Leased(_) | State::InDoubt { .. } | State::Done { .. } | State::Queued { .. } | State::Dead => None,
+        }
+    }
+
     /// The same record with every time mapped.
     pub fn map<U>(self, mut time: impl FnMut(T) -> U) -> Record<U> {
         Record {

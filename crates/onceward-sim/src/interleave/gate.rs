@@ -182,7 +182,7 @@ impl Shared {
         if self.lie == Some(Lie::Blind)
             && let Some(seen) = self.look(replace.draft.id)
         {
-            (replace.fence, replace.version) = (seen.record.fence(), seen.record.version);
+            (replace.fence, replace.version, replace.time) = (seen.record.fence(), seen.record.version, None);
         }
         let replaced = self.real.replace(replace).now_or_never().unwrap_or(Err(Error::Closed))?;
         self.note();

@@ -114,6 +114,40 @@ pub async fn a_key_is_free_again_after_its_record_is_removed(store: &AnyStore, c
     assert_eq!(seen(store, &fresh).await.record, fresh);
 }
 
+pub async fn a_record_that_was_made_anew_is_another_although_its_version_is_the_same(
+    store: &AnyStore,
+    clock: &ManualClock,
+) {
+    // Twice the same life, up to its tombstone. Who has seen the first one may come very late.
+    let tombstone = async || {
+        let done = finished(store, "buried", Outcome::success("1")).await;
+        clock.advance(10 * SECOND);
+        store.purge(100).await.unwrap();
+        seen(store, &done).await.record
+    };
+    let open = async || {
+        let mut draft = draft("refused", 1);
+        (draft.state, draft.terms.honours_key_for) = (State::Open { not_before: When::NOW }, SECOND);
+        created(store, draft).await
+    };
+    let differ = async |first: Record, second: Record| {
+        assert_eq!((first.id, first.version, first.fence()), (second.id, second.version, second.fence()));
+        let answer = store.replace(Replace::of(&first, first.next())).await.unwrap();
+        assert!(matches!(answer, Replaced::Conflict(Some(_))), "{answer:?}");
+        assert_eq!(seen(store, &second).await.record, second);
+        written(store, &second, second.next()).await;
+    };
+    let first = tombstone().await;
+    clock.advance(100 * SECOND);
+    assert_eq!(store.purge(100).await.unwrap().removed, 1);
+    differ(first, tombstone().await).await;
+    let first = open().await;
+    clock.advance(100 * SECOND);
+    store.purge(100).await.unwrap();
+    assert_eq!(store.get(first.id).await.unwrap(), None);
+    differ(first, open().await).await;
+}
+
 pub async fn a_list_pages_through_everything_once_the_newest_first(store: &AnyStore, clock: &ManualClock) {
     let mut ids = Vec::new();
     for number in 0..25 {

@@ -73,6 +73,7 @@ macro_rules! conformance {
             purge_frees_no_more_than_it_is_told_to,
             what_is_kept_for_ever_is_never_purged,
             a_key_is_free_again_after_its_record_is_removed,
+            a_record_that_was_made_anew_is_another_although_its_version_is_the_same,
             a_list_pages_through_everything_once_the_newest_first,
             a_list_can_be_narrowed,
             a_lapsed_claim_is_listed_as_what_it_is,

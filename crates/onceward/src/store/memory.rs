@@ -105,7 +105,9 @@ impl Store for Memory {
         let Some((_, record)) = tables.records.get(&id) else { return Ok(Replaced::Conflict(None)) };
         let other_version = record.version != replace.version && !planted(Plant::VersionNotCompared);
         let other_fence = record.fence() != replace.fence && !planted(Plant::StoreFenceNotCompared);
-        if other_version || other_fence {
+        let other_time =
+            replace.time.is_some_and(|time| record.time() != Some(&time)) && !planted(Plant::TimeNotCompared);
+        if other_version || other_fence || other_time {
             return Ok(Replaced::Conflict(Some(Box::new(self.seen(record)))));
         }
         let now = self.clock.now();

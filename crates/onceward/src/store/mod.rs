@@ -94,6 +94,8 @@ pub struct Replace {
     pub fence: Option<Fence>,
     /// The version that must still be there.
     pub version: u64,
+    /// The time in a state without a fence that must still be there; `None` asks for nothing.
+    pub time: Option<Timestamp>,
     /// What is written then.
     pub draft: Draft,
     /// What is added to the audit trail in the same transaction.
@@ -103,7 +105,7 @@ pub struct Replace {
 impl Replace {
     /// The write that holds only while the record is still as it was seen.
     pub fn of(seen: &Record, draft: Draft) -> Self {
-        Self { fence: seen.fence(), version: seen.version, draft, event: None }
+        Self { fence: seen.fence(), version: seen.version, time: seen.time().copied(), draft, event: None }
     }
 }
 

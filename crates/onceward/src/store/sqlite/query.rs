@@ -28,11 +28,13 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
     let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (rest, fence, version) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 2);
+    let (rest, fence) = (COLUMNS.len(), COLUMNS.len() + 1);
+    let (version, time) = (fence + 1, fence + 2);
     Statements {
         insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
         replace: format!(
-            "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version}",
+            "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version} \
+             AND (?{time} IS NULL OR until = ?{time})",
             sets.join(", ")
         ),
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
@@ -96,15 +98,31 @@ impl<'c> Writes<'c> {
         Ok(written == 1)
     }
 
-    /// Writes the next version of a row; false when fence or version is another by now.
-    pub(super) fn replace(&mut self, record: &Record, fence: Option<Fence>, version: u64) -> rusqlite::Result<bool> {
+    /// Writes the next version of a row; false when it is another by now than the one that was seen.
+    pub(super) fn replace(&mut self, record: &Record, last: Last) -> rusqlite::Result<bool> {
         let columns = Columns::of(record)?;
-        let fence = fence.map(Fence::to_bytes);
-        let version = signed(version)?;
-        let guard: [&dyn ToSql; 2] = [&fence, &version];
+        let fence = last.fence.map(Fence::to_bytes);
+        let version = signed(last.version)?;
+        let time = last.time.map(Timestamp::as_millis);
+        let guard: [&dyn ToSql; 3] = [&fence, &version, &time];
         let values = columns.values().into_iter().chain(guard);
         let written = self.replace.execute(params_from_iter(values))?;
         Ok(written == 1)
+    }
+}
+
+/// What a row must still say to be written over.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Last {
+    pub(super) fence: Option<Fence>,
+    pub(super) version: u64,
+    pub(super) time: Option<Timestamp>,
+}
+
+impl Last {
+    /// The row as it was seen.
+    pub(super) fn of(record: &Record) -> Self {
+        Self { fence: record.fence(), version: record.version, time: record.time().copied() }
     }
 }
 

@@ -18,7 +18,7 @@ use onceward_core::time::Timestamp;
 use super::fault::{is_single, named, named_at_commit};
 use super::job::{Answer, Job, Reply, refuse};
 use super::pace::{Moment, Pace};
-use super::query::Writes;
+use super::query::{Last, Writes};
 use super::queue::{Closed, Queue};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
@@ -358,8 +358,12 @@ impl At<'_, '_> {
         if planted(Plant::StoreFenceNotCompared) {
             replace.fence = self.seen(replace.draft.id)?.and_then(|seen| seen.record.fence());
         }
+        if planted(Plant::TimeNotCompared) {
+            replace.time = None;
+        }
         let record = replace.draft.stamp(self.now);
-        if !self.writes.replace(&record, replace.fence, replace.version)? {
+        let last = Last { fence: replace.fence, version: replace.version, time: replace.time };
+        if !self.writes.replace(&record, last)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
         }
         if let Some(event) = &replace.event {
@@ -403,8 +407,7 @@ impl At<'_, '_> {
         let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { return Ok(()) };
         match decide(Some(&seen), &Command::Expire).write {
             Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                let (fence, version) = (seen.record.fence(), seen.record.version);
-                match self.writes.replace(&draft.stamp(self.now), fence, version) {
+                match self.writes.replace(&draft.stamp(self.now), Last::of(&seen.record)) {
                     // No row can hold its next version. It stays, and stops no other.
                     Err(rusqlite::Error::ToSqlConversionFailure(_)) => {}
                     written => purged.tombstones += usize::from(written?),
