@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use onceward::core::name::Tenant;
+use onceward::core::policy::Policy;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
@@ -21,6 +22,7 @@ use super::super::reply::{Reply, unfit};
 use super::super::status;
 use super::super::stdio::place;
 use super::super::tools::Tools;
+use super::super::verdict::{self, Ending};
 use super::super::waiting::{Cancelled, Place, Taker};
 use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
@@ -162,7 +164,10 @@ impl Hub {
                 let written = put.as_ref().map(message::ended);
                 let line = written.as_deref().unwrap_or(line);
                 let (place, is_ours) = (place(id.clone()), server.wire.is_ours(&id));
-                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, put.unwrap_or(members), line)
+                // Whoever judges it here has to see what the server said: work that goes on is not over because the client
+                // cannot follow it.
+                let judged = if is_ours || goes_on(&members) { members } else { put.unwrap_or(members) };
+                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, judged, line)
                     // Too late for us, and nothing for the client; or one of several that end a client's listening.
                     && !is_ours
                     && !self.listens.has(&id)
@@ -314,7 +319,8 @@ impl Hub {
             let answer = server.gate.carry_out(&request, &lane).await;
             lane.step_back();
             let is_wanted = server.wire.waiting().answered(&place(request.id));
-            answer.filter(|_| is_wanted)
+            // What it says to a repeat, it says as the server said it.
+            answer.filter(|_| is_wanted).map(|line| server.put_to_client(line))
         });
     }
 
@@ -453,6 +459,11 @@ fn passed(server: &Server, place: &Place, written: &RawValue, members: &Members)
     }
     server.wire.waiting().forget(place);
     Some(message::error(Some(written), CLOSED, &format!("the server {} does not read", server.name)))
+}
+
+/// Whether the work of a call goes on as a task.
+fn goes_on(answer: &Members) -> bool {
+    matches!(verdict::of(answer, &Policy::default(), false), Ending::Task(_))
 }
 
 /// A server that is not there any more.

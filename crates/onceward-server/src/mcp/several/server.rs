@@ -191,12 +191,23 @@ impl Server {
                 "{name} has not answered {method} in time, and is not waited for until it speaks again."
             ));
         }
-        answer.ok()?.ok()
+        let answer = answer.ok()?.ok()?;
+        Some(self.between().to_client(&answer).unwrap_or(answer))
     }
 
     /// Passes a request of the client on, as this server has to be spoken to.
     pub(super) fn pass(&self, members: &Members) -> bool {
         self.tell(&message::ended(&self.put(members)))
+    }
+
+    /// An answer to a call, as the client has to be spoken to.
+    pub(super) fn put_to_client(&self, line: Vec<u8>) -> Vec<u8> {
+        let between = self.between();
+        if !matches!(between, Between::Enveloped(_)) {
+            return line;
+        }
+        let answer = std::str::from_utf8(&line).ok().and_then(Members::read);
+        answer.and_then(|answer| between.to_client(&answer)).map_or(line, |answer| message::ended(&answer))
     }
 
     /// What it listed last.
