@@ -28,7 +28,7 @@ use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
 use super::listen::{self, ACKNOWLEDGED, Listens};
 use super::server::{Lane, Server, held};
-use super::{BETWEEN, Busy};
+use super::{BETWEEN, Busy, Started};
 use crate::output;
 
 /// There is no such method.
@@ -235,7 +235,7 @@ impl Hub {
     fn request(self: &Arc<Self>, id: Id, written: Box<RawValue>, method: &str, members: Members) {
         let is_taken = self.servers.iter().any(|server| server.wire.waiting().has(&place(id.clone())));
         if is_taken || self.listens.has(&id) {
-            return self.tell(&message::error(Some(&written), UNCLEAR, "another request with this id is under way"));
+            return self.tell(&taken(&written));
         }
         let parameters = members.object("params").unwrap_or_default();
         if let Some(error) = era::refusal(self.client().map(|client| client.era), method, &parameters) {
@@ -248,7 +248,7 @@ impl Hub {
             "ping" if !self.is_modern() => self.tell(&message::result(&written, &json!({}))),
             CALL => self.call(id, written, members, &parameters),
             "prompts/get" => match self.find(&parameters) {
-                Some((server, parameters)) => self.pass(server, id, &written, members, &parameters),
+                Some((server, parameters)) => self.say(self.pass(server, id, &written, members, &parameters)),
                 None => self.tell(&message::error(Some(&written), NOWHERE, "there is no such prompt")),
             },
             "subscriptions/listen" if self.is_modern() => self.listen(id, &written, members, &parameters),
@@ -259,8 +259,7 @@ impl Hub {
                         Gathered::Result(result) => message::result(&written, &result),
                         Gathered::Answer(answer) => message::readdressed(&answer, &written),
                         Gathered::Owner(server) => {
-                            hub.pass(&server, id, &written, members, &parameters);
-                            return None;
+                            return hub.pass(&server, id, &written, members, &parameters);
                         }
                         Gathered::Unknown => message::error(Some(&written), UNKNOWN, "Method not found"),
                         Gathered::TooLate => message::error(Some(&written), TOO_LATE, "no server answered in time"),
@@ -282,8 +281,10 @@ impl Hub {
             let (told, begun) = (Arc::clone(&hub), listen.acknowledged());
             let _ = spawn_blocking(move || told.tell(&begun)).await;
             for server in hub.present().filter(|server| matches!(server.between(), Between::Same)) {
-                server.wire.waiting().expect_any(place(id.clone()));
-                server.pass(&members);
+                // Where another request has this id meanwhile, what answers that would be taken for this.
+                if server.wire.waiting().expect_any(place(id.clone())) {
+                    server.pass(&members);
+                }
             }
             gather::watch(&hub, &listen, "resources/subscribe");
             None
@@ -303,10 +304,12 @@ impl Hub {
         };
         members.set("params", &parameters);
         if server.gate.way(&members) == Way::Pass {
-            return self.pass(server, id, &written, members, &parameters);
+            return self.say(self.pass(server, id, &written, members, &parameters));
         }
         let (hub, server) = (Arc::clone(self), Arc::clone(server));
-        server.wire.waiting().expect_call(place(id.clone()));
+        if !server.wire.waiting().expect_call(place(id.clone())) {
+            return self.tell(&taken(&written));
+        }
         let line = message::ended(&members);
         let request = Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line, members };
         // What is said on meeting it comes first.
@@ -366,7 +369,7 @@ impl Hub {
         Some((server, parameters))
     }
 
-    /// Passes a request on that is none of ours, and whose answer is for the client.
+    /// Passes a request on that is none of ours, and whose answer is for the client; or says why not.
     fn pass(
         self: &Arc<Self>,
         server: &Arc<Server>,
@@ -374,18 +377,17 @@ impl Hub {
         written: &RawValue,
         mut members: Members,
         parameters: &Members,
-    ) {
+    ) -> Option<Vec<u8>> {
         members.set("params", parameters);
         if server.is_out() {
-            return self.tell(&ended(Some(written), server));
+            return Some(ended(Some(written), server));
         }
         let place = place(id);
-        server.wire.waiting().expect_any(place.clone());
+        if !server.wire.waiting().expect_any(place.clone()) {
+            return Some(taken(written));
+        }
         if self.client().is_none() || server.was_met() {
-            if let Some(refusal) = passed(server, &place, written, &members) {
-                self.tell(&refusal);
-            }
-            return;
+            return passed(server, &place, written, &members);
         }
         let (hub, server) = (Arc::clone(self), Arc::clone(server));
         let written = written.to_owned();
@@ -403,6 +405,7 @@ impl Hub {
             }
             passed(&server, &place, &written, &members)
         });
+        None
     }
 
     fn cancelled(self: &Arc<Self>, members: &Members, line: &[u8]) {
@@ -435,14 +438,19 @@ impl Hub {
 
     pub(super) fn start(self: &Arc<Self>, work: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
         let hub = Arc::clone(self);
-        self.busy.send_modify(|busy| *busy += 1);
+        let under_way = Started::new(&self.busy);
         self.runtime.spawn(async move {
             if let Some(line) = work.await {
-                let told = Arc::clone(&hub);
-                let _ = spawn_blocking(move || told.tell(&line)).await;
+                let _ = spawn_blocking(move || hub.tell(&line)).await;
             }
-            hub.busy.send_modify(|busy| *busy -= 1);
+            drop(under_way);
         });
+    }
+
+    fn say(&self, line: Option<Vec<u8>>) {
+        if let Some(line) = line {
+            self.tell(&line);
+        }
     }
 
     fn tell(&self, line: &[u8]) {
@@ -459,6 +467,11 @@ fn passed(server: &Server, place: &Place, written: &RawValue, members: &Members)
     }
     server.wire.waiting().forget(place);
     Some(message::error(Some(written), CLOSED, &format!("the server {} does not read", server.name)))
+}
+
+/// Two requests of one id cannot be told apart.
+fn taken(id: &RawValue) -> Vec<u8> {
+    message::error(Some(id), UNCLEAR, "another request with this id is under way")
 }
 
 /// Whether the work of a call goes on as a task.
