@@ -405,8 +405,8 @@ mod tests {
         assert_eq!(lines.filter(|read| read.len() == 4000).count(), told);
     }
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn those_who_tell_it_something_at_once_do_not_wait_for_each_other() {
+    /// How long several take who tell it something at once, and much of it.
+    async fn told_at_once() -> Duration {
         let (server, reads) = server();
         let (tellers, lines) = (4, 5000);
         let began = std::time::Instant::now();
@@ -422,6 +422,19 @@ mod tests {
         }
         let read = spawn_blocking(move || BufReader::new(reads).lines().take(tellers * lines).count());
         assert_eq!(read.await.unwrap(), tellers * lines);
-        assert!(began.elapsed() < Duration::from_millis(1900), "{:?}", began.elapsed());
+        began.elapsed()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn those_who_tell_it_something_at_once_do_not_wait_for_each_other() {
+        // One that waits for a turn behind it does so for two seconds. A machine may be as slow for once.
+        let mut took = Vec::new();
+        for _ in 0..3 {
+            took.push(told_at_once().await);
+            if took.last() < Some(&Duration::from_millis(1900)) {
+                return;
+            }
+        }
+        panic!("{took:?}");
     }
 }
