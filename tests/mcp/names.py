@@ -35,6 +35,20 @@ def a_folder_that_is_named_is_another_server_elsewhere_also_in_a_session(place):
     is_equal(len(place.effects()), 2, "effects")
 
 
+def what_a_server_makes_when_it_is_started_does_not_make_it_another_one(place):
+    first, second = projects(place.folder)
+    for session, inside in ((None, first), ("s", second)):
+        behind = [*place.command(server=None)[-2:], "data.db", "./state/x"]
+        command = place.command(session=session, server=None, behind=behind)
+        arguments = MAIL | {"subject": str(session)}
+        done = place.open(command, folder=inside).call("send_email", arguments)
+        is_fresh(done)
+        (inside / "data.db").write_text("")
+        (inside / "state" / "x").mkdir(parents=True)
+        is_replay(place.open(command, folder=inside).call("send_email", arguments), done)
+    is_equal(len(place.effects()), 2, "effects")
+
+
 def a_session_is_one_in_all_folders(place):
     first, second = projects(place.folder)
     for number, options in enumerate(((), ("--here",))):

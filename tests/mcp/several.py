@@ -280,6 +280,61 @@ def a_server_asks_in_its_own_generation_only(place):
     is_equal(len(place.effects("ask")), 1, "effects")
 
 
+# Answers a call, after the effect, with a kind of result that only the newest generation knows.
+KINDS = """
+import json, os, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    method, result = asked["method"], {"resultType": "complete"}
+    if method == "server/discover":
+        result |= {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+    elif method == "tools/list":
+        result |= {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]}
+    elif method == "tools/call":
+        print("act", file=open(os.environ["ACTED"], "a"))
+        result = {"resultType": os.environ["KIND"]}
+        result |= {"taskId": "t", "status": "working"} if os.environ["KIND"] == "task" else {"content": []}
+    elif method == "tasks/get":
+        is_over = os.path.exists(os.environ["ACTED"] + ".over")
+        result |= {"taskId": "t", "status": "completed" if is_over else "working", "pollIntervalMs": 100}
+        result |= {"result": {"content": [{"type": "text", "text": "done"}]}} if is_over else {}
+    else:
+        result = None
+    answer = {"result": result} if result else {"error": {"code": -32601, "message": "no such method"}}
+    if "id" in asked and method != "subscriptions/listen":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"]} | answer), flush=True)
+"""
+
+
+def acting(place, kind):
+    """A client with initialize before such a server, and the file that says how often it has acted."""
+    acted = place.folder / kind
+    own = {"KIND": kind, "ACTED": str(acted)}
+    return place.open(gateway(place, mail=own, servers=([sys.executable, "-c", KINDS], SERVER))), acted
+
+
+def work_that_goes_on_as_a_task_is_followed_for_a_client_that_cannot(place):
+    agent, acted = acting(place, "task")
+    for _ in range(3):
+        error = agent.wait(agent.start_call("mail__act", {"x": 1})).get("error", {})
+        assert error.get("code") == -32603 and "make exactly the same call again later" in error["message"], error
+    (place.folder / "task.over").write_text("")
+    until(lambda: "result" in agent.wait(agent.start_call("mail__act", {"x": 1})), "the end of the task")
+    again = agent.call("mail__act", {"x": 1})
+    is_replay(again)
+    is_equal(again["content"][0]["text"], "done")
+    is_equal(acted.read_text(), "act\n", "effects")
+
+
+def a_kind_of_result_that_nobody_knows_leaves_a_doubt(place):
+    agent, acted = acting(place, "partial")
+    first = agent.wait(agent.start_call("mail__act", {"x": 1})).get("error", {})
+    assert first.get("code") == -32603 and "may have taken effect all the same" in first["message"], first
+    for _ in range(2):
+        is_state(agent.call("mail__act", {"x": 1}), "in_doubt")
+    is_equal(acted.read_text(), "act\n", "effects")
+
+
 def one_that_does_not_read_holds_nobody_up(place):
     agent = both(place)
     agent.request("tools/list")

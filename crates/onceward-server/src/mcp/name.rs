@@ -2,7 +2,7 @@
 //! command there is the same server. In another folder it may act on other things.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use onceward::core::hash::Fields;
 
@@ -12,6 +12,12 @@ const LAUNCHERS: [&str; 21] = [
     "python", "python3", "run", "sh", "tool", "uv", "uvx",
 ];
 
+/// Those of them whose words are rather images than files.
+const CONTAINERS: [&str; 2] = ["docker", "podman"];
+
+/// How many links are followed: they may go round in circles.
+const LINKS: usize = 40;
+
 /// Flags of theirs with a value.
 const VALUED: [&str; 10] =
     ["-e", "--env", "-p", "--port", "-v", "--volume", "--name", "--network", "--env-file", "--mount"];
@@ -20,13 +26,16 @@ const VALUED: [&str; 10] =
 /// folder it is the same wherever the command is started.
 pub(crate) fn server_name(command: &[OsString], folder: Option<&Path>) -> String {
     let mut fields = Fields::new().field(b"mcp server v2").field(told(folder));
+    let base = folder.map(Path::to_owned).or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    let is_contained = command.first().is_some_and(|program| CONTAINERS.contains(&&*stem(&program.to_string_lossy())));
     let (mut word, mut is_value) = (None, false);
     for part in command {
         let text = part.to_string_lossy();
         // The same file or folder is the same, however it is written; and `.` is another one elsewhere.
-        fields = match Path::new(part).canonicalize() {
-            Ok(path) => fields.field(path.as_os_str().as_encoded_bytes()),
-            Err(_) => fields.field(part.as_encoded_bytes()),
+        fields = if is_path(&text, is_contained) {
+            fields.field(resolved(&base.join(part)).as_os_str().as_encoded_bytes())
+        } else {
+            fields.field(part.as_encoded_bytes())
         };
         let stem = stem(&text);
         // What is set for a server, or stands behind such a flag, may be a secret.
@@ -43,6 +52,41 @@ pub(crate) fn server_name(command: &[OsString], folder: Option<&Path>) -> String
 pub(crate) fn name_in(name: &str, folder: &Path) -> String {
     let digest = Fields::new().field(b"mcp folder v1").field(told(Some(folder))).digest();
     format!("{name}-{}", &digest.to_hex()[..6])
+}
+
+/// Whether an argument names a file or folder, as far as its text says so. What is there must not count: a server may make
+/// its file when it is first started, and is the same one afterwards. So a bare word is none, whatever is there.
+fn is_path(text: &str, is_contained: bool) -> bool {
+    if text == "." || text == ".." || ["/", "./", "../"].iter().any(|start| text.starts_with(start)) {
+        return true;
+    }
+    let is_other = text.starts_with(['-', '@']) || text.contains("://") || is_contained;
+    text.contains('/') && !is_other
+}
+
+/// A path without links and detours, as far as it is there; the rest as it will be.
+fn resolved(path: &Path) -> PathBuf {
+    let parts = |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut done, mut left, mut links) = (PathBuf::new(), parts(path), 0);
+    while let Some(part) = left.pop() {
+        if part == ".." {
+            done.pop();
+            continue;
+        }
+        if part == "." {
+            continue;
+        }
+        let next = done.join(&part);
+        match next.read_link() {
+            Ok(target) if links < LINKS => {
+                links += 1;
+                left.extend(parts(&target));
+            }
+            // One that begins with the root begins anew.
+            _ => done = next,
+        }
+    }
+    done
 }
 
 fn told(folder: Option<&Path>) -> &[u8] {
@@ -97,6 +141,49 @@ mod tests {
         assert_eq!(name(&one), name(&place.path().join("link")));
         assert_eq!(name(&one), name(&other.join("../one/")));
         assert_ne!(name(&one), name(&other));
+    }
+
+    #[test]
+    fn what_a_server_makes_when_it_is_started_does_not_make_it_another_one() {
+        let place = tempfile::TempDir::new().unwrap();
+        let folder = place.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("later", folder.join("link")).unwrap();
+        let parts = ["data.db", "./data.db", "state", "state/", "./state/data.db", "new/../data.db", "link", "link/x"];
+        let names = |base: Option<&Path>| {
+            let of = |part: &str| {
+                let whole = folder.join(part).into_os_string();
+                // Written as a whole where the folder does not say where that is.
+                let part = if base.is_some() { part.into() } else { whole };
+                server_name(&["python3".into(), "mail.py".into(), part], base)
+            };
+            parts.map(of)
+        };
+        let before = (names(Some(&folder)), names(None));
+        std::fs::write(folder.join("data.db"), "").unwrap();
+        for made in ["state", "new", "later"] {
+            std::fs::create_dir(folder.join(made)).unwrap();
+        }
+        std::fs::write(folder.join("state/data.db"), "").unwrap();
+        assert_eq!((names(Some(&folder)), names(None)), before);
+        assert_eq!(before.0[1], before.0[5], "a detour");
+    }
+
+    #[test]
+    fn without_a_folder_only_what_is_a_path_depends_on_where_it_is_started() {
+        for (text, is_contained, expected) in [
+            (".", false, true),
+            ("..", true, true),
+            ("./x", true, true),
+            ("/x:/y", true, true),
+            ("data/x.db", false, true),
+            ("mcp/github", true, false),
+            ("@scope/server", false, false),
+            ("--root=./x", false, false),
+            ("https://example.com/mcp", false, false),
+            ("data.db", false, false),
+        ] {
+            assert_eq!(is_path(text, is_contained), expected, "{text}");
+        }
     }
 
     #[test]

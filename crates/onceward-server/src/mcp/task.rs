@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward::Guard;
 use onceward::core::policy::Policy;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::link::Link;
 use super::members::Members;
@@ -18,6 +18,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const FASTEST: Duration = Duration::from_millis(100);
 const SLOWEST: Duration = Duration::from_secs(30);
 
+/// How long a server may take to say how a task is.
+const SILENCE: Duration = Duration::from_secs(5 * 60);
+
 /// Looks after a task until it is over.
 pub(super) async fn follow(guard: Guard, link: &impl Link, task: &str, meta: Option<Members>, policy: &Policy) {
     let mut parameters = Members::default();
@@ -26,7 +29,10 @@ pub(super) async fn follow(guard: Guard, link: &impl Link, task: &str, meta: Opt
         parameters.set("_meta", &meta);
     }
     let ended = loop {
-        let Ok(answer) = link.ask("tasks/get", parameters.clone()).await else {
+        let Ok(answer) = timeout(SILENCE, link.ask("tasks/get", parameters.clone())).await else {
+            break guard.doubt(Some("the server has not said for a long time how its task is")).await;
+        };
+        let Ok(answer) = answer else {
             break guard.doubt(Some("the server went away before its task was over")).await;
         };
         let Some(state) = answer.object("result") else {
@@ -58,9 +64,9 @@ async fn over(
     let whole = if state.get("result").is_some() || state.get("error").is_some() {
         state.clone()
     } else {
-        match link.ask("tasks/result", parameters.clone()).await {
-            Ok(answer) => answer,
-            Err(_) => answer.clone(),
+        match timeout(SILENCE, link.ask("tasks/result", parameters.clone())).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) | Err(_) => answer.clone(),
         }
     };
     match verdict::of(&whole, policy, false) {
@@ -68,5 +74,44 @@ async fn over(
         Ending::Release(why) => guard.release(Duration::ZERO, Some(why)).await,
         Ending::Doubt(why) => guard.doubt(Some(why)).await,
         Ending::Task(_) => guard.doubt(Some("its task gave no result")).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onceward::core::record::State;
+    use onceward::{Begun, Ledger};
+
+    use super::super::link::{Answer, NoAnswer};
+    use super::super::message::Id;
+    use super::*;
+
+    /// A server that says how its task is so many times, and then nothing.
+    struct Silent(std::sync::atomic::AtomicU32);
+
+    impl Link for Silent {
+        async fn send(&self, _: &Id, _: Vec<u8>) -> Result<Answer, NoAnswer> {
+            Err(NoAnswer::Cancelled)
+        }
+
+        async fn ask(&self, _: &str, _: Members) -> Result<Members, NoAnswer> {
+            if self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 0 {
+                std::future::pending::<()>().await;
+            }
+            Ok(Members::read(r#"{"result":{"taskId":"t","status":"working"}}"#).unwrap())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_that_its_server_says_nothing_about_is_left_in_doubt() {
+        let ledger = Ledger::open("memory:").await.unwrap();
+        let operation = ledger.operation("act").key("k");
+        let Begun::Acquired(guard) = operation.begin().await.unwrap() else { panic!("it is new") };
+        let (link, policy) = (Silent(3.into()), Policy::default());
+        let following = follow(guard, &link, "t", None, &policy);
+        assert!(timeout(SILENCE * 2, following).await.is_ok());
+        let record = operation.get().await.unwrap().unwrap().seen.record;
+        assert!(matches!(record.state, State::InDoubt { .. }), "{record:?}");
+        assert!(record.last_error.unwrap().contains("for a long time"));
     }
 }

@@ -237,7 +237,7 @@ impl Exchange {
 
     /// Hands events on until the answer comes, which is held back.
     async fn streamed(&self, mut source: Source, cancelled: &watch::Receiver<bool>) -> Result<Answer, NoAnswer> {
-        let (mut last, mut pause, mut patience, mut others) = (None, COME_BACK, Patience::default(), 0);
+        let (mut last, mut pause, mut patience) = (None, COME_BACK, Patience::default());
         loop {
             while let Some(event) = patience.within(source.next()).await? {
                 last = event.id().or(last);
@@ -265,6 +265,7 @@ impl Exchange {
                 filling.end();
             }
             patience.lost();
+            let mut others = 0;
             source = loop {
                 sleep(pause + FOR_THE_CLIENT).await;
                 others += 1;

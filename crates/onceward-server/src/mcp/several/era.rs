@@ -22,6 +22,8 @@ const LEVEL: &str = "io.modelcontextprotocol/logLevel";
 const UNSUPPORTED: i32 = -32022;
 /// The client cannot do what the server needs of it. By its definition it comes before the work.
 const INCAPABLE: i32 = -32021;
+/// Something that says nothing about what was done.
+const UNKNOWN: i32 = -32603;
 /// The parameters lack something.
 const INCOMPLETE: i32 = -32602;
 /// It does not fit what was said before.
@@ -149,17 +151,30 @@ impl Between {
             Self::Enveloped(_) => {
                 let kind = result.text("resultType").filter(|kind| kind != "complete");
                 result.remove("resultType");
-                // It was told that this client cannot be asked, and asks all the same.
                 if let Some(kind) = kind {
+                    let (code, why) = unheard(&kind);
                     answer.remove("result");
-                    let message = format!("onceward: the server answers with {kind}, which this client does not know");
-                    answer.set("error", &json!({ "code": INCAPABLE, "message": message }));
+                    answer.set("error", &json!({ "code": code, "message": format!("onceward: {why}") }));
                     return Some(answer);
                 }
             }
         }
         answer.set("result", &result);
         Some(answer)
+    }
+}
+
+/// What a client is told of a kind of result that it does not know. Only a server that asks has not begun the work: it was
+/// told that this client cannot be asked, and asks all the same.
+fn unheard(kind: &str) -> (i32, String) {
+    match kind {
+        "input_required" => (INCAPABLE, "the server asks for input, which this client cannot be asked for".to_owned()),
+        "task" => {
+            let why = "the server goes on with it as a task, which this client cannot follow. If the call is guarded, make \
+                       exactly the same call again later: it gets the result, and does not run twice.";
+            (UNKNOWN, why.to_owned())
+        }
+        _ => (UNKNOWN, format!("the server answers with {kind}, which this client does not know")),
     }
 }
 
@@ -279,7 +294,10 @@ mod tests {
         assert!(told(&bare, json!({ "contents": [] })).unwrap().contains(r#""ttlMs":0,"cacheScope":"private""#));
         let enveloped = Between::of(&Client::new(Era::Legacy, &legacy()), Era::Modern);
         assert_eq!(told(&enveloped, json!({ "resultType": "complete" })).unwrap(), r#"{"id":1,"result":{}}"#);
-        assert!(told(&enveloped, json!({ "resultType": "input_required" })).unwrap().contains("-32021"));
+        // Only the first of them says that nothing was done.
+        for (kind, code) in [("input_required", "-32021"), ("task", "-32603"), ("partial", "-32603")] {
+            assert!(told(&enveloped, json!({ "resultType": kind })).unwrap().contains(code), "{kind}");
+        }
         assert!(told(&Between::Same, json!({})).is_none());
         assert!(bare.to_client(&members(&json!({ "id": 1, "error": {} }))).is_none());
     }

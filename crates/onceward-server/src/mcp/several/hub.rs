@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use onceward::core::name::Tenant;
+use onceward::core::policy::Policy;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
@@ -21,12 +22,13 @@ use super::super::reply::{Reply, unfit};
 use super::super::status;
 use super::super::stdio::place;
 use super::super::tools::Tools;
+use super::super::verdict::{self, Ending};
 use super::super::waiting::{Cancelled, Place, Taker};
 use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
 use super::listen::{self, ACKNOWLEDGED, Listens};
 use super::server::{Lane, Server, held};
-use super::{BETWEEN, Busy};
+use super::{BETWEEN, Busy, Started};
 use crate::output;
 
 /// There is no such method.
@@ -162,7 +164,10 @@ impl Hub {
                 let written = put.as_ref().map(message::ended);
                 let line = written.as_deref().unwrap_or(line);
                 let (place, is_ours) = (place(id.clone()), server.wire.is_ours(&id));
-                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, put.unwrap_or(members), line)
+                // Whoever judges it here has to see what the server said: work that goes on is not over because the client
+                // cannot follow it.
+                let judged = if is_ours || goes_on(&members) { members } else { put.unwrap_or(members) };
+                if let Taker::Client | Taker::List(_) = server.wire.waiting().take(&place, judged, line)
                     // Too late for us, and nothing for the client; or one of several that end a client's listening.
                     && !is_ours
                     && !self.listens.has(&id)
@@ -230,7 +235,7 @@ impl Hub {
     fn request(self: &Arc<Self>, id: Id, written: Box<RawValue>, method: &str, members: Members) {
         let is_taken = self.servers.iter().any(|server| server.wire.waiting().has(&place(id.clone())));
         if is_taken || self.listens.has(&id) {
-            return self.tell(&message::error(Some(&written), UNCLEAR, "another request with this id is under way"));
+            return self.tell(&taken(&written));
         }
         let parameters = members.object("params").unwrap_or_default();
         if let Some(error) = era::refusal(self.client().map(|client| client.era), method, &parameters) {
@@ -243,7 +248,7 @@ impl Hub {
             "ping" if !self.is_modern() => self.tell(&message::result(&written, &json!({}))),
             CALL => self.call(id, written, members, &parameters),
             "prompts/get" => match self.find(&parameters) {
-                Some((server, parameters)) => self.pass(server, id, &written, members, &parameters),
+                Some((server, parameters)) => self.say(self.pass(server, id, &written, members, &parameters)),
                 None => self.tell(&message::error(Some(&written), NOWHERE, "there is no such prompt")),
             },
             "subscriptions/listen" if self.is_modern() => self.listen(id, &written, members, &parameters),
@@ -254,8 +259,7 @@ impl Hub {
                         Gathered::Result(result) => message::result(&written, &result),
                         Gathered::Answer(answer) => message::readdressed(&answer, &written),
                         Gathered::Owner(server) => {
-                            hub.pass(&server, id, &written, members, &parameters);
-                            return None;
+                            return hub.pass(&server, id, &written, members, &parameters);
                         }
                         Gathered::Unknown => message::error(Some(&written), UNKNOWN, "Method not found"),
                         Gathered::TooLate => message::error(Some(&written), TOO_LATE, "no server answered in time"),
@@ -277,8 +281,10 @@ impl Hub {
             let (told, begun) = (Arc::clone(&hub), listen.acknowledged());
             let _ = spawn_blocking(move || told.tell(&begun)).await;
             for server in hub.present().filter(|server| matches!(server.between(), Between::Same)) {
-                server.wire.waiting().expect_any(place(id.clone()));
-                server.pass(&members);
+                // Where another request has this id meanwhile, what answers that would be taken for this.
+                if server.wire.waiting().expect_any(place(id.clone())) {
+                    server.pass(&members);
+                }
             }
             gather::watch(&hub, &listen, "resources/subscribe");
             None
@@ -298,10 +304,12 @@ impl Hub {
         };
         members.set("params", &parameters);
         if server.gate.way(&members) == Way::Pass {
-            return self.pass(server, id, &written, members, &parameters);
+            return self.say(self.pass(server, id, &written, members, &parameters));
         }
         let (hub, server) = (Arc::clone(self), Arc::clone(server));
-        server.wire.waiting().expect_call(place(id.clone()));
+        if !server.wire.waiting().expect_call(place(id.clone())) {
+            return self.tell(&taken(&written));
+        }
         let line = message::ended(&members);
         let request = Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line, members };
         // What is said on meeting it comes first.
@@ -314,7 +322,8 @@ impl Hub {
             let answer = server.gate.carry_out(&request, &lane).await;
             lane.step_back();
             let is_wanted = server.wire.waiting().answered(&place(request.id));
-            answer.filter(|_| is_wanted)
+            // What it says to a repeat, it says as the server said it.
+            answer.filter(|_| is_wanted).map(|line| server.put_to_client(line))
         });
     }
 
@@ -360,7 +369,7 @@ impl Hub {
         Some((server, parameters))
     }
 
-    /// Passes a request on that is none of ours, and whose answer is for the client.
+    /// Passes a request on that is none of ours, and whose answer is for the client; or says why not.
     fn pass(
         self: &Arc<Self>,
         server: &Arc<Server>,
@@ -368,18 +377,17 @@ impl Hub {
         written: &RawValue,
         mut members: Members,
         parameters: &Members,
-    ) {
+    ) -> Option<Vec<u8>> {
         members.set("params", parameters);
         if server.is_out() {
-            return self.tell(&ended(Some(written), server));
+            return Some(ended(Some(written), server));
         }
         let place = place(id);
-        server.wire.waiting().expect_any(place.clone());
+        if !server.wire.waiting().expect_any(place.clone()) {
+            return Some(taken(written));
+        }
         if self.client().is_none() || server.was_met() {
-            if let Some(refusal) = passed(server, &place, written, &members) {
-                self.tell(&refusal);
-            }
-            return;
+            return passed(server, &place, written, &members);
         }
         let (hub, server) = (Arc::clone(self), Arc::clone(server));
         let written = written.to_owned();
@@ -397,6 +405,7 @@ impl Hub {
             }
             passed(&server, &place, &written, &members)
         });
+        None
     }
 
     fn cancelled(self: &Arc<Self>, members: &Members, line: &[u8]) {
@@ -429,14 +438,19 @@ impl Hub {
 
     pub(super) fn start(self: &Arc<Self>, work: impl Future<Output = Option<Vec<u8>>> + Send + 'static) {
         let hub = Arc::clone(self);
-        self.busy.send_modify(|busy| *busy += 1);
+        let under_way = Started::new(&self.busy);
         self.runtime.spawn(async move {
             if let Some(line) = work.await {
-                let told = Arc::clone(&hub);
-                let _ = spawn_blocking(move || told.tell(&line)).await;
+                let _ = spawn_blocking(move || hub.tell(&line)).await;
             }
-            hub.busy.send_modify(|busy| *busy -= 1);
+            drop(under_way);
         });
+    }
+
+    fn say(&self, line: Option<Vec<u8>>) {
+        if let Some(line) = line {
+            self.tell(&line);
+        }
     }
 
     fn tell(&self, line: &[u8]) {
@@ -453,6 +467,16 @@ fn passed(server: &Server, place: &Place, written: &RawValue, members: &Members)
     }
     server.wire.waiting().forget(place);
     Some(message::error(Some(written), CLOSED, &format!("the server {} does not read", server.name)))
+}
+
+/// Two requests of one id cannot be told apart.
+fn taken(id: &RawValue) -> Vec<u8> {
+    message::error(Some(id), UNCLEAR, "another request with this id is under way")
+}
+
+/// Whether the work of a call goes on as a task.
+fn goes_on(answer: &Members) -> bool {
+    matches!(verdict::of(answer, &Policy::default(), false), Ending::Task(_))
 }
 
 /// A server that is not there any more.

@@ -36,6 +36,22 @@ pub(super) const BETWEEN: &str = "__";
 /// How many calls are under way.
 type Busy = watch::Sender<usize>;
 
+/// Something that is under way until this is dropped, also by a panic.
+struct Started(Busy);
+
+impl Started {
+    fn new(busy: &Busy) -> Self {
+        busy.send_modify(|busy| *busy += 1);
+        Self(busy.clone())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.send_modify(|busy| *busy -= 1);
+    }
+}
+
 /// A server that is to be started.
 pub(super) struct Planned {
     pub(super) name: String,
@@ -87,4 +103,21 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
     let _ = timeout(LAST_WRITES, books.close()).await;
     Ok(if ended.was_wanted { 0 } else { ended.status.map_or(0, code) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_panics_is_not_under_way_any_more() {
+        let busy = Busy::new(0);
+        let started = Started::new(&busy);
+        assert_eq!(*busy.borrow(), 1);
+        let work = tokio::spawn(async move {
+            let _started = started;
+            panic!("on purpose");
+        });
+        assert!(work.await.is_err() && *busy.borrow() == 0);
+    }
 }

@@ -36,8 +36,9 @@ pub(super) struct Server {
     pub(super) gate: Arc<Gate>,
     pub(super) wire: Wire,
     met: OnceCell<Option<Met>>,
-    /// What it is told, in order. Nobody waits here for one that does not read.
-    unsaid: mpsc::Sender<(InTurn, Vec<u8>)>,
+    /// What it is told, in order. Nobody waits here for one that does not read. Held while a turn is taken and put there:
+    /// whoever writes them waits for the turns before the first of them, which must not be behind it.
+    unsaid: Mutex<mpsc::Sender<(InTurn, Vec<u8>)>>,
     /// It has ended, or did not introduce itself.
     is_out: AtomicBool,
     /// It has let us wait in vain, and has said nothing since.
@@ -65,13 +66,14 @@ impl Server {
                 way.pass(line).await;
             }
         });
-        let lists = Mutex::default();
+        let (unsaid, lists) = (Mutex::new(unsaid), Mutex::default());
         Self { name, gate, wire, met: OnceCell::new(), unsaid, is_out, is_late, lists }
     }
 
-    /// Tells it something, without waiting until it reads. `false` when it has not read too much already.
+    /// Tells it something, without waiting until it reads. `false` when too much waits for it already.
     pub(super) fn tell(&self, line: &[u8]) -> bool {
-        self.unsaid.try_send((self.wire.in_turn(), line.to_vec())).is_ok()
+        let unsaid = held(&self.unsaid);
+        unsaid.try_send((self.wire.in_turn(), line.to_vec())).is_ok()
     }
 
     pub(super) fn is_out(&self) -> bool {
@@ -191,12 +193,23 @@ impl Server {
                 "{name} has not answered {method} in time, and is not waited for until it speaks again."
             ));
         }
-        answer.ok()?.ok()
+        let answer = answer.ok()?.ok()?;
+        Some(self.between().to_client(&answer).unwrap_or(answer))
     }
 
     /// Passes a request of the client on, as this server has to be spoken to.
     pub(super) fn pass(&self, members: &Members) -> bool {
         self.tell(&message::ended(&self.put(members)))
+    }
+
+    /// An answer to a call, as the client has to be spoken to.
+    pub(super) fn put_to_client(&self, line: Vec<u8>) -> Vec<u8> {
+        let between = self.between();
+        if !matches!(between, Between::Enveloped(_)) {
+            return line;
+        }
+        let answer = std::str::from_utf8(&line).ok().and_then(Members::read);
+        answer.and_then(|answer| between.to_client(&answer)).map_or(line, |answer| message::ended(&answer))
     }
 
     /// What it listed last.
@@ -390,5 +403,38 @@ mod tests {
         assert!((UNSAID..UNSAID + 100).contains(&told), "{told}");
         let lines = BufReader::new(reads).lines().take(told).map(Result::unwrap);
         assert_eq!(lines.filter(|read| read.len() == 4000).count(), told);
+    }
+
+    /// How long several take who tell it something at once, and much of it.
+    async fn told_at_once() -> Duration {
+        let (server, reads) = server();
+        let (tellers, lines) = (4, 5000);
+        let began = std::time::Instant::now();
+        for _ in 0..tellers {
+            let server = Arc::clone(&server);
+            std::thread::spawn(move || {
+                for _ in 0..lines {
+                    while !server.tell(b"x\n") {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let read = spawn_blocking(move || BufReader::new(reads).lines().take(tellers * lines).count());
+        assert_eq!(read.await.unwrap(), tellers * lines);
+        began.elapsed()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn those_who_tell_it_something_at_once_do_not_wait_for_each_other() {
+        // One that waits for a turn behind it does so for two seconds. A machine may be as slow for once.
+        let mut took = Vec::new();
+        for _ in 0..3 {
+            took.push(told_at_once().await);
+            if took.last() < Some(&Duration::from_millis(1900)) {
+                return;
+            }
+        }
+        panic!("{took:?}");
     }
 }
