@@ -47,10 +47,13 @@ pub(super) struct Relay {
 impl Relay {
     /// Takes what the client says to the server, until there is no more.
     pub(super) async fn hear_client(self: &Arc<Self>, mut from: Lines) {
-        while let Some(line) = from.next().await {
+        loop {
+            // A server that does not read, or a ledger that is stuck, keeps the client from saying more than we can hold.
+            self.wire.room().await;
+            let Some(line) = from.next().await else { return };
             match self.client_says(line) {
                 Next::Pass(line) if self.wire.has_others_before() => {
-                    let way = self.wire.in_turn();
+                    let way = self.wire.in_turn_with(line.len());
                     self.start(async move { way.pass(line).await });
                 }
                 Next::Pass(line) => self.wire.pass(line).await,
@@ -119,7 +122,7 @@ impl Relay {
     }
 
     fn guard(self: &Arc<Self>, request: Request) {
-        let (relay, way) = (Arc::clone(self), Arc::new(self.wire.in_turn()));
+        let (relay, way) = (Arc::clone(self), Arc::new(self.wire.in_turn_with(request.line.len())));
         self.start(async move {
             let answer = relay.gate.carry_out(&request, &way).await;
             // Also where it was not passed on.

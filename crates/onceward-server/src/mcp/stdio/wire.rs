@@ -54,7 +54,17 @@ impl Wire {
 
     /// A way for one request that keeps its place among the lines that come now.
     pub(in crate::mcp) fn in_turn(&self) -> InTurn {
-        InTurn { wire: self.clone(), turn: std::sync::Mutex::new(Some(self.0.turns.next())) }
+        self.in_turn_with(0)
+    }
+
+    /// The same for somebody who holds that many bytes until it is written.
+    pub(super) fn in_turn_with(&self, bytes: usize) -> InTurn {
+        InTurn { wire: self.clone(), turn: std::sync::Mutex::new(Some(self.0.turns.next(bytes))) }
+    }
+
+    /// Waits until there is room for another line to wait.
+    pub(super) async fn room(&self) {
+        self.0.turns.room().await;
     }
 
     /// Whether a line has to wait for others before it.
