@@ -24,8 +24,8 @@ pub(super) struct Turns(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     open: Mutex<Open>,
-    /// How many have gone: news for everybody who waits.
-    gone: watch::Sender<u64>,
+    /// Somebody has gone: news for who waits for room.
+    gone: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ struct Place {
     bytes: usize,
     /// It is being written, or waits for nothing but its turn.
     is_ready: bool,
+    /// Dropped with it. Only who is next waits for that, so that a line that is written wakes nobody in vain.
+    gone: watch::Sender<()>,
 }
 
 /// A place in the order, until it is dropped.
@@ -50,17 +52,15 @@ pub(super) struct Turn {
     number: u64,
 }
 
-/// What somebody waits for.
-enum Until {
-    /// The one before is written, however long the server takes to read.
-    Written,
-    /// The one before is written, or has had its time.
-    Time(Instant),
+/// What somebody waits for: that another one goes, who has time until then, or any time.
+struct Other {
+    gone: watch::Receiver<()>,
+    until: Option<Instant>,
 }
 
 impl Turns {
     pub(super) fn new() -> Self {
-        Self(Arc::new(Shared { open: Mutex::default(), gone: watch::Sender::new(0) }))
+        Self(Arc::new(Shared { open: Mutex::default(), gone: watch::Sender::new(()) }))
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -73,7 +73,8 @@ impl Turns {
         let number = open.next;
         open.next += 1;
         open.bytes += bytes;
-        open.places.insert(number, Place { since: Instant::now(), bytes, is_ready: false });
+        open.places
+            .insert(number, Place { since: Instant::now(), bytes, is_ready: false, gone: watch::Sender::new(()) });
         Turn { turns: self.clone(), number }
     }
 
@@ -99,33 +100,28 @@ impl Open {
         self.places.len() < MOST && self.bytes < MOST_BYTES
     }
 
-    /// Somebody is ready. Says what there is to wait for.
-    fn come(&mut self, number: u64, now: Instant) -> Option<Until> {
+    /// Somebody is ready. Says for whom to wait first: for the nearest one who is ready too, however long the server takes to
+    /// read, or who may yet be. Those before are waited for by that one.
+    fn come(&mut self, number: u64, now: Instant) -> Option<Other> {
         if let Some(place) = self.places.get_mut(&number) {
             place.is_ready = true;
         }
-        for before in self.places.range(..number).map(|(_, place)| place) {
-            if before.is_ready {
-                return Some(Until::Written);
-            }
-            if now < before.since + PATIENCE {
-                return Some(Until::Time(before.since + PATIENCE));
-            }
-        }
-        None
+        let mut before = self.places.range(..number).rev().map(|(_, place)| place);
+        let other = before.find(|other| other.is_ready || now < other.since + PATIENCE)?;
+        let until = if other.is_ready { None } else { Some(other.since + PATIENCE) };
+        Some(Other { gone: other.gone.subscribe(), until })
     }
 }
 
 impl Turn {
     /// Waits for those before, for as long as that makes sense.
     pub(super) async fn come(&self) {
-        let mut gone = self.turns.0.gone.subscribe();
         loop {
-            let until = self.turns.open().come(self.number, Instant::now());
+            let other = self.turns.open().come(self.number, Instant::now());
+            let Some(Other { mut gone, until }) = other else { return };
             match until {
-                None => return,
-                Some(Until::Written) => drop(gone.changed().await),
-                Some(Until::Time(time)) => drop(timeout_at(time, gone.changed()).await),
+                None => drop(gone.changed().await),
+                Some(until) => drop(timeout_at(until, gone.changed()).await),
             }
         }
     }
@@ -134,11 +130,11 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut open = self.turns.open();
-        if let Some(place) = open.places.remove(&self.number) {
-            open.bytes -= place.bytes;
-        }
+        let place = open.places.remove(&self.number);
+        open.bytes -= place.as_ref().map_or(0, |place| place.bytes);
         drop(open);
-        self.turns.0.gone.send_modify(|gone| *gone += 1);
+        drop(place);
+        self.turns.0.gone.send_replace(());
     }
 }
 
