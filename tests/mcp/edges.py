@@ -1,8 +1,12 @@
 """What clients and people do around a call: signals, ids used twice, the other generation, the command line."""
 
+import contextlib
 import json
+import os
 import signal
+import sqlite3
 import subprocess
+import sys
 import time
 
 from checks import all_of, is_equal, until
@@ -161,6 +165,80 @@ def a_ledger_that_cannot_be_reached_stops_calls_and_not_reads(place):
     agent.call("read_inbox")
     assert agent.call("send_email", MAIL).get("isError") is True
     is_equal(place.effects(), [], "effects")
+
+
+@contextlib.contextmanager
+def full_errors(place):
+    """Standard error is a pipe that is full, and that nobody reads."""
+    errors = place.folder / "errors"
+    os.mkfifo(errors)
+    full = os.open(errors, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for piece in (b"x" * 4096, b"x"):
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    os.write(full, piece)
+        yield
+    finally:
+        os.close(full)
+        errors.unlink()
+
+
+def a_full_pipe_for_errors_stops_neither_calls_nor_the_end(place):
+    (place.folder / "ledger.db").mkdir()
+    with full_errors(place):
+        agent = place.agent()
+        for _ in range(3):
+            assert agent.call("send_email", MAIL).get("isError") is True
+            agent.call("read_inbox")
+        agent.process.terminate()
+        agent.end()
+    is_equal(place.effects(), [], "effects")
+
+
+def a_ledger_that_is_stuck_holds_reads_up_once(place):
+    agent = place.agent()
+    agent.request("tools/list")
+    is_fresh(agent.call("send_email", MAIL))
+    other = sqlite3.connect(place.folder / "ledger.db", isolation_level=None)
+    other.execute("begin immediate")
+    stuck = agent.start_call("send_email", MAIL | {"subject": "another"})
+    agent.call("read_inbox")
+    begun = time.monotonic()
+    for _ in range(3):
+        agent.call("read_inbox")
+    took = time.monotonic() - begun
+    other.execute("rollback")
+    other.close()
+    is_fresh(agent.wait(stuck)["result"])
+    assert took < 2, f"three reads took {took:.1f} s"
+
+
+# A server that lists its tools when nobody waits for that any more, and then says so.
+LATE = """
+import json, sys, threading
+def say(**message): print(json.dumps({"jsonrpc": "2.0"} | message), flush=True)
+def late(identity):
+    say(id=identity, result={"tools": [{"name": "act", "description": "x" * 9000, "inputSchema": {"type": "object"}}]})
+    say(method="notifications/late")
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "tools/list":
+        threading.Timer(6, late, [message["id"]]).start()
+    elif message.get("method") == "initialize":
+        say(id=message["id"], result={"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "late", "version": "1"}})
+    elif "id" in message:
+        say(id=message["id"], result={"content": []})
+"""
+
+
+def answers_to_the_gateway_itself_reach_no_client_however_late(place):
+    agent = place.agent(behind=[sys.executable, "-c", LATE])
+    is_fresh(agent.call("act"))
+    agent.wait_until(lambda: any(b"notifications/late" in line for line in agent.lines), "the late answer")
+    strange = [line[:80] for line in agent.lines if b"onceward-" in line]
+    is_equal(strange, [], "answers to nobody")
 
 
 CHECKS = all_of(globals())

@@ -14,9 +14,10 @@
 //! - `bench`: how fast a ledger is on this machine.
 //! - `demo`: the product in 15 seconds.
 //! - `view`: an intent as people and programs are shown it.
-//! - `exit`: exit codes. `output`: the only way to the terminal.
+//! - `exit`: exit codes. `output`: the only way to the terminal. `aside`: what is said while nobody may wait.
 
 mod api;
+mod aside;
 mod bench;
 mod cli;
 mod config;
@@ -58,13 +59,12 @@ pub fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => return wrong_usage(&error),
     };
     log(cli.default_log());
-    match cli.dispatch() {
-        Ok(code) => ExitCode::from(code),
-        Err(fault) => {
-            output::say(&fault.message);
-            ExitCode::from(fault.code)
-        }
-    }
+    let code = cli.dispatch().unwrap_or_else(|fault| {
+        output::say(&fault.message);
+        fault.code
+    });
+    aside::end();
+    ExitCode::from(code)
 }
 
 /// Help and version are answers; everything else that clap reports is a mistake on the command line.
@@ -82,5 +82,5 @@ fn log(default: &str) {
     let level = if level.is_empty() { default } else { &level };
     let filter = tracing_subscriber::EnvFilter::builder().parse_lossy(level);
     // A second subscriber can only be a mistake of ours, and no reason to do nothing.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(output::Log::default).try_init();
 }

@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::aside;
+
 /// How long a pipe is left alone that is full and says so instead of waiting.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -76,7 +78,24 @@ pub(crate) fn say(text: &str) {
     if SILENT.load(Ordering::Relaxed) {
         return;
     }
-    let _ = write_err(format!("onceward: {text}\n").as_bytes());
+    let line = format!("onceward: {text}\n");
+    if !aside::say(line.as_bytes()) {
+        let _ = write_err(line.as_bytes());
+    }
+}
+
+/// Where logs go: to stderr, one write a line.
+#[derive(Debug, Default)]
+pub(crate) struct Log;
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if aside::say(line) { Ok(line.len()) } else { io::stderr().write(line) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Overwrites the current line on stderr, if somebody is looking at it.

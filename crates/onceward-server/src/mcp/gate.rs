@@ -129,6 +129,8 @@ impl Gate {
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
         if self.is_own(&asked.tool) {
+            // It is not passed on, and a ledger that is stuck takes its time.
+            link.step_back();
             return Some(status::answer(self, &asked).await.line(request));
         }
         if self.tools.is_unknown(&asked.tool) {

@@ -192,19 +192,28 @@ impl Tools {
 
     /// Says once what the file names and the server does not have: most likely a slip, and then nothing guards as it should.
     fn say_what_is_amiss(&self) {
+        // Not while anything is held that others wait for.
+        for message in self.what_is_amiss() {
+            output::say(&message);
+        }
+    }
+
+    fn what_is_amiss(&self) -> Vec<String> {
+        let mut messages = Vec::new();
         let mut amiss = self.configured.amiss.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = self.listing();
         let probes = self.configured.tools.values().filter_map(|tool| tool.probe.as_ref()).map(|probe| &probe.tool);
         for name in self.configured.tools.keys().chain(probes) {
             if !listing.tools.contains_key(name) && amiss.insert(name.clone()) {
                 let instead = instead(name, listing.tools.keys().map(String::as_str));
-                output::say(&format!(
+                messages.push(format!(
                     "the configuration names the tool {}, which the server does not list; {}",
                     output::tame(name),
                     output::tame(&instead)
                 ));
             }
         }
+        messages
     }
 
     fn listed(&self, name: &str) -> Option<Listed> {

@@ -13,6 +13,7 @@ use onceward::core::name::Tenant;
 
 use super::gateway::source;
 use super::{Global, block_on, block_on_every_core, block_on_one_thread};
+use crate::aside;
 use crate::config::{Server, Settings, instead};
 use crate::exit::Fault;
 use crate::mcp::{Front, Remote, before_command, before_remote, before_several, name_in, server_name};
@@ -99,6 +100,8 @@ impl Mcp {
             }
             None => {}
         }
+        // Without such a thread, they are said as ever.
+        let _ = aside::begin();
         let settings = global.named_settings()?;
         sound(&settings)?;
         let store = store(&settings);

@@ -90,9 +90,16 @@ impl Lines {
         if until == self.read.len() {
             (self.taken, self.searched) = (0, 0);
             self.read.clear();
-            self.read.shrink_to(KEPT);
+            self.give_back();
         }
         line
+    }
+
+    /// What a long line needed is not kept once it is gone.
+    fn give_back(&mut self) {
+        if self.read.len() <= KEPT {
+            self.read.shrink_to(KEPT);
+        }
     }
 
     /// Reads what is there, or waits for something. False when nothing more will come.
@@ -100,6 +107,7 @@ impl Lines {
         if self.taken > 0 {
             self.read.drain(..self.taken);
             (self.taken, self.searched) = (0, self.searched - self.taken);
+            self.give_back();
         }
         match &mut self.from {
             Source::Ready(pipe) => loop {
@@ -231,6 +239,25 @@ mod tests {
         let (from, to) = io::pipe().unwrap();
         drop(to);
         assert!(all(from).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_a_long_line_needed_is_given_back_also_when_more_came_with_it() {
+        let (from, mut to) = io::pipe().unwrap();
+        let writing = thread::spawn(move || {
+            // The end of the long line and half of the next one come together.
+            let mut bytes = vec![b'x'; 8 * KEPT];
+            bytes.extend_from_slice(b"\nhalf");
+            to.write_all(&bytes).unwrap();
+            thread::sleep(Duration::from_millis(50));
+            // A line that is all there is would take the memory with it.
+            to.write_all(b" and half\nmore").unwrap();
+        });
+        let mut lines = Lines::of(from.into(), "client").unwrap();
+        assert_eq!(lines.next().await.unwrap().len(), 8 * KEPT + 1);
+        assert_eq!(lines.next().await.unwrap(), b"half and half\n");
+        writing.join().unwrap();
+        assert!(lines.read.capacity() <= 2 * KEPT, "{}", lines.read.capacity());
     }
 
     #[tokio::test]

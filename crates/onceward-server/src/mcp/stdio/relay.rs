@@ -47,10 +47,13 @@ pub(super) struct Relay {
 impl Relay {
     /// Takes what the client says to the server, until there is no more.
     pub(super) async fn hear_client(self: &Arc<Self>, mut from: Lines) {
-        while let Some(line) = from.next().await {
+        loop {
+            // A server that does not read, or a ledger that is stuck, keeps the client from saying more than we can hold.
+            self.wire.room().await;
+            let Some(line) = from.next().await else { return };
             match self.client_says(line) {
                 Next::Pass(line) if self.wire.has_others_before() => {
-                    let way = self.wire.in_turn();
+                    let way = self.wire.in_turn_with(line.len());
                     self.start(async move { way.pass(line).await });
                 }
                 Next::Pass(line) => self.wire.pass(line).await,
@@ -119,7 +122,7 @@ impl Relay {
     }
 
     fn guard(self: &Arc<Self>, request: Request) {
-        let (relay, way) = (Arc::clone(self), Arc::new(self.wire.in_turn()));
+        let (relay, way) = (Arc::clone(self), Arc::new(self.wire.in_turn_with(request.line.len())));
         self.start(async move {
             let answer = relay.gate.carry_out(&request, &way).await;
             // Also where it was not passed on.
@@ -134,27 +137,31 @@ impl Relay {
     /// Something that is under way until it is done.
     fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.busy.send_modify(|busy| *busy += 1);
-        let busy = self.busy.clone();
+        let under_way = UnderWay(self.busy.clone());
         tokio::spawn(async move {
+            let _under_way = under_way;
             work.await;
-            busy.send_modify(|busy| *busy -= 1);
         });
     }
 
     /// What the client is to hear of it.
     fn server_says(&self, line: Vec<u8>) -> Option<Vec<u8>> {
-        if self.wire.waiting().is_empty() && line.len() > SHORT {
+        if self.wire.waiting().is_empty() && !self.wire.is_owed() && line.len() > SHORT {
             return Some(line);
         }
         match Message::heard(&line) {
-            Message::Answer { id, members } => match self.wire.waiting().take(&place(id), members, &line) {
-                Taker::Client => Some(line),
-                Taker::List(members) => match list::edited(&members, &self.gate.tools) {
-                    Some(edited) => Some(message::ended(&edited)),
-                    None => Some(line),
-                },
-                Taker::Taken => None,
-            },
+            Message::Answer { id, members } => {
+                // One of ours that comes too late is still nobody else's.
+                let is_ours = self.wire.is_ours(&id);
+                match self.wire.waiting().take(&place(id), members, &line) {
+                    Taker::Client => (!is_ours).then_some(line),
+                    Taker::List(members) => match list::edited(&members, &self.gate.tools) {
+                        Some(edited) => Some(message::ended(&edited)),
+                        None => Some(line),
+                    },
+                    Taker::Taken => None,
+                }
+            }
             Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
                 self.gate.tools.is_whole(false);
                 Some(line)
@@ -177,6 +184,15 @@ impl Relay {
             }
             Err(_) => false,
         };
+    }
+}
+
+/// One of those that are under way, until it is dropped: also by a panic.
+struct UnderWay(watch::Sender<usize>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.send_modify(|busy| *busy -= 1);
     }
 }
 

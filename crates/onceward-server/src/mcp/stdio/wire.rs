@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
@@ -27,6 +27,8 @@ struct Ends {
     waiting: Waiting,
     is_closed: watch::Sender<bool>,
     own: AtomicU64,
+    /// Somebody gave up on an answer to one of ours, and it may come yet.
+    is_owed: AtomicBool,
     /// What our own ids begin with: no client has thought of it.
     prefix: String,
 }
@@ -39,6 +41,7 @@ impl Wire {
             waiting: Waiting::default(),
             is_closed: watch::Sender::new(false),
             own: AtomicU64::new(0),
+            is_owed: AtomicBool::new(false),
             prefix,
         }))
     }
@@ -51,7 +54,17 @@ impl Wire {
 
     /// A way for one request that keeps its place among the lines that come now.
     pub(in crate::mcp) fn in_turn(&self) -> InTurn {
-        InTurn { wire: self.clone(), turn: std::sync::Mutex::new(Some(self.0.turns.next())) }
+        self.in_turn_with(0)
+    }
+
+    /// The same for somebody who holds that many bytes until it is written.
+    pub(super) fn in_turn_with(&self, bytes: usize) -> InTurn {
+        InTurn { wire: self.clone(), turn: std::sync::Mutex::new(Some(self.0.turns.next(bytes))) }
+    }
+
+    /// Waits until there is room for another line to wait.
+    pub(super) async fn room(&self) {
+        self.0.turns.room().await;
     }
 
     /// Whether a line has to wait for others before it.
@@ -62,6 +75,11 @@ impl Wire {
     /// Whether a request of this id was one of ours.
     pub(in crate::mcp) fn is_ours(&self, id: &Id) -> bool {
         matches!(id, Id::Text(text) if text.starts_with(&self.0.prefix))
+    }
+
+    /// Whether answers to requests of ours may come that nobody waits for any more.
+    pub(super) fn is_owed(&self) -> bool {
+        self.0.is_owed.load(Ordering::Relaxed)
     }
 
     /// Who waits for what.
@@ -167,14 +185,16 @@ impl Link for Wire {
         let line = message::request(&name, method, &parameters);
         let place = place(Id::Text(name));
         let answer = self.waiting().expect_own(place.clone());
-        let _expected = Expected { wire: self.clone(), place: place.clone() };
+        let mut expected = Expected { wire: self.clone(), place: place.clone(), is_answered: false };
         // Closed before that, it would wait for ever.
         if *self.0.is_closed.subscribe().borrow() {
             self.waiting().forget(&place);
             return Err(gone());
         }
         self.pass(line).await;
-        answer.await.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()))
+        let answer = answer.await.map_err(|_| NoAnswer::Lost("the server ended before it answered".to_owned()));
+        expected.is_answered = true;
+        answer
     }
 }
 
@@ -182,10 +202,15 @@ impl Link for Wire {
 struct Expected {
     wire: Wire,
     place: Place,
+    is_answered: bool,
 }
 
 impl Drop for Expected {
     fn drop(&mut self) {
+        // Before it is forgotten, so that no answer comes in between.
+        if !self.is_answered {
+            self.wire.0.is_owed.store(true, Ordering::Relaxed);
+        }
         self.wire.waiting().forget(&self.place);
     }
 }
