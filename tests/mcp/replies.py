@@ -65,8 +65,13 @@ def what_a_person_settled_is_an_error_or_has_the_form_that_was_promised(place):
 
 def what_may_be_called_again_follows_what_was_set_last(place):
     agent = place.agent()
-    for value in ("A", "B", "A"):
-        is_fresh(agent.call("put", {"value": value}))
+    for value in ("A", "B"):
+        # Sent twice at once, it is still done once.
+        twice = [agent.start_call("put", {"value": value, "delay_ms": 100}) for _ in range(2)]
+        results = [agent.wait(one)["result"] for one in twice]
+        is_equal([bool(about(result).get("replayed")) for result in results].count(True), 1, "replays")
+    time.sleep(1.1)
+    is_fresh(agent.call("put", {"value": "A", "delay_ms": 100}))
     is_equal([one["arguments"]["value"] for one in place.effects()], ["A", "B", "A"], "what was set")
     agent = place.agent(session="s")
     agent.call("put", {"value": "A"})

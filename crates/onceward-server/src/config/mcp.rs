@@ -16,7 +16,7 @@ use super::words::Length;
 #[serde(default)]
 pub(crate) struct Mcp {
     /// How long equal arguments are one intent after their call is done, when no key, recipe or session says which call
-    /// it is. Tools that declare `idempotentHint: true` are one intent only until their call is done.
+    /// it is. One second at the most for tools that declare `idempotentHint: true`.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub(crate) echo: Option<Length>,
     /// Whether a repeat's result says in a text block that it is one, and how to really do it again.

@@ -27,6 +27,10 @@ pub(super) const NAMES: [&str; 3] = ["name", "arguments", "_meta"];
 /// How long a repeat waits for the running one: within the patience of most clients.
 const WAIT: Duration = Duration::from_secs(45);
 
+/// The longest echo of a tool that may be called again, as it says itself: somebody may have changed the same thing to
+/// something else in between. Whoever sends a call twice at once, or waits for the first one, still gets one effect.
+const MOMENT: Duration = Duration::from_secs(1);
+
 /// What is the same for every call of one gateway.
 #[derive(Clone, Debug)]
 pub(super) struct Naming {
@@ -219,8 +223,7 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
     let configured = tools.configured(tool);
     let mut policy = configured.map(Tool::policy).unwrap_or_default();
     if !is_named && !configured.is_some_and(Tool::chooses_retention) {
-        // What may be called again is: somebody may have changed the same thing to something else in between.
-        let echo = if tools.is_idempotent(tool) { Duration::ZERO } else { naming.echo };
+        let echo = if tools.is_idempotent(tool) { naming.echo.min(MOMENT) } else { naming.echo };
         policy.retention = Some(Retention::For(echo));
         policy.tombstone = Some(Duration::ZERO);
     }

@@ -20,7 +20,7 @@ use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::reply::{Reply, unfit};
 use super::super::status;
-use super::super::stdio::place;
+use super::super::stdio::{Started, place};
 use super::super::tools::Tools;
 use super::super::verdict::{self, Ending};
 use super::super::waiting::{Cancelled, Place, Taker};
@@ -28,7 +28,7 @@ use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
 use super::listen::{self, ACKNOWLEDGED, Listens};
 use super::server::{Lane, Server, held};
-use super::{BETWEEN, Busy, Started};
+use super::{BETWEEN, Busy};
 use crate::output;
 
 /// There is no such method.

@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::thread;
 
 use onceward::core::name::Tenant;
 use tokio::runtime::Handle;
@@ -23,7 +24,7 @@ use tokio::time::timeout;
 
 use super::books::Books;
 use super::gate::Gate;
-use super::stdio::{LAST_WRITES, UnderWay, Wire, attend, cannot_start, each_line, idle, spawn, started};
+use super::stdio::{LAST_WRITES, UnderWay, Wire, attend, cannot_start, each_line, idle, spawn};
 use crate::exit::{Fault, STORE};
 use crate::output;
 use crate::process::{code, listen};
@@ -35,22 +36,6 @@ pub(super) const BETWEEN: &str = "__";
 
 /// How many calls are under way.
 type Busy = watch::Sender<usize>;
-
-/// Something that is under way until this is dropped, also by a panic.
-struct Started(Busy);
-
-impl Started {
-    fn new(busy: &Busy) -> Self {
-        busy.send_modify(|busy| *busy += 1);
-        Self(busy.clone())
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        self.0.send_modify(|busy| *busy -= 1);
-    }
-}
 
 /// A server that is to be started.
 pub(super) struct Planned {
@@ -105,19 +90,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
     Ok(if ended.was_wanted { 0 } else { ended.status.map_or(0, code) })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn what_panics_is_not_under_way_any_more() {
-        let busy = Busy::new(0);
-        let started = Started::new(&busy);
-        assert_eq!(*busy.borrow(), 1);
-        let work = tokio::spawn(async move {
-            let _started = started;
-            panic!("on purpose");
-        });
-        assert!(work.await.is_err() && *busy.borrow() == 0);
-    }
+/// A thread that may wait.
+fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(cannot_start)
 }

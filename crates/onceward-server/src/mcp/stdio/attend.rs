@@ -32,6 +32,22 @@ pub(in crate::mcp) struct UnderWay<'a> {
     pub(in crate::mcp) books: &'a Books,
 }
 
+/// One call that is under way, until this is dropped: also by a panic.
+pub(in crate::mcp) struct Started(watch::Sender<usize>);
+
+impl Started {
+    pub(in crate::mcp) fn new(busy: &watch::Sender<usize>) -> Self {
+        busy.send_modify(|busy| *busy += 1);
+        Self(busy.clone())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.0.send_modify(|busy| *busy -= 1);
+    }
+}
+
 /// How it ended.
 pub(in crate::mcp) struct Ended {
     /// Of the server that was the last.
@@ -120,4 +136,21 @@ async fn one(mut child: Child, mut signals: broadcast::Receiver<Signal>) -> io::
 
 pub(in crate::mcp) async fn idle(busy: &mut watch::Receiver<usize>) {
     let _ = busy.wait_for(|busy| *busy == 0).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_panics_is_not_under_way_any_more() {
+        let busy = watch::Sender::new(0);
+        let started = Started::new(&busy);
+        assert_eq!(*busy.borrow(), 1);
+        let work = tokio::spawn(async move {
+            let _started = started;
+            panic!("on purpose");
+        });
+        assert!(work.await.is_err() && *busy.borrow() == 0);
+    }
 }

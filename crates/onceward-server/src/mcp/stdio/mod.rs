@@ -17,7 +17,6 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Stdio;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use onceward::core::name::Tenant;
@@ -28,7 +27,7 @@ use tokio::time::timeout;
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
 use crate::process::{code, dies_with_us, is_missing, listen};
-pub(super) use attend::{UnderWay, attend, idle};
+pub(super) use attend::{Started, UnderWay, attend, idle};
 use lines::Lines;
 pub(super) use lines::each as each_line;
 use relay::Relay;
@@ -121,12 +120,8 @@ pub(super) fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Res
 }
 
 /// What the client says to us. The other end of it may be shared, so that nothing about it is changed.
-pub(super) fn from_client() -> io::Result<OwnedFd> {
+fn from_client() -> io::Result<OwnedFd> {
     io::stdin().as_fd().try_clone_to_owned()
-}
-
-pub(super) fn started(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> {
-    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(cannot_start)
 }
 
 pub(super) fn cannot_start(error: io::Error) -> Fault {

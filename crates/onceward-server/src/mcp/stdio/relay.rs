@@ -14,6 +14,7 @@ use super::super::link::Link;
 use super::super::list;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::waiting::{Cancelled, Taker};
+use super::attend::Started;
 use super::lines::Lines;
 use super::room;
 use super::wire::{Wire, place};
@@ -136,10 +137,9 @@ impl Relay {
 
     /// Something that is under way until it is done.
     fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.busy.send_modify(|busy| *busy += 1);
-        let under_way = UnderWay(self.busy.clone());
+        let started = Started::new(&self.busy);
         tokio::spawn(async move {
-            let _under_way = under_way;
+            let _started = started;
             work.await;
         });
     }
@@ -184,15 +184,6 @@ impl Relay {
             }
             Err(_) => false,
         };
-    }
-}
-
-/// One of those that are under way, until it is dropped: also by a panic.
-struct UnderWay(watch::Sender<usize>);
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        self.0.send_modify(|busy| *busy -= 1);
     }
 }
 

@@ -175,12 +175,9 @@ pub(in crate::mcp) fn place(id: Id) -> Place {
     Place { client: String::new(), id }
 }
 
-impl Link for Wire {
-    async fn send(&self, id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
-        self.pass_call(id, line).await?.answer().await
-    }
-
-    async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
+impl Wire {
+    /// Makes a request of our own.
+    pub(in crate::mcp) async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
         let name = format!("{}{}", self.0.prefix, self.0.own.fetch_add(1, Ordering::Relaxed));
         let line = message::request(&name, method, &parameters);
         let place = place(Id::Text(name));
