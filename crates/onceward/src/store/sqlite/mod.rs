@@ -10,6 +10,7 @@
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `side`: the files beside the ledger, and who may read them.
 //! - `owner`: which processes are alive.
+//! - `turn`: processes that share the file take turns to write.
 //! - `fault`: what SQLite's errors mean for a user.
 
 mod fault;
@@ -22,6 +23,7 @@ mod reader;
 mod row;
 mod schema;
 mod side;
+mod turn;
 mod writer;
 
 /// The queue of the writer, for a measurement beside it.

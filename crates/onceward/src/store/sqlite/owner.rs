@@ -81,8 +81,9 @@ fn tag(side: &std::fs::File) -> Option<u64> {
     Some(u64::from_be_bytes(*first) >> (u64::BITS - TAG_BITS))
 }
 
+/// One byte of the side file, to lock or to free.
 #[cfg(target_os = "linux")]
-fn byte(id: u64, kind: i32) -> Option<nix::libc::flock> {
+pub(super) fn byte(id: u64, kind: i32) -> Option<nix::libc::flock> {
     Some(nix::libc::flock {
         l_type: i16::try_from(kind).ok()?,
         l_whence: i16::try_from(nix::libc::SEEK_SET).ok()?,
