@@ -15,6 +15,7 @@ pub(super) use linux::{Turn, Turns};
 mod linux {
     use std::fs::File;
     use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+    use std::thread::JoinHandle;
     use std::time::Duration;
 
     use nix::errno::Errno;
@@ -33,7 +34,11 @@ mod linux {
 
     /// The turns of one open ledger.
     #[derive(Debug)]
-    pub(in super::super) struct Turns(Option<Arc<Line>>);
+    pub(in super::super) struct Turns {
+        line: Option<Arc<Line>>,
+        /// The thread that waits for the kernel.
+        waiter: Option<JoinHandle<()>>,
+    }
 
     /// A turn, or the lack of one after too long a wait. It ends when it is dropped.
     #[derive(Debug)]
@@ -65,27 +70,27 @@ mod linux {
     impl Turns {
         /// Opens the side file of a ledger. Where that fails, there are no turns.
         pub(in super::super) fn open(ledger: &Path) -> Self {
-            let line = side::open(ledger, side::OWNERS).ok().and_then(|side| {
-                let line = Arc::new(Line { side, state: Mutex::new(State::Idle), changed: Condvar::new() });
-                let waiter = Arc::clone(&line);
-                // Not joined: it may be waiting for a process that was stopped.
-                let thread = std::thread::Builder::new().name("onceward-turn".to_owned()).spawn(move || waiter.ask());
-                thread.is_ok().then_some(line)
-            });
-            Self(line)
+            let Ok(side) = side::open(ledger, side::OWNERS) else { return Self { line: None, waiter: None } };
+            let line = Arc::new(Line { side, state: Mutex::new(State::Idle), changed: Condvar::new() });
+            let asking = Arc::clone(&line);
+            let waiter = std::thread::Builder::new().name("onceward-turn".to_owned()).spawn(move || asking.ask()).ok();
+            Self { line: waiter.is_some().then_some(line), waiter }
         }
 
         /// Waits for the turn, but not for too long.
         pub(in super::super) fn take(&self) -> Turn<'_> {
-            Turn(self.0.as_deref().filter(|line| line.take()))
+            Turn(self.line.as_deref().filter(|line| line.take()))
         }
     }
 
     impl Drop for Turns {
         fn drop(&mut self) {
-            if let Some(line) = &self.0 {
-                *line.state() = State::Closed;
-                line.changed.notify_all();
+            let Some(line) = &self.line else { return };
+            let state = std::mem::replace(&mut *line.state(), State::Closed);
+            line.changed.notify_all();
+            // Unless it waits for a process that was stopped, it ends at once, and with it the side file is closed.
+            if let Some(waiter) = self.waiter.take().filter(|_| state != State::Abandoned) {
+                let _ = waiter.join();
             }
         }
     }
