@@ -18,8 +18,10 @@
 //! - [`class`]: classes of failure, and what each one does to a claim.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
+//! - [`claim`]: what a record remembers of earlier requests, so that they can be repeated.
 //! - [`decide`]: the one transition function.
 
+pub mod claim;
 pub mod class;
 pub mod decide;
 pub mod duration;
