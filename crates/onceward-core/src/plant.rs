@@ -40,6 +40,9 @@ plants! {
     TermsLoosened "terms-loosened" "a later caller's policy governs instead of the record's"
     StricterCallerIgnored "stricter-caller-ignored" "a caller that says hold takes over where the record says retry"
     QueueHandsOutTwice "queue-hands-out-twice" "the courier is given what another worker is delivering"
+    ClaimIdNotCompared "claim-id-not-compared" "a begin with any claim id is given the fence of the running claim"
+    UsedClaimIdAccepted "used-claim-id-accepted" "a late repeat of a begin makes a second claim under the same claim id"
+    RepeatGivenBack "repeat-given-back" "a lost answer to a begin takes the claim from the caller whose repeat was answered"
     // Doubt.
     LapseIsProof "lapse-is-proof" "held work runs again once its lease has lapsed"
     DoubtForgotten "doubt-forgotten" "a takeover forgets that an attempt may have happened"

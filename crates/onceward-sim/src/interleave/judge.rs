@@ -32,7 +32,14 @@ fn seen(record: &Record, now: Timestamp) -> Seen {
 /// The question that a call asks.
 fn begin(call: &Call, fence: Fence) -> Command {
     let policy = &call.policy;
-    let take = Take { fence, lease: policy.lease(), marks_sent: policy.marks_sent, probes: policy.probes, owner: None };
+    let take = Take {
+        fence,
+        lease: policy.lease(),
+        marks_sent: policy.marks_sent,
+        probes: policy.probes,
+        owner: None,
+        claim: None,
+    };
     Command::Begin(Begin {
         identity: call.identity.clone(),
         key_digest: call.key_digest,
