@@ -85,17 +85,19 @@ async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
     };
     let before = forget_at("refused");
     assert!(before.is_some());
-    let old = "DROP INDEX intent_untried;
+    let old = "DROP TABLE ledger;
+         DROP INDEX intent_untried;
          UPDATE intent SET forget_at = NULL WHERE state = 'open';
          UPDATE intent SET retention = 9223372036854775807 WHERE key = 'far off';
          UPDATE intent SET sequence = 1 WHERE key = 'an item';
          UPDATE intent SET retention = NULL WHERE key = 'for ever';
          PRAGMA user_version = 1";
     Connection::open(&path).unwrap().execute_batch(old).unwrap();
+    std::fs::remove_file(format!("{}-mark", url(&path))).unwrap();
     ledger_with_one_charge(&path).await;
     let version = "PRAGMA user_version";
     let version: i64 = Connection::open(&path).unwrap().query_row(version, [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     let found = ["refused", "far off", "an item", "for ever"].map(forget_at);
     assert_eq!(found, [before, Some(i64::MAX), None, None]);
 }
@@ -289,7 +291,7 @@ async fn a_ledger_whose_file_was_taken_away_writes_nothing_that_nobody_else_woul
         let path = folder.path().join("ledger.db");
         let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
         ledger.operation("charge").key("a").run(|_| async { Ok(effects.happen()) }).await.unwrap();
-        for end in ["", "-wal", "-shm"] {
+        for end in ["", "-wal", "-shm", "-mark"] {
             std::fs::remove_file(format!("{}{end}", url(&path))).unwrap();
         }
         if is_replaced {
