@@ -85,7 +85,8 @@ async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
     };
     let before = forget_at("refused");
     assert!(before.is_some());
-    let old = "DROP INDEX intent_untried;
+    let old = "DROP TABLE ledger;
+         DROP INDEX intent_untried;
          ALTER TABLE intent DROP COLUMN claims;
          ALTER TABLE intent DROP COLUMN made_by;
          UPDATE intent SET forget_at = NULL WHERE state = 'open';
@@ -94,6 +95,7 @@ async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
          UPDATE intent SET retention = NULL WHERE key = 'for ever';
          PRAGMA user_version = 1";
     Connection::open(&path).unwrap().execute_batch(old).unwrap();
+    std::fs::remove_file(format!("{}-mark", url(&path))).unwrap();
     ledger_with_one_charge(&path).await;
     let version = "PRAGMA user_version";
     let version: i64 = Connection::open(&path).unwrap().query_row(version, [], |row| row.get(0)).unwrap();
@@ -291,7 +293,7 @@ async fn a_ledger_whose_file_was_taken_away_writes_nothing_that_nobody_else_woul
         let path = folder.path().join("ledger.db");
         let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
         ledger.operation("charge").key("a").run(|_| async { Ok(effects.happen()) }).await.unwrap();
-        for end in ["", "-wal", "-shm"] {
+        for end in ["", "-wal", "-shm", "-mark"] {
             std::fs::remove_file(format!("{}{end}", url(&path))).unwrap();
         }
         if is_replaced {
