@@ -57,6 +57,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
 
+    /// Whether the store can be written: writes something that changes no record. A store that cannot do that frees one
+    /// expired record, if there is one.
+    async fn check(&self) -> Result<(), Error> {
+        self.purge(1).await.map(drop)
+    }
+
     /// This process, if the store can tell whether it is alive.
     fn owner(&self) -> Option<Owner> {
         None

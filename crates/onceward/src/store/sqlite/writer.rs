@@ -308,6 +308,10 @@ impl At<'_, '_> {
         }
     }
 
+            Job::Check(reply) => {
+                let checked = query::check(self.connection);
+                self.answer(checked, reply, answers, Answer::Checked)
+            }
     /// Holds an answer back until the commit. A statement that failed alone (too big, say) fails alone; if the
     /// engine rolled everything back, the batch is over.
     fn answer<A>(
