@@ -203,6 +203,8 @@ pub enum What {
     StaleFinish,
     /// The same, and the report cannot be true together with the record.
     Contradiction,
+    /// A probe found no trace of an earlier attempt, and the work went on.
+    ProbeFoundNothing,
     /// Somebody decided that it happened.
     ResolvedHappened,
     /// Somebody decided that it did not happen.
@@ -217,6 +219,7 @@ impl What {
         match self {
             Self::StaleFinish => "stale_finish",
             Self::Contradiction => "contradiction",
+            Self::ProbeFoundNothing => "probe_found_nothing",
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
@@ -228,6 +231,7 @@ impl What {
         [
             Self::StaleFinish,
             Self::Contradiction,
+            Self::ProbeFoundNothing,
             Self::ResolvedHappened,
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
