@@ -287,6 +287,20 @@ pub enum Error {
         /// The newest version that is known.
         known: i64,
     },
+    /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
+    #[error(
+        "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \
+         the version that made it, then move the file away and start a new ledger",
+        path.display()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version that is known.
+        known: i64,
+    },
     /// The file cannot be written.
     #[error("the ledger {} is read-only: check the permissions of the file and its folder", path.display())]
     ReadOnly {

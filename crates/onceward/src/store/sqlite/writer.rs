@@ -250,6 +250,10 @@ impl Thread {
             return Err(Error::Gone { path: shared.path.clone() });
         }
         writes.begin().map_err(fault)?;
+        if let Err(error) = schema::check_unchanged(&self.connection, &shared.path) {
+            writes.undo();
+            return Err(error);
+        }
         let now = shared.clock.now();
         let mut at = At { connection: &self.connection, writes, shared, now };
         let mut purged = false;
@@ -304,14 +308,14 @@ impl At<'_, '_> {
                 let appended = query::append(self.connection, id, self.now, &event);
                 self.answer(appended, reply, answers, Answer::Appended)
             }
-            Job::StartLogOver(_) => ControlFlow::Continue(()),
-        }
-    }
-
             Job::Check(reply) => {
                 let checked = query::check(self.connection);
                 self.answer(checked, reply, answers, Answer::Checked)
             }
+            Job::StartLogOver(_) => ControlFlow::Continue(()),
+        }
+    }
+
     /// Holds an answer back until the commit. A statement that failed alone (too big, say) fails alone; if the
     /// engine rolled everything back, the batch is over.
     fn answer<A>(
