@@ -38,6 +38,7 @@ plants! {
     LeaseEndsEarly "lease-ends-early" "a lease counts as lapsed a second before its end"
     OwnerTakenForDead "owner-taken-for-dead" "a living process counts as gone"
     TermsLoosened "terms-loosened" "a later caller's policy governs instead of the record's"
+    StricterCallerIgnored "stricter-caller-ignored" "a caller that says hold takes over where the record says retry"
     QueueHandsOutTwice "queue-hands-out-twice" "the courier is given what another worker is delivering"
     // Doubt.
     LapseIsProof "lapse-is-proof" "held work runs again once its lease has lapsed"
@@ -49,6 +50,8 @@ plants! {
     RetryPastMemory "retry-past-memory" "`retry` goes on after the other side has forgotten the key"
     MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
     ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
+    OverdueTakenOver "overdue-taken-over" "work past its deadline is taken over while its owner lives"
+    EvidenceIgnored "evidence-ignored" "a lost answer in an error is released as if nothing had happened"
     DoubtExpires "doubt-expires" "a doubt is swept away like finished work"
     // What did not happen.
     OpenDoubtForgotten "open-doubt-forgotten" "what was given back is forgotten although it holds a doubt"

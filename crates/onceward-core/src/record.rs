@@ -72,6 +72,9 @@ pub enum Phase {
     Claimed,
     /// The effect may have happened.
     Sent,
+    /// The effect may have happened, and the attempt is past its deadline: it is in doubt although its owner may still be at
+    /// work.
+    Overdue,
 }
 
 /// The right to do the work now.
@@ -330,6 +333,11 @@ impl Seen {
         self.now.after(early) < lease.until && is_credible && !self.owner_gone
     }
 
+    /// Whether an owner may be at work: nobody else may take over until its lease has lapsed.
+    pub fn has_living_owner(&self) -> bool {
+        matches!(&self.record.state, State::Leased(lease) if self.is_alive(lease))
+    }
+
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
     pub fn standing(&self) -> Option<Standing> {
         let record = &self.record;
@@ -347,11 +355,14 @@ impl Seen {
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
             State::InDoubt { .. } => Standing::InDoubt { since: record.doubt_since.unwrap_or(record.updated_at) },
+            State::Leased(lease) if lease.phase == Phase::Overdue => {
+                Standing::InDoubt { since: record.doubt_since.unwrap_or(lease.until.min(self.now)) }
+            }
             State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
                 (Phase::Sent, None) if planted(Plant::LapseIsProof) => Standing::Open { not_before: self.now },
-                (Phase::Sent, None) => Standing::InDoubt { since: lease.until.min(self.now) },
+                (Phase::Sent | Phase::Overdue, None) => Standing::InDoubt { since: lease.until.min(self.now) },
                 (Phase::Claimed, None) => Standing::Open { not_before: self.now },
             },
             State::Done { expires_at, forget_at, .. } => match (expires_at, forget_at) {

@@ -11,6 +11,7 @@
 //! - `plants`: every bug that can be planted, against every check.
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `sweep`: a ledger whose first sweep is over.
+//! - `turns`: processes that share one ledger, and how much each gets done.
 //! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
@@ -34,6 +35,7 @@ mod model;
 mod plants;
 mod power;
 mod sweep;
+mod turns;
 mod vectors;
 mod vfs;
 mod walk;
@@ -65,6 +67,11 @@ fn main() -> ExitCode {
         Ok(Wanted::Onceward(arguments)) => onceward_server::main_with(arguments),
         Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
         Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
+        Ok(Wanted::Turns(options)) => ExitCode::from(u8::from(!turns::run(&options))),
+        Ok(Wanted::TurnsPart(orders)) => {
+            turns::work(&orders);
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

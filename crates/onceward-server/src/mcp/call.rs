@@ -42,6 +42,8 @@ pub(super) struct Naming {
     pub(super) session: Option<String>,
     /// How long equal arguments are one intent after they are done, when nothing says which call it is.
     pub(super) echo: Duration,
+    /// How long a call may run before it counts as in doubt, when its tool does not say.
+    pub(super) deadline: Option<Duration>,
 }
 
 impl Naming {
@@ -234,6 +236,7 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
     if !configured.is_some_and(Tool::chooses_wait) {
         policy.wait = WAIT;
     }
+    policy.deadline = policy.deadline.or(naming.deadline);
     policy
 }
 
@@ -290,6 +293,7 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: Duration::ZERO,
+            deadline: None,
         };
         assert_ne!(naming("a").operation("b/send", ""), naming("a/b").operation("send", ""));
         assert_ne!(naming("a%2Fb").operation("send", ""), naming("a/b").operation("send", ""));
@@ -311,8 +315,13 @@ mod tests {
 
     #[test]
     fn a_tool_waits_unless_the_file_says_how_long() {
-        let naming =
-            Naming { server: String::new(), shown: String::new(), session: None, echo: Duration::from_secs(60) };
+        let naming = Naming {
+            server: String::new(),
+            shown: String::new(),
+            session: None,
+            echo: Duration::from_secs(60),
+            deadline: None,
+        };
         let wait = |seconds| crate::config::Length(Duration::from_secs(seconds));
         let tool = |wait| {
             let operation = crate::config::Operation { wait, ..Default::default() };

@@ -53,6 +53,10 @@ pub(crate) use name::{name_in, server_name};
 /// How long equal arguments are one intent after they are done, unless something else is configured.
 const ECHO: Duration = Duration::from_secs(60);
 
+/// How long a call over HTTP may run before it counts as in doubt, unless the tool's `deadline` says otherwise. A server that
+/// sends the head of an answer and then only pings would otherwise hold its key for ever.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
+
 /// What a gateway is started with.
 #[derive(Debug)]
 pub(crate) struct Front {
@@ -91,7 +95,10 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
 
 /// Serves a gateway before a server that is reached by HTTP, until a signal.
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
-    http::run(gate(front, mcp).await, remote, prefix()?).await
+    let books = books(&front.store).await;
+    let mut gate = one(front, String::new(), mcp, &books);
+    gate.naming.deadline = Some(DEADLINE);
+    http::run(Arc::new(gate), remote, prefix()?).await
 }
 
 /// What our own ids begin with: no client has thought of it.
@@ -118,7 +125,7 @@ fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
     let tools = Tools::new(front.server.tool);
     let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
     Gate {
-        naming: Naming { server: front.name, shown, session: front.session, echo },
+        naming: Naming { server: front.name, shown, session: front.session, echo, deadline: None },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
         books: Arc::clone(books),

@@ -10,3 +10,4 @@ mod plants;
 mod power;
 mod schedules;
 mod tidy;
+mod turns;

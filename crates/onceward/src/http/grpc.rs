@@ -62,8 +62,7 @@ pub fn ending(profile: Profile, headers: &HeaderMap) -> Option<Ending> {
         // About the caller or the moment, not about the effect.
         UNAUTHENTICATED | PERMISSION_DENIED | RESOURCE_EXHAUSTED | ABORTED => Ending::Release(pushback(headers)),
         INTERNAL | DATA_LOSS if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
-        INTERNAL | DATA_LOSS => Ending::Release(Duration::ZERO),
-        CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | UNAVAILABLE => Ending::Doubt,
+        INTERNAL | DATA_LOSS | CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | UNAVAILABLE => Ending::Doubt,
         // A number that gRPC does not know says nothing.
         _ => Ending::Doubt,
     })
@@ -156,7 +155,7 @@ mod tests {
         }
         for status in [13, 15] {
             assert_eq!(of(Profile::Ietf, status), Ending::Keep(Verdict::Failure));
-            assert_eq!(of(Profile::Acp, status), Ending::Release(Duration::ZERO));
+            assert_eq!(of(Profile::Acp, status), Ending::Doubt);
         }
         assert_eq!(ending(Profile::Ietf, &headers(&[])), None);
         let later = headers(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")]);

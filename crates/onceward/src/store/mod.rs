@@ -211,6 +211,8 @@ pub enum What {
     ResolvedDidNotHappen,
     /// Somebody decided that it did not happen, and freed the key.
     ResolvedReset,
+    /// A person turned running work into a doubt.
+    ForcedInDoubt,
 }
 
 impl What {
@@ -223,6 +225,7 @@ impl What {
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
+            Self::ForcedInDoubt => "forced_in_doubt",
         }
     }
 
@@ -235,6 +238,7 @@ impl What {
             Self::ResolvedHappened,
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
+            Self::ForcedInDoubt,
         ]
         .into_iter()
         .find(|what| what.as_str() == name)

@@ -13,6 +13,8 @@ mod files;
 mod grpc;
 mod layer;
 mod polling;
+#[cfg(unix)]
+mod private;
 mod races;
 mod remote;
 mod settling;

@@ -85,7 +85,7 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
 
 /// As the gateway will decide it.
 fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
-    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO };
+    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO, deadline: None };
     let configured = tools.configured(name);
     let says = if configured.is_some_and(Tool::chooses_in_doubt) {
         "the configuration says so"

@@ -8,7 +8,9 @@
 //! - `job`: what the writer is asked to do.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
+//! - `side`: the files beside the ledger, and who may read them.
 //! - `owner`: which processes are alive.
+//! - `turn`: processes that share the file take turns to write.
 //! - `fault`: what SQLite's errors mean for a user.
 
 mod fault;
@@ -20,6 +22,8 @@ mod queue;
 mod reader;
 mod row;
 mod schema;
+mod side;
+mod turn;
 mod writer;
 
 /// The queue of the writer, for a measurement beside it.

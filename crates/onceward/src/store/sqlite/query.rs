@@ -40,7 +40,7 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
         list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
         claims: format!(
-            "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent') AND state NOT IN ('done', 'tombstone')"
+            "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')"
         ),
     }
 });
@@ -267,7 +267,7 @@ fn states_of(status: Status) -> &'static [&'static str] {
         Status::Queued => &["queued"],
         Status::Running => &["claimed", "sent"],
         Status::Open => &["open", "claimed"],
-        Status::InDoubt => &["in_doubt", "claimed", "sent"],
+        Status::InDoubt => &["in_doubt", "claimed", "sent", "overdue"],
         Status::Done => &["done"],
         Status::Tombstone => &["tombstone", "done"],
         Status::Dead => &["dead"],
@@ -286,7 +286,7 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
         }
     };
     let unsettled = "SELECT state, count(*) FROM intent
-         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent')
+         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent', 'overdue')
            AND (?1 IS NULL OR tenant = ?1) AND NOT (state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?2)
          GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;

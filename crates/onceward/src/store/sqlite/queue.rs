@@ -115,6 +115,18 @@ impl<T> Queue<T> {
         true
     }
 
+    /// Adds what waits by now to a batch, up to `most` in all. Waits for nothing.
+    pub fn top_up(&self, batch: &mut Vec<T>, most: usize) {
+        let mut state = self.state();
+        let was_full = state.jobs.len() >= self.limit;
+        let taken = state.jobs.len().min(most.saturating_sub(batch.len()));
+        batch.extend(state.jobs.drain(..taken));
+        drop(state);
+        if was_full {
+            self.room.notify_waiters();
+        }
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.state().jobs.len()

@@ -20,6 +20,7 @@ use super::job::{Answer, Job, Reply, refuse};
 use super::pace::{Moment, Pace};
 use super::query::{Last, Writes};
 use super::queue::{Closed, Queue};
+use super::turn::{Turn, Turns};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Inserted, Purged, Replace, Replaced};
@@ -53,7 +54,8 @@ impl Writer {
         let queue = Arc::new(Queue::new(QUEUE));
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
-        let thread = Thread { connection, shared: Arc::clone(shared), tick };
+        let turns = Turns::open(&shared.file);
+        let thread = Thread { connection, shared: Arc::clone(shared), turns, tick };
         let carrier = Carrier { connection: checkpoints, shared: Arc::clone(shared) };
         let (jobs, start_over) = (Arc::clone(&queue), Arc::clone(&queue));
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
@@ -173,6 +175,7 @@ impl Carrier {
 struct Thread {
     connection: Connection,
     shared: Arc<Shared>,
+    turns: Turns,
     tick: std::sync::mpsc::SyncSender<()>,
 }
 
@@ -196,9 +199,12 @@ impl Thread {
                 batch.drain(..).for_each(|job| refuse(job, &poison));
                 continue;
             };
+            let turn = self.turns.take();
+            // Others may have come while it waited.
+            jobs.top_up(&mut batch, BATCH);
             let (began, size) = (Moment::now(), batch.len());
             pages += batch.iter().map(Job::pages).sum::<usize>();
-            self.commit(writes, &mut batch, &mut answers);
+            self.commit(writes, &mut batch, &mut answers, turn);
             pace = Pace::after(&began, size + jobs.waiting());
             if pages >= CHECKPOINT_EVERY {
                 pages = 0;
@@ -208,10 +214,12 @@ impl Thread {
     }
 
     /// Writes a batch in one transaction, and answers when it is on the disk.
-    fn commit(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) {
+    fn commit(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>, turn: Turn<'_>) {
         let start_over = batch.iter().position(|job| matches!(job, Job::StartLogOver(_)));
         let start_over = start_over.map(|index| batch.remove(index));
         let ended = self.transact(writes, batch, answers);
+        // Another process may write while this one answers, unless the log is started over: that needs the file too.
+        let turn = start_over.is_some().then_some(turn);
         if let Err(error) = &ended {
             tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
             self.shared.note(error);
@@ -223,6 +231,7 @@ impl Thread {
         if let Some(asked) = start_over {
             self.start_log_over();
             drop(asked);
+            drop(turn);
         }
     }
 
