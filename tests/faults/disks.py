@@ -3,10 +3,10 @@
 import sys
 
 from checks import is_equal
-from failing import Disk, Small
+from failing import Disk, Locked, Small
 from judge import about, is_fresh
 from upstream import Upstream
-from world import api, call, charge, is_ready
+from world import api, call, charge, elapsed, is_ready
 
 API = '[api]\nlisten = "127.0.0.1:0"\n'
 COMMAND = (sys.executable, "-c", 'import sys; open(sys.argv[1], "a").write("{\\"tool\\": \\"job\\"}\\n")')
@@ -81,6 +81,22 @@ def a_gateway_whose_disk_fails_sends_nothing_until_it_is_started_again(place):
     again = charge(gateway, "k", amount=1)
     assert (again.status, len(upstream.requests)) in ((200, 2), (409, 1)), again
     is_equal(charge(gateway, "fresh", amount=1).status, 200)
+
+
+def a_gateway_whose_ledger_another_process_has_locked_refuses_in_limited_time(place):
+    upstream = Upstream(place)
+    gateway = place.gateway(upstream)
+    is_equal(charge(gateway, "before", amount=1).status, 200)
+    lock = Locked(place)
+    # SQLite waits for 15 seconds, and a turn to write takes one more.
+    took, refused = elapsed(lambda: charge(gateway, "k", amount=1))
+    assert refused.status == 503 and refused.problem(), refused
+    assert took < 25, f"it was refused after {took:.1f} s"
+    assert not is_ready(gateway)
+    is_equal(charge(gateway, "before", amount=1).status, 200)
+    lock.let_go()
+    assert is_ready(gateway)
+    is_equal((charge(gateway, "k", amount=1).status, upstream.requests), (200, ["before", "k"]))
 
 
 def an_api_whose_disk_fails_grants_nothing(place):

@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import sqlite3
 import subprocess
 import threading
 
@@ -37,6 +38,18 @@ class Disk:
 
     def mend(self):
         self.control.unlink()
+
+
+class Locked:
+    """The ledger's write lock, held by this process as by another one that is stuck in the middle of a transaction."""
+
+    def __init__(self, place):
+        self.database = sqlite3.connect(place.ledger, timeout=20, isolation_level=None, check_same_thread=False)
+        self.database.execute("BEGIN IMMEDIATE")
+
+    def let_go(self):
+        self.database.execute("ROLLBACK")
+        self.database.close()
 
 
 class Small:

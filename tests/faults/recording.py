@@ -3,7 +3,7 @@
 import sys
 
 from checks import is_equal, until
-from failing import Disk, Small
+from failing import Disk, Locked, Small
 from judge import about, is_state
 from upstream import Upstream
 from world import api, call, charge, elapsed, is_ready, outcome
@@ -125,6 +125,21 @@ def an_outcome_is_recorded_when_the_disk_has_room_again(place):
     disk.free()
     is_equal(outcome(client).status, 200)
     is_equal(charge(gateway, "k", amount=1).body, outcome(client).body)
+    is_equal((place.state(), len(upstream.requests)), ("done", 1))
+
+
+def an_outcome_is_recorded_when_another_process_lets_the_ledger_go(place):
+    upstream = Upstream(place, holding=True)
+    gateway = place.gateway(upstream)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    lock = Locked(place)
+    upstream.let_go()
+    # The probe waits behind the outcome, for 2 seconds.
+    assert not is_ready(gateway)
+    assert not client.done()
+    lock.let_go()
+    is_equal(outcome(client).status, 200)
     is_equal((place.state(), len(upstream.requests)), ("done", 1))
 
 

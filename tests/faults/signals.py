@@ -4,7 +4,9 @@ import signal
 import sys
 
 from checks import is_equal, until
+from deaths import is_running
 from judge import is_fresh, is_replay, is_state
+from place import SERVER
 from upstream import Upstream
 from world import api, call, charge, elapsed, is_cut, outcome, request
 
@@ -172,6 +174,32 @@ def an_mcp_gateway_waits_ten_seconds_for_what_runs_and_its_client_is_told(place)
     took, _ = elapsed(lambda: agent.wait(first, 30))
     assert took > 8, f"it waited for {took:.1f} s only"
     ended_in_doubt(place, agent, first)
+
+
+def a_server_that_ignores_signals_ends_with_its_killed_gateway_and_leaves_a_doubt(place):
+    # As without a gateway, only SIGKILL ends it.
+    deaf = ["sh", "-c", "echo $$ > server.pid; trap '' TERM; exec \"$@\"", "sh", *SERVER]
+    agent = place.agent(behind=deaf)
+    agent.start_call("send_email", MAIL | {"delay_ms": 60_000})
+    until(place.effects, "the effect")
+    server = int((place.folder / "server.pid").read_text())
+    agent.process.send_signal(signal.SIGTERM)
+    agent.process.send_signal(signal.SIGTERM)
+    agent.kill()
+    until(lambda: not is_running(server), "the end of the server")
+    is_equal(place.state(), "in_doubt")
+
+
+def a_streamed_answer_that_a_second_signal_cuts_off_is_in_doubt(place):
+    server = place.remote()
+    gateway = place.mcp_over_http(server)
+    client = place.later(call, gateway, how="slow", delay_ms=60_000)
+    until(place.effects, "the effect")
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    gateway.term()
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    left_in_doubt(place, server, client, how="slow", delay_ms=60_000)
 
 
 def an_mcp_gateway_over_http_that_is_told_to_stop_hands_over_and_keeps_what_runs(place):
