@@ -284,9 +284,15 @@ impl<T> Record<T> {
 }
 
 impl Draft {
-    /// The record as it is once the store has written it.
+    /// The record as it is once the store has written it. Nothing is done before it was asked for: where the clock was set
+    /// back in between, the outcome is kept from when it was asked for. Otherwise it would have expired as soon as the clock
+    /// is right again, and the work would be done once more.
     pub fn stamp(self, now: Timestamp) -> Record {
-        self.map(|when| when.stamp(now))
+        let from = match (&self.state, self.created_at) {
+            (State::Done { .. }, When::At(created_at)) => now.max(created_at),
+            _ => now,
+        };
+        self.map(|when| when.stamp(from))
     }
 }
 

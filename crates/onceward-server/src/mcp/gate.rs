@@ -239,7 +239,13 @@ impl Gate {
         link: &Arc<L>,
     ) -> Vec<u8> {
         let ended_with = match verdict::of(&answer.members, &one.call.policy, answer.cancelled) {
-            Ending::Keep(outcome) => guard.finish(outcome).await,
+            Ending::Keep(outcome) => {
+                let Err(error) = guard.finish(outcome).await else { return answer.line };
+                log(Some(error));
+                let told = self.replies.not_recorded(one.about(), &answer.members);
+                owner.says(told.as_ref().unwrap_or(&answer.members));
+                return told.map_or(answer.line, |members| ended(&members));
+            }
             Ending::Release(why) => {
                 owner.says(&answer.members);
                 guard.release(Duration::ZERO, Some(why)).await

@@ -57,6 +57,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
 
+    /// Whether the store can be written: writes something that changes no record. A store that cannot do that frees one
+    /// expired record, if there is one.
+    async fn check(&self) -> Result<(), Error> {
+        self.purge(1).await.map(drop)
+    }
+
     /// This process, if the store can tell whether it is alive.
     fn owner(&self) -> Option<Owner> {
         None
@@ -197,6 +203,8 @@ pub enum What {
     StaleFinish,
     /// The same, and the report cannot be true together with the record.
     Contradiction,
+    /// A probe found no trace of an earlier attempt, and the work went on.
+    ProbeFoundNothing,
     /// Somebody decided that it happened.
     ResolvedHappened,
     /// Somebody decided that it did not happen.
@@ -213,6 +221,7 @@ impl What {
         match self {
             Self::StaleFinish => "stale_finish",
             Self::Contradiction => "contradiction",
+            Self::ProbeFoundNothing => "probe_found_nothing",
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
@@ -225,6 +234,7 @@ impl What {
         [
             Self::StaleFinish,
             Self::Contradiction,
+            Self::ProbeFoundNothing,
             Self::ResolvedHappened,
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
@@ -318,6 +328,20 @@ pub enum Error {
     Missing {
         /// Where it was.
         path: PathBuf,
+    },
+    /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
+    #[error(
+        "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \
+         the version that made it, then move the file away and start a new ledger",
+        path.display()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version that is known.
+        known: i64,
     },
     /// The file cannot be written.
     #[error("the ledger {} is read-only: check the permissions of the file and its folder", path.display())]

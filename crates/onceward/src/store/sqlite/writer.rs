@@ -298,6 +298,10 @@ impl Thread {
             return Err(Error::Gone { path: shared.path.clone() });
         }
         writes.begin().map_err(fault)?;
+        if let Err(error) = schema::check_unchanged(&self.connection, &shared.path) {
+            writes.undo();
+            return Err(error);
+        }
         let now = shared.clock.now();
         let mut at = At { connection: &self.connection, writes, shared, now };
         let mut purged = false;
@@ -355,6 +359,10 @@ impl At<'_, '_> {
             Job::Append(id, event, reply) => {
                 let appended = query::append(self.connection, id, self.now, &event);
                 self.answer(appended, reply, answers, Answer::Appended)
+            }
+            Job::Check(reply) => {
+                let checked = query::check(self.connection);
+                self.answer(checked, reply, answers, Answer::Checked)
             }
             Job::StartLogOver(_) => ControlFlow::Continue(()),
         }
