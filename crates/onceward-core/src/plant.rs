@@ -48,6 +48,7 @@ plants! {
     SentNotWritten "sent-not-written" "`sent` is acknowledged and not recorded"
     RetryPastMemory "retry-past-memory" "`retry` goes on after the other side has forgotten the key"
     MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
+    AttemptOutlivesMemory "attempt-outlives-memory" "`retry` is granted to an attempt that may end after the key is forgotten"
     ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
     DoubtExpires "doubt-expires" "a doubt is swept away like finished work"
     // What did not happen.

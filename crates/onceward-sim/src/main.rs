@@ -3,6 +3,7 @@
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
 //! - `disk`: every single operation on the disk fails once.
 //! - `power`: power cuts under one ledger, over and over.
+//! - `standing`: how a record stands, by a rule that calls nothing of the ledger.
 //! - `vfs`: the disk that loses power and fails; `witness`: what was acknowledged.
 //! - `model`: every order of events within bounds, through the real `decide`.
 //! - `walk`: random calls through the ledger, beside an oracle that says what each must be answered.
@@ -33,6 +34,7 @@ mod interleave;
 mod model;
 mod plants;
 mod power;
+mod standing;
 mod sweep;
 mod vectors;
 mod vfs;

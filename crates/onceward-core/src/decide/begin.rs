@@ -136,6 +136,7 @@ fn loosened(call: &Begin) -> bool {
 fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
     let record = &seen.record;
     let Some(first) = record.first_sent_at else { return false };
+    let runtime = if planted(Plant::AttemptOutlivesMemory) { Duration::ZERO } else { runtime };
     first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
 }
 

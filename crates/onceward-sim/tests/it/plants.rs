@@ -52,6 +52,16 @@ fn the_model_checker_notices_that_the_tombstone_is_ignored() {
 }
 
 #[test]
+fn the_model_checker_notices_an_effect_that_arrives_after_the_key_was_forgotten() {
+    noticed_by_the_model("attempt-outlives-memory");
+}
+
+#[test]
+fn the_model_checker_notices_a_retry_after_the_key_was_forgotten() {
+    noticed_by_the_model("retry-past-memory");
+}
+
+#[test]
 fn clocks_that_jump_break_nothing() {
     let output = sim("clock --runs 150 --seed 20260101");
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
