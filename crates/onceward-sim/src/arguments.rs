@@ -73,6 +73,8 @@ pub enum Casting {
     Birth,
     /// Finishing what is left.
     Last,
+    /// The play of a misdeed.
+    Scene,
 }
 
 /// Reads the command line.
@@ -138,10 +140,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
                 since: given.number("--since", 0)?,
                 misdeed: given.misdeed()?,
             },
-            match (given.flag("--last"), given.flag("--birth"), given.number("--workers", 3)?) {
-                (true, _, _) => Casting::Last,
-                (_, true, _) => Casting::Birth,
-                (_, _, workers) => Casting::Cycle { workers },
+            match (given.flag("--last"), given.flag("--birth"), given.flag("--scene"), given.number("--workers", 3)?) {
+                (true, _, _, _) => Casting::Last,
+                (_, true, _, _) => Casting::Birth,
+                (_, _, true, _) => Casting::Scene,
+                (_, _, _, workers) => Casting::Cycle { workers },
             },
         ),
         other => return Err(format!("`{other}` is no command")),

@@ -71,6 +71,10 @@ fn main() -> ExitCode {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),
                 Casting::Birth => crash::Part::birth(),
+                Casting::Scene => {
+                    let misdeed = orders.misdeed.expect("a scene is about a misdeed");
+                    crash::scene(orders.seed, misdeed, orders.worker)
+                }
                 Casting::Last => crash::Part::calm(orders.seed, &crash::rest(&orders.folder)),
             };
             crash::work(orders, part);
