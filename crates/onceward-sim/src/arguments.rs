@@ -11,7 +11,7 @@ use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
 use crate::model::Bounds;
 use crate::vfs::{Part, Swallow};
-use crate::{clock, disk, gateway, plants, power, walk};
+use crate::{clock, disk, gateway, kills, mcp, plants, power, run, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
@@ -23,6 +23,9 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim clock [--runs 2000] [--seed S]
        onceward-sim interleave [--schedules 100000] [--seed S]
        onceward-sim gateway [--kills 1000] [--seed S] [--honours-key]
+       onceward-sim mcp [--kills 50] [--seed S] [--over stdio|http|several] [--binary PATH]
+       onceward-sim api [--kills 50] [--seed S] [--binary PATH]
+       onceward-sim run [--kills 50] [--seed S] [--binary PATH]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -53,6 +56,16 @@ pub enum Wanted {
     Power(power::Options),
     /// The gateway, killed under load.
     Gateway(gateway::Options),
+    /// The MCP gateway, killed under load, in these ways.
+    Mcp(kills::Options, Vec<mcp::Over>),
+    /// The API, killed under load.
+    Api(kills::Options),
+    /// `onceward run`, killed under load.
+    Run(kills::Options),
+    /// A command with an effect, which the harness starts through the product.
+    Effect(run::Role),
+    /// An MCP server with effects, which the harness starts through the product.
+    EffectServer(mcp::Role),
     /// The product's own command line, for a process that the harness starts and kills.
     Onceward(Vec<std::ffi::OsString>),
     /// A run of faults of the disk.
@@ -121,6 +134,19 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             kills: given.number("--kills", 50)?,
             seed: given.number("--seed", 1)?,
             honours_key: given.flag("--honours-key"),
+        }),
+        "mcp" => Wanted::Mcp(given.kills()?, given.ways()?),
+        "api" => Wanted::Api(given.kills()?),
+        "run" => Wanted::Run(given.kills()?),
+        "effect" => Wanted::Effect(run::Role {
+            effects: given.path("--effects")?,
+            seed: given.number("--seed", 1)?,
+            key: given.text("--key").ok_or("--key is missing")?,
+        }),
+        "effect-server" => Wanted::EffectServer(mcp::Role {
+            effects: given.path("--effects")?,
+            seed: given.number("--seed", 1)?,
+            pid_file: given.text("--pid-file").map(PathBuf::from),
         }),
         "vectors" => Wanted::Vectors,
         "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
@@ -194,7 +220,22 @@ impl Given {
     }
 
     fn folder(&mut self) -> Result<PathBuf, String> {
-        self.text("--folder").map(PathBuf::from).ok_or("--folder is missing".to_owned())
+        self.path("--folder")
+    }
+
+    fn path(&mut self, name: &str) -> Result<PathBuf, String> {
+        self.text(name).map(PathBuf::from).ok_or(format!("{name} is missing"))
+    }
+
+    fn kills(&mut self) -> Result<kills::Options, String> {
+        let (kills, seed) = (self.number("--kills", 50)?, self.number("--seed", 1)?);
+        Ok(kills::Options { kills, seed, binary: self.text("--binary").map(PathBuf::from) })
+    }
+
+    fn ways(&mut self) -> Result<Vec<mcp::Over>, String> {
+        let Some(name) = self.text("--over") else { return Ok(mcp::Over::ALL.map(|(_, over)| over).into()) };
+        let over = mcp::Over::ALL.iter().find(|(known, _)| *known == name);
+        over.map(|(_, over)| vec![*over]).ok_or(format!("`--over {name}`: unknown; use stdio, http or several"))
     }
 
     fn number(&mut self, name: &str, default: u64) -> Result<u64, String> {

@@ -13,6 +13,7 @@
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `sweep`: a ledger whose first sweep is over.
 //! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
+//! - `mcp`, `api`, `run`: the MCP gateway, the API and `onceward run`, killed under load. `kills`: what these share.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -22,6 +23,7 @@
 // The crate is one program.
 #![allow(unreachable_pub)]
 
+mod api;
 mod arguments;
 mod carry;
 mod clock;
@@ -31,9 +33,12 @@ mod dice;
 mod disk;
 mod gateway;
 mod interleave;
+mod kills;
+mod mcp;
 mod model;
 mod plants;
 mod power;
+mod run;
 mod standing;
 mod sweep;
 mod vectors;
@@ -64,6 +69,14 @@ fn main() -> ExitCode {
         Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
         Ok(Wanted::Gateway(options)) => ExitCode::from(u8::from(!gateway::run(&options))),
+        Ok(Wanted::Mcp(options, ways)) => ExitCode::from(u8::from(!mcp::run(&options, &ways))),
+        Ok(Wanted::Api(options)) => ExitCode::from(u8::from(!api::run(&options))),
+        Ok(Wanted::Run(options)) => ExitCode::from(u8::from(!run::run(&options))),
+        Ok(Wanted::Effect(role)) => ExitCode::from(run::act(&role)),
+        Ok(Wanted::EffectServer(role)) => {
+            mcp::serve(&role);
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Onceward(arguments)) => onceward_server::main_with(arguments),
         Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
         Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
