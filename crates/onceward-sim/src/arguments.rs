@@ -22,7 +22,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
        onceward-sim interleave [--schedules 100000] [--seed S]
-       onceward-sim gateway [--kills 1000] [--seed S] [--honours-key]
+       onceward-sim gateway [--kills 50] [--seed S] [--honours-key] [--gateways 1] [--binary PATH]
        onceward-sim mcp [--kills 50] [--seed S] [--over stdio|http|several] [--binary PATH]
        onceward-sim api [--kills 50] [--seed S] [--binary PATH]
        onceward-sim run [--kills 50] [--seed S] [--binary PATH]
@@ -131,9 +131,9 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             lie: given.lie()?,
         }),
         "gateway" => Wanted::Gateway(gateway::Options {
-            kills: given.number("--kills", 50)?,
-            seed: given.number("--seed", 1)?,
-            honours_key: given.flag("--honours-key"),
+            common: given.kills()?,
+            memory: given.flag("--honours-key").then_some(gateway::MEMORY),
+            gateways: usize::from(given.small("--gateways", 1)?.max(1)),
         }),
         "mcp" => Wanted::Mcp(given.kills()?, given.ways()?),
         "api" => Wanted::Api(given.kills()?),
