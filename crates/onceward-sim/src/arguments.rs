@@ -9,6 +9,7 @@ use onceward::core::plant::Plant;
 
 use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
+use crate::kills::effects::Effects;
 use crate::model::Bounds;
 use crate::vfs::{Part, Swallow};
 use crate::{clock, disk, gateway, kills, mcp, plants, power, run, walk};
@@ -26,6 +27,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim mcp [--kills 50] [--seed S] [--over stdio|http|several] [--binary PATH]
        onceward-sim api [--kills 50] [--seed S] [--binary PATH]
        onceward-sim run [--kills 50] [--seed S] [--binary PATH]
+       onceward-sim scenes [--binary PATH]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -58,6 +60,10 @@ pub enum Wanted {
     Gateway(gateway::Options),
     /// The MCP gateway, killed under load, in these ways.
     Mcp(kills::Options, Vec<mcp::Over>),
+    /// Scenes on the real surfaces.
+    Scenes(kills::Options),
+    /// An MCP server of those scenes, with its file of effects.
+    SceneServer(Effects),
     /// The API, killed under load.
     Api(kills::Options),
     /// `onceward run`, killed under load.
@@ -136,6 +142,8 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             gateways: usize::from(given.small("--gateways", 1)?.max(1)),
         }),
         "mcp" => Wanted::Mcp(given.kills()?, given.ways()?),
+        "scenes" => Wanted::Scenes(given.kills()?),
+        "scene-server" => Wanted::SceneServer(Effects::at(&given.path("--effects")?)),
         "api" => Wanted::Api(given.kills()?),
         "run" => Wanted::Run(given.kills()?),
         "effect" => Wanted::Effect(run::Role {

@@ -14,6 +14,7 @@
 //! - `sweep`: a ledger whose first sweep is over.
 //! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
 //! - `mcp`, `api`, `run`: the MCP gateway, the API and `onceward run`, killed under load. `kills`: what these share.
+//! - `scenes`: the real surfaces, step by step.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -39,6 +40,7 @@ mod model;
 mod plants;
 mod power;
 mod run;
+mod scenes;
 mod standing;
 mod sweep;
 mod vectors;
@@ -70,6 +72,11 @@ fn main() -> ExitCode {
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
         Ok(Wanted::Gateway(options)) => ExitCode::from(u8::from(!gateway::run(&options))),
         Ok(Wanted::Mcp(options, ways)) => ExitCode::from(u8::from(!mcp::run(&options, &ways))),
+        Ok(Wanted::Scenes(options)) => ExitCode::from(u8::from(!scenes::run(&options))),
+        Ok(Wanted::SceneServer(effects)) => {
+            scenes::serve(&effects);
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Api(options)) => ExitCode::from(u8::from(!api::run(&options))),
         Ok(Wanted::Run(options)) => ExitCode::from(u8::from(!run::run(&options))),
         Ok(Wanted::Effect(role)) => ExitCode::from(run::act(&role)),

@@ -1,6 +1,7 @@
 //! What an answer to a call says about its effect.
 
 use onceward::core::outcome::{Outcome, Verdict};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::{OnError, Policy};
 
 use super::members::Members;
@@ -63,7 +64,7 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
 
 fn failed(on_error: OnError, cancelled: bool, outcome: Outcome) -> Ending {
     match on_error {
-        _ if cancelled => Ending::Doubt("the call was cut short"),
+        _ if cancelled && !planted(Plant::CancelledCallReleased) => Ending::Doubt("the call was cut short"),
         OnError::Retry => Ending::Release("the tool said that it failed"),
         OnError::Doubt => Ending::Doubt("the tool said that it failed"),
         OnError::Keep => Ending::Keep(outcome),

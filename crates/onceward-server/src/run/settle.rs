@@ -1,6 +1,7 @@
 //! What the end of a command means for its claim. Pure.
 
 use onceward::core::class::{Class, Disposition, disposition};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::OnError;
 
 /// What becomes of the claim.
@@ -20,7 +21,7 @@ pub(super) enum Settle {
 /// something that it ran itself: neither proves anything. Every other failure is what the policy says it is.
 pub(super) fn settle(code: u8, by_signal: bool, doubt_exit: &[u8], on_error: OnError) -> Settle {
     let class = match code {
-        _ if by_signal => Class::Unknown,
+        _ if by_signal && !planted(Plant::SignalReleased) => Class::Unknown,
         0 => return Settle::Success,
         code if doubt_exit.contains(&code) => Class::Unknown,
         _ => Class::Unclassified,

@@ -23,7 +23,7 @@ const START: Duration = Duration::from_secs(60);
 type Pending = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<Value>>>>>;
 
 /// The client's end of one gateway.
-pub(super) struct Agent {
+pub struct Agent {
     input: tokio::sync::Mutex<ChildStdin>,
     pending: Pending,
     next: AtomicU64,
@@ -67,29 +67,40 @@ pub(super) fn start(stage: &Stage, slot: u64) -> (Agent, Gateway) {
     }
     process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = process.spawn().expect("the product can be started");
-    let (input, output) = (child.stdin.take().expect("its input"), child.stdout.take().expect("its output"));
-    let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
-    let heard = Arc::clone(&pending);
-    tokio::spawn(async move {
-        let mut lines = BufReader::new(output).lines();
-        while let Ok(Some(line)) = lines.next_line().await {
-            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-            let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
-            let waiting = id.and_then(|id| heard.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.remove(&id));
-            if let Some(waiting) = waiting {
-                let _ = waiting.send(message);
-            }
-        }
-        // Whoever still waits hears that the gateway is gone.
-        *heard.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    });
-    let agent = Agent { input: tokio::sync::Mutex::new(input), pending, next: AtomicU64::new(1) };
+    let agent = Agent::of(&mut child);
     (agent, Gateway { child, servers, marker: stage.effects.path().to_owned() })
 }
 
 impl Agent {
+    /// The client of a gateway that was just started.
+    pub fn of(child: &mut Child) -> Self {
+        let (input, output) = (child.stdin.take().expect("its input"), child.stdout.take().expect("its output"));
+        let pending: Pending = Arc::new(Mutex::new(Some(HashMap::new())));
+        let heard = Arc::clone(&pending);
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(output).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+                let id = message["id"].as_u64().filter(|_| message.get("method").is_none());
+                let waiting =
+                    id.and_then(|id| heard.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.remove(&id));
+                if let Some(waiting) = waiting {
+                    let _ = waiting.send(message);
+                }
+            }
+            // Whoever still waits hears that the gateway is gone.
+            *heard.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        });
+        Self { input: tokio::sync::Mutex::new(input), pending, next: AtomicU64::new(1) }
+    }
+
+    /// The id of the last request.
+    pub fn last(&self) -> u64 {
+        self.next.load(Ordering::SeqCst) - 1
+    }
+
     /// The handshake. False if the gateway was gone before it was over.
-    pub(super) async fn begin(&self) -> bool {
+    pub async fn begin(&self) -> bool {
         let client = json!({ "name": "sim", "version": "1" });
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
         let answer = tokio::time::timeout(START, self.request("initialize", params)).await;
@@ -106,7 +117,8 @@ impl Agent {
         }
     }
 
-    async fn request(&self, method: &str, params: Value) -> Option<Value> {
+    /// Sends a request, and waits for its answer; none if the gateway is gone.
+    pub async fn request(&self, method: &str, params: Value) -> Option<Value> {
         let id = self.next.fetch_add(1, Ordering::SeqCst);
         let (sender, answer) = oneshot::channel();
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.insert(id, sender);
@@ -114,7 +126,8 @@ impl Agent {
         if said { answer.await.ok() } else { None }
     }
 
-    async fn say(&self, message: &Value) -> bool {
+    /// Sends a message. False if the gateway is gone.
+    pub async fn say(&self, message: &Value) -> bool {
         let line = format!("{message}\n");
         self.input.lock().await.write_all(line.as_bytes()).await.is_ok()
     }

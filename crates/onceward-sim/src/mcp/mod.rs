@@ -20,7 +20,8 @@ use std::time::{Duration, Instant};
 
 use crate::dice::Dice;
 use crate::kills::{self, Options};
-pub use server::{Role, run as serve};
+pub use agent::Agent;
+pub use server::{Role, formality, run as serve};
 
 /// How a client reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,7 @@ pub(super) fn value(key: &str) -> String {
 }
 
 /// What every request but a call is answered with; none for a notification.
-pub(super) fn formality(message: &Value) -> Option<Value> {
+pub fn formality(message: &Value) -> Option<Value> {
     let id = message.get("id")?;
     let result = match message["method"].as_str().unwrap_or_default() {
         "initialize" => json!({

@@ -6,6 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use onceward_core::outcome::Verdict;
+use onceward_core::plant::{Plant, planted};
 
 use super::profile::Profile;
 
@@ -25,6 +26,7 @@ pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refu
     let later = retry_after(headers);
     match status.as_u16() {
         number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
+        502 if planted(Plant::BadGatewayReleased) => Ending::Release(Duration::ZERO),
         // The other side says: not done, later.
         408 | 429 | 529 => Ending::Release(later.unwrap_or_default()),
         503 if later.is_some() => Ending::Release(later.unwrap_or_default()),
