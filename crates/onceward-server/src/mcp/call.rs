@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onceward::core::hash::Fields;
 use onceward::core::name::{self, Identity, Key, Operation, Tenant};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
@@ -49,6 +50,7 @@ pub(super) struct Naming {
 impl Naming {
     /// The name of the operation that a tool is.
     pub(super) fn operation(&self, tool: &str, scope: &str) -> String {
+        let tool = if planted(Plant::ToolNotNamed) { "tool" } else { tool };
         format!("{}{tool}", self.prefix(scope))
     }
 
@@ -180,7 +182,10 @@ impl Asked {
         if let Some(filled) = filled
             && let Some(key) = downstream_key
         {
-            arguments.set(filled, &key);
+            match planted(Plant::KeyArgumentPerAttempt) {
+                true => arguments.set(filled, &format!("{key}-{}", std::process::id())),
+                false => arguments.set(filled, &key),
+            }
         }
         parameters.set("arguments", &arguments);
         message.set("params", &parameters);
