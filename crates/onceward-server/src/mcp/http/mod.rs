@@ -1,7 +1,7 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
 //! - `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
-//!   server-sent events.
+//!   server-sent events. `listing`: the list of tools.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
@@ -9,6 +9,7 @@ mod callers;
 mod envelope;
 mod events;
 mod head;
+mod listing;
 mod own;
 mod patience;
 mod post;
@@ -23,22 +24,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, LOCATION};
+use http::header::{CONTENT_ENCODING, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
-use http_body::Frame;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use onceward::core::hash::Fields;
 use onceward::core::name::Tenant;
-use onceward::http::body::{self, filled, full};
+use onceward::http::body::{self, full};
 use onceward::http::exchange::without_answer;
-use onceward::http::{Body, Kind, NoAnswer, Problem, Profile, Rules};
+use onceward::http::{Body, Kind, Problem, Profile, Rules, key};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::gate::{self, Gate, Way};
-use super::list;
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
 use super::waiting::{Cancelled, Place, Waiting};
@@ -52,7 +51,7 @@ use callers::Callers;
 use events::{Event, Events};
 use head::{client, is_form, is_plain, is_stream};
 use own::{empty, refused};
-use post::{LAST_EVENT, Post};
+use post::{KEY, LAST_EVENT, Post};
 use readers::{Readers, Reading};
 use under_way::UnderWay;
 
@@ -319,6 +318,13 @@ impl Server {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(Profile::default()),
         };
+        let key = match key::in_headers(&parts.headers, &KEY) {
+            Ok(key) => key,
+            Err(why) => {
+                let why = format!("the header Idempotency-Key cannot be used: {why}");
+                return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, &why);
+            }
+        };
         // Without a session, ids of several clients are the same.
         let client = client(&parts.headers).unwrap_or_else(|| self.own_name());
         let place = Place { client, id: id.clone() };
@@ -330,7 +336,7 @@ impl Server {
         let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
-        let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members };
+        let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members, key };
         tokio::spawn(async move {
             let line = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
@@ -375,37 +381,6 @@ impl Server {
         if let Some(path) = rest.and_then(|rest| HeaderValue::try_from(rest).ok()) {
             headers.insert(LOCATION, path);
         }
-    }
-
-    /// Asks for the tools, and adds what the gateway offers.
-    async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
-        parts.headers.remove(ACCEPT_ENCODING);
-        let gate = self.gate(&parts, peer);
-        let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
-        let (mut head, body) = match answer {
-            Ok(answer) => answer.into_parts(),
-            Err(missing) => return without_answer(&missing, Profile::default()),
-        };
-        let edited = move |message: &[u8]| match Message::heard(message) {
-            Message::Answer { id: of, members } if of == id => list::edited(&members, &gate.tools),
-            _ => None,
-        };
-        if is_stream(&head.headers) {
-            head.headers.remove(CONTENT_LENGTH);
-            let (filling, handed) = filled(READER_PATIENCE);
-            tokio::spawn(streamed(body, filling, edited));
-            return Response::from_parts(head, handed);
-        }
-        if head.status != StatusCode::OK {
-            self.relocate(&mut head.headers);
-            return Response::from_parts(head, gateway::boxed(body));
-        }
-        let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
-            return without_answer(&NoAnswer::Lost("the answer broke off".to_owned()), Profile::default());
-        };
-        let bytes = edited(&bytes).map_or(bytes, |edited| edited.written().into());
-        head.headers.remove(CONTENT_LENGTH);
-        Response::from_parts(head, full(bytes))
     }
 
     /// Streams of news may have the answer to a call whose own stream broke off.
@@ -459,36 +434,4 @@ impl Server {
     fn own_name(&self) -> String {
         format!("{}{}", self.prefix, self.own.fetch_add(1, Ordering::Relaxed))
     }
-}
-
-/// Passes events on, some of them changed.
-async fn streamed(
-    mut body: Incoming,
-    mut filling: body::Filling,
-    edited: impl Fn(&[u8]) -> Option<Members> + Send + 'static,
-) {
-    let mut events = Events::default();
-    loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            // A server may keep the stream open after its answer.
-            () = filling.unread() => return,
-        };
-        match frame.map(|frame| frame.map(Frame::into_data)) {
-            Some(Ok(Ok(data))) => events.put(&data),
-            Some(Ok(Err(_))) => {}
-            Some(Err(error)) => return filling.break_off(error.into()).await,
-            None => break,
-        }
-        while let Some(event) = events.next() {
-            let changed = event.data().and_then(|data| edited(&data));
-            let event =
-                changed.map_or(event.clone(), |changed| Event::of(changed.written().as_bytes(), event.id().as_deref()));
-            filling.put(Frame::data(event.0)).await;
-        }
-    }
-    if let Some(rest) = events.rest() {
-        filling.put(Frame::data(rest.0)).await;
-    }
-    filling.end();
 }
