@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use http::HeaderName;
 use onceward::Policy;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Recipe};
@@ -38,6 +39,14 @@ pub(crate) struct Server {
     /// Variables of its environment, besides those of the gateway.
     #[schemars(extend("x-type" = "table of strings", "x-default" = "none"))]
     pub(crate) env: BTreeMap<String, String>,
+    /// Headers that tell callers of a server apart that is reached by HTTP: callers with different values never get each
+    /// other's results. They count in addition to `Authorization`, `X-Api-Key` and the like, or to what `--tenant` says.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
+    pub(crate) identity_headers: Vec<String>,
+    /// Headers that do not tell callers apart although their names look like those of credentials, such as a cookie of a
+    /// load balancer. Such a header that neither list names is refused.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
+    pub(crate) ignored_headers: Vec<String>,
     /// One table for each tool, by its name: `[mcp.server.mail.tool.send_email]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) tool: BTreeMap<String, Tool>,
@@ -116,6 +125,21 @@ pub(crate) struct Probe {
     /// under way when the gateway died may act in that time.
     #[schemars(extend("x-type" = "duration", "x-default" = "the tool's `max_runtime`"))]
     pub(crate) after: Option<Length>,
+}
+
+impl Server {
+    /// What is wrong with it, and where.
+    pub(crate) fn mistake(&self) -> Option<(&'static str, String)> {
+        for (field, names) in [("identity_headers", &self.identity_headers), ("ignored_headers", &self.ignored_headers)]
+        {
+            if let Some(name) = names.iter().find(|name| HeaderName::try_from(name.as_str()).is_err()) {
+                return Some((field, format!("`{name}` is not the name of a header")));
+            }
+        }
+        let is_both = |name: &&String| self.identity_headers.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let both = self.ignored_headers.iter().find(is_both)?;
+        Some(("ignored_headers", format!("`{both}` is in identity_headers too")))
+    }
 }
 
 impl Tool {

@@ -96,7 +96,10 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
 
 /// Serves a gateway before a server that is reached by HTTP, until a signal.
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
-    http::run(gate(front, mcp).await, remote, prefix()?).await
+    let server = &front.server;
+    let identity = (&*server.identity_headers, &*server.ignored_headers);
+    let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown);
+    http::run(gate(front, mcp).await, remote, identity, prefix()?).await
 }
 
 /// What our own ids begin with: no client has thought of it.

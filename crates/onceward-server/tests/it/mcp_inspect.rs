@@ -158,7 +158,9 @@ fn arguments_for_keys_are_shown_as_filled_or_not() {
     answer.says(0, &[]);
     let out = answer.out();
     assert!(out.contains("\npay: the gateway fills idempotencyKey, the same on every attempt."), "{out}");
-    assert!(out.contains("\nWarning: book: the gateway does not fill idempotency_key, because its schema allows fewer"));
+    assert!(
+        out.contains("\nWarning: book: the gateway does not fill idempotency_key, because its schema allows fewer")
+    );
     assert!(out.contains("#key_argument = \"client_token\"") && out.matches("key_argument").count() == 1, "{out}");
     assert!(!out.contains("get_x: "), "{out}");
     let json: serde_json::Value = serde_json::from_slice(&with_tools(&place, tools, &["--json"]).stdout).unwrap();

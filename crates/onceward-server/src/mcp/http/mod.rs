@@ -1,6 +1,6 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
+//! - `identity`: who calls. `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
 //!   server-sent events. `listing`: the list of tools.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
@@ -9,6 +9,7 @@ mod callers;
 mod envelope;
 mod events;
 mod head;
+mod identity;
 mod listing;
 mod own;
 mod patience;
@@ -40,6 +41,7 @@ use tokio::sync::oneshot;
 use super::gate::{self, Gate, Way};
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
+use super::name::DIGITS;
 use super::waiting::{Cancelled, Place, Waiting};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{self, Route, Routes, Upstreams, headers};
@@ -50,6 +52,7 @@ use crate::stop::Signals;
 use callers::Callers;
 use events::{Event, Events};
 use head::{client, is_form, is_plain, is_stream};
+pub(super) use identity::Identity;
 use own::{empty, refused};
 use post::{KEY, LAST_EVENT, Post};
 use readers::{Readers, Reading};
@@ -91,8 +94,7 @@ pub(super) struct Server {
     path: String,
     /// The socket is for this machine only.
     is_local: bool,
-    /// Nothing says whose calls they are, so that credentials do.
-    by_credential: bool,
+    identity: Identity,
     waiting: Waiting,
     readers: Readers,
     under_way: UnderWay,
@@ -111,10 +113,9 @@ pub(crate) struct Remote {
 }
 
 /// Serves until a signal.
-pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Result<u8, Fault> {
+pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, prefix: String) -> Result<u8, Fault> {
     let upstream = gateway::address(&remote.upstream).map_err(|what| Fault::usage(format!("--upstream: {what}")))?;
     let is_local = remote.listen.ip().to_canonical().is_loopback();
-    let by_credential = remote.tenant.is_none();
     let tenant = match remote.tenant {
         Some(tenant) => tenant,
         None if is_local => gateway::Tenant::Fixed(Tenant::default().to_string()),
@@ -146,7 +147,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
     let callers = Callers::of(gate);
     let server =
-        Server { callers, upstreams, route, path, is_local, by_credential, waiting, readers, under_way, own, prefix };
+        Server { callers, upstreams, route, path, is_local, identity, waiting, readers, under_way, own, prefix };
     let server = Arc::new(server);
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
@@ -210,6 +211,9 @@ impl Server {
         }
         if parts.uri.path() == READY {
             return self.ready().await;
+        }
+        if let Some(why) = self.identity.refusal(&parts.headers) {
+            return refused(StatusCode::BAD_REQUEST, None, UNCLEAR, &why);
         }
         if parts.uri.path() == "/"
             && let Ok(path) = self.path.parse()
@@ -346,12 +350,10 @@ impl Server {
         answer.await.unwrap_or_else(|_| empty(StatusCode::ACCEPTED))
     }
 
-    /// Whose call it is. Where nothing says so, a credential does: somebody else's result is nobody else's business.
+    /// Whose call it is: what `--tenant` names, and what the headers that count say.
     fn tenant(&self, parts: &request::Parts, peer: Peer) -> Result<Tenant, Problem> {
-        let name = match head::credential(&parts.headers).filter(|_| self.by_credential) {
-            Some(name) => name,
-            None => self.route.tenant.of(parts, peer)?,
-        };
+        let named = self.route.tenant.of(parts, peer)?;
+        let name = self.identity.of(&parts.headers, Some(&named)).unwrap_or(named);
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
     }
 
@@ -368,7 +370,7 @@ impl Server {
             (true, None | Some("")) => String::new(),
             (_, query) => {
                 let given = Fields::new().field(path.trim_end_matches('/')).field(query.unwrap_or_default());
-                format!("?{}", &given.digest().to_hex()[..6])
+                format!("?{}", &given.digest().to_hex()[..DIGITS])
             }
         }
     }
