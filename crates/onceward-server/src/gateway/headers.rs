@@ -16,6 +16,9 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
+/// Carries a token of this gateway. It is a secret between client and gateway, so no upstream ever gets it.
+pub(super) const TOKEN: HeaderName = HeaderName::from_static("onceward-token");
+
 /// Headers that say what a request is or whose. With `Connection` a client could have them taken away on the way.
 const OF_THE_REQUEST: [HeaderName; 6] = [
     header::AUTHORIZATION,
@@ -88,6 +91,7 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer, 
     let host = host.or_else(|| named.as_ref()?.to_str().ok()).unwrap_or_default();
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
+    headers.remove(TOKEN);
     let ip = peer.address.ip();
     let mut forwarded = match ip {
         IpAddr::V4(address) => format!("for={address};proto={proto}"),
@@ -115,6 +119,7 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer, 
 /// What may stand behind a body (RFC 9110, 6.5.1): nothing that says what the request is, whose, or under which key.
 pub(super) fn behind(mut trailers: HeaderMap, rules: &Rules) -> Option<HeaderMap> {
     strip(&mut trailers);
+    trailers.remove(TOKEN);
     let key = match &rules.key_from {
         KeyFrom::Header(name) => Some(name),
         KeyFrom::Body(_) => None,

@@ -39,7 +39,7 @@ use stalled::Unstalled;
 pub(crate) use route::{Route, Routes, one_spelling, unreached};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
-pub(crate) use upstream::{Upstreams, address, boxed};
+pub(crate) use upstream::{Upstreams, address, boxed, streamed};
 
 /// How long a client of gRPC waits.
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -102,7 +102,7 @@ impl Gateway {
             Ok(asked) => asked.filter(|_| !upstream::is_h2c(&route.upstream)),
             Err(problem) => return problem.response(dialect),
         };
-        let request = Request::from_parts(parts, upstream::boxed(body));
+        let request = Request::from_parts(parts, upstream::streamed(body));
         match (self.upstreams.send(route, request, peer, asked.as_ref()).await, asked) {
             (Ok(response), Some(asked)) => asked.answered(response),
             (Ok(response), None) => response.map(upstream::boxed),

@@ -118,6 +118,17 @@ async fn connected(connection: &mut CaptureConnection) {
     }
 }
 
+/// The body of a request that is streamed through. Its trailers must not carry a token of the gateway either.
+pub(crate) fn streamed(body: Incoming) -> Body {
+    let frames = http_body_util::BodyExt::map_frame(body, |mut frame| {
+        if let Some(trailers) = frame.trailers_mut() {
+            trailers.remove(headers::TOKEN);
+        }
+        frame
+    });
+    Body::new(http_body_util::BodyExt::map_err(frames, Into::into))
+}
+
 pub(crate) fn boxed(body: Incoming) -> Body {
     Body::new(http_body_util::BodyExt::map_err(body, Into::into))
 }

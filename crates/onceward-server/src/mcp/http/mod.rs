@@ -220,7 +220,7 @@ impl Server {
         if parts.method != Method::POST {
             let client = client(&parts.headers).unwrap_or_default();
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
-            let request = Request::from_parts(parts, gateway::boxed(body));
+            let request = Request::from_parts(parts, gateway::streamed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
                 Ok(mut response) => {
                     self.relocate(response.headers_mut());

@@ -3,6 +3,7 @@
 //! - `started`: the gateway in a folder of its own. `upstream`: the other side.
 //! - `readers`: clients that do not read. `ready`: what it says about itself.
 //! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
+//! - `token`: the gateway's own token.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
 mod forwarded;
@@ -11,5 +12,6 @@ mod ready;
 mod refused;
 mod settled;
 mod started;
+mod token;
 mod trailers;
 mod upstream;
