@@ -9,6 +9,7 @@ use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
 use crate::exit::Fault;
 use crate::gateway::{Route, Tenant};
+use crate::hosts::Hosts;
 use crate::serve::{self, Front};
 use crate::tls::Tls;
 
@@ -48,6 +49,10 @@ pub(super) struct Gateway {
     /// How long the upstream may take to answer, and to go on with an answer; what takes longer is unknown
     #[arg(long, value_name = "TIME")]
     timeout: Option<Length>,
+    /// Answer to this host too, and to pages from it; repeatable, `*` allows any. On a loopback address, only localhost and
+    /// loopback addresses are answered otherwise
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// The certificate chain to serve TLS with, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_chain: Option<std::path::PathBuf>,
@@ -68,9 +73,11 @@ impl Gateway {
             _ => None,
         };
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
+        let hosts =
+            Hosts::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
         let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
         block_on_every_core(async move {
-            let front = Front { listen, tls, routes: vec![route], max_connections: None, upstream_ca };
+            let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })

@@ -14,6 +14,11 @@ pub(crate) struct Gateway {
     /// Where it listens. Port 0 takes a free one.
     #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
     pub(crate) listen: Option<Address>,
+    /// Hosts that it answers to besides `localhost` and loopback addresses, and whose pages may call it: names without scheme
+    /// and port, or `"*"` for any. On a loopback address every other `Host` and `Origin` is refused; on other addresses they
+    /// are checked only where hosts are listed here.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) allow_hosts: Option<Vec<String>>,
     /// How many connections may be open at a time. More wait to be accepted.
     #[schemars(extend("x-type" = "number", "x-default" = "`10000`"))]
     pub(crate) max_connections: Option<std::num::NonZeroU32>,

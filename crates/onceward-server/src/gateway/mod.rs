@@ -32,6 +32,7 @@ use onceward::http::room::Room;
 use onceward::http::rules::Asks;
 use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
+use crate::hosts::{Hosts, Refused};
 use crate::listener::Peer;
 
 use stalled::Unstalled;
@@ -52,14 +53,15 @@ pub(crate) const ROOM: usize = 512 * 1024 * 1024;
 pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
+    hosts: Hosts,
     upstreams: Upstreams,
     tunnels: Tunnels,
     room: Room,
 }
 
 impl Gateway {
-    pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams, room: Room) -> Self {
-        Self { ledger, routes, upstreams, tunnels: Tunnels::new(), room }
+    pub(crate) fn new(ledger: Ledger, routes: Routes, hosts: Hosts, upstreams: Upstreams, room: Room) -> Self {
+        Self { ledger, routes, hosts, upstreams, tunnels: Tunnels::new(), room }
     }
 
     /// Resolves when no connection is left that has become another protocol.
@@ -76,6 +78,9 @@ impl Gateway {
             // What comes behind it may be part of it, if somebody in between reads it in another way.
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
+        }
+        if let Some(refused) = self.hosts.refusal(&parts) {
+            return wrong_host(refused).response(dialect);
         }
         if own::is_ours(parts.uri.path()) {
             return Box::pin(own::answer(&self.ledger, &self.routes, &parts)).await;
@@ -143,4 +148,14 @@ impl Gateway {
         })
         .await
     }
+}
+
+/// The host itself is not repeated: the text may be shown by a page.
+fn wrong_host(refused: Refused) -> Problem {
+    let what = match refused {
+        Refused::Host => "The request asks for a host that is not allowed",
+        Refused::Origin => "The request comes from a page whose origin is not allowed",
+    };
+    let how = "The operator can allow it with --allow-host NAME, or with allow_hosts in [gateway].";
+    Problem::because(Kind::WrongHost, format!("{what}. {how}"))
 }

@@ -93,7 +93,7 @@ pub fn status(kind: Kind) -> u16 {
         Kind::InDoubt | Kind::Collision | Kind::NotKept | Kind::Queued | Kind::Dead => FAILED_PRECONDITION,
         Kind::NoAnswer => UNKNOWN,
         Kind::TimedOut => DEADLINE_EXCEEDED,
-        Kind::NoRoute => UNIMPLEMENTED,
+        Kind::NoRoute | Kind::WrongHost => UNIMPLEMENTED,
     }
 }
 

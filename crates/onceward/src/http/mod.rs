@@ -8,7 +8,7 @@
 //! - [`verdict`]: what an answer says about the effect.
 //! - [`kept`]: answers as outcomes, and back.
 //! - [`body`]: reading with a limit, and streaming while keeping. [`room`]: the memory that all requests share.
-//! - [`problem`]: everything that we say ourselves.
+//! - [`problem`]: everything that we say ourselves. [`kind`]: the kinds of problems.
 //! - [`tenant`]: whose request it is.
 //! - [`rules`]: what is configured for a route.
 //! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
@@ -20,6 +20,7 @@ pub mod fingerprint;
 pub mod grpc;
 pub mod kept;
 pub mod key;
+pub mod kind;
 pub mod paths;
 pub mod problem;
 pub mod profile;

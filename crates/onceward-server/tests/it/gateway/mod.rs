@@ -3,10 +3,11 @@
 //! - `started`: the gateway in a folder of its own. `upstream`: the other side.
 //! - `readers`: clients that do not read. `ready`: what it says about itself.
 //! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
-//! - `token`: the gateway's own token.
+//! - `token`: the gateway's own token. `hosts`: names that it answers to.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
 mod forwarded;
+mod hosts;
 mod readers;
 mod ready;
 mod refused;

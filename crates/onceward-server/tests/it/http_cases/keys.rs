@@ -301,6 +301,15 @@ fn owners() -> Vec<Case> {
         )
         .set(|setting| setting.tenant = "fixed:hooks"),
         case(
+            "a page of another origin is refused",
+            vec![],
+            vec![
+                bare("GET").with("origin", "https://evil.example").body("").gets(problem(Kind::WrongHost)),
+                post("k").with("origin", "null").gets(problem(Kind::WrongHost)),
+            ],
+        )
+        .on(On::Gateway),
+        case(
             "paths of the gateway itself, and paths that climb",
             vec![],
             vec![

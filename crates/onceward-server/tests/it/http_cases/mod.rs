@@ -36,7 +36,8 @@ const NOWHERE: [(Kind, &str); 3] = [
 ];
 
 /// Problems that a layer cannot have.
-const NOT_IN_A_LAYER: [(Kind, &str); 3] = [
+const NOT_IN_A_LAYER: [(Kind, &str); 4] = [
+    (Kind::WrongHost, "hosts are the server's"),
     (Kind::Unreachable, "a handler is always reached"),
     (Kind::TimedOut, "a handler may take as long as it likes"),
     (Kind::NoRoute, "routes are the router's"),
