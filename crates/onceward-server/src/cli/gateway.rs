@@ -46,6 +46,12 @@ pub(super) struct Gateway {
     /// How long a derived key holds after its request is done
     #[arg(long, value_name = "TIME")]
     window: Option<Length>,
+    /// A header that tells callers apart, such as Cookie; repeatable
+    #[arg(long, value_name = "NAME")]
+    identity_header: Vec<String>,
+    /// A header that does not tell callers apart, such as a Cookie of a load balancer; repeatable
+    #[arg(long, value_name = "NAME")]
+    ignored_header: Vec<String>,
     /// How long the upstream may take to answer, and to go on with an answer; what takes longer is unknown
     #[arg(long, value_name = "TIME")]
     timeout: Option<Length>,
@@ -92,11 +98,22 @@ impl Gateway {
             wait: self.wait,
             window: self.window,
             timeout: self.timeout,
+            identity_headers: Some(self.identity_header),
+            ignored_headers: Some(self.ignored_header),
             ..config::Route::default()
         };
         let route = Route::configured(&written, &config::Operation::default(), Path::new(""), None);
-        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", field.replace('_', "-"))))?;
+        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", flag(field))))?;
         Ok(Route { tenant, ..route })
+    }
+}
+
+/// The flag that a field of a route has here. Flags that repeat name one thing each.
+fn flag(field: &str) -> String {
+    let name = field.replace('_', "-");
+    match name.strip_suffix("-headers") {
+        Some(name) => format!("{name}-header"),
+        None => name,
     }
 }
 

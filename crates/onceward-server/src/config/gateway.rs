@@ -93,6 +93,13 @@ pub(crate) struct Route {
     /// the client asked for, in any version of HTTP.
     #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
     pub(crate) compared_headers: Option<Vec<String>>,
+    /// Headers that tell callers apart, such as `Cookie`: a digest of their values becomes part of the tenant.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) identity_headers: Option<Vec<String>>,
+    /// Headers that do not tell callers apart. Where a key is derived, a request with a `Cookie` that is in neither list is
+    /// refused with 400.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) ignored_headers: Option<Vec<String>>,
     /// How long a repeat waits for the running one.
     #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
     pub(crate) wait: Option<Length>,

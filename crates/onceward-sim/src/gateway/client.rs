@@ -65,7 +65,7 @@ async fn ask(address: &Address, key: &str) -> Result<Told, Box<dyn std::error::E
     });
     let body = Full::new(Bytes::from(format!("{{\"order\":\"{key}\"}}")));
     let request = Request::post("/v1/charges")
-        .header("host", "sim")
+        .header("host", "localhost")
         .header("content-type", "application/json")
         .header("idempotency-key", key)
         .body(body)?;

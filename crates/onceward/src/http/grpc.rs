@@ -79,9 +79,12 @@ fn pushback(headers: &HeaderMap) -> Duration {
 /// themselves.
 pub fn status(kind: Kind) -> u16 {
     match kind {
-        Kind::KeyMissing | Kind::KeyMalformed | Kind::BodyMalformed | Kind::BadRequest | Kind::Mismatch => {
-            INVALID_ARGUMENT
-        }
+        Kind::KeyMissing
+        | Kind::KeyMalformed
+        | Kind::BodyMalformed
+        | Kind::CookieNotListed
+        | Kind::BadRequest
+        | Kind::Mismatch => INVALID_ARGUMENT,
         Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
         Kind::InFlight

@@ -17,6 +17,8 @@ pub enum Kind {
     NoCredential,
     /// What says whose request it is cannot be believed.
     BadCredential,
+    /// A key is derived, and a cookie may say whose request it is.
+    CookieNotListed,
     /// Somebody is doing it at this moment.
     InFlight,
     /// The attempt that was waited for was given back.
@@ -55,13 +57,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::BodyMalformed,
         Self::BodyTooLarge,
         Self::NoCredential,
         Self::BadCredential,
+        Self::CookieNotListed,
         Self::InFlight,
         Self::AttemptFailed,
         Self::InDoubt,
@@ -99,7 +102,9 @@ impl Kind {
     /// The HTTP status.
     pub fn status(self) -> StatusCode {
         match self {
-            Self::KeyMissing | Self::KeyMalformed | Self::BodyMalformed | Self::BadRequest => StatusCode::BAD_REQUEST,
+            Self::KeyMissing | Self::KeyMalformed | Self::BodyMalformed | Self::CookieNotListed | Self::BadRequest => {
+                StatusCode::BAD_REQUEST
+            }
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::NoCredential | Self::BadCredential => StatusCode::UNAUTHORIZED,
             Self::InFlight | Self::AttemptFailed | Self::InDoubt | Self::Collision | Self::Queued | Self::Dead => {
@@ -161,6 +166,11 @@ impl Kind {
                 "bad-credential",
                 "The credential is not accepted",
                 "A replay is answered without asking the other side, so the credential has to be one that can be trusted here.",
+            ),
+            Self::CookieNotListed => (
+                "cookie-not-listed",
+                "A cookie may say whose request this is",
+                "The key is made from the request, and equal requests of two users would be one. The operator lists Cookie in identity_headers if it tells callers apart, or in ignored_headers if it does not. A request with an idempotency key of its own needs neither.",
             ),
             Self::InFlight => (
                 "in-flight",

@@ -9,7 +9,7 @@
 //! - [`kept`]: answers as outcomes, and back.
 //! - [`body`]: reading with a limit, and streaming while keeping. [`room`]: the memory that all requests share.
 //! - [`problem`]: everything that we say ourselves. [`kind`]: the kinds of problems.
-//! - [`tenant`]: whose request it is.
+//! - [`tenant`]: whose request it is. [`identity`]: headers that tell callers apart besides.
 //! - [`rules`]: what is configured for a route.
 //! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
 
@@ -18,6 +18,7 @@ pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;
+pub mod identity;
 pub mod kept;
 pub mod key;
 pub mod kind;

@@ -2,12 +2,13 @@
 //! answers, and the same number of effects.
 //!
 //! - `case`: what a case is. `script`: the other side. `surface`: gateway and layer. `client`: who sends.
-//! - `keys`, `answers`, `repeats`, `bodies`, `faults`: the table.
+//! - `keys`, `cookies`, `answers`, `repeats`, `bodies`, `faults`: the table.
 
 mod answers;
 mod bodies;
 mod case;
 mod client;
+mod cookies;
 mod faults;
 mod keys;
 mod play;
@@ -44,7 +45,7 @@ const NOT_IN_A_LAYER: [(Kind, &str); 4] = [
 ];
 
 fn table() -> Vec<Case> {
-    [keys::cases(), answers::cases(), repeats::cases(), bodies::cases(), faults::cases()].concat()
+    [keys::cases(), cookies::cases(), answers::cases(), repeats::cases(), bodies::cases(), faults::cases()].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]
