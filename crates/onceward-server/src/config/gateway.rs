@@ -113,9 +113,23 @@ pub(crate) struct Route {
     /// How long the body of a guarded request may take to arrive. Who is slower gets 408, and nothing is begun.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"1m\"`"))]
     pub(crate) body_timeout: Option<Length>,
+    /// Whether paths may have encoded slashes and backslashes (`%2F`, `%5C`, `\\`). `"allow"` passes them on as they came, where
+    /// the decoded path belongs to the same route; they are refused with 400 otherwise.
+    #[schemars(extend("x-default" = "`\"refuse\"`"))]
+    pub(crate) encoded_slashes: Option<EncodedSlashes>,
     /// The largest guarded request.
     #[schemars(extend("x-type" = "bytes", "x-default" = "`\"1MiB\"`"))]
     pub(crate) request_limit: Option<Size>,
+}
+
+/// What becomes of encoded slashes in paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EncodedSlashes {
+    /// They are refused: an upstream that decodes them would see a path of another route.
+    Refuse,
+    /// They are passed on where the decoded path belongs to the same route.
+    Allow,
 }
 
 /// Whose rules an API follows.

@@ -46,6 +46,7 @@ impl Route {
             tenant: tenant(written, folder, tokens)?,
             trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
+            encoded_slashes: written.encoded_slashes == Some(config::EncodedSlashes::Allow),
             honours_key,
         })
     }

@@ -88,6 +88,11 @@ impl Gateway {
         let Some(route) = self.routes.find(parts.uri.path()) else {
             return Problem::new(Kind::NoRoute).response(dialect);
         };
+        if self.routes.is_refused(&route, parts.uri.path()) {
+            let detail = "The path has an encoded slash or a backslash, which some servers take for a slash. A route can allow \
+                          them with encoded_slashes = \"allow\", for paths that stay on it when they are decoded.";
+            return Problem::because(Kind::BadRequest, detail).response(dialect);
+        }
         match route.rules.asks(&parts) {
             Err(problem) => problem.response(Dialect::of(route.rules.profile, &parts.headers)),
             Ok(Asks::Nothing) => {

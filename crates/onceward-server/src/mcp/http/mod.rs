@@ -136,6 +136,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
         tenant,
         trusted_peers: Vec::new(),
         timeout: ANSWER_WITHIN,
+        encoded_slashes: false,
         honours_key: false,
     };
     let routes = Routes::new(vec![route.clone()]);
