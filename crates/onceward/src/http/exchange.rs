@@ -20,6 +20,7 @@ use onceward_core::outcome;
 use onceward_core::policy::InDoubt;
 use onceward_core::time::Timestamp;
 
+use super::cut_off::CloseDelimited;
 use super::body::{self, Body, Unread};
 use super::dialect::Dialect;
 use super::problem::{Kind, Problem};
@@ -304,7 +305,8 @@ impl One {
         }
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
-            let how = Handing { limit, length, unread: self.rules.unread_for, told };
+            let close_delimited = parts.extensions.get::<CloseDelimited>().is_some();
+            let how = Handing { limit, length, close_delimited, unread: self.rules.unread_for, told };
             let streamed = stream(self.guard, how, clone(&parts), body, filling);
             tokio::spawn(Box::pin(streamed).in_current_span());
             return Response::from_parts(parts, handed);

@@ -15,6 +15,7 @@
 
 pub mod body;
 pub mod dialect;
+pub mod cut_off;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;

@@ -7,13 +7,14 @@
 //! - `separators`: encoded slashes in paths. `cut_off`: answers that end with their connection.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
+mod cut_off;
 mod forwarded;
 mod hosts;
 mod readers;
 mod ready;
 mod refused;
-mod settled;
 mod separators;
+mod settled;
 mod started;
 mod token;
 mod trailers;
