@@ -12,10 +12,11 @@
 //! - [`tenant`]: whose request it is. [`identity`]: headers that tell callers apart besides.
 //! - [`rules`]: what is configured for a route.
 //! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
+//!   `spelling`: keys that are written in two ways. [`cut_off`]: answers that stop in the middle.
 
 pub mod body;
-pub mod dialect;
 pub mod cut_off;
+pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;
@@ -28,6 +29,7 @@ pub mod problem;
 pub mod profile;
 pub mod room;
 pub mod rules;
+mod spelling;
 mod streamed;
 pub mod tenant;
 pub mod verdict;
