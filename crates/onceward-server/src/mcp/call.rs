@@ -172,6 +172,11 @@ impl Asked {
         &self.scope
     }
 
+    /// Whether the client says which call it is.
+    pub(super) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The arguments of the tool itself, without keys.
     pub(super) fn arguments(&self) -> &Members {
         self.arguments.as_ref().unwrap_or(&self.given)

@@ -146,6 +146,9 @@ impl Gate {
         if !self.tools.why(&asked.tool).is_guarded() {
             return self.unguarded(request, &request.line, &asked, &**link).await;
         }
+        if !asked.has_key() {
+            self.tools.warn_of_volatile(&asked.tool, asked.arguments());
+        }
         let ledger = match self.books.ledger().await {
             Ok(ledger) => ledger,
             Err(error) => {
