@@ -14,6 +14,7 @@ use onceward::http::{self as semantics, KeyFrom, Rules};
 
 use super::jwt::Verifier;
 use super::route::DEFAULT_TIMEOUT;
+use super::whoami::Whoami;
 use super::{Route, Tenant, upstream};
 use crate::config::{self, Operation};
 use crate::tokens::Tokens;
@@ -39,11 +40,16 @@ impl Route {
             return Err(("path", "a path starts with `/`".to_owned()));
         }
         let honours_key = written.honours_key.unwrap_or(false);
+        let (mut rules, tenant) = (rules(written, operation, honours_key)?, tenant(written, folder, tokens)?);
+        if matches!(tenant, Tenant::Whoami(_)) {
+            // The upstream sees them, and its subject stays the same when they change.
+            rules.ignored_headers.append(&mut rules.identity_headers);
+        }
         Ok(Self {
             pattern,
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
-            rules: Arc::new(rules(written, operation, honours_key)?),
-            tenant: tenant(written, folder, tokens)?,
+            rules: Arc::new(rules),
+            tenant,
             trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
             encoded_slashes: written.encoded_slashes == Some(config::EncodedSlashes::Allow),
@@ -171,6 +177,11 @@ fn tenant(written: &config::Route, folder: &Path, tokens: Option<&Arc<Tokens>>) 
     if let Some((field, _)) = ["jwt_key", "jwt_audience", "jwt_issuer"].into_iter().zip(set).find(|(_, set)| *set) {
         return Err((field, "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
     }
+    if let Some(text) = source.strip_prefix("whoami:") {
+        let more = names("identity_headers", written.identity_headers.as_deref().unwrap_or_default())?;
+        let whoami = Whoami::new(text, &more).map_err(|what| ("tenant", what))?;
+        return Ok(Tenant::Whoami(Arc::new(whoami)));
+    }
     if source == "token" {
         let given = tokens.filter(|tokens| !tokens.is_empty());
         let given = given.ok_or(("tenant", "`token` needs tokens: add [[api.token]] to onceward.toml".to_owned()))?;
@@ -241,6 +252,7 @@ mod tests {
             ("key_from = \"Idempotency-Key\"", "key_from"),
             ("key_from = \"body:key\"", "key_from"),
             ("tenant = \"who\"", "tenant"),
+            ("tenant = \"whoami:/v1/me\"", "tenant"),
             ("tenant = \"token\"", "tenant"),
             ("tenant = \"jwt:sub\"", "jwt_key"),
             ("tenant = \"jwt:sub\"\njwt_key = \"env:NOT_SET_ANYWHERE\"", "jwt_key"),
