@@ -105,6 +105,10 @@ pub(crate) struct Route {
     /// How long a repeat waits for the running one.
     #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
     pub(crate) wait: Option<Length>,
+    /// The status that a repeat gets while its request runs, or before the upstream wants to be asked again: `409`, or `425` for
+    /// clients that take 409 for final.
+    #[schemars(extend("x-type" = "number", "x-default" = "`409`"))]
+    pub(crate) in_flight_status: Option<u16>,
     /// How long a derived key holds after its request is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
     pub(crate) window: Option<Length>,

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, StatusCode};
 use ipnet::IpNet;
 use onceward::Policy;
 use onceward::core::policy::InDoubt;
@@ -75,6 +75,7 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         identity_headers: names("identity_headers", written.identity_headers.as_deref().unwrap_or_default())?,
         ignored_headers: names("ignored_headers", written.ignored_headers.as_deref().unwrap_or_default())?,
         compared_headers: names("compared_headers", written.compared_headers.as_deref().unwrap_or_default())?,
+        in_flight_status: in_flight_status(written)?,
         request_limit: written.request_limit.map_or(DEFAULT_REQUEST_LIMIT, |size| size.0),
         body_timeout: written.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |time| time.0),
         downstream_key: written.downstream_key.as_deref().map(|text| header("downstream_key", text)).transpose()?,
@@ -136,6 +137,14 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         Arc::make_mut(&mut rules.policy).in_doubt = in_doubt;
     }
     Ok(rules)
+}
+
+fn in_flight_status(written: &config::Route) -> Result<StatusCode, Mistake> {
+    match written.in_flight_status {
+        None | Some(409) => Ok(StatusCode::CONFLICT),
+        Some(425) => Ok(StatusCode::TOO_EARLY),
+        Some(other) => Err(("in_flight_status", format!("it is 409 or 425, not {other}"))),
+    }
 }
 
 fn key_from(written: &config::Route) -> Result<KeyFrom, Mistake> {
@@ -268,6 +277,7 @@ mod tests {
             ("key_mode = \"derived\"\nwindow = \"0s\"", "window"),
             ("key_mode = \"derived\"\nkey_from = \"body:/id\"\nhonours_key = true", "downstream_key"),
             ("request_limit = \"1024MiB\"", "request_limit"),
+            ("in_flight_status = 503", "in_flight_status"),
             ("compared_headers = [\"a b\"]", "compared_headers"),
             ("identity_headers = [\"a b\"]", "identity_headers"),
             ("identity_headers = [\"Cookie\"]\nignored_headers = [\"cookie\"]", "ignored_headers"),

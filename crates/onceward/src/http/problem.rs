@@ -130,15 +130,19 @@ impl Problem {
             let message = self.detail.as_deref().unwrap_or(self.kind.advice());
             members.insert("error".to_owned(), json!({"type": error, "code": self.kind.name(), "message": message}));
         }
+        // Rounded up: a client that comes too early asks twice.
+        let retry_after = self.retry_after.map(|after| after.as_millis().div_ceil(1000).max(1) as u64);
+        if let Some(seconds) = retry_after {
+            members.insert("retry_after".to_owned(), json!(seconds));
+        }
         members.extend(self.more.clone());
         let mut response = Response::new(body::full(Bytes::from(Value::Object(members).to_string())));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(after) = self.retry_after {
-            // Rounded up: who comes too early asks twice.
-            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(should_retry) = self.should_retry {
             let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });

@@ -14,6 +14,7 @@ mod grpc;
 mod layer;
 mod polling;
 mod races;
+mod recorded;
 mod remote;
 mod settling;
 mod store_faults;
