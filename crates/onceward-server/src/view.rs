@@ -7,6 +7,7 @@ use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
+use onceward::store::Listed;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -66,6 +67,15 @@ pub(crate) struct Summary {
 }
 
 impl View {
+    /// The same for an entry of a list, whose outcome was not read.
+    pub(crate) fn listed(listed: &Listed) -> Option<Self> {
+        let mut view = Self::of(&listed.seen)?;
+        if let (Some(outcome), Some(size)) = (&mut view.outcome, listed.body_size) {
+            outcome.size = size;
+        }
+        Some(view)
+    }
+
     /// `None` when the record is to be treated as absent.
     pub(crate) fn of(seen: &Seen) -> Option<Self> {
         let standing = seen.standing()?;

@@ -22,6 +22,8 @@ pub(super) struct Caller {
     pub(super) tenant: Tenant,
     /// The hash of the token, if there are tokens.
     credential: Option<Digest>,
+    /// What the audit trail calls the token.
+    pub(super) token: Option<String>,
     noted: Arc<Noted>,
 }
 
@@ -57,8 +59,8 @@ impl Caller {
 
 fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
     let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
-    let (tenant, credential) = match tokens.is_empty() {
-        true if is_local(parts) => (Tenant::default(), None),
+    let (tenant, credential, token) = match tokens.is_empty() {
+        true if is_local(parts) => (Tenant::default(), None, None),
         true => return Err(Problem::new(Kind::WrongHost)),
         false => {
             let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
@@ -67,11 +69,11 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
                 let detail = format!("this needs a token with the scope `{}`", needed.as_str());
                 return Err(Problem::because(Kind::NotAllowed, detail));
             }
-            (bearer.tenant.clone(), Some(bearer.hash))
+            (bearer.tenant.clone(), Some(bearer.hash), Some(bearer.name.clone()))
         }
     };
     let _ = noted.tenant.set(tenant.to_string());
-    Ok(Caller { tenant, credential, noted })
+    Ok(Caller { tenant, credential, token, noted })
 }
 
 /// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.

@@ -19,7 +19,7 @@ use super::outcome::KeptOutcome;
 use super::problem::{Kind, Problem, Told};
 use crate::view::{View, status_named};
 
-/// Records of a page are read with their outcomes, so a page is kept small.
+/// A page is one answer, which is built in memory.
 const LARGEST_PAGE: usize = 200;
 
 /// As many as fit on a screen or two.
@@ -46,7 +46,7 @@ pub(super) struct ListQuery {
     #[param(minimum = 1, maximum = 200, nullable = false)]
     limit: Option<usize>,
     /// Go on where an earlier page ended.
-    #[param(pattern = "^[0-9]{1,18}$", nullable = false)]
+    #[param(pattern = "^[0-9a-fA-F]{80}$", nullable = false)]
     cursor: Option<String>,
 }
 
@@ -77,9 +77,12 @@ pub(super) struct Entry {
     at: String,
     /// `stale_finish`, `contradiction`, `resolved_happened`, `resolved_did_not_happen` or `resolved_reset`.
     what: &'static str,
-    /// Who did it, where that is known.
+    /// Who did it, as they said themselves.
     #[schema(required)]
     by: Option<String>,
+    /// The name of the token with which it was asked for; null where no token was needed.
+    #[schema(required)]
+    token: Option<String>,
     /// Anything to add.
     #[schema(required)]
     note: Option<String>,
@@ -122,8 +125,8 @@ pub(super) async fn list(
     };
     let page = api.ledger().list(&filter, after, limit).await?;
     Ok(Json(Page {
-        intents: page.seen.iter().filter_map(View::of).collect(),
-        next: page.next.map(|Cursor(row)| row.to_string()),
+        intents: page.listed.iter().filter_map(View::listed).collect(),
+        next: page.next.map(|cursor| cursor.to_string()),
     }))
 }
 
@@ -136,9 +139,7 @@ fn named(message: &str) -> String {
 }
 
 fn cursor(text: &str) -> Result<Cursor, Problem> {
-    let is_plain = !text.is_empty() && text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let row = is_plain.then(|| text.parse().ok()).flatten();
-    row.map(Cursor).ok_or_else(|| Problem::invalid("cursor: it is the `next` of an earlier page"))
+    text.parse().map_err(|_| Problem::invalid("cursor: it is the `next` of an earlier page"))
 }
 
 fn states(text: &str) -> Result<Vec<record::Status>, Problem> {
@@ -190,6 +191,7 @@ pub(super) async fn get(
         at: entry.at.to_string(),
         what: entry.event.what.as_str(),
         by: entry.event.by.clone(),
+        token: entry.event.token.clone(),
         note: entry.event.note.clone(),
     };
     Ok(Json(Detail { intent, outcome, trail: found.trail.iter().map(entry).collect() }))

@@ -1,8 +1,8 @@
 //! A person says what happened.
 
 use axum::extract::State;
-use onceward::Resolved;
 use onceward::core::decide::{Refusal, Resolution};
+use onceward::{Resolved, Who};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -29,7 +29,7 @@ pub(super) struct ResolveRequest {
     #[schema(maximum = 9_223_372_036_854_775_807_i64)]
     version: u64,
     resolution: GivenResolution,
-    /// Who decides.
+    /// Who decides, in their own words. The audit trail also names the token.
     #[serde(default, deserialize_with = "given")]
     #[schema(max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", nullable = false)]
     by: Option<String>,
@@ -109,7 +109,8 @@ pub(super) async fn resolve(
         GivenResolution::Reset => Resolution::Reset,
     };
     let version = request.version;
-    let resolved = api.ledger().resolve(&identity, version, resolution, by.as_deref(), note.as_deref()).await?;
+    let who = Who { by: by.as_deref(), token: caller.token.as_deref() };
+    let resolved = api.ledger().resolve_as(&identity, version, resolution, who, note.as_deref()).await?;
     let (name, answer) = match resolved {
         Resolved::Settled => {
             let intent = api.ledger().get(&identity).await?.and_then(|intent| View::of(&intent.seen)).map(Box::new);

@@ -62,7 +62,7 @@ fn as_json(intent: &Intent, view: &View) -> Value {
 }
 
 fn entry(entry: &onceward::store::Entry) -> Value {
-    json!({ "at": entry.at.to_string(), "what": entry.event.what, "by": entry.event.by, "note": entry.event.note })
+    json!({ "at": entry.at.to_string(), "what": entry.event.what, "by": entry.event.by, "token": entry.event.token, "note": entry.event.note })
 }
 
 /// The bytes of an outcome: both streams of a command, or the body as it is.
@@ -108,8 +108,9 @@ fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identit
     );
     for entry in &intent.trail {
         let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let token = entry.event.token.as_deref().map(|token| format!(" (token {token})")).unwrap_or_default();
         let note = entry.event.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
-        add("trail", Some(format!("{} {}{by}{note}", entry.at, entry.event.what.as_str())));
+        add("trail", Some(format!("{} {}{by}{token}{note}", entry.at, entry.event.what.as_str())));
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = table(&rows);

@@ -40,7 +40,7 @@ pub(super) struct List {
     limit: u64,
     /// Go on where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
-    cursor: Option<i64>,
+    cursor: Option<Cursor>,
     /// One JSON object with `intents` and `next`
     #[arg(long)]
     json: bool,
@@ -60,9 +60,10 @@ impl List {
         let limit = usize::try_from(self.limit).unwrap_or(LARGEST_PAGE);
         block_on(async {
             let ledger = open(&settings).await?;
-            let page = ledger.list(&filter, self.cursor.map(Cursor), limit).await?;
+            let page = ledger.list(&filter, self.cursor, limit).await?;
             ledger.close().await;
-            let shown: Vec<_> = page.seen.iter().filter_map(|seen| Some((seen, View::of(seen)?))).collect();
+            let shown: Vec<_> =
+                page.listed.iter().filter_map(|listed| Some((&listed.seen, View::listed(listed)?))).collect();
             if self.json {
                 let intents: Vec<_> = shown.iter().map(|(_, view)| view).collect();
                 output::json(&json!({ "intents": intents, "next": page.next }));
@@ -94,7 +95,7 @@ fn as_table(shown: &[(&Seen, View)], next: Option<Cursor>) -> String {
         ]);
     }
     let mut text = table(&rows);
-    if let Some(Cursor(next)) = next {
+    if let Some(next) = next {
         text += &format!("\n\nThere are more: add --cursor {next}");
     }
     text

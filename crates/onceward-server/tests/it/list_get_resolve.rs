@@ -43,7 +43,7 @@ fn lists_are_filtered_and_paged() {
     assert_eq!(keys(&["--older-than", "1h"]), [""; 0]);
     assert_eq!(keys(&["--newer-than", "1h"]).len(), 4);
     let first = place.json(&["list", "--json", "--limit", "3"]);
-    let next = first["next"].as_i64().unwrap().to_string();
+    let next = first["next"].as_str().unwrap().to_owned();
     assert_eq!(keys(&["--limit", "3", "--cursor", &next]), ["done"]);
     let footer = place.onceward(&["list", "--limit", "3"]);
     assert!(footer.out().ends_with(&format!("There are more: add --cursor {next}\n")), "{}", footer.out());

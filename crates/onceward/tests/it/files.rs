@@ -88,6 +88,7 @@ async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
     let old = "DROP INDEX intent_untried;
          ALTER TABLE intent DROP COLUMN claims;
          ALTER TABLE intent DROP COLUMN made_by;
+         ALTER TABLE audit DROP COLUMN token;
          UPDATE intent SET forget_at = NULL WHERE state = 'open';
          UPDATE intent SET retention = 9223372036854775807 WHERE key = 'far off';
          UPDATE intent SET sequence = 1 WHERE key = 'an item';

@@ -2,3 +2,5 @@
 -- the request that made the newest version.
 ALTER TABLE intent ADD COLUMN claims BLOB;
 ALTER TABLE intent ADD COLUMN made_by BLOB;
+-- The name of the token with which an entry was asked for.
+ALTER TABLE audit ADD COLUMN token TEXT;
