@@ -12,7 +12,7 @@ use super::caller::Operator;
 use super::names::{Refused, RefusedBody, State as StateName, given, whole};
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
-use crate::view::View;
+use crate::view::{Keys, View};
 
 /// What happened, and how it is known
 #[derive(Debug, Deserialize, ToSchema)]
@@ -113,7 +113,8 @@ pub(super) async fn resolve(
     let resolved = api.ledger().resolve_as(&identity, version, resolution, who, note.as_deref()).await?;
     let (name, answer) = match resolved {
         Resolved::Settled => {
-            let intent = api.ledger().get(&identity).await?.and_then(|intent| View::of(&intent.seen)).map(Box::new);
+            let found = api.ledger().get(&identity).await?;
+            let intent = found.and_then(|found| View::of(&found.seen, Keys::Masked)).map(Box::new);
             ("settled", ResolveAnswer::Settled { intent })
         }
         Resolved::Refused(refusal) => ("refused", refused(refusal)),

@@ -2,6 +2,7 @@
 
 mod gateway;
 mod get;
+mod hints;
 mod key;
 mod list;
 mod mcp;
