@@ -73,6 +73,9 @@ pub enum Phase {
     Claimed,
     /// The effect may have happened.
     Sent,
+    /// The effect may have happened, and the attempt is past its deadline: it is in doubt although its owner may still be at
+    /// work.
+    Overdue,
 }
 
 /// The right to do the work now.
@@ -281,9 +284,15 @@ impl<T> Record<T> {
 }
 
 impl Draft {
-    /// The record as it is once the store has written it.
+    /// The record as it is once the store has written it. Nothing is done before it was asked for: where the clock was set
+    /// back in between, the outcome is kept from when it was asked for. Otherwise it would have expired as soon as the clock
+    /// is right again, and the work would be done once more.
     pub fn stamp(self, now: Timestamp) -> Record {
-        self.map(|when| when.stamp(now))
+        let from = match (&self.state, self.created_at) {
+            (State::Done { .. }, When::At(created_at)) => now.max(created_at),
+            _ => now,
+        };
+        self.map(|when| when.stamp(from))
     }
 }
 
@@ -334,6 +343,11 @@ impl Seen {
         self.now.after(early) < lease.until && is_credible && !self.owner_gone
     }
 
+    /// Whether an owner may be at work: nobody else may take over until its lease has lapsed.
+    pub fn has_living_owner(&self) -> bool {
+        matches!(&self.record.state, State::Leased(lease) if self.is_alive(lease))
+    }
+
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
     pub fn standing(&self) -> Option<Standing> {
         let record = &self.record;
@@ -351,11 +365,14 @@ impl Seen {
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
             State::InDoubt { .. } => Standing::InDoubt { since: record.doubt_since.unwrap_or(record.updated_at) },
+            State::Leased(lease) if lease.phase == Phase::Overdue => {
+                Standing::InDoubt { since: record.doubt_since.unwrap_or(lease.until.min(self.now)) }
+            }
             State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
                 (Phase::Sent, None) if planted(Plant::LapseIsProof) => Standing::Open { not_before: self.now },
-                (Phase::Sent, None) => Standing::InDoubt { since: lease.until.min(self.now) },
+                (Phase::Sent | Phase::Overdue, None) => Standing::InDoubt { since: lease.until.min(self.now) },
                 (Phase::Claimed, None) => Standing::Open { not_before: self.now },
             },
             State::Done { expires_at, forget_at, .. } => match (expires_at, forget_at) {

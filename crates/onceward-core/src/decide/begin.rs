@@ -37,13 +37,18 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
     if let Some(repeat) = repeat::begin(seen, call) {
         return repeat;
     }
+    let terms = match seen.record.terms.tightened_by(&call.terms) {
+        _ if planted(Plant::TermsLoosened) => call.terms,
+        _ if planted(Plant::StricterCallerIgnored) => seen.record.terms,
+        terms => terms,
+    };
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             acquire(&record, &call.take, call.terms.effect)
         }
-        Standing::InDoubt { since } if may_take_over(seen, &call.take) || loosened(call) => {
-            take_over(seen, &call.take, call.terms.effect, since)
+        Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {
+            take_over(seen, &terms, &call.take, call.terms.effect, since)
         }
         _ => Transition::decision(tell(seen, standing)),
     }
@@ -119,28 +124,25 @@ fn replay(seen: &Seen) -> Decision {
     }
 }
 
-/// Whether the record's own policy lets this caller go on although an attempt may have happened.
-pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
-    match seen.record.terms.in_doubt {
+/// Whether the terms let this caller go on although an attempt may have happened.
+pub(super) fn may_take_over(seen: &Seen, terms: &Terms, take: &Take) -> bool {
+    match terms.in_doubt {
+        // An overdue attempt is in doubt, and may go on all the same.
+        _ if seen.has_living_owner() && !planted(Plant::OverdueTakenOver) => false,
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
         InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
-        InDoubt::Retry => downstream_knows_key(seen, take.lease / LEASE_FACTOR),
+        InDoubt::Retry => downstream_knows_key(seen, terms, take.lease / LEASE_FACTOR),
     }
-}
-
-/// A later caller can be stricter than the record, never laxer; but for a planted bug.
-fn loosened(call: &Begin) -> bool {
-    planted(Plant::TermsLoosened) && call.terms.in_doubt == InDoubt::Retry
 }
 
 /// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
 /// time by which this attempt should be over, so that none arrives just after the key was forgotten. How long ago a time
 /// was that has yet to come nobody knows: a clock that ran ahead wrote it.
-fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
-    let record = &seen.record;
-    let Some(first) = record.first_sent_at else { return false };
-    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
+fn downstream_knows_key(seen: &Seen, terms: &Terms, runtime: Duration) -> bool {
+    let Some(first) = seen.record.first_sent_at else { return false };
+    let runtime = if planted(Plant::AttemptOutlivesMemory) { Duration::ZERO } else { runtime };
+    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(terms.honours_key_for)
 }
 
 pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {
@@ -188,14 +190,14 @@ pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transitio
 }
 
 /// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
-pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timestamp) -> Transition {
+pub(super) fn take_over(seen: &Seen, terms: &Terms, take: &Take, effect: Effect, since: Timestamp) -> Transition {
     let mut draft = seen.record.next();
     draft.doubt_since = Some(When::At(since));
     if planted(Plant::DoubtForgotten) {
         (draft.doubt_since, draft.first_sent_at) = (None, None);
     }
     let mut acquired = claim(&mut draft, take, effect);
-    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
+    acquired.probe_first = terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
     Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 

@@ -86,6 +86,16 @@ pub enum Command {
         /// What went wrong.
         error: Option<String>,
     },
+    /// The work is past its deadline and goes on: it is in doubt, and its owner may still finish it.
+    Overdue {
+        /// The caller's claim.
+        fence: Fence,
+        /// The lease from now on.
+        #[serde(with = "as_millis")]
+        lease: Duration,
+        /// Why.
+        error: Option<String>,
+    },
     /// The server takes back a claim that was made with an id and whose answer did not reach the caller.
     GiveBack {
         /// The claim.
@@ -195,6 +205,8 @@ pub enum Resolution {
     DidNotHappen,
     /// It did not happen, and the key is free for another request.
     Reset,
+    /// It has been running for too long: it is in doubt from now on. What happened is a second decision.
+    Force,
 }
 
 /// What `decide` says.
@@ -363,6 +375,7 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         | Command::Finish { fence, .. }
         | Command::Release { fence, .. }
         | Command::Doubt { fence, .. }
+        | Command::Overdue { fence, .. }
         | Command::NotFound { fence } => repeat::own(current, *fence, command),
         Command::GiveBack { fence, version, error } => repeat::give_back(current, *fence, *version, error),
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::begin::phase_of;
+use super::begin::{phase_of, tell};
 use super::{Acquired, Answer, Begin, Command, Decision, Resolution, Transition, Write, own, settle};
 use crate::claim::Mark;
 use crate::plant::{Plant, planted};
@@ -12,14 +12,18 @@ use crate::record::{Fence, Lease, Phase, Record, Seen, State};
 use crate::time::When;
 
 /// A begin with a claim id that the record knows. An id names one claim: while that claim is held, it is answered again,
-/// under the same fence and with a new lease. Finished work is told as to any caller (`None`). Otherwise the id is used
-/// up: a second claim under it could not be told from the first.
+/// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, it is in doubt also
+/// for its own caller: the caller may have acted and died. Finished work is told as to any caller (`None`). Otherwise the id
+/// is used up: a second claim under it could not be told from the first.
 pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
     let record = &seen.record;
     let id = call.take.claim.filter(|id| record.claims.include(*id) || planted(Plant::ClaimIdNotCompared))?;
     match &record.state {
         State::Done { .. } | State::Tombstone { .. } => None,
         State::Leased(lease) if record.claims.current == Some(id) || planted(Plant::ClaimIdNotCompared) => {
+            if lease.phase != Phase::Claimed && !seen.has_living_owner() {
+                return seen.standing().map(|standing| Transition::decision(tell(seen, standing)));
+            }
             let must_ask = record.terms.in_doubt == InDoubt::Probe && record.doubt_since.is_some();
             (call.take.probes || !must_ask).then(|| granted_again(record, lease, call, must_ask))
         }
@@ -34,10 +38,10 @@ fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool
     let mut draft = record.next();
     // Of the first request and its repeat the stricter reading holds: a caller that does not mark `sent` may have sent.
     let phase = match phase_of(&call.take, call.terms.effect, record.terms.effect) {
-        Phase::Claimed => lease.phase,
-        Phase::Sent => Phase::Sent,
+        Phase::Sent if lease.phase == Phase::Claimed => Phase::Sent,
+        _ => lease.phase,
     };
-    if phase == Phase::Sent && draft.first_sent_at.is_none() {
+    if phase != Phase::Claimed && draft.first_sent_at.is_none() {
         draft.first_sent_at = Some(When::NOW);
     }
     let (fence, until) = (lease.fence, When::In(call.take.lease));
@@ -96,6 +100,7 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         Resolution::Happened(outcome) => Mark::of_person("happened", version, Some(outcome.digest())),
         Resolution::DidNotHappen => Mark::of_person("did not happen", version, None),
         Resolution::Reset => Mark::of_person("reset", version, None),
+        Resolution::Force => Mark::of_person("force", version, None),
     });
     if made_by(current, mark) {
         return Transition::answer(Answer::Accepted);

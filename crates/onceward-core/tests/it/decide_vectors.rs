@@ -77,6 +77,8 @@ struct Step {
     #[serde(default)]
     owner_gone: bool,
     effect: Option<Effect>,
+    in_doubt: Option<InDoubt>,
+    honours_key_for: Option<u64>,
     request: Option<String>,
     key_digest: Option<String>,
     not_before: Option<u64>,
@@ -181,11 +183,15 @@ impl Step {
     fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {
         let fence = self.fence();
         let version = self.version.or(current.map(|record| record.version)).unwrap_or_default();
-        let effect = self.effect.unwrap_or(given.effect);
-        // The first call of a scenario writes the terms as they are; a later caller may claim another effect.
+        // The first call of a scenario writes the terms as they are; a later caller may say something else.
         let terms = match current {
             None => terms(given),
-            Some(_) => Terms { effect, ..terms(given) },
+            Some(_) => terms(&TermsGiven {
+                effect: self.effect.unwrap_or(given.effect),
+                in_doubt: self.in_doubt.unwrap_or(given.in_doubt),
+                honours_key_for: self.honours_key_for.unwrap_or(given.honours_key_for),
+                ..given.clone()
+            }),
         };
         match self.verb.as_str() {
             "begin" => {
@@ -216,6 +222,7 @@ impl Step {
                 error: None,
             },
             "doubt" => Command::Doubt { fence, error: None },
+            "overdue" => Command::Overdue { fence, lease: LEASE, error: None },
             "give_back" => Command::GiveBack { fence, version, error: None },
             "not_found" => Command::NotFound { fence },
             "resolve" => Command::Resolve {
@@ -225,6 +232,7 @@ impl Step {
                     Some("happened") => Resolution::Happened(self.outcome()),
                     Some("did_not_happen") => Resolution::DidNotHappen,
                     Some("reset") => Resolution::Reset,
+                    Some("force") => Resolution::Force,
                     other => panic!("no such resolution: {other:?}"),
                 },
             },
@@ -397,7 +405,8 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands = "begin doubt enqueue expire finish give_back lease not_found release renew requeue resolve sent";
+    let commands =
+        "begin doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",

@@ -7,6 +7,7 @@ use onceward_core::claim::ClaimId;
 use onceward_core::class::{Class, Disposition};
 use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
 use onceward_core::duration::as_text;
+use onceward_core::evidence::Evidence;
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::json::MAX_BYTES;
@@ -97,7 +98,8 @@ fn every_class_and_every_disposition_comes_back_as_it_was() {
         Class::Refused { retry_after: None },
         Class::Final,
         Class::Unknown,
-        Class::Unclassified,
+        Class::Unclassified { evidence: None },
+        Class::Unclassified { evidence: Some(Evidence::Interrupted) },
     ] {
         comes_back(&class);
     }

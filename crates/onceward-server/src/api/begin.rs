@@ -302,7 +302,8 @@ impl Acquired {
             lease_ms: u64::try_from(seen.now.until(until).as_millis()).unwrap_or(u64::MAX),
             phase: match acquired.phase {
                 Phase::Claimed => PhaseName::Claimed,
-                Phase::Sent => PhaseName::Sent,
+                // A claim that was just granted is not overdue yet.
+                Phase::Sent | Phase::Overdue => PhaseName::Sent,
             },
             probe_first: acquired.probe_first,
             when_in_doubt: acquired.in_doubt,

@@ -34,8 +34,12 @@ const BRIEF_TOMBSTONE: Duration = Duration::from_millis(25);
 /// How long the other side knows the key of a brief one: longer than the key is held, so that it counts.
 const BRIEF_MEMORY: Duration = Duration::from_millis(60);
 
-/// How long a forgetful other side knows a key: longer than a call, shorter than a cycle.
-pub const FORGETFUL: Duration = Duration::from_millis(50);
+/// How long a forgetful other side knows a key: some attempts come within that time and some after it.
+pub const FORGETFUL: Duration = Duration::from_millis(120);
+
+/// How long an attempt may take where the other side soon forgets: well below its memory, so that attempts are granted
+/// both early and so late that they could only just arrive in time.
+const FORGETFUL_RUNTIME: Duration = Duration::from_millis(20);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -69,7 +73,8 @@ impl Sort {
         // No probe can see what a stopped owner is yet to do, nor further back than a few cycles.
         let probes = u64::from(!slow && !brief);
         let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (probes, InDoubt::Probe)]);
-        let on_error = dice.weighted(&[(2, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
+        let on_error =
+            dice.weighted(&[(1, OnError::Classify), (1, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
         let forgetful = in_doubt == InDoubt::Retry && !slow && !brief && dice.one_in(2);
         Self { in_doubt, marks, on_error, slow, brief, forgetful }
     }
@@ -78,14 +83,28 @@ impl Sort {
     pub fn policy(self) -> Policy {
         Policy {
             in_doubt: self.in_doubt,
-            on_error: Some(self.on_error),
+            on_error: self.on_error,
             marks_sent: self.marks,
-            max_runtime: if self.slow { SHORT_RUNTIME } else { LONG_RUNTIME },
+            max_runtime: self.max_runtime(),
             honours_key_for: self.honours_key_for(),
             retention: Some(Retention::For(self.retention())),
             tombstone: Some(if self.brief { BRIEF_TOMBSTONE } else { DAY }),
             ..Policy::default()
         }
+    }
+
+    /// The longest that an attempt may take, as the policy promises it to the ledger.
+    pub fn max_runtime(self) -> Duration {
+        match self {
+            Self { slow: true, .. } => SHORT_RUNTIME,
+            Self { forgetful: true, .. } => FORGETFUL_RUNTIME,
+            _ => LONG_RUNTIME,
+        }
+    }
+
+    /// Whether a process that is stopped for a while may find that its lease has lapsed.
+    pub fn can_lose_its_lease(self) -> bool {
+        self.slow || self.forgetful
     }
 
     /// How long the other side knows the key. A brief one that is held is never tried again for that, so it may be short.
@@ -245,6 +264,11 @@ pub fn window(cycle: u64) -> impl Iterator<Item = u64> {
     end.saturating_sub(FRESH * LIFE).max(FIRST)..end
 }
 
+/// Intents that are not brief, from the first one on.
+pub fn lasting() -> std::ops::Range<u64> {
+    FIRST..FIRST + 10_000
+}
+
 /// The brief intents, which are in every cycle.
 pub fn brief() -> impl Iterator<Item = u64> {
     0..BRIEF
@@ -267,7 +291,7 @@ fn visit(seed: u64, intent: u64, dice: &mut Dice) -> Visit {
         Turn::Final | Turn::NotSent | Turn::Refused => false,
         // An error that the policy calls harmless is harmless: the harness does not blame the ledger for a policy
         // that does not fit the work.
-        Turn::Unclassified => (sort.marks || sort.on_error != OnError::Retry) && dice.one_in(2),
+        Turn::Unclassified => (sort.marks || matches!(sort.on_error, OnError::Doubt | OnError::Keep)) && dice.one_in(2),
         Turn::Unknown | Turn::Panic | Turn::Cancel => !dice.one_in(3),
     };
     let pause = |dice: &mut Dice, slow: u64| {

@@ -6,7 +6,9 @@
 mod crash;
 mod disk;
 mod gateway;
+mod kills;
 mod plants;
 mod power;
 mod schedules;
 mod tidy;
+mod turns;

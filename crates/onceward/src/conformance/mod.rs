@@ -210,6 +210,7 @@ fn states() -> Vec<State<When>> {
         State::Queued { due: When::In(SECOND) },
         State::Leased(lease(Phase::Claimed, None)),
         State::Leased(lease(Phase::Sent, Some(Owner(u64::MAX >> 2)))),
+        State::Leased(lease(Phase::Overdue, Some(Owner(u64::MAX >> 2)))),
         State::Open { not_before: When::In(SECOND) },
         State::InDoubt { fence: fence(0) },
         State::Dead,

@@ -65,7 +65,7 @@ impl Ledger {
             Err(decision) => return Ok(Begun::Answered(decision)),
         };
         let from = Instant::now();
-        let due = from + renewed_after(call.policy.lease());
+        let due = from + call.policy.deadline.unwrap_or(Duration::MAX).min(renewed_after(call.policy.lease()));
         let (ledger, call) = (self.clone(), call.clone());
         let asking = Box::pin(async move { ledger.claim(&call, command, fence, from).await });
         Claiming::new(&self.inner.upkeep, due, asking).await

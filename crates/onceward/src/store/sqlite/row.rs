@@ -112,6 +112,7 @@ impl<'a> Columns<'a> {
             State::Leased(lease) => match lease.phase {
                 Phase::Claimed => ("claimed", Some(lease.until), None, None),
                 Phase::Sent => ("sent", Some(lease.until), None, None),
+                Phase::Overdue => ("overdue", Some(lease.until), None, None),
             },
             State::Open { not_before } => ("open", Some(*not_before), record.untried_until(), None),
             State::InDoubt { .. } => ("in_doubt", None, None, None),
@@ -289,6 +290,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         "queued" => State::Queued { due: time(10)? },
         "claimed" => State::Leased(lease(row, Phase::Claimed)?),
         "sent" => State::Leased(lease(row, Phase::Sent)?),
+        "overdue" => State::Leased(lease(row, Phase::Overdue)?),
         "open" => State::Open { not_before: time(10)? },
         "in_doubt" => State::InDoubt { fence: fence(row)? },
         "done" => State::Done {
