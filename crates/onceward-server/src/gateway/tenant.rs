@@ -183,6 +183,7 @@ mod tests {
     #[test]
     fn a_token_of_ours_names_its_tenant_and_goes_no_further() {
         let bearer = |token: &str, tenant: &str, scopes: &[Scope]| Bearer {
+            name: tenant.to_owned(),
             hash: onceward::core::hash::digest(token.as_bytes()),
             tenant: onceward::core::name::Tenant::new(tenant).unwrap(),
             scopes: scopes.to_vec(),
