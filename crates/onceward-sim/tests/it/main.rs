@@ -9,5 +9,6 @@ mod gateway;
 mod kills;
 mod plants;
 mod power;
+mod proof;
 mod schedules;
 mod tidy;
