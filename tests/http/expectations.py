@@ -140,11 +140,11 @@ def rows(case, client, gateway, honours):
         # The client went away; the call went on, and its answer was kept.
         return [Row(1, 1, "no answer", "replay", 1)]
     if case == "500" and profile == "acp":
-        # ACP forbids keeping a 500. An upstream that acted nevertheless acts twice, unless it honours the key: then it
-        # remembers its 500.
-        return [Row(3, 1, "500", "500", 1) if honours else Row(2, 2, "object", "replay", 2)]
+        # ACP forbids keeping a 500, and a 500 does not prove that nothing happened: it is held, unless the upstream honours
+        # the key. Then it is asked again, and remembers its 500.
+        return [Row(3, 1, "500", "500", 1) if honours else HELD]
     if case == "500 clean":
-        return [FREED]
+        return [FREED if honours else Row(1, 0, "doubt", "doubt", 0)]
     if case == "500":
         return [Row(1, 1, "500", "500 kept", 1)]
     if case == "402":

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::evidence::Evidence;
 use crate::plant::{Plant, planted};
 use crate::policy::OnError;
 
@@ -11,11 +12,11 @@ use crate::policy::OnError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// It never reached the other side: connection refused, DNS, TLS, a program that could not start.
+    /// It never reached the downstream: connection refused, DNS, TLS, a program that could not start.
     NotSent,
-    /// The other side says: not done, perhaps later.
+    /// The downstream says: not done, perhaps later.
     Refused {
-        /// When it may be tried again, if the other side said so.
+        /// When it may be tried again, if the downstream said so.
         #[serde(default, with = "crate::duration::as_millis_option")]
         retry_after: Option<Duration>,
     },
@@ -23,34 +24,49 @@ pub enum Class {
     Final,
     /// It may have happened: a time-out, a lost connection.
     Unknown,
-    /// Nobody said.
-    Unclassified,
+    /// An error without a class.
+    Unclassified {
+        /// What in the error suggests that the attempt may have happened.
+        #[serde(default)]
+        evidence: Option<Evidence>,
+    },
 }
 
 /// What becomes of a claim whose attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Disposition {
-    /// Proven harmless: the next begin may try, after this long.
+    /// Proven harmless, or declared to be: the next begin may try, after this long.
     Release(#[serde(with = "crate::duration::as_millis")] Duration),
     /// A final failure, kept and replayed.
     Keep,
-    /// It may have happened, and nobody knows.
+    /// It may have happened.
     Doubt,
 }
 
-/// Decides what a failure does. `marked_sent` is true when the caller itself wrote `sent`: from then on an
-/// error that nobody classified can prove nothing.
-pub fn disposition(class: Class, on_error: OnError, marked_sent: bool) -> Disposition {
+/// What an operation says about errors without a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Errors {
+    /// What such an error means.
+    pub on_error: OnError,
+    /// The operation declares a tier: something is at stake, so that an error without evidence is a doubt too.
+    pub tier_declared: bool,
+}
+
+/// Decides what a failure does. `marked_sent` is true when the caller itself wrote `sent`: from then on an error without a
+/// class proves nothing.
+pub fn disposition(class: Class, errors: Errors, marked_sent: bool) -> Disposition {
     match class {
         Class::NotSent => Disposition::Release(Duration::ZERO),
         Class::Refused { retry_after } => Disposition::Release(retry_after.unwrap_or_default()),
         Class::Final => Disposition::Keep,
         Class::Unknown if planted(Plant::ReleaseOnUnknown) => Disposition::Release(Duration::ZERO),
         Class::Unknown => Disposition::Doubt,
-        Class::Unclassified if marked_sent => Disposition::Doubt,
-        Class::Unclassified => match on_error {
-            OnError::Retry => Disposition::Release(Duration::ZERO),
+        Class::Unclassified { .. } if marked_sent => Disposition::Doubt,
+        Class::Unclassified { evidence } => match errors.on_error {
+            OnError::Classify if errors.tier_declared => Disposition::Doubt,
+            OnError::Classify if evidence.is_some() && !planted(Plant::EvidenceIgnored) => Disposition::Doubt,
+            OnError::Classify | OnError::Retry => Disposition::Release(Duration::ZERO),
             OnError::Doubt => Disposition::Doubt,
             OnError::Keep => Disposition::Keep,
         },
@@ -62,31 +78,36 @@ mod tests {
     use super::*;
 
     const NOW: Disposition = Disposition::Release(Duration::ZERO);
+    const EVERY: [OnError; 4] = [OnError::Classify, OnError::Retry, OnError::Doubt, OnError::Keep];
+
+    fn errors(on_error: OnError) -> Errors {
+        Errors { on_error, tier_declared: false }
+    }
 
     #[test]
     fn what_is_known_outranks_the_policy() {
-        for on_error in [OnError::Retry, OnError::Doubt, OnError::Keep] {
+        for on_error in EVERY {
             for marked in [false, true] {
-                assert_eq!(disposition(Class::NotSent, on_error, marked), NOW);
-                assert_eq!(disposition(Class::Final, on_error, marked), Disposition::Keep);
-                assert_eq!(disposition(Class::Unknown, on_error, marked), Disposition::Doubt);
+                assert_eq!(disposition(Class::NotSent, errors(on_error), marked), NOW);
+                assert_eq!(disposition(Class::Final, errors(on_error), marked), Disposition::Keep);
+                assert_eq!(disposition(Class::Unknown, errors(on_error), marked), Disposition::Doubt);
             }
         }
     }
 
     #[test]
-    fn an_unclassified_error_follows_the_policy_until_sent_was_marked() {
-        assert_eq!(disposition(Class::Unclassified, OnError::Retry, false), NOW);
-        assert_eq!(disposition(Class::Unclassified, OnError::Keep, false), Disposition::Keep);
-        assert_eq!(disposition(Class::Unclassified, OnError::Doubt, false), Disposition::Doubt);
-        for on_error in [OnError::Retry, OnError::Doubt, OnError::Keep] {
-            assert_eq!(disposition(Class::Unclassified, on_error, true), Disposition::Doubt);
+    fn after_sent_was_marked_an_unclassified_error_is_always_a_doubt() {
+        for on_error in EVERY {
+            for evidence in [None, Some(Evidence::TimedOut)] {
+                let class = Class::Unclassified { evidence };
+                assert_eq!(disposition(class, errors(on_error), true), Disposition::Doubt);
+            }
         }
     }
 
     #[test]
-    fn a_refusal_waits_as_long_as_the_other_side_asked() {
+    fn a_refusal_waits_as_long_as_the_downstream_asked() {
         let class = Class::Refused { retry_after: Some(Duration::from_secs(7)) };
-        assert_eq!(disposition(class, OnError::Doubt, true), Disposition::Release(Duration::from_secs(7)));
+        assert_eq!(disposition(class, errors(OnError::Doubt), true), Disposition::Release(Duration::from_secs(7)));
     }
 }

@@ -16,13 +16,17 @@
 //! - [`time`]: points in time, as a store's clock says them.
 //! - [`outcome`]: what is kept and replayed.
 //! - [`class`]: classes of failure, and what each one does to a claim.
+//! - [`evidence`]: what in an error suggests that the attempt may have happened.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
+//! - [`claim`]: what a record remembers of earlier requests, so that they can be repeated.
 //! - [`decide`]: the one transition function.
 
+pub mod claim;
 pub mod class;
 pub mod decide;
 pub mod duration;
+pub mod evidence;
 pub mod fingerprint;
 pub mod hash;
 pub mod json;

@@ -38,7 +38,11 @@ plants! {
     LeaseEndsEarly "lease-ends-early" "a lease counts as lapsed a second before its end"
     OwnerTakenForDead "owner-taken-for-dead" "a living process counts as gone"
     TermsLoosened "terms-loosened" "a later caller's policy governs instead of the record's"
+    StricterCallerIgnored "stricter-caller-ignored" "a caller that says hold takes over where the record says retry"
     QueueHandsOutTwice "queue-hands-out-twice" "the courier is given what another worker is delivering"
+    ClaimIdNotCompared "claim-id-not-compared" "a begin with any claim id is given the fence of the running claim"
+    UsedClaimIdAccepted "used-claim-id-accepted" "a late repeat of a begin makes a second claim under the same claim id"
+    RepeatGivenBack "repeat-given-back" "a lost answer to a begin takes the claim from the caller whose repeat was answered"
     // Doubt.
     LapseIsProof "lapse-is-proof" "held work runs again once its lease has lapsed"
     DoubtForgotten "doubt-forgotten" "a takeover forgets that an attempt may have happened"
@@ -50,6 +54,8 @@ plants! {
     MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
     AttemptOutlivesMemory "attempt-outlives-memory" "`retry` is granted to an attempt that may end after the key is forgotten"
     ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
+    OverdueTakenOver "overdue-taken-over" "work past its deadline is taken over while its owner lives"
+    EvidenceIgnored "evidence-ignored" "a lost answer in an error is released as if nothing had happened"
     DoubtExpires "doubt-expires" "a doubt is swept away like finished work"
     // What did not happen.
     OpenDoubtForgotten "open-doubt-forgotten" "what was given back is forgotten although it holds a doubt"

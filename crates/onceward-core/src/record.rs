@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::{Claims, Mark};
 use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
@@ -72,6 +73,9 @@ pub enum Phase {
     Claimed,
     /// The effect may have happened.
     Sent,
+    /// The effect may have happened, and the attempt is past its deadline: it is in doubt although its owner may still be at
+    /// work.
+    Overdue,
 }
 
 /// The right to do the work now.
@@ -207,6 +211,12 @@ pub struct Record<T = Timestamp> {
     /// Which item of its stream this is; `None` for an intent with a key of its own.
     #[serde(default)]
     pub sequence: Option<u64>,
+    /// The ids that callers chose for its claims.
+    #[serde(default, skip_serializing_if = "Claims::is_empty")]
+    pub claims: Claims,
+    /// The request that made this version, where a repeat of it must be recognised. Every write replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Mark>,
 }
 
 /// A record to write; the store adds its own clock.
@@ -267,14 +277,22 @@ impl<T> Record<T> {
             doubt_since: self.doubt_since.map(&mut time),
             last_error: self.last_error,
             sequence: self.sequence,
+            claims: self.claims,
+            made_by: self.made_by,
         }
     }
 }
 
 impl Draft {
-    /// The record as it is once the store has written it.
+    /// The record as it is once the store has written it. Nothing is done before it was asked for: where the clock was set
+    /// back in between, the outcome is kept from when it was asked for. Otherwise it would have expired as soon as the clock
+    /// is right again, and the work would be done once more.
     pub fn stamp(self, now: Timestamp) -> Record {
-        self.map(|when| when.stamp(now))
+        let from = match (&self.state, self.created_at) {
+            (State::Done { .. }, When::At(created_at)) => now.max(created_at),
+            _ => now,
+        };
+        self.map(|when| when.stamp(from))
     }
 }
 
@@ -284,6 +302,7 @@ impl Record {
         let mut draft = self.clone().map(When::At);
         draft.version += 1;
         draft.updated_at = When::NOW;
+        draft.made_by = None;
         draft
     }
 
@@ -324,6 +343,11 @@ impl Seen {
         self.now.after(early) < lease.until && is_credible && !self.owner_gone
     }
 
+    /// Whether an owner may be at work: nobody else may take over until its lease has lapsed.
+    pub fn has_living_owner(&self) -> bool {
+        matches!(&self.record.state, State::Leased(lease) if self.is_alive(lease))
+    }
+
     /// How the intent stands at this moment; `None` when the record is to be treated as absent.
     pub fn standing(&self) -> Option<Standing> {
         let record = &self.record;
@@ -341,11 +365,14 @@ impl Seen {
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
             State::InDoubt { .. } => Standing::InDoubt { since: record.doubt_since.unwrap_or(record.updated_at) },
+            State::Leased(lease) if lease.phase == Phase::Overdue => {
+                Standing::InDoubt { since: record.doubt_since.unwrap_or(lease.until.min(self.now)) }
+            }
             State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
                 (Phase::Sent, None) if planted(Plant::LapseIsProof) => Standing::Open { not_before: self.now },
-                (Phase::Sent, None) => Standing::InDoubt { since: lease.until.min(self.now) },
+                (Phase::Sent | Phase::Overdue, None) => Standing::InDoubt { since: lease.until.min(self.now) },
                 (Phase::Claimed, None) => Standing::Open { not_before: self.now },
             },
             State::Done { expires_at, forget_at, .. } => match (expires_at, forget_at) {

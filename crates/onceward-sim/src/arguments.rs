@@ -12,7 +12,7 @@ use crate::interleave;
 use crate::kills::effects::Effects;
 use crate::model::Bounds;
 use crate::vfs::{Part, Swallow};
-use crate::{clock, disk, gateway, kills, mcp, plants, power, run, walk};
+use crate::{clock, disk, gateway, kills, mcp, plants, power, run, turns, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
@@ -28,6 +28,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim api [--kills 50] [--seed S] [--binary PATH]
        onceward-sim run [--kills 50] [--seed S] [--binary PATH]
        onceward-sim scenes [--binary PATH]
+       onceward-sim turns [--processes 2] [--callers 64] [--seconds 5] [--folder F] [--least 50] [--longest 30] [--stop]
        onceward-sim vectors
        onceward-sim conformance
        onceward-sim plants [--only NAME] [--quick] [--every] [--json]
@@ -76,6 +77,10 @@ pub enum Wanted {
     Onceward(Vec<std::ffi::OsString>),
     /// A run of faults of the disk.
     Disk(disk::Options),
+    /// Processes that share one ledger.
+    Turns(turns::Options),
+    /// One of them; the harness starts these itself.
+    TurnsPart(turns::Orders),
     /// One worker of a crash run, and its part; the harness starts these itself.
     Worker(Orders, Casting),
 }
@@ -155,6 +160,24 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             effects: given.path("--effects")?,
             seed: given.number("--seed", 1)?,
             pid_file: given.text("--pid-file").map(PathBuf::from),
+        }),
+        "turns" => Wanted::Turns(turns::Options {
+            processes: given.number("--processes", 2)?.clamp(1, 16),
+            seconds: given.number("--seconds", 5)?.clamp(1, 600),
+            callers: given.number("--callers", 64)?.clamp(1, 1024),
+            folder: given.text("--folder").map(PathBuf::from),
+            least: given.number("--least", 50)?,
+            longest: given.number("--longest", 30)?,
+            stops: given.flag("--stop"),
+        }),
+        "turns-part" => Wanted::TurnsPart(turns::Orders {
+            folder: given.folder()?,
+            number: given.number("--number", 0)?,
+            start: given.number("--start", 0)?,
+            callers: given.number("--callers", 1)?,
+            seconds: given.number("--seconds", 1)?,
+            pairs: given.number("--pairs", 0)?,
+            stop: given.number("--stop", 0)?,
         }),
         "vectors" => Wanted::Vectors,
         "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),

@@ -12,6 +12,7 @@
 //! - `plants`: every bug that can be planted, against every check.
 //! - `interleave`: the real ledger under schedules that let its callers overtake each other.
 //! - `sweep`: a ledger whose first sweep is over.
+//! - `turns`: processes that share one ledger, and how much each gets done.
 //! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
 //! - `mcp`, `api`, `run`: the MCP gateway, the API and `onceward run`, killed under load. `kills`: what these share.
 //! - `scenes`: the real surfaces, step by step.
@@ -43,6 +44,7 @@ mod run;
 mod scenes;
 mod standing;
 mod sweep;
+mod turns;
 mod vectors;
 mod vfs;
 mod walk;
@@ -87,6 +89,11 @@ fn main() -> ExitCode {
         Ok(Wanted::Onceward(arguments)) => onceward_server::main_with(arguments),
         Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
         Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
+        Ok(Wanted::Turns(options)) => ExitCode::from(u8::from(!turns::run(&options))),
+        Ok(Wanted::TurnsPart(orders)) => {
+            turns::work(&orders);
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Worker(orders, casting)) => {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),

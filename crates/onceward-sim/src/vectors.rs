@@ -3,6 +3,9 @@
 #[allow(clippy::unwrap_used, dead_code, unused_imports, reason = "it is a test of core, and this is no test")]
 #[path = "../../onceward-core/tests/it/decide_vectors.rs"]
 mod decisions;
+#[allow(clippy::panic, dead_code, unused_imports, reason = "it is a test of core, and this is no test")]
+#[path = "../../onceward-core/tests/it/error_vectors.rs"]
+mod errors;
 #[allow(clippy::unwrap_used, dead_code, unused_imports, reason = "it is a test of core, and this is no test")]
 #[path = "../../onceward-core/tests/it/vectors.rs"]
 mod texts;
@@ -11,8 +14,9 @@ use std::panic::catch_unwind;
 
 /// Runs them all, tells, and says whether all is well.
 pub fn run() -> bool {
-    let all: [(&str, fn()); 6] = [
+    let all: [(&str, fn()); 7] = [
         ("decisions", decisions::run_all),
+        ("errors", errors::run_all),
         ("canonical JSON", texts::canonical_json),
         ("keys", texts::keys),
         ("fingerprints", texts::fingerprints),

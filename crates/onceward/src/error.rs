@@ -11,7 +11,7 @@ use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::Timestamp;
 use onceward_core::{json, name, recipe};
 
-use crate::store;
+use crate::{evidence, store};
 
 /// Why a guarded call has no value to give. Every message names the intent by its operation and a short hash,
 /// never by its key or arguments.
@@ -199,7 +199,7 @@ pub enum Invalid {
 }
 
 /// A failed effect, as the closure classifies it. Any error turns into one by `?`, as unclassified; then the
-/// policy's `on_error` decides.
+/// policy's `on_error` decides, together with the evidence in the error and its sources.
 pub struct Failure {
     class: Class,
     message: String,
@@ -250,7 +250,8 @@ impl Failure {
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self { class: Class::Unclassified, message: error.to_string(), source: Some(Box::new(error)) }
+        let class = Class::Unclassified { evidence: evidence::in_error(&error) };
+        Self { class, message: error.to_string(), source: Some(Box::new(error)) }
     }
 }
 

@@ -57,6 +57,7 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod error;
+mod evidence;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]

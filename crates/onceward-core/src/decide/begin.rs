@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write};
+use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write, repeat};
+use crate::claim::Claims;
 use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
@@ -33,13 +34,21 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 
 /// The claim, if the record's standing permits it, for a caller whose request belongs to the record.
 pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transition {
+    if let Some(repeat) = repeat::begin(seen, call) {
+        return repeat;
+    }
+    let terms = match seen.record.terms.tightened_by(&call.terms) {
+        _ if planted(Plant::TermsLoosened) => call.terms,
+        _ if planted(Plant::StricterCallerIgnored) => seen.record.terms,
+        terms => terms,
+    };
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             acquire(&record, &call.take, call.terms.effect)
         }
-        Standing::InDoubt { since } if may_take_over(seen, &call.take) || loosened(call) => {
-            take_over(seen, &call.take, call.terms.effect, since)
+        Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {
+            take_over(seen, &terms, &call.take, call.terms.effect, since)
         }
         _ => Transition::decision(tell(seen, standing)),
     }
@@ -115,29 +124,25 @@ fn replay(seen: &Seen) -> Decision {
     }
 }
 
-/// Whether the record's own policy lets this caller go on although an attempt may have happened.
-pub(super) fn may_take_over(seen: &Seen, take: &Take) -> bool {
-    match seen.record.terms.in_doubt {
+/// Whether the terms let this caller go on although an attempt may have happened.
+pub(super) fn may_take_over(seen: &Seen, terms: &Terms, take: &Take) -> bool {
+    match terms.in_doubt {
+        // An overdue attempt is in doubt, and may go on all the same.
+        _ if seen.has_living_owner() && !planted(Plant::OverdueTakenOver) => false,
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
         InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
-        InDoubt::Retry => downstream_knows_key(seen, take.lease / LEASE_FACTOR),
+        InDoubt::Retry => downstream_knows_key(seen, terms, take.lease / LEASE_FACTOR),
     }
-}
-
-/// A later caller can be stricter than the record, never laxer; but for a planted bug.
-fn loosened(call: &Begin) -> bool {
-    planted(Plant::TermsLoosened) && call.terms.in_doubt == InDoubt::Retry
 }
 
 /// The other side remembers our key from the first time it may have seen it, and not for ever. What counts is the
 /// time by which this attempt should be over, so that none arrives just after the key was forgotten. How long ago a time
 /// was that has yet to come nobody knows: a clock that ran ahead wrote it.
-fn downstream_knows_key(seen: &Seen, runtime: Duration) -> bool {
-    let record = &seen.record;
-    let Some(first) = record.first_sent_at else { return false };
+fn downstream_knows_key(seen: &Seen, terms: &Terms, runtime: Duration) -> bool {
+    let Some(first) = seen.record.first_sent_at else { return false };
     let runtime = if planted(Plant::AttemptOutlivesMemory) { Duration::ZERO } else { runtime };
-    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(record.terms.honours_key_for)
+    first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(terms.honours_key_for)
 }
 
 pub(super) fn create(call: &Begin, sequence: Option<u64>, version: u64, write: fn(Draft) -> Write) -> Transition {
@@ -172,6 +177,8 @@ pub(super) fn fresh(
         doubt_since: None,
         last_error: None,
         sequence: None,
+        claims: Claims::default(),
+        made_by: None,
     }
 }
 
@@ -183,27 +190,33 @@ pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transitio
 }
 
 /// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
-pub(super) fn take_over(seen: &Seen, take: &Take, effect: Effect, since: Timestamp) -> Transition {
+pub(super) fn take_over(seen: &Seen, terms: &Terms, take: &Take, effect: Effect, since: Timestamp) -> Transition {
     let mut draft = seen.record.next();
     draft.doubt_since = Some(When::At(since));
     if planted(Plant::DoubtForgotten) {
         (draft.doubt_since, draft.first_sent_at) = (None, None);
     }
     let mut acquired = claim(&mut draft, take, effect);
-    acquired.probe_first = seen.record.terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
+    acquired.probe_first = terms.in_doubt == InDoubt::Probe && !planted(Plant::ProbeNotAsked);
     Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
-/// Puts the claim into the draft. A caller may begin before `sent` only if it promises to write `sent`, or if
-/// both it and the record say that the effect commits together with the record.
+/// How far a caller begins. It may begin before `sent` only if it promises to write `sent`, or if both it and the record
+/// say that the effect commits together with the record.
+pub(super) fn phase_of(take: &Take, said: Effect, recorded: Effect) -> Phase {
+    let transactional = said == Effect::Transactional && recorded == Effect::Transactional;
+    if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent }
+}
+
+/// Puts the claim into the draft.
 fn claim(draft: &mut Draft, take: &Take, effect: Effect) -> Acquired {
-    let transactional = effect == Effect::Transactional && draft.terms.effect == Effect::Transactional;
-    let phase = if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent };
+    let phase = phase_of(take, effect, draft.terms.effect);
     let is_first = draft.first_sent_at.is_none() || planted(Plant::MemoryCountedAnew);
     if phase == Phase::Sent && is_first {
         draft.first_sent_at = Some(When::NOW);
     }
     draft.attempts = draft.attempts.saturating_add(1);
+    draft.claims.add(take.claim);
     draft.state = State::Leased(Lease { phase, fence: take.fence, until: When::In(take.lease), owner: take.owner });
     Acquired {
         fence: take.fence,

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Answer, Command, Refusal, Transition, Write};
+use crate::claim::Claims;
 use crate::outcome::{Outcome, Verdict};
 use crate::plant::{Plant, planted};
 use crate::policy::LONGEST_NOT_BEFORE;
@@ -26,7 +27,12 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         (State::Leased(lease), Command::Renew { lease: length, .. }) => extend(record, lease, lease.phase, *length),
         (State::Leased(lease), Command::Doubt { error, .. }) => match lease.phase {
             Phase::Claimed => release(record, Duration::ZERO, error),
-            Phase::Sent => doubt(record, lease.fence, error),
+            Phase::Sent | Phase::Overdue => doubt(record, lease.fence, error),
+        },
+        (State::Leased(lease), Command::Overdue { lease: length, error, .. }) => match lease.phase {
+            // Nothing has left, so there is nothing to doubt.
+            Phase::Claimed => extend(record, lease, lease.phase, *length),
+            Phase::Sent | Phase::Overdue => overdue(extend(record, lease, Phase::Overdue, *length), error),
         },
         (State::Leased(_), Command::Release { not_before, error, .. }) => release(record, *not_before, error),
         (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),
@@ -42,7 +48,11 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
 }
 
 fn sent(record: &Record, lease: &Lease, length: Duration) -> Transition {
-    let phase = if planted(Plant::SentNotWritten) { lease.phase } else { Phase::Sent };
+    let phase = match lease.phase {
+        Phase::Overdue => Phase::Overdue,
+        phase if planted(Plant::SentNotWritten) => phase,
+        Phase::Claimed | Phase::Sent => Phase::Sent,
+    };
     let mut transition = extend(record, lease, phase, length);
     if let Write::Replace(draft) = &mut transition.write
         && draft.first_sent_at.is_none()
@@ -56,6 +66,15 @@ fn extend(record: &Record, lease: &Lease, phase: Phase, length: Duration) -> Tra
     let mut draft = record.next();
     draft.state = State::Leased(Lease { phase, fence: lease.fence, until: When::In(length), owner: lease.owner });
     Transition::replace(draft)
+}
+
+/// The lease goes on, and the doubt begins.
+fn overdue(mut transition: Transition, error: &Option<String>) -> Transition {
+    if let Write::Replace(draft) = &mut transition.write {
+        draft.doubt_since = draft.doubt_since.or(Some(When::NOW));
+        draft.last_error.clone_from(error);
+    }
+    transition
 }
 
 pub(super) fn finish(record: &Record, fence: Fence, outcome: &Outcome) -> Transition {
@@ -78,11 +97,13 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     draft.doubt_since = None;
     draft.last_error = None;
     draft.payload = None;
+    // Every begin gets the outcome from now on, whatever its claim id.
+    draft.claims = Claims::default();
     draft
 }
 
 /// A proof speaks for its own attempt only: an older doubt stays.
-fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
+pub(super) fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
     let mut draft = record.next();
     let not_before = not_before.min(LONGEST_NOT_BEFORE);
     draft.last_error.clone_from(error);
@@ -110,7 +131,7 @@ fn doubt(record: &Record, fence: Fence, error: &Option<String>) -> Transition {
 fn not_found(record: &Record, phase: Phase) -> Transition {
     let mut draft = record.next();
     draft.doubt_since = None;
-    draft.first_sent_at = (phase == Phase::Sent).then_some(When::NOW);
+    draft.first_sent_at = (phase != Phase::Claimed).then_some(When::NOW);
     Transition::replace(draft)
 }
 

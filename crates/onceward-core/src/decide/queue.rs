@@ -39,15 +39,19 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);
     };
-    let effect = seen.record.terms.effect;
+    let terms = seen.record.terms;
     let delivers = seen.record.payload.is_some();
     match standing {
-        Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, effect),
-        Standing::Open { not_before } if delivers && not_before <= seen.now => acquire(&seen.record, take, effect),
-        Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
-            acquire(&seen.record, take, effect)
+        Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, terms.effect),
+        Standing::Open { not_before } if delivers && not_before <= seen.now => {
+            acquire(&seen.record, take, terms.effect)
         }
-        Standing::InDoubt { since } if delivers && may_take_over(seen, take) => take_over(seen, take, effect, since),
+        Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
+            acquire(&seen.record, take, terms.effect)
+        }
+        Standing::InDoubt { since } if delivers && may_take_over(seen, &terms, take) => {
+            take_over(seen, &terms, take, terms.effect, since)
+        }
         _ => Transition::refused(Refusal::NothingToDo(standing.status())),
     }
 }

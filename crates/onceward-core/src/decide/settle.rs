@@ -4,7 +4,7 @@ use super::own::done;
 use super::{Answer, Refusal, Resolution, Transition, Write};
 use crate::fingerprint::Fingerprint;
 use crate::plant::{Plant, planted};
-use crate::record::{Fence, Record, Seen, Standing, State};
+use crate::record::{Fence, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::When;
 
 pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolution, fence: Fence) -> Transition {
@@ -15,15 +15,27 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         return Transition::refused(Refusal::Changed);
     }
     match (standing, resolution) {
+        (Standing::Running { .. }, Resolution::Force) => force(&seen.record),
         (Standing::Running { .. }, _) if !planted(Plant::ResolveBesideRunning) => Transition::refused(Refusal::Running),
         (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
         (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(&seen.record),
         (Standing::InDoubt { .. } | Standing::Open { .. } | Standing::Dead, Resolution::Reset) => reset(&seen.record),
-        (_, Resolution::DidNotHappen | Resolution::Reset) => {
+        (_, Resolution::DidNotHappen | Resolution::Reset | Resolution::Force) => {
             Transition::refused(Refusal::NothingToDo(standing.status()))
         }
     }
+}
+
+/// The owner keeps its lease and its fence: a late answer still settles it, and until the lease has lapsed no other caller
+/// takes over.
+fn force(record: &Record) -> Transition {
+    let State::Leased(lease) = record.state else { return Transition::refused(Refusal::Changed) };
+    let mut draft = record.next();
+    let until = When::At(lease.until);
+    draft.state = State::Leased(Lease { phase: Phase::Overdue, fence: lease.fence, until, owner: lease.owner });
+    draft.doubt_since = draft.doubt_since.or(Some(When::NOW));
+    Transition::replace(draft)
 }
 
 /// Nothing of it is with the other side, so the clock of its memory starts anew as well.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use onceward_core::claim::ClaimId;
 use onceward_core::decide::{
     Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
 };
@@ -60,6 +61,9 @@ struct Step {
     #[serde(rename = "do")]
     verb: String,
     who: Option<char>,
+    /// Whose fence is granted, if it is not the caller's own.
+    fence_of: Option<char>,
+    claim: Option<String>,
     key: Option<String>,
     item: Option<u64>,
     start: Option<u64>,
@@ -73,6 +77,8 @@ struct Step {
     #[serde(default)]
     owner_gone: bool,
     effect: Option<Effect>,
+    in_doubt: Option<InDoubt>,
+    honours_key_for: Option<u64>,
     request: Option<String>,
     key_digest: Option<String>,
     not_before: Option<u64>,
@@ -96,6 +102,10 @@ struct Step {
     created: Option<bool>,
     expected: Option<u64>,
     expected_is: Option<String>,
+}
+
+fn fence_of(who: char) -> Fence {
+    Fence::from_bits(u128::from(u32::from(who)))
 }
 
 fn yes() -> bool {
@@ -140,7 +150,7 @@ impl Step {
     }
 
     fn fence(&self) -> Fence {
-        Fence::from_bits(u128::from(u32::from(self.who.unwrap_or('-'))))
+        fence_of(self.who.unwrap_or('-'))
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -160,17 +170,28 @@ impl Step {
     }
 
     fn take(&self) -> Take {
-        Take { fence: self.fence(), lease: LEASE, marks_sent: self.marks_sent, probes: self.probes, owner: None }
+        Take {
+            fence: self.fence(),
+            lease: LEASE,
+            marks_sent: self.marks_sent,
+            probes: self.probes,
+            owner: None,
+            claim: self.claim.as_ref().map(|id| ClaimId::new(b"", id)),
+        }
     }
 
     fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {
         let fence = self.fence();
         let version = self.version.or(current.map(|record| record.version)).unwrap_or_default();
-        let effect = self.effect.unwrap_or(given.effect);
-        // The first call of a scenario writes the terms as they are; a later caller may claim another effect.
+        // The first call of a scenario writes the terms as they are; a later caller may say something else.
         let terms = match current {
             None => terms(given),
-            Some(_) => Terms { effect, ..terms(given) },
+            Some(_) => terms(&TermsGiven {
+                effect: self.effect.unwrap_or(given.effect),
+                in_doubt: self.in_doubt.unwrap_or(given.in_doubt),
+                honours_key_for: self.honours_key_for.unwrap_or(given.honours_key_for),
+                ..given.clone()
+            }),
         };
         match self.verb.as_str() {
             "begin" => {
@@ -201,6 +222,8 @@ impl Step {
                 error: None,
             },
             "doubt" => Command::Doubt { fence, error: None },
+            "overdue" => Command::Overdue { fence, lease: LEASE, error: None },
+            "give_back" => Command::GiveBack { fence, version, error: None },
             "not_found" => Command::NotFound { fence },
             "resolve" => Command::Resolve {
                 version,
@@ -209,6 +232,7 @@ impl Step {
                     Some("happened") => Resolution::Happened(self.outcome()),
                     Some("did_not_happen") => Resolution::DidNotHappen,
                     Some("reset") => Resolution::Reset,
+                    Some("force") => Resolution::Force,
                     other => panic!("no such resolution: {other:?}"),
                 },
             },
@@ -222,6 +246,7 @@ impl Step {
         assert_eq!(name(answer), self.expect, "{place}: answer {answer:?}");
         match answer {
             Answer::Decision(Decision::Acquired(acquired)) => {
+                assert_eq!(acquired.fence, self.fence_of.map_or(self.fence(), fence_of), "{place}: fence");
                 check(self.attempt, acquired.attempt, place, "attempt");
                 check(self.generation, acquired.generation, place, "generation");
                 check(self.probe_first, acquired.probe_first, place, "probe_first");
@@ -380,7 +405,8 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands = "begin doubt enqueue expire finish lease not_found release renew requeue resolve sent";
+    let commands =
+        "begin doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",

@@ -6,6 +6,7 @@
 mod archive_rules;
 mod decide_rules;
 mod decide_vectors;
+mod error_vectors;
 mod properties;
 mod recipe_properties;
 mod tree;

@@ -75,7 +75,8 @@ pub(super) struct Detail {
 pub(super) struct Entry {
     #[schema(format = DateTime)]
     at: String,
-    /// `stale_finish`, `contradiction`, `resolved_happened`, `resolved_did_not_happen` or `resolved_reset`.
+    /// `stale_finish`, `contradiction`, `probe_found_nothing`, `resolved_happened`, `resolved_did_not_happen` or
+    /// `resolved_reset`.
     what: &'static str,
     /// Who did it, where that is known.
     #[schema(required)]

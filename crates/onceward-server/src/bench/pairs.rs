@@ -87,7 +87,7 @@ impl Keys {
 
 /// A ledger in which one of the operations is kept briefly.
 pub(super) async fn open(url: &str) -> Result<Ledger, Fault> {
-    let brief = Policy { tier: Tier::Email, retention: Some(Retention::For(BRIEFLY)), ..Policy::default() };
+    let brief = Policy { tier: Some(Tier::Email), retention: Some(Retention::For(BRIEFLY)), ..Policy::default() };
     Ok(Ledger::builder().policy(BRIEF_OPERATION, brief).open(url).await?)
 }
 

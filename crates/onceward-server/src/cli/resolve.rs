@@ -17,29 +17,31 @@ use crate::view::View;
 /// Settle an intent: it happened, with this outcome; it did not; or it did not, and its key is free
 ///
 /// Repeats then get the outcome, or may run it again. Refused (exit code 1) while it is running, when it has changed since
-/// --if-version, and when there is nothing to settle.
+/// --if-version, and when there is nothing to settle. What has been running for too long is put in doubt with --force
+/// --why TEXT first, and settled by a second command.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   onceward resolve --operation charge --key invoice-42 --happened --stdout 'receipt 17'
   onceward resolve --operation charge --key invoice-42 --did-not-happen --by alice
-  onceward resolve --operation 'POST /v1/charges' --key k7 --happened --status 201 --value '{}'")]
+  onceward resolve --operation 'POST /v1/charges' --key k7 --happened --status 201 --value '{}'
+  onceward resolve --operation charge --key invoice-42 --force --why 'the server hangs since 9:00'")]
 pub(super) struct Resolve {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
     answer: Answer,
     /// What repeats print to stdout: text or @FILE
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "reset", "value"])]
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["did_not_happen", "reset", "force", "value"])]
     stdout: Option<String>,
     /// What repeats exit with; another code than 0 is a final failure [default: 0]
-    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "reset", "value"])]
+    #[arg(long, value_name = "CODE", conflicts_with_all = ["did_not_happen", "reset", "force", "value"])]
     exit_code: Option<u8>,
     /// The value that repeats get from the library, and the body that they get over HTTP, as JSON or @FILE
-    #[arg(long, value_name = "JSON", conflicts_with_all = ["did_not_happen", "reset"])]
+    #[arg(long, value_name = "JSON", conflicts_with_all = ["did_not_happen", "reset", "force"])]
     value: Option<String>,
     /// The status that repeats get over HTTP; from 400 on it is a final failure [default: 200]
     #[arg(long, value_name = "STATUS", value_parser = clap::value_parser!(u16).range(200..=599),
-        conflicts_with_all = ["did_not_happen", "reset", "stdout", "exit_code"])]
+        conflicts_with_all = ["did_not_happen", "reset", "force", "stdout", "exit_code"])]
     status: Option<u16>,
     /// Who decides
     #[arg(long, value_name = "NAME", env = "USER", hide_env_values = true)]
@@ -47,6 +49,9 @@ pub(super) struct Resolve {
     /// How it is known
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
+    /// Why running work is put in doubt; needed with --force, and kept in the audit trail
+    #[arg(long, value_name = "TEXT", requires = "force", conflicts_with = "note")]
+    why: Option<String>,
     /// Only if the record still has this version, as `get` showed it
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
@@ -68,6 +73,10 @@ struct Answer {
     /// It did not happen, and the key is free for another command or intent
     #[arg(long)]
     reset: bool,
+    /// Put running work in doubt. Its owner may still finish it; until it does, or a second command settles it, nothing else
+    /// runs. Needs --why
+    #[arg(long, requires = "why")]
+    force: bool,
 }
 
 impl Resolve {
@@ -89,6 +98,9 @@ impl Resolve {
         }
         if self.answer.reset {
             return Ok(Resolution::Reset);
+        }
+        if self.answer.force {
+            return Ok(Resolution::Force);
         }
         if let Some(outcome) = self.answered()? {
             return Ok(Resolution::Happened(outcome));
@@ -128,7 +140,8 @@ impl Resolve {
             return Ok(refused(identity, Refusal::Absent));
         };
         let version = self.if_version.unwrap_or(seen.record.version);
-        let resolved = ledger.resolve(identity, version, resolution, self.by.as_deref(), self.note.as_deref()).await?;
+        let note = self.note.as_deref().or(self.why.as_deref());
+        let resolved = ledger.resolve(identity, version, resolution, self.by.as_deref(), note).await?;
         if let Resolved::Refused(refusal) = resolved {
             return Ok(refused(identity, refusal));
         }
@@ -139,6 +152,7 @@ impl Resolve {
             let state = is.as_ref().map_or("gone", |is| is.state);
             let next = match state {
                 "done" => "repeats get the outcome",
+                "in_doubt" => "its owner may still finish it; settle it with --happened or --did-not-happen",
                 _ if self.answer.reset => "its key is free for another command or intent",
                 _ => "the next run may try it again",
             };
@@ -154,7 +168,10 @@ fn refused(identity: &Identity, refusal: Refusal) -> u8 {
             format!("there is no {identity}; check --tenant, --operation and --key with `onceward list`")
         }
         Refusal::Running => {
-            format!("{identity} is running at this moment; it can be settled when it has ended or its process is gone")
+            format!(
+                "{identity} is running; it can be settled when it has ended or its process is gone. If it has been running \
+                 for too long, --force --why TEXT puts it in doubt first"
+            )
         }
         Refusal::Changed => {
             format!("{identity} has changed since you looked at it; look again with `onceward get`, then decide")

@@ -49,7 +49,7 @@ Examples:
 pub(super) struct Run {
     #[command(flatten)]
     which: Which,
-    /// How much is at stake: sets retention, tombstone and --on-error
+    /// How much is at stake: sets retention and tombstone, and makes every failed command a doubt
     #[arg(long, value_enum)]
     tier: Option<Tier>,
     /// The longest that it should take; sizes the lease (three times this) and kills nothing [default: 60s]
@@ -58,8 +58,9 @@ pub(super) struct Run {
     /// What happens when an attempt may have happened: hold until it is settled, or try again [default: hold]
     #[arg(long, value_name = "WORD", value_parser = in_doubt())]
     in_doubt: Option<InDoubt>,
-    /// What a failed command means: nothing happened (retry), it may have happened (doubt), or that is the final
-    /// answer (keep) [default: retry; doubt for tier payment]
+    /// What a failed command means: nothing happened (retry), it may have happened (doubt), that is the final answer
+    /// (keep), or it depends (classify): it may have happened where a tier is declared or the exit code is that of a lost
+    /// answer of curl (18, 28, 52, 55, 56, 92) [default: classify]
     #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
     /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it; '' for

@@ -37,8 +37,9 @@ pub(crate) struct File {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Operation {
-    /// How much is at stake: sets `retention`, `tombstone` and `on_error` where they are not given.
-    #[schemars(extend("x-default" = "`\"standard\"`"))]
+    /// How much is at stake: sets `retention` and `tombstone` where they are not given. Where a tier is declared, an error
+    /// without a class is a doubt.
+    #[schemars(extend("x-default" = "none: kept like `\"standard\"`"))]
     pub(crate) tier: Option<Tier>,
     /// JSON pointers to the fields of the intent that make it the same intent. Without them, all of it does.
     #[schemars(extend("x-type" = "list of JSON pointers", "x-default" = "all of the intent"))]
@@ -60,11 +61,15 @@ pub(crate) struct Operation {
     /// The longest that a run should take. Sizes the lease (three times this) and kills nothing. At most `24h`.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub(crate) max_runtime: Option<Length>,
+    /// How long a run may take before it counts as in doubt although its owner still works on it: then it can be settled. The
+    /// owner may still finish it, and until its lease ends no other caller takes over.
+    #[schemars(extend("x-type" = "duration", "x-default" = "none; `\"1h\"` for MCP over HTTP"))]
+    pub(crate) deadline: Option<Length>,
     /// What happens to an intent whose attempt may or may not have happened.
     #[schemars(extend("x-default" = "`\"hold\"`"))]
     pub(crate) in_doubt: Option<InDoubt>,
-    /// What a failure means that nobody classified, such as an exit code.
-    #[schemars(extend("x-default" = "by tier: `\"doubt\"` for `payment`, `\"retry\"` otherwise"))]
+    /// What an error without a class means: an exit code, a tool's error, an error in a closure.
+    #[schemars(extend("x-default" = "`\"classify\"`"))]
     pub(crate) on_error: Option<OnError>,
     /// Where the effect takes place.
     #[schemars(extend("x-default" = "`\"external\"`"))]
@@ -90,7 +95,7 @@ pub(crate) struct Operation {
     /// `retry` becomes `hold` afterwards.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"24h\"`"))]
     pub(crate) honours_key_for: Option<Length>,
-    /// The largest outcome that is kept. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
+    /// The largest outcome that is kept, body and headers together. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
     #[schemars(extend("x-type" = "bytes: `65536` or `\"64KiB\"`", "x-default" = "`\"256KiB\"`; `\"1MiB\"` for `onceward run`"))]
     pub(crate) keep_limit: Option<Size>,
 }

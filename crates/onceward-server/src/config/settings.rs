@@ -196,6 +196,7 @@ impl Operation {
             window: over.window.or(self.window),
             allow_volatile: over.allow_volatile.or(self.allow_volatile),
             max_runtime: over.max_runtime.or(self.max_runtime),
+            deadline: over.deadline.or(self.deadline),
             in_doubt: over.in_doubt.or(self.in_doubt),
             on_error: over.on_error.or(self.on_error),
             effect: over.effect.or(self.effect),
@@ -232,7 +233,7 @@ impl Operation {
     pub(crate) fn policy(&self) -> Policy {
         let mut policy = match self.dedup {
             Some(dedup) => Policy::window(dedup.0),
-            None => Policy::of(self.tier.map(policy::Tier::from).unwrap_or_default()),
+            None => Policy { tier: self.tier.map(policy::Tier::from), ..Policy::default() },
         };
         let set = |field: &mut Duration, length: Option<super::Length>| {
             if let Some(length) = length {
@@ -242,9 +243,10 @@ impl Operation {
         set(&mut policy.max_runtime, self.max_runtime);
         set(&mut policy.wait, self.wait);
         set(&mut policy.honours_key_for, self.honours_key_for);
+        policy.deadline = self.deadline.map(|length| length.0);
         policy.tombstone = self.tombstone.map(|length| length.0).or(policy.tombstone);
         policy.in_doubt = self.in_doubt.map_or(policy.in_doubt, Into::into);
-        policy.on_error = self.on_error.map(Into::into);
+        policy.on_error = self.on_error.map_or(policy.on_error, Into::into);
         policy.effect = self.effect.map_or(policy.effect, Into::into);
         policy.store_down = self.store_down.map_or(policy.store_down, Into::into);
         policy.keep_limit = self.keep_limit.map_or(policy.keep_limit, |size| size.0);
@@ -264,7 +266,7 @@ mod tests {
             Operation { tier: Some(Tier::Payment), retention: Some(Retention::Forever), ..Operation::default() };
         let policy = operation.policy();
         assert_eq!(policy.terms().retention, None);
-        assert_eq!(policy.on_error(), policy::OnError::Doubt);
+        assert!(policy.errors().tier_declared);
     }
 
     #[test]
@@ -290,8 +292,8 @@ mod tests {
         let flags = Operation { wait: second(2), ..Operation::default() };
         let policy = file.overlaid(flags).policy();
         assert_eq!(policy.wait, Duration::from_secs(2));
-        assert_eq!(policy.on_error(), policy::OnError::Keep);
-        assert_eq!(policy.tier, policy::Tier::Payment);
+        assert_eq!(policy.on_error, policy::OnError::Keep);
+        assert_eq!(policy.tier, Some(policy::Tier::Payment));
     }
 
     #[test]

@@ -29,7 +29,7 @@ macro_rules! words {
 words! {
     /// How much is at stake.
     Tier {
-        /// 30 days, then a tombstone for 90; an error that nobody classified is a doubt.
+        /// 30 days, then a tombstone for 90.
         Payment,
         /// 7 days, then a tombstone for 14.
         Notification,
@@ -55,8 +55,10 @@ words! {
 }
 
 words! {
-    /// What a failure means that nobody classified.
+    /// What an error without a class means.
     OnError {
+        /// It may have happened where the error suggests so or a tier is declared; otherwise nothing happened.
+        Classify,
         /// Nothing happened; the next call may try again.
         Retry,
         /// It may have happened.

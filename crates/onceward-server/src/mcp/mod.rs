@@ -4,17 +4,21 @@
 //!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
+//!   `ask_list`: asking for it. `key_argument`: the
+//!   argument that takes a key. `warned`: warnings that were given.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
 //!   reached by streamable HTTP. `several`: several commands behind one gateway.
 //! - `inspect`: a server's tools, and a configuration to start from. `install`: the gateway in the configuration of clients.
 
+mod ask_list;
 mod books;
 mod call;
 mod gate;
 mod http;
 pub(crate) mod inspect;
 pub(crate) mod install;
+mod key_argument;
 mod link;
 mod list;
 mod members;
@@ -31,6 +35,7 @@ mod task;
 mod tools;
 mod verdict;
 mod waiting;
+mod warned;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -52,6 +57,10 @@ pub(crate) use name::{name_in, server_name};
 
 /// How long equal arguments are one intent after they are done, unless something else is configured.
 const ECHO: Duration = Duration::from_secs(60);
+
+/// How long a call over HTTP may run before it counts as in doubt, unless the tool's `deadline` says otherwise. A server that
+/// sends the head of an answer and then only pings would otherwise hold its key for ever.
+const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// What a gateway is started with.
 #[derive(Debug)]
@@ -91,7 +100,13 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
 
 /// Serves a gateway before a server that is reached by HTTP, until a signal.
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
-    http::run(gate(front, mcp).await, remote, prefix()?).await
+    let server = &front.server;
+    let identity = (&*server.identity_headers, &*server.ignored_headers);
+    let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown);
+    let books = books(&front.store).await;
+    let mut gate = one(front, String::new(), mcp, &books);
+    gate.naming.deadline = Some(DEADLINE);
+    http::run(Arc::new(gate), remote, identity, prefix()?).await
 }
 
 /// What our own ids begin with: no client has thought of it.
@@ -118,7 +133,7 @@ fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
     let tools = Tools::new(front.server.tool);
     let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
     Gate {
-        naming: Naming { server: front.name, shown, session: front.session, echo },
+        naming: Naming { server: front.name, shown, session: front.session, echo, deadline: None },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
         books: Arc::clone(books),

@@ -1,8 +1,10 @@
 //! What an answer to a call says about its effect.
 
+use onceward::core::class::{Class, Disposition, disposition};
+use onceward::core::evidence::{Evidence, in_text};
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::plant::{Plant, planted};
-use onceward::core::policy::{OnError, Policy};
+use onceward::core::policy::Policy;
 
 use super::members::Members;
 
@@ -34,19 +36,15 @@ pub(super) enum Ending {
 
 /// Judges an answer. Who cancelled the call has perhaps stopped it halfway, whatever the answer says.
 pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
-    let on_error = policy.on_error();
     if let Some(error) = answer.object("error") {
         let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
         if code.is_some_and(|code| BEFORE_THE_WORK.contains(&code)) {
             return Ending::Release("the server refused the call");
         }
-        // Unless somebody has said what errors mean here.
-        let says_nothing = policy.on_error.is_none() && code.is_none_or(|code| ON_THE_WAY.contains(&code));
-        if says_nothing && !cancelled {
-            return Ending::Doubt("the server answered with an error that says nothing about the effect");
-        }
         let body = answer.get("error").map(|error| error.get().to_owned()).unwrap_or_default();
-        return failed(on_error, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
+        let is_on_the_way = code.is_none_or(|code| ON_THE_WAY.contains(&code));
+        let evidence = if is_on_the_way { Some(Evidence::Unknown) } else { in_text(&body) };
+        return failed(policy, evidence, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
     }
     let Some(result) = answer.object("result") else { return Ending::Doubt("the answer has neither result nor error") };
     if result.text("resultType").is_some_and(|kind| kind == "input_required") {
@@ -57,17 +55,26 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
     }
     let body = answer.get("result").map(|result| result.get().to_owned()).unwrap_or_default();
     if result.get("isError").is_some_and(|is_error| is_error.get() == "true") {
-        return failed(on_error, cancelled, Outcome::of(Verdict::Failure, RESULT, body));
+        let evidence = in_text(&body);
+        return failed(policy, evidence, cancelled, Outcome::of(Verdict::Failure, RESULT, body));
     }
     Ending::Keep(Outcome::of(Verdict::Success, RESULT, body))
 }
 
-fn failed(on_error: OnError, cancelled: bool, outcome: Outcome) -> Ending {
-    match on_error {
-        _ if cancelled && !planted(Plant::CancelledCallReleased) => Ending::Doubt("the call was cut short"),
-        OnError::Retry => Ending::Release("the tool said that it failed"),
-        OnError::Doubt => Ending::Doubt("the tool said that it failed"),
-        OnError::Keep => Ending::Keep(outcome),
+fn failed(policy: &Policy, evidence: Option<Evidence>, cancelled: bool, outcome: Outcome) -> Ending {
+    if cancelled && !planted(Plant::CancelledCallReleased) {
+        return Ending::Doubt("the call was cut short");
+    }
+    match disposition(Class::Unclassified { evidence }, policy.errors(), false) {
+        Disposition::Release(_) => Ending::Release("the tool said that it failed"),
+        Disposition::Keep => Ending::Keep(outcome),
+        Disposition::Doubt => Ending::Doubt(match evidence {
+            None => "the tool said that it failed, and not whether it had acted",
+            Some(Evidence::TimedOut) => "the tool said that it timed out",
+            Some(Evidence::Interrupted) => "the tool said that it was interrupted",
+            Some(Evidence::ServerError) => "the tool said that a server failed",
+            Some(Evidence::Unknown) => "the server answered with an error that says nothing about the effect",
+        }),
     }
 }
 
@@ -82,11 +89,16 @@ fn task(result: &Members) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use onceward::core::policy::{OnError, Tier};
+
     use super::*;
 
-    fn judged(answer: &str, on_error: Option<OnError>, cancelled: bool) -> String {
-        let policy = Policy { on_error, ..Policy::default() };
-        match of(&Members::read(answer).unwrap(), &policy, cancelled) {
+    fn judged(answer: &str, on_error: OnError, cancelled: bool) -> String {
+        judged_by(answer, &Policy { on_error, ..Policy::default() }, cancelled)
+    }
+
+    fn judged_by(answer: &str, policy: &Policy, cancelled: bool) -> String {
+        match of(&Members::read(answer).unwrap(), policy, cancelled) {
             Ending::Keep(outcome) => format!("keep {:?} {}", outcome.verdict, outcome.content_type),
             Ending::Release(_) => "release".to_owned(),
             Ending::Doubt(_) => "doubt".to_owned(),
@@ -120,16 +132,16 @@ mod tests {
             (r#"{"result":7}"#, "doubt", "doubt", "doubt", "doubt"),
             ("{}", "doubt", "doubt", "doubt", "doubt"),
         ] {
-            let on = |on_error| judged(answer, Some(on_error), false);
+            let on = |on_error| judged(answer, on_error, false);
             assert_eq!(on(OnError::Retry), retry, "{answer}");
             assert_eq!(on(OnError::Doubt), doubt, "{answer}");
             assert_eq!(on(OnError::Keep), keep, "{answer}");
-            assert_eq!(judged(answer, Some(OnError::Retry), true), cancelled, "{answer}");
+            assert_eq!(judged(answer, OnError::Retry, true), cancelled, "{answer}");
         }
     }
 
     #[test]
-    fn errors_from_on_the_way_say_nothing_unless_somebody_says_what_they_mean() {
+    fn errors_from_on_the_way_say_nothing_unless_the_configuration_says_what_they_mean() {
         for (code, by_default) in [
             ("-32000", "doubt"),
             ("-32001", "doubt"),
@@ -141,8 +153,28 @@ mod tests {
             ("7", "release"),
         ] {
             let answer = format!(r#"{{"error":{{"code":{code},"message":"x"}}}}"#);
-            assert_eq!(judged(&answer, None, false), by_default, "{code}");
-            assert_eq!(judged(&answer, Some(OnError::Retry), false), "release", "{code}");
+            assert_eq!(judged(&answer, OnError::Classify, false), by_default, "{code}");
+            assert_eq!(judged(&answer, OnError::Retry, false), "release", "{code}");
+        }
+    }
+
+    #[test]
+    fn words_in_a_failed_result_add_doubt_and_a_declared_tier_doubts_every_failure() {
+        let text =
+            |text: &str| format!(r#"{{"result":{{"isError":true,"content":[{{"type":"text","text":"{text}"}}]}}}}"#);
+        let structured =
+            r#"{"result":{"isError":true,"content":[],"structuredContent":{"error":{"code":"ECONNRESET"}}}}"#;
+        let message = r#"{"error":{"code":7,"message":"upstream request timed out"}}"#;
+        for (answer, by_default) in [
+            (text("Read timed out"), "doubt"),
+            (text("the API answered HTTP 502"), "doubt"),
+            (structured.to_owned(), "doubt"),
+            (message.to_owned(), "doubt"),
+            (text("the address is not valid"), "release"),
+        ] {
+            assert_eq!(judged(&answer, OnError::Classify, false), by_default, "{answer}");
+            assert_eq!(judged(&answer, OnError::Retry, false), "release", "{answer}");
+            assert_eq!(judged_by(&answer, &Policy::of(Tier::Email), false), "doubt", "{answer}");
         }
     }
 }

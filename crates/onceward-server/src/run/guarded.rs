@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onceward::core::decide::Decision;
 use onceward::core::duration;
+use onceward::core::evidence::in_exit_code;
 use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::{InDoubt, OnError};
 use onceward::core::record::downstream_key;
@@ -84,7 +85,7 @@ impl Job {
             Ended::Stopped => self.stopped(guard).await,
             Ended::Unknown(error) => self.unknown(guard, &error).await,
             Ended::Exited { code, by_signal, capture } => {
-                match settle(code, by_signal, &self.doubt_exit, self.call.policy.on_error()) {
+                match settle(code, by_signal, &self.doubt_exit, self.call.policy.errors()) {
                     Settle::Success => self.finish(ledger, guard, capture.outcome(Verdict::Success, code), code).await,
                     Settle::KeepFailure => {
                         self.finish(ledger, guard, capture.outcome(Verdict::Failure, code), code).await
@@ -144,16 +145,31 @@ impl Job {
             return report;
         }
         let terms = ledger.get(&self.call.identity).await.ok().flatten().map(|intent| intent.seen.record.terms);
-        let next = match terms.map_or(InDoubt::Hold, |terms| terms.in_doubt) {
+        let in_doubt = terms.map_or(InDoubt::Hold, |terms| terms.in_doubt.stricter(self.call.policy.in_doubt));
+        let next = match in_doubt {
             InDoubt::Retry => "The next run tries it again with the same ONCEWARD_KEY.".to_owned(),
             InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
         };
-        let mut why = format!("{reason}, so its effect may have taken place");
-        if self.call.policy.on_error() == OnError::Doubt && !by_signal && !self.doubt_exit.contains(&code) {
-            why += " (on_error = \"doubt\")";
-        }
-        report.message = Some(format!("{why}: {} is now in doubt.\n  {next}", self.intent()));
+        let because = if by_signal || self.doubt_exit.contains(&code) { None } else { self.why_doubted(code) };
+        let because = because.map(|because| format!(" ({because})")).unwrap_or_default();
+        report.message = Some(format!(
+            "{reason}, so its effect may have taken place{because}: {} is now in doubt.\n  {next}",
+            self.intent()
+        ));
         report
+    }
+
+    /// Which setting or evidence makes this exit code a doubt.
+    fn why_doubted(&self, code: u8) -> Option<String> {
+        let errors = self.call.policy.errors();
+        match (errors.on_error, in_exit_code(code)) {
+            (OnError::Doubt, _) => Some("on_error = \"doubt\"".to_owned()),
+            (OnError::Classify, Some(evidence)) => Some(format!("curl ends with this code when {evidence}")),
+            (OnError::Classify, None) if errors.tier_declared => Some(
+                "a tier is declared; --on-error retry if a failure of this command means that nothing happened".into(),
+            ),
+            _ => None,
+        }
     }
 
     /// A command that ran ends with its own code, whatever came of writing that down.

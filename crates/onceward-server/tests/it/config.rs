@@ -23,7 +23,9 @@ fn an_unknown_field_is_an_error_with_a_suggestion() {
     );
     refused(
         "[operation.charge]\ncolour = 1\n",
-        &["onceward.toml:2: operation.charge.colour: there is no such field; there are allow_volatile, dedup, effect"],
+        &[
+            "onceward.toml:2: operation.charge.colour: there is no such field; there are allow_volatile, deadline, dedup, effect",
+        ],
     );
     refused(
         "[operation.\"POST /v1\"]\nkey = [\"/a\"]\nwindow = { of = \"/at\", evry = \"day\", every = \"day\" }\n",
@@ -92,7 +94,7 @@ fn wrong_types_and_values_name_the_line_the_path_and_what_is_allowed() {
         ),
         (
             "on_error = \"ignore\"",
-            "operation.op.on_error: unknown variant `ignore`, expected one of `retry`, `doubt`, `keep`",
+            "operation.op.on_error: unknown variant `ignore`, expected one of `classify`, `retry`, `doubt`, `keep`",
         ),
         ("effect = \"none\"", "operation.op.effect: unknown variant `none`, expected `external` or `transactional`"),
         ("store_down = \"ajar\"", "operation.op.store_down: unknown variant `ajar`, expected `closed` or `open`"),

@@ -111,7 +111,7 @@ fn what_cannot_be_settled_is_refused_with_its_reason() {
     let mut running =
         place.start(&["--key", "running"], "touch started; echo > pid; until [ -e go ]; do sleep 0.02; done");
     place.wait_for_file("pid");
-    resolve(&place, "running", &["--did-not-happen"]).says(1, &["refused: op#", "is running at this moment"]);
+    resolve(&place, "running", &["--did-not-happen"]).says(1, &["refused: op#", "is running; it can be settled"]);
     place.write("go", "");
     assert!(running.wait().unwrap().success());
 }
@@ -204,4 +204,39 @@ fn an_item_in_doubt_is_settled_on_the_head_of_its_stream() {
     let item = |number| ledger.operation("op").item("s", number);
     assert_eq!(item(3).run(|_| Ok(3)).unwrap().value, 3);
     assert_eq!(item(2).run(|_| Ok(0)).unwrap().value, 2);
+}
+
+#[test]
+fn running_work_is_put_in_doubt_by_force_and_settled_by_a_second_command() {
+    let place = Place::new();
+    let mut running = place.start(&["--key", "k"], "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; echo late");
+    place.wait_for_file("pid");
+    resolve(&place, "k", &["--happened"]).says(1, &["is running", "--force --why"]);
+    resolve(&place, "k", &["--force"]).says(64, &["--why"]);
+    resolve(&place, "k", &["--force", "--why", "it hangs", "--by", "alice"]).says(0, &[]);
+    place.run(&["--key", "k"], "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; echo late").says(76, &[]);
+    let intent = place.json(&["get", "--operation", "op", "--key", "k", "--json"]);
+    assert_eq!(intent["state"], "in_doubt");
+    assert_eq!(intent["trail"][0]["what"], "forced_in_doubt");
+    assert_eq!((&intent["trail"][0]["by"], &intent["trail"][0]["note"]), (&"alice".into(), &"it hangs".into()));
+    resolve(&place, "k", &["--force", "--why", "again"]).says(1, &["in_doubt"]);
+    // The owner was not superseded, so its late answer still settles it.
+    place.write("go", "");
+    assert_eq!(running.wait().unwrap().code(), Some(0));
+    assert_eq!(place.json(&["get", "--operation", "op", "--key", "k", "--json"])["state"], "done");
+    resolve(&place, "k", &["--force", "--why", "too late"]).says(1, &["is done"]);
+}
+
+#[test]
+fn what_was_forced_into_doubt_and_settled_is_no_longer_its_owners() {
+    let place = Place::new();
+    let mut running = place.start(&["--key", "k"], "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; echo late");
+    place.wait_for_file("pid");
+    resolve(&place, "k", &["--force", "--why", "it hangs"]).says(0, &[]);
+    resolve(&place, "k", &["--happened", "--stdout", "by hand"]).says(0, &[]);
+    place.write("go", "");
+    running.wait().unwrap();
+    let intent = place.json(&["get", "--operation", "op", "--key", "k", "--json"]);
+    assert_eq!(intent["outcome"]["stdout"]["text"], "by hand\n");
+    assert_eq!(intent["trail"][2]["what"], "contradiction");
 }

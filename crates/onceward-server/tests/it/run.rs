@@ -381,3 +381,37 @@ fn logs_never_show_keys_or_arguments() {
     let doubt = place.run_command(&["--key", "2"], "exit 137").env("ONCEWARD_LOG", "trace").output().unwrap();
     assert!(!String::from_utf8_lossy(&doubt.stderr).contains("sh -c"), "{doubt:?}");
 }
+
+#[test]
+fn the_stricter_of_record_and_caller_holds_in_doubt() {
+    let place = Place::new();
+    let script = "echo ran >> runs; exit 7";
+    let flags = |in_doubt| ["--key", "k", "--doubt-exit", "7", "--in-doubt", in_doubt];
+    place.run(&flags("retry"), script).says(7, &["tries it again"]);
+    place.run(&flags("hold"), script).says(76, &[]);
+    assert_eq!(place.read("runs").lines().count(), 1);
+    place.run(&flags("retry"), script).says(7, &[]);
+    assert_eq!(place.read("runs").lines().count(), 2);
+}
+
+#[test]
+fn a_lost_answer_of_curl_is_in_doubt() {
+    let place = Place::new();
+    for code in [28, 52, 55, 56] {
+        let key = code.to_string();
+        let script = format!("exit {code}");
+        place.run(&["--key", &key], &script).says(code, &["is now in doubt", "curl ends with this code"]);
+        place.run(&["--key", &key], &script).says(76, &[]);
+        let flags = ["--key", &format!("{key} retried"), "--on-error", "retry"];
+        let released = place.run(&flags, &script);
+        released.says(code, &[]);
+        assert!(!released.stderr.contains("doubt"), "{}", released.stderr);
+    }
+}
+
+#[test]
+fn a_failure_under_a_declared_tier_is_in_doubt() {
+    let place = Place::new();
+    place.run(&["--key", "k", "--tier", "email"], "exit 1").says(1, &["is now in doubt", "a tier is declared"]);
+    place.run(&["--key", "k", "--tier", "email"], "exit 1").says(76, &[]);
+}

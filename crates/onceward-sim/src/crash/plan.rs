@@ -73,7 +73,8 @@ impl Sort {
         // No probe can see what a stopped owner is yet to do, nor further back than a few cycles.
         let probes = u64::from(!slow && !brief);
         let in_doubt = dice.weighted(&[(5, InDoubt::Hold), (3, InDoubt::Retry), (probes, InDoubt::Probe)]);
-        let on_error = dice.weighted(&[(2, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
+        let on_error =
+            dice.weighted(&[(1, OnError::Classify), (1, OnError::Retry), (2, OnError::Doubt), (1, OnError::Keep)]);
         let forgetful = in_doubt == InDoubt::Retry && !slow && !brief && dice.one_in(2);
         Self { in_doubt, marks, on_error, slow, brief, forgetful }
     }
@@ -82,7 +83,7 @@ impl Sort {
     pub fn policy(self) -> Policy {
         Policy {
             in_doubt: self.in_doubt,
-            on_error: Some(self.on_error),
+            on_error: self.on_error,
             marks_sent: self.marks,
             max_runtime: self.max_runtime(),
             honours_key_for: self.honours_key_for(),
@@ -290,7 +291,7 @@ fn visit(seed: u64, intent: u64, dice: &mut Dice) -> Visit {
         Turn::Final | Turn::NotSent | Turn::Refused => false,
         // An error that the policy calls harmless is harmless: the harness does not blame the ledger for a policy
         // that does not fit the work.
-        Turn::Unclassified => (sort.marks || sort.on_error != OnError::Retry) && dice.one_in(2),
+        Turn::Unclassified => (sort.marks || matches!(sort.on_error, OnError::Doubt | OnError::Keep)) && dice.one_in(2),
         Turn::Unknown | Turn::Panic | Turn::Cancel => !dice.one_in(3),
     };
     let pause = |dice: &mut Dice, slow: u64| {

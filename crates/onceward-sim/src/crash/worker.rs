@@ -301,7 +301,7 @@ impl Call {
             Turn::Unclassified => {
                 self.ending(match self.sort().on_error {
                     _ if self.sort().marks => Ending::Doubt,
-                    OnError::Retry => Ending::Release,
+                    OnError::Classify | OnError::Retry => Ending::Release,
                     OnError::Doubt => Ending::Doubt,
                     OnError::Keep => Ending::Finish,
                 });

@@ -45,7 +45,14 @@ fn in_doubt_since(seen: &Seen) -> Option<Timestamp> {
 /// The question that a call asks.
 fn begin(call: &Call, fence: Fence) -> Command {
     let policy = &call.policy;
-    let take = Take { fence, lease: policy.lease(), marks_sent: policy.marks_sent, probes: policy.probes, owner: None };
+    let take = Take {
+        fence,
+        lease: policy.lease(),
+        marks_sent: policy.marks_sent,
+        probes: policy.probes,
+        owner: None,
+        claim: None,
+    };
     Command::Begin(Begin {
         identity: call.identity.clone(),
         key_digest: call.key_digest,

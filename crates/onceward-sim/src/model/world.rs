@@ -123,7 +123,7 @@ impl World {
     fn begin(&mut self, model: &Intent, marks_sent: bool) {
         self.drawn += 1;
         let claim = self.drawn;
-        let take = Take { fence: fence(claim), lease: LEASE, marks_sent, probes: true, owner: None };
+        let take = Take { fence: fence(claim), lease: LEASE, marks_sent, probes: true, owner: None, claim: None };
         let begin = Begin {
             identity: identity(),
             key_digest: None,
@@ -271,13 +271,14 @@ impl World {
 }
 
 /// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either. When it was written counts only for what was given back, and
+/// one step with the write, so they decide nothing either, and without them no repeated request can be recognised. When it was written counts only for what was given back, and
 /// is the same there as the time from which it may be tried again.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
+    record.made_by = None;
     if !matches!(record.state, State::Open { .. }) {
         record.updated_at = Timestamp::from_millis(0);
     }

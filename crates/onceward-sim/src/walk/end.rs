@@ -127,7 +127,7 @@ impl Walk {
             Ending::Unknown | Ending::Panic | Ending::Leave => life.doubt(now, holder),
             Ending::Unclassified => match on_error {
                 _ if part.sends => life.doubt(now, holder),
-                OnError::Retry => life.release(now, holder, 0),
+                OnError::Classify | OnError::Retry => life.release(now, holder, 0),
                 OnError::Doubt => life.doubt(now, holder),
                 OnError::Keep => life.finish(now, holder, Some(failure)),
             },

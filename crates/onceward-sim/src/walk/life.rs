@@ -169,9 +169,9 @@ impl Life {
                 }
                 self.grant(now, caller, holder, false)
             }
-            Standing::InDoubt if self.may_go_on(now) => {
+            Standing::InDoubt if self.may_go_on(now, caller.terms.in_doubt) => {
                 self.doubt = true;
-                let probe_first = self.terms.in_doubt == InDoubt::Probe;
+                let probe_first = [self.terms.in_doubt, caller.terms.in_doubt].contains(&InDoubt::Probe);
                 self.grant(now, caller, holder, probe_first)
             }
             Standing::Open { .. } => Told::InFlight { running: false },
@@ -190,11 +190,12 @@ impl Life {
         }
     }
 
-    fn may_go_on(&self, now: i64) -> bool {
-        match self.terms.in_doubt {
-            InDoubt::Hold => false,
-            InDoubt::Probe => true,
-            InDoubt::Retry => self.first_sent.is_some_and(|first| now + RUNTIME < first + MEMORY),
+    /// Both the first caller and this one must permit it.
+    fn may_go_on(&self, now: i64, by_caller: InDoubt) -> bool {
+        match (self.terms.in_doubt, by_caller) {
+            (InDoubt::Hold, _) | (_, InDoubt::Hold) => false,
+            (InDoubt::Probe, _) | (_, InDoubt::Probe) => true,
+            (InDoubt::Retry, InDoubt::Retry) => self.first_sent.is_some_and(|first| now + RUNTIME < first + MEMORY),
         }
     }
 

@@ -33,7 +33,7 @@ pub struct Kind {
 }
 
 const KINDS: [Kind; 4] = [
-    Kind { name: "held", in_doubt: InDoubt::Hold, tombstone: TOMBSTONE, on_error: OnError::Retry },
+    Kind { name: "held", in_doubt: InDoubt::Hold, tombstone: TOMBSTONE, on_error: OnError::Classify },
     Kind { name: "retried", in_doubt: InDoubt::Retry, tombstone: TOMBSTONE, on_error: OnError::Doubt },
     Kind { name: "probed", in_doubt: InDoubt::Probe, tombstone: TOMBSTONE, on_error: OnError::Keep },
     Kind { name: "brief", in_doubt: InDoubt::Hold, tombstone: 0, on_error: OnError::Doubt },
@@ -83,10 +83,10 @@ impl Who {
         matches!(NAMES[self.name], Name::Derived(_))
     }
 
-    /// Somebody who comes with this request. One in four would like to be allowed more than the record says.
+    /// A caller with this request. One in four would like to be allowed more than the record says, and some allow less.
     pub fn caller(self, dice: &mut Dice) -> Caller {
         let kind = self.kind();
-        let in_doubt = if dice.one_in(4) { InDoubt::Retry } else { kind.in_doubt };
+        let in_doubt = dice.weighted(&[(5, kind.in_doubt), (2, InDoubt::Retry), (1, InDoubt::Hold)]);
         let request = if self.is_derived() { 0 } else { u64::from(dice.one_in(5)) };
         Caller { request, terms: Terms { in_doubt, tombstone: kind.tombstone }, marks: dice.one_in(3) }
     }
@@ -146,7 +146,7 @@ impl Scene {
         let kind = who.kind();
         let policy = Policy {
             in_doubt: caller.terms.in_doubt,
-            on_error: Some(kind.on_error),
+            on_error: kind.on_error,
             retention: Some(Retention::For(millis(RETENTION))),
             tombstone: Some(millis(caller.terms.tombstone)),
             max_runtime: millis(RUNTIME),

@@ -12,3 +12,4 @@ mod power;
 mod proof;
 mod schedules;
 mod tidy;
+mod turns;

@@ -62,8 +62,7 @@ pub fn ending(profile: Profile, headers: &HeaderMap) -> Option<Ending> {
         // About the caller or the moment, not about the effect.
         UNAUTHENTICATED | PERMISSION_DENIED | RESOURCE_EXHAUSTED | ABORTED => Ending::Release(pushback(headers)),
         INTERNAL | DATA_LOSS if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
-        INTERNAL | DATA_LOSS => Ending::Release(Duration::ZERO),
-        CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | UNAVAILABLE => Ending::Doubt,
+        INTERNAL | DATA_LOSS | CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | UNAVAILABLE => Ending::Doubt,
         // A number that gRPC does not know says nothing.
         _ => Ending::Doubt,
     })
@@ -79,9 +78,12 @@ fn pushback(headers: &HeaderMap) -> Duration {
 /// themselves.
 pub fn status(kind: Kind) -> u16 {
     match kind {
-        Kind::KeyMissing | Kind::KeyMalformed | Kind::BodyMalformed | Kind::BadRequest | Kind::Mismatch => {
-            INVALID_ARGUMENT
-        }
+        Kind::KeyMissing
+        | Kind::KeyMalformed
+        | Kind::BodyMalformed
+        | Kind::CookieNotListed
+        | Kind::BadRequest
+        | Kind::Mismatch => INVALID_ARGUMENT,
         Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
         Kind::InFlight
@@ -93,7 +95,7 @@ pub fn status(kind: Kind) -> u16 {
         Kind::InDoubt | Kind::Collision | Kind::NotKept | Kind::Queued | Kind::Dead => FAILED_PRECONDITION,
         Kind::NoAnswer => UNKNOWN,
         Kind::TimedOut => DEADLINE_EXCEEDED,
-        Kind::NoRoute => UNIMPLEMENTED,
+        Kind::NoRoute | Kind::WrongHost => UNIMPLEMENTED,
     }
 }
 
@@ -156,7 +158,7 @@ mod tests {
         }
         for status in [13, 15] {
             assert_eq!(of(Profile::Ietf, status), Ending::Keep(Verdict::Failure));
-            assert_eq!(of(Profile::Acp, status), Ending::Release(Duration::ZERO));
+            assert_eq!(of(Profile::Acp, status), Ending::Doubt);
         }
         assert_eq!(ending(Profile::Ietf, &headers(&[])), None);
         let later = headers(&[("grpc-status", "8"), ("grpc-retry-pushback-ms", "250")]);

@@ -21,21 +21,25 @@ pub enum Ending {
     Doubt,
 }
 
-/// Reads an answer. `refusals` are statuses of which this upstream says that they prove that nothing happened.
+/// Reads an answer. `refusals` are statuses of which this upstream says that they prove that nothing happened. Why each
+/// status is what it is: `docs/guides/gateway.md`, "What each status means".
 pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refusals: &[u16]) -> Ending {
     let later = retry_after(headers);
     match status.as_u16() {
         number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
         502 if planted(Plant::BadGatewayReleased) => Ending::Release(Duration::ZERO),
-        // The other side says: not done, later.
-        408 | 429 | 529 => Ending::Release(later.unwrap_or_default()),
-        503 if later.is_some() => Ending::Release(later.unwrap_or_default()),
+        // A rate limit is checked before the work.
+        429 => Ending::Release(later.unwrap_or_default()),
+        // A load shedder speaks before the work and says when to come back. Without that, the status may also come from a
+        // worker that died in the middle.
+        503 | 529 => later.map_or(Ending::Doubt, Ending::Release),
         // About the caller or the moment, not about the effect.
         401 | 403 | 407 | 409 | 425 => Ending::Release(later.unwrap_or_default()),
-        // Somebody in between answers for somebody else: gateways, and what content networks and proxies have made up.
-        499 | 502..=504 | 520..=527 | 530 | 598 | 599 => Ending::Doubt,
+        // The upstream or an intermediary stopped waiting: for the client, or for a write that took place all the same.
+        408 | 499 | 502 | 504 | 520..=527 | 530 | 598 | 599 => Ending::Doubt,
         500..=599 if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
-        500..=599 => Ending::Release(Duration::ZERO),
+        // Not keeping an answer does not prove that nothing happened.
+        500..=599 => Ending::Doubt,
         400..=499 => Ending::Keep(Verdict::Failure),
         _ => Ending::Keep(Verdict::Success),
     }
@@ -74,19 +78,24 @@ mod tests {
             for status in [400, 402, 404, 422] {
                 assert_eq!(of(profile, status, None), Ending::Keep(Verdict::Failure), "{status}");
             }
-            for status in [401, 403, 407, 408, 409, 425, 429, 529] {
+            for status in [401, 403, 407, 409, 425, 429] {
                 assert_eq!(of(profile, status, None), now, "{status}");
             }
-            for status in [408, 429, 503] {
+            for status in [409, 429, 503, 529] {
                 assert_eq!(of(profile, status, Some("7")), seven, "{status}");
             }
-            for status in [499, 502, 503, 504, 520, 522, 524, 527, 530, 598, 599] {
+            for status in [408, 502, 504] {
+                assert_eq!(of(profile, status, Some("7")), Ending::Doubt, "{status}");
+            }
+            for status in [408, 499, 502, 503, 504, 520, 522, 524, 527, 529, 530, 598, 599] {
                 assert_eq!(of(profile, status, None), Ending::Doubt, "{status}");
             }
         }
         assert_eq!(of(Profile::Ietf, 500, None), Ending::Keep(Verdict::Failure));
         assert_eq!(of(Profile::Stripe, 500, None), Ending::Keep(Verdict::Failure));
-        assert_eq!(of(Profile::Acp, 500, None), now);
+        for status in [500, 501, 505, 507] {
+            assert_eq!(of(Profile::Acp, status, None), Ending::Doubt, "{status}");
+        }
     }
 
     #[test]
@@ -95,6 +104,8 @@ mod tests {
         let of = |refusals: &[u16]| of_answer(Profile::Ietf, StatusCode::SERVICE_UNAVAILABLE, &headers, refusals);
         assert_eq!(of(&[503]), Ending::Release(Duration::ZERO));
         assert_eq!(of(&[]), Ending::Doubt);
+        let acp = |refusals: &[u16]| of_answer(Profile::Acp, StatusCode::NOT_IMPLEMENTED, &headers, refusals);
+        assert_eq!((acp(&[501]), acp(&[])), (Ending::Release(Duration::ZERO), Ending::Doubt));
     }
 
     #[test]

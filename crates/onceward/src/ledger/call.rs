@@ -228,7 +228,7 @@ impl Operation {
 
     /// How much is at stake. What was set or configured besides the tier stays.
     pub fn tier(self, tier: Tier) -> Self {
-        self.change(|policy| policy.tier = tier)
+        self.change(|policy| policy.tier = Some(tier))
     }
 
     fn change(mut self, change: impl FnOnce(&mut Policy)) -> Self {
@@ -241,9 +241,9 @@ impl Operation {
         self.change(|policy| policy.in_doubt = in_doubt)
     }
 
-    /// What an error means that nobody classified.
+    /// What an error without a class means.
     pub fn on_error(self, on_error: OnError) -> Self {
-        self.change(|policy| policy.on_error = Some(on_error))
+        self.change(|policy| policy.on_error = on_error)
     }
 
     /// The longest that the work should take: sizes the lease and kills nothing.

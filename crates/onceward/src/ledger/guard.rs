@@ -30,6 +30,12 @@ use crate::store;
 /// A lease is renewed when a third of it is over: two more tries are left before it lapses.
 const RENEW_AFTER: u32 = 3;
 
+/// A timer cannot be set for longer; work that takes a year is not waited for.
+const LONGEST_DEADLINE: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// What a record says of an attempt that is past its deadline.
+const OVERDUE: &str = "it is past its deadline and has not ended";
+
 /// A claim that is renewed as often before it is granted is granted: its store is slower than its lease.
 const MOST_LOOKS: u32 = 4;
 
@@ -319,7 +325,7 @@ impl Held {
 
     /// Whether somebody else may do the work once the lease has lapsed.
     fn may_be_taken_over(&self) -> bool {
-        let sent = matches!(&self.last().record.state, State::Leased(lease) if lease.phase == Phase::Sent);
+        let sent = matches!(&self.last().record.state, State::Leased(lease) if lease.phase != Phase::Claimed);
         !(sent && self.acquired.in_doubt == InDoubt::Hold)
     }
 }
@@ -364,15 +370,22 @@ pub(super) fn renewed_after(lease: Duration) -> Duration {
     lease / RENEW_AFTER
 }
 
-/// Renews until it is aborted. The lease is counted on the monotonic clock, from before each write.
+/// Renews until it is aborted, and says once that the work is past its deadline. The lease is counted on the monotonic clock,
+/// from before each write.
 async fn renew(held: Arc<Held>, mut from: Instant) {
-    let lease = held.call.policy.lease();
+    let (lease, fence) = (held.call.policy.lease(), held.acquired.fence);
+    let mut deadline = held.call.policy.deadline.map(|deadline| from + deadline.min(LONGEST_DEADLINE));
     loop {
-        sleep_until(from + renewed_after(lease)).await;
+        let renewal = from + renewed_after(lease);
+        sleep_until(deadline.map_or(renewal, |deadline| deadline.min(renewal))).await;
         if held.over.load(Ordering::SeqCst) {
             return;
         }
-        let command = Command::Renew { fence: held.acquired.fence, lease };
+        let is_overdue = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let command = match is_overdue {
+            true => Command::Overdue { fence, lease, error: Some(OVERDUE.to_owned()) },
+            false => Command::Renew { fence, lease },
+        };
         let started = Instant::now();
         loop {
             let limit = (from + lease).max(started + LONGEST_PAUSE);
@@ -381,6 +394,10 @@ async fn renew(held: Arc<Held>, mut from: Instant) {
                 Ok(Reach::Written) => {
                     reached(Step::Renewed);
                     from = started;
+                    if is_overdue {
+                        tracing::warn!(intent = held.call.name(), "past its deadline: in doubt until it ends");
+                        deadline = None;
+                    }
                     break;
                 }
                 // Somebody took over, or a person has settled it: whatever this owner still does is too much.
@@ -408,7 +425,12 @@ fn no_answer() -> store::Error {
 fn is_final(error: &store::Error) -> bool {
     matches!(
         error,
-        store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. } | store::Error::Gone { .. }
+        store::Error::Closed
+            | store::Error::Poisoned { .. }
+            | store::Error::Corrupt { .. }
+            | store::Error::Gone { .. }
+            | store::Error::NewerSchema { .. }
+            | store::Error::OlderSchema { .. }
     )
 }
 

@@ -188,8 +188,7 @@ impl Ledger {
     /// Whether the store can be read and written.
     pub async fn ping(&self) -> Result<(), store::Error> {
         self.inner.store.get(onceward_core::hash::digest(b"ping")).await?;
-        // A write that seldom has anything to do, and that somebody has to do anyway.
-        self.inner.store.purge(1).await.map(drop)
+        self.inner.store.check().await
     }
 
     /// Ends the store's threads and waits for them. Claims that are still held are left to lapse.

@@ -31,8 +31,9 @@ impl Operation {
     /// Runs the work once. The first caller runs it; every repeat gets its value, or learns why there is none.
     ///
     /// The closure gets a [`Claim`]: the downstream key, and the means to mark `sent`. Its error says what
-    /// became of the effect: [`Failure::not_sent`], [`Failure::last`], [`Failure::unknown`]; any other error
-    /// that `?` turns into a [`Failure`] follows the policy's `on_error`.
+    /// became of the effect: [`Failure::not_sent`], [`Failure::last`], [`Failure::unknown`]. Any other error
+    /// that `?` turns into a [`Failure`] follows the policy's `on_error`; by default, one that looks like a lost answer
+    /// (a time-out, a reset connection, a failing server) leaves the intent in doubt.
     ///
     /// When the future is dropped, or the work panics, the outcome is unknown: the intent is in doubt from that
     /// moment, unless nothing was sent yet.
@@ -173,7 +174,7 @@ impl Guard {
     async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<(), Error> {
         let intent = self.call().name();
         let message = failure.message();
-        let ended = match disposition(failure.class(), self.call().policy.on_error(), marked_sent) {
+        let ended = match disposition(failure.class(), self.call().policy.errors(), marked_sent) {
             Disposition::Release(not_before) => self.release(not_before, Some(message)).await,
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {

@@ -90,8 +90,9 @@ impl Ledger {
         self.inner.store.counts(Some(tenant)).await
     }
 
-    /// Settles an intent: it happened, with this outcome; it did not; or it did not and the key is free again. `version` is that of the record on which
-    /// the decision is based: if the record has changed since, nothing is written.
+    /// Settles an intent: it happened, with this outcome; it did not; or it did not and the key is free again. Or turns
+    /// running work into a doubt, which can then be settled. `version` is that of the record on which the decision is
+    /// based: if the record has changed since, nothing is written.
     pub async fn resolve(
         &self,
         identity: &Identity,
@@ -107,6 +108,7 @@ impl Ledger {
             }
             Resolution::DidNotHappen => (What::ResolvedDidNotHappen, Resolution::DidNotHappen),
             Resolution::Reset => (What::ResolvedReset, Resolution::Reset),
+            Resolution::Force => (What::ForcedInDoubt, Resolution::Force),
         };
         let command = Command::Resolve { version, resolution, fence: fence()? };
         let seen = self.inner.store.get(id).await?;

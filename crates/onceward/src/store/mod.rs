@@ -57,6 +57,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
 
+    /// Whether the store can be written: writes something that changes no record. A store that cannot do that frees one
+    /// expired record, if there is one.
+    async fn check(&self) -> Result<(), Error> {
+        self.purge(1).await.map(drop)
+    }
+
     /// This process, if the store can tell whether it is alive.
     fn owner(&self) -> Option<Owner> {
         None
@@ -197,12 +203,16 @@ pub enum What {
     StaleFinish,
     /// The same, and the report cannot be true together with the record.
     Contradiction,
+    /// A probe found no trace of an earlier attempt, and the work went on.
+    ProbeFoundNothing,
     /// Somebody decided that it happened.
     ResolvedHappened,
     /// Somebody decided that it did not happen.
     ResolvedDidNotHappen,
     /// Somebody decided that it did not happen, and freed the key.
     ResolvedReset,
+    /// A person turned running work into a doubt.
+    ForcedInDoubt,
 }
 
 impl What {
@@ -211,9 +221,11 @@ impl What {
         match self {
             Self::StaleFinish => "stale_finish",
             Self::Contradiction => "contradiction",
+            Self::ProbeFoundNothing => "probe_found_nothing",
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
+            Self::ForcedInDoubt => "forced_in_doubt",
         }
     }
 
@@ -222,9 +234,11 @@ impl What {
         [
             Self::StaleFinish,
             Self::Contradiction,
+            Self::ProbeFoundNothing,
             Self::ResolvedHappened,
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
+            Self::ForcedInDoubt,
         ]
         .into_iter()
         .find(|what| what.as_str() == name)
@@ -275,6 +289,58 @@ pub enum Error {
         /// Its version.
         found: i64,
         /// The newest version that is known.
+        known: i64,
+    },
+    /// The file is older than the mark beside it.
+    #[error(
+        "the ledger {} is older than the mark beside it (ledger {ledger}, mark {mark}): it was restored from an older copy, or \
+         its log was deleted. What was done since then is not in it and would run again. Restore the newer file, or accept \
+         this one with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Behind {
+        /// The file.
+        path: PathBuf,
+        /// How far it has come.
+        ledger: u64,
+        /// How far it had come.
+        mark: u64,
+    },
+    /// The mark beside the file is of another ledger.
+    #[error(
+        "the mark beside the ledger {} belongs to another ledger: the file was replaced. What was done in the other one is not \
+         in it and would run again. Restore the other file, or accept this one with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is a mark and no ledger.
+    #[error(
+        "there is no ledger at {}, only the mark of one: it was deleted or moved away. A new ledger would not know what was \
+         done. Restore the file, or start a new ledger with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Missing {
+        /// Where it was.
+        path: PathBuf,
+    },
+    /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
+    #[error(
+        "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \
+         the version that made it, then move the file away and start a new ledger",
+        path.display()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version that is known.
         known: i64,
     },
     /// The file cannot be written.

@@ -103,9 +103,9 @@ impl fmt::Display for Cause {
                  `claim.downstream_key()` to the provider, or hand on the error."
             }
             Self::ReleasedAfterEffect => {
-                "the error gave the claim back as if nothing had happened. Return `Failure::unknown` when the provider may \
-                 have acted, or let the policy doubt what nobody classified: `.on_error(OnError::Doubt)`, \
-                 `.tier(Tier::Payment)`."
+                "the error released the claim as if nothing had happened. Return `Failure::unknown` when the provider may \
+                 have acted, or let the policy doubt every error without a class: declare a tier \
+                 (`.tier(Tier::Payment)`), or say `.on_error(OnError::Doubt)`."
             }
             Self::NotMarked => {
                 "the call says `.marks_sent()` and acted without the mark, so the ledger took it that nothing had left. \

@@ -186,7 +186,7 @@ async fn the_order_in_which_a_call_is_put_together_does_not_matter() {
     let one = call().on_error(OnError::Doubt).tier(Tier::Notification).call().unwrap().policy;
     let other = call().tier(Tier::Notification).on_error(OnError::Doubt).call().unwrap().policy;
     assert_eq!(one, other);
-    assert_eq!((one.on_error(), one.tier, one.in_doubt), (OnError::Doubt, Tier::Notification, InDoubt::Retry));
+    assert_eq!((one.on_error, one.tier, one.in_doubt), (OnError::Doubt, Some(Tier::Notification), InDoubt::Retry));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onceward::core::class::Class;
-use onceward::{Error, Failure, InDoubt, Ledger, OnError, Operation, Tier};
+use onceward::{Error, Failure, InDoubt, Ledger, OnError, Operation, Policy, Tier};
 
 use crate::{Effects, eventually, every_ledger, status};
 
@@ -90,10 +90,33 @@ async fn under_retry_a_missing_answer_is_tried_again_with_the_same_downstream_ke
 }
 
 #[tokio::test]
-async fn an_error_that_nobody_classified_follows_the_policy() {
+async fn a_lost_answer_in_an_error_is_a_doubt_without_any_policy() {
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let timed_out = ledger.operation("a").key("k");
+    let run = timed_out.run(|_| async {
+        let work = std::future::pending::<()>();
+        Ok(tokio::time::timeout(Duration::from_millis(1), work).await?)
+    });
+    assert!(run.await.is_err());
+    assert_eq!(status(&timed_out).await, "in_doubt");
+    let reset = ledger.operation("b").key("k");
+    let run = reset.run(|_| async { Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()) });
+    assert!(run.await.is_err());
+    assert_eq!(status(&reset).await, "in_doubt");
+    let refused = ledger.operation("c").key("k");
+    let run =
+        refused.run(|_| async { Err::<(), _>(std::io::Error::from(std::io::ErrorKind::ConnectionRefused).into()) });
+    assert!(run.await.is_err());
+    assert_eq!(status(&refused).await, "open");
+}
+
+#[tokio::test]
+async fn an_error_without_a_class_follows_the_policy() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let cases = [
         (ledger.operation("a").key("k"), "open"),
+        (ledger.operation("e").key("k").tier(Tier::Email), "in_doubt"),
+        (ledger.operation("f").key("k").tier(Tier::Payment).on_error(OnError::Retry), "open"),
         (ledger.operation("b").key("k").tier(Tier::Payment), "in_doubt"),
         (ledger.operation("c").key("k").on_error(OnError::Doubt), "in_doubt"),
         (ledger.operation("d").key("k").on_error(OnError::Keep), "done"),
@@ -102,7 +125,7 @@ async fn an_error_that_nobody_classified_follows_the_policy() {
         let parsed = call.run(|_| async { Ok("x".parse::<u32>()?) }).await;
         match parsed {
             Err(Error::Failed { failure, .. }) => {
-                assert_eq!(failure.class(), Class::Unclassified);
+                assert_eq!(failure.class(), Class::Unclassified { evidence: None });
                 assert!(failure.source().unwrap().is::<std::num::ParseIntError>(), "the error itself is kept");
             }
             other => panic!("{other:?}"),
@@ -301,5 +324,33 @@ async fn a_superseded_owner_gets_its_outcome_back_and_the_trail_keeps_it() {
         }
         let trail = call.get().await.unwrap().unwrap().trail;
         assert!(trail[0].event.note.as_ref().unwrap().contains("ch_17"), "{trail:?}");
+    }
+}
+
+#[tokio::test]
+async fn work_past_its_deadline_is_in_doubt_and_may_still_be_finished() {
+    for (ledger, _folder) in every_ledger().await {
+        let deadline = Some(Duration::from_millis(50));
+        let policy = Policy { deadline, in_doubt: InDoubt::Retry, ..Policy::default() };
+        let call = ledger.operation("charge").key("k").policy(policy);
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let owner = call.clone();
+        let owner = tokio::spawn(async move {
+            owner
+                .run(|_| async move {
+                    let _ = wait.await;
+                    Ok(42)
+                })
+                .await
+        });
+        while status(&call).await != "in_doubt" {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Retry is allowed, but not beside an owner that lives.
+        let repeat = call.run(|_| async { Ok(7) }).await;
+        assert!(matches!(repeat, Err(Error::InDoubt { .. })), "{repeat:?}");
+        go.send(()).unwrap();
+        assert_eq!(owner.await.unwrap().unwrap().value, 42);
+        assert_eq!(call.run(|_| async { Ok(7) }).await.unwrap().value, 42);
     }
 }

@@ -12,7 +12,10 @@ mod faulty;
 mod files;
 mod grpc;
 mod layer;
+mod mark;
 mod polling;
+#[cfg(unix)]
+mod private;
 mod races;
 mod remote;
 mod settling;

@@ -74,8 +74,13 @@ mod tests {
     use super::*;
 
     fn callers() -> Callers {
-        let naming =
-            Naming { server: "s".to_owned(), shown: String::new(), session: None, echo: std::time::Duration::ZERO };
+        let naming = Naming {
+            server: "s".to_owned(),
+            shown: String::new(),
+            session: None,
+            echo: std::time::Duration::ZERO,
+            deadline: None,
+        };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:")), Owners::default());
         Callers::of(Arc::new(Gate { naming, tools, replies, books, owners }))

@@ -296,7 +296,13 @@ mod tests {
 
     fn server() -> (Arc<Server>, PipeReader) {
         let (reads, writes) = std::io::pipe().unwrap();
-        let naming = Naming { server: "s".to_owned(), shown: String::new(), session: None, echo: Duration::ZERO };
+        let naming = Naming {
+            server: "s".to_owned(),
+            shown: String::new(),
+            session: None,
+            echo: Duration::ZERO,
+            deadline: None,
+        };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let books = Arc::new(Books::at("memory:"));
         let gate = Gate { naming, tools: Tools::default(), replies, books, owners: Owners::default() };

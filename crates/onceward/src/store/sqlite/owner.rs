@@ -14,6 +14,9 @@ use onceward_core::hash::Fields;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::Owner;
 
+#[cfg(target_os = "linux")]
+use super::side;
+
 /// The lower bits of an id are random, and the upper ones are the tag. Two live owners of one file draw the same
 /// number about never, and if they do, the second one's lock fails and it has no id.
 #[cfg(target_os = "linux")]
@@ -34,10 +37,7 @@ impl Owners {
     /// Locks a byte for this handle, in the side file of a ledger whose path has no links in it. Where the file
     /// system has no such locks, owners stay unknown and only leases tell: slower, and just as safe.
     pub(super) fn enter(file: &Path) -> Self {
-        let mut name = file.as_os_str().to_owned();
-        name.push("-owners");
-        let side = std::fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(name);
-        let entered = side.ok().and_then(|side| {
+        let entered = side::open(file, side::OWNERS).ok().and_then(|side| {
             // 0 is left out so that an id is never falsy elsewhere.
             let random = (getrandom::u64().ok()? >> (u64::BITS - RANDOM_BITS)) | 1;
             let id = (tag(&side)? << RANDOM_BITS) | random;
@@ -81,8 +81,9 @@ fn tag(side: &std::fs::File) -> Option<u64> {
     Some(u64::from_be_bytes(*first) >> (u64::BITS - TAG_BITS))
 }
 
+/// One byte of the side file, to lock or to free.
 #[cfg(target_os = "linux")]
-fn byte(id: u64, kind: i32) -> Option<nix::libc::flock> {
+pub(super) fn byte(id: u64, kind: i32) -> Option<nix::libc::flock> {
     Some(nix::libc::flock {
         l_type: i16::try_from(kind).ok()?,
         l_whence: i16::try_from(nix::libc::SEEK_SET).ok()?,

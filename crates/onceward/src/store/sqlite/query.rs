@@ -40,7 +40,7 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
         list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
         claims: format!(
-            "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent') AND state NOT IN ('done', 'tombstone')"
+            "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')"
         ),
     }
 });
@@ -53,6 +53,7 @@ pub(super) struct Writes<'c> {
     insert: Statement<'c>,
     replace: Statement<'c>,
     get: Statement<'c>,
+    raise: Statement<'c>,
 }
 
 impl<'c> Writes<'c> {
@@ -64,6 +65,7 @@ impl<'c> Writes<'c> {
             insert: connection.prepare(&STATEMENTS.insert)?,
             replace: connection.prepare(&STATEMENTS.replace)?,
             get: connection.prepare(&STATEMENTS.get)?,
+            raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
         })
     }
 
@@ -84,6 +86,13 @@ impl<'c> Writes<'c> {
         {
             tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
         }
+    }
+
+    /// Raises the number that the mark beside the ledger follows.
+    pub(super) fn raise(&mut self) -> rusqlite::Result<u64> {
+        // To the end of the statement: it writes before it answers, and must be over before the commit.
+        let raised: Vec<i64> = self.raise.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        raised.first().map(|number| number.unsigned_abs()).ok_or(rusqlite::Error::QueryReturnedNoRows)
     }
 
     /// Looks at a record, as of `now`.
@@ -130,6 +139,15 @@ pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()
     connection.prepare_cached("DELETE FROM intent WHERE id = ?1 AND id_rest = ?2")?.execute(halves(&id))?;
     connection.prepare_cached("DELETE FROM audit WHERE id = ?1")?.execute([id.as_bytes()])?;
     Ok(())
+}
+
+/// Writes a row and removes it again, which takes as much room in the log as a claim does and leaves nothing. Its id is all
+/// zeros: no digest is.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO intent (id, id_rest, fingerprint, version, state) \
+                  VALUES (zeroblob(16), zeroblob(16), zeroblob(32), 1, 'claimed')";
+    connection.prepare_cached(insert)?.execute([])?;
+    connection.prepare_cached("DELETE FROM intent WHERE id = zeroblob(16)")?.execute([]).map(drop)
 }
 
 pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusqlite::Result<Option<Seen>> {
@@ -258,7 +276,7 @@ fn states_of(status: Status) -> &'static [&'static str] {
         Status::Queued => &["queued"],
         Status::Running => &["claimed", "sent"],
         Status::Open => &["open", "claimed"],
-        Status::InDoubt => &["in_doubt", "claimed", "sent"],
+        Status::InDoubt => &["in_doubt", "claimed", "sent", "overdue"],
         Status::Done => &["done"],
         Status::Tombstone => &["tombstone", "done"],
         Status::Dead => &["dead"],
@@ -277,7 +295,7 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
         }
     };
     let unsettled = "SELECT state, count(*) FROM intent
-         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent')
+         WHERE state NOT IN ('done', 'tombstone') AND state NOT IN ('claimed', 'sent', 'overdue')
            AND (?1 IS NULL OR tenant = ?1) AND NOT (state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?2)
          GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;

@@ -1,8 +1,11 @@
 //! Opening, checking and migrating the file.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -10,15 +13,16 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use onceward_core::plant::{Plant, planted};
 
-use super::Shared;
 use super::fault::named;
+use super::{Shared, side};
 use crate::store::{Error, names_a_file};
 
 /// `ONCW`, in the header of every ledger.
 const APPLICATION_ID: i64 = 0x4f4e_4357;
 
 /// Each entry leads from the version that is its index to the next. Never edit one that was released.
-pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema_v1.sql"), include_str!("schema_v2.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema_v1.sql"), include_str!("schema_v2.sql"), include_str!("schema_v3.sql")];
 
 const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -44,19 +48,32 @@ pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     }
     // An absolute path is never taken for one of SQLite's own URLs.
     let absolute = std::path::absolute(path).map_err(|error| cannot_open(path, &error))?;
-    let is_new = !absolute.exists();
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(&absolute, flags).map_err(|error| named(path, &error))?;
-    // SQLite has made the file by now. It must not be made here: closing a handle of our own would drop the locks
-    // of every other ledger in this process that has the file open.
+    let (mut connection, is_new) = create_or_open(&absolute, path)?;
     let file = absolute.canonicalize().map_err(|error| cannot_open(path, &error))?;
     leave_the_log(&connection, true).map_err(|error| named(path, &error))?;
     check_writable(path, &connection)?;
     prepare(&mut connection, path)?;
+    // Only now: it is a ledger, and not the file of someone else.
+    side::tighten(&file);
     if is_new {
         sync_folder(&file);
     }
     Ok((connection, file))
+}
+
+/// SQLite would create the file with the mode that the umask leaves, so it is created here, with a mode of its own. True if
+/// it is new.
+fn create_or_open(absolute: &Path, path: &Path) -> Result<(Connection, bool), Error> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // Closing the handle that created the file would drop the locks of a ledger that another thread opened meanwhile.
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_new = side::create_empty(absolute).map_err(|error| match error.kind() {
+        ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
+        _ => cannot_open(path, &error),
+    })?;
+    let connection = Connection::open_with_flags(absolute, flags).map_err(|error| named(path, &error))?;
+    Ok((connection, is_new))
 }
 
 /// Opens a connection to that file that can only look. Errors name the path as the user gave it.
@@ -193,10 +210,31 @@ fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
         let reason = "it is a SQLite file of another application".to_owned();
         return Err(Error::NotALedger { path: path.to_owned(), reason });
     }
-    if version > VERSION {
-        return Err(Error::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
+    if !is_empty {
+        check_version(version, path)?;
     }
     Ok(version)
+}
+
+/// Only the version of this build is read and written: an older one names intents in another way, and of a newer one nothing
+/// is known.
+fn check_version(found: i64, path: &Path) -> Result<(), Error> {
+    let (path, known) = (path.to_owned(), VERSION);
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::NewerSchema { path, found, known }),
+        Ordering::Less => Err(Error::OlderSchema { path, found, known }),
+    }
+}
+
+/// Whether the file still has the schema that it was opened with. A newer build may have changed it while this process was
+/// running, and what is written in the old way could be misread there. Called inside a transaction.
+pub(super) fn check_unchanged(connection: &Connection, path: &Path) -> Result<(), Error> {
+    let version = connection.prepare_cached("PRAGMA user_version").and_then(|mut asked| {
+        let version: i64 = asked.query_row([], |row| row.get(0))?;
+        Ok(version)
+    });
+    check_version(version.map_err(|error| named(path, &error))?, path)
 }
 
 /// Migrates in one transaction. Another process may have been faster, so the version is read again inside.

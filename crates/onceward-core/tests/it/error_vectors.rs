@@ -1,0 +1,68 @@
+//! The vectors for errors without a class. `spec/vectors/README.md` explains them. A harness runs them too, so the check is a
+//! function besides its test.
+
+use std::path::Path;
+
+use onceward_core::class::{Class, Disposition, Errors, disposition};
+use onceward_core::evidence::{Evidence, in_exit_code, in_text};
+use onceward_core::policy::OnError;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "about")]
+    _about: String,
+    texts: Vec<Text>,
+    exit_codes: Vec<ExitCode>,
+    dispositions: Vec<Disposed>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    name: String,
+    text: String,
+    evidence: Option<Evidence>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExitCode {
+    code: u8,
+    evidence: Option<Evidence>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Disposed {
+    name: String,
+    class: Class,
+    on_error: OnError,
+    tier_declared: bool,
+    marked_sent: bool,
+    expect: Disposition,
+}
+
+/// Runs them all.
+pub(crate) fn run_all() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/errors.json");
+    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("errors.json: {error}"));
+    let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("errors.json: {error}"));
+    assert!(file.texts.len() >= 30 && file.exit_codes.len() >= 12 && file.dispositions.len() >= 36);
+    for case in file.texts {
+        assert_eq!(in_text(&case.text), case.evidence, "{}", case.name);
+    }
+    for case in file.exit_codes {
+        assert_eq!(in_exit_code(case.code), case.evidence, "exit code {}", case.code);
+    }
+    for case in file.dispositions {
+        let errors = Errors { on_error: case.on_error, tier_declared: case.tier_declared };
+        assert_eq!(disposition(case.class, errors, case.marked_sent), case.expect, "{}", case.name);
+    }
+}
+
+#[test]
+fn every_error_is_classified_as_it_is_written() {
+    run_all();
+}
