@@ -260,7 +260,9 @@ impl Given {
 
     fn kills(&mut self) -> Result<kills::Options, String> {
         let (kills, seed) = (self.number("--kills", 50)?, self.number("--seed", 1)?);
-        Ok(kills::Options { kills, seed, binary: self.text("--binary").map(PathBuf::from) })
+        // Some of it is started in other folders.
+        let binary = self.text("--binary").map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+        Ok(kills::Options { kills, seed, binary })
     }
 
     fn ways(&mut self) -> Result<Vec<mcp::Over>, String> {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Address;
 use crate::dice::Dice;
 use crate::kills::book::Told;
-use crate::kills::{Options, Stage, web};
+use crate::kills::{HELD, Options, Stage, web};
 
 /// The operation of every intent.
 const OPERATION: &str = "charge";
@@ -49,6 +49,9 @@ enum Deed {
 impl Deed {
     fn of(stage: &Stage, key: &str, attempt: u64) -> (Self, Duration) {
         let mut dice = Dice::of(&[stage.options.seed, 3, Options::number(key)]);
+        if key == HELD && !stage.effects.is_calm() {
+            return (Self::Die, Duration::ZERO);
+        }
         let weights = [(40, Self::Finish), (2, Self::Die), (2, Self::Vanish), (6, Self::Release), (3, Self::Doubt)];
         let (deed, time) = (dice.weighted(&weights), Duration::from_millis(dice.below(20)));
         match deed {
@@ -91,6 +94,13 @@ pub(super) async fn ask_at_last(stage: &Stage, address: &Address, key: String) -
         tokio::time::sleep(LAST_PAUSE).await;
     }
     told
+}
+
+/// A client acts and dies; once its lease has lapsed, another one asks.
+pub(super) async fn first_scene(stage: &Stage, address: &Address) {
+    ask(stage, address, HELD).await;
+    tokio::time::sleep(Duration::from_millis(LEASE_MILLIS) + LAST_PAUSE).await;
+    stage.first_scene(&ask(stage, address, HELD).await);
 }
 
 /// From begin to the end of the work.

@@ -35,6 +35,7 @@ async fn play(options: &Options) -> bool {
     let stage = Arc::new(Stage::new(options, "api"));
     let address = Address::default();
     let mut server = start(&stage, &address).await;
+    client::first_scene(&stage, &address).await;
     let over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(client::live(caller, Arc::clone(&stage), Arc::clone(&address), Arc::clone(&over))))

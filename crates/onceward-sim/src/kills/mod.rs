@@ -16,6 +16,7 @@ mod stage;
 pub mod web;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use stage::Stage;
 
@@ -29,6 +30,15 @@ pub struct Options {
     /// The binary to kill; without one, this program stands in for it.
     pub binary: Option<PathBuf>,
 }
+
+/// The key of the first scene of each run: its effect takes place, and its answer is held back until somebody is killed.
+pub const HELD: &str = "held-0";
+
+/// How long an answer is held back: whoever is to be killed meanwhile is dead by then.
+pub const HOLDS: Duration = Duration::from_secs(5);
+
+/// Whoever asks again for what is in doubt is told so in less time than this.
+pub const TOLD_WITHIN: Duration = Duration::from_secs(3);
 
 impl Options {
     /// The number of a key, which decides what its effect is like.

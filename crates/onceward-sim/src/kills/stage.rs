@@ -9,13 +9,16 @@ use futures_util::StreamExt;
 use super::book::{Book, Told};
 use super::effects::Effects;
 use super::product::Product;
-use super::{Options, doubts};
+use super::{HELD, Options, doubts};
 
 /// How often a progress line is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Doubts that are settled at the end, each by a command: enough to see that it works.
 const SETTLED: usize = 30;
+
+/// How often the file of effects is looked at in the first scene.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// Last questions at once.
 const LAST_QUESTIONS: usize = 4;
@@ -65,6 +68,22 @@ impl Stage {
             println!("kill {kill} of {}, {seconds} s: {}", self.options.kills, self.book.line());
         }
         self.book.violations() == 0
+    }
+
+    /// Waits until the first scene's effect has taken place.
+    pub async fn has_acted(&self) {
+        while !self.effects.read().contains_key(HELD) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// The end of the first scene: somebody was killed between the effect and its answer, so whoever asks again is told that
+    /// it is in doubt. Nothing here depends on luck.
+    pub fn first_scene(&self, told: &Told) {
+        self.book.told(HELD, told);
+        if *told != Told::Doubt {
+            self.book.violation(format!("{HELD}: killed after the effect, and then told {told:?}"));
+        }
     }
 
     /// The last questions, to a process that knows nothing but the ledger: every key is done, in doubt or free to run, what

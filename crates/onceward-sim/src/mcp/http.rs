@@ -13,7 +13,7 @@ use super::{CALLERS, LONGEST, Stage, TRIES, answer, as_result, life, remote};
 use crate::dice::Dice;
 use crate::kills::book::Told;
 use crate::kills::product::end;
-use crate::kills::web;
+use crate::kills::{HELD, HOLDS, TOLD_WITHIN, web};
 
 /// Where the gateway is; none while there is none.
 type Address = Arc<Mutex<Option<String>>>;
@@ -22,6 +22,13 @@ pub(super) async fn play(stage: &Arc<Stage>) {
     let port = remote::start(stage).await;
     let address = Address::default();
     let mut gateway = start(stage, port, &address).await;
+    tokio::select! {
+        told = ask(stage, &address, HELD, HOLDS) => stage.book.violation(format!("{HELD}: told {told:?} before the end")),
+        () = stage.has_acted() => {}
+    }
+    end(&mut gateway).await;
+    gateway = start(stage, port, &address).await;
+    stage.first_scene(&ask(stage, &address, HELD, TOLD_WITHIN).await);
     let over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(live(caller, Arc::clone(stage), Arc::clone(&address), Arc::clone(&over))))

@@ -66,7 +66,7 @@ async fn answer_one(stage: Arc<Stage>, request: Request<Incoming>) -> Result<Res
     stage.effects.happen(&key, &value);
     match deed {
         Deed::Die => return Err(Broken),
-        Deed::Linger => tokio::time::sleep(time).await,
+        Deed::Linger | Deed::Hold => tokio::time::sleep(time).await,
         _ => {}
     }
     let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer::result(&value) });

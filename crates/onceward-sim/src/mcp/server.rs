@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::answer;
 use crate::dice::Dice;
-use crate::kills::Options;
 use crate::kills::effects::Effects;
+use crate::kills::{HELD, HOLDS, Options};
 
 /// What the server is started with.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(super) enum Deed {
     Die,
     /// Is gone before it acts.
     Vanish,
+    /// Acts, and holds its answer back.
+    Hold,
 }
 
 impl Deed {
@@ -43,6 +45,9 @@ impl Deed {
     pub(super) fn of(seed: u64, key: &str, effects: &Effects) -> (Self, Duration) {
         if effects.is_calm() {
             return (Self::Answer, Duration::ZERO);
+        }
+        if key == HELD {
+            return (Self::Hold, HOLDS);
         }
         let mut dice = Dice::of(&[seed, 3, Options::number(key)]);
         let deed = dice.weighted(&[
@@ -122,7 +127,7 @@ fn call(role: &Role, message: &Value) {
     effects.happen(&key, &value);
     match deed {
         Deed::Die => std::process::exit(1),
-        Deed::Linger => std::thread::sleep(time),
+        Deed::Linger | Deed::Hold => std::thread::sleep(time),
         _ => {}
     }
     say(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer::result(&value) }));

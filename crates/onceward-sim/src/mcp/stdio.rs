@@ -8,6 +8,7 @@ use super::agent::{Agent, Gateway, start};
 use super::{CALLERS, LONGEST, Stage, TRIES, as_result, life};
 use crate::dice::Dice;
 use crate::kills::book::Told;
+use crate::kills::{HELD, TOLD_WITHIN};
 
 /// Gateways at once.
 const SLOTS: u64 = 3;
@@ -37,6 +38,7 @@ pub(super) async fn play(stage: &Arc<Stage>) {
         put(&slots, slot, Some(agent));
         gateways.push(Some(gateway));
     }
+    first_scene(stage, &slots, &mut gateways).await;
     let over = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(live(caller, Arc::clone(stage), Arc::clone(&slots), Arc::clone(&over))))
@@ -74,6 +76,27 @@ pub(super) async fn play(stage: &Arc<Stage>) {
     let last = Last { stage, open: tokio::sync::Mutex::new(None) };
     stage.finish(as_result, |key| last.ask(key)).await;
     last.close().await;
+}
+
+/// A gateway and its servers are killed after an effect and before its answer; another gateway is asked.
+async fn first_scene(stage: &Arc<Stage>, slots: &Slots, gateways: &mut [Option<Gateway>]) {
+    let tool = stage.over.tool(HELD);
+    if let Some(first) = agent(slots, 0) {
+        tokio::select! {
+            told = first.call(tool, HELD) => stage.book.violation(format!("{HELD}: told {told:?} before the end")),
+            () = stage.has_acted() => {}
+        }
+    }
+    if let Some(gateway) = gateways[0].take() {
+        gateway.kill(true, true).await;
+    }
+    if let Some(second) = agent(slots, 1) {
+        let told = tokio::time::timeout(TOLD_WITHIN, second.call(tool, HELD)).await;
+        stage.first_scene(&told.unwrap_or(Told::Nothing));
+    }
+    let (agent, gateway) = open(stage, 0).await;
+    put(slots, 0, Some(agent));
+    gateways[0] = Some(gateway);
 }
 
 /// Makes calls until it is over: mostly new ones, and now and then one that another client made before.

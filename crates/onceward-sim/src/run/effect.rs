@@ -7,8 +7,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::dice::Dice;
-use crate::kills::Options;
 use crate::kills::effects::Effects;
+use crate::kills::{HELD, HOLDS, Options};
 
 /// Where the command writes down which process it is.
 pub const PID_FILE: &str = "SIM_PID_FILE";
@@ -52,6 +52,9 @@ pub fn run(role: &Role) -> u8 {
     std::thread::sleep(before);
     let value = format!("{} effect {}", role.key, std::process::id());
     effects.happen(&role.key, &value);
+    if role.key == HELD && !effects.is_calm() {
+        std::thread::sleep(HOLDS);
+    }
     if deed == Deed::Die {
         let _ = kill(Pid::this(), Signal::SIGKILL);
     }

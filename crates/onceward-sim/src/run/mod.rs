@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 use crate::kills::book::Told;
 use crate::kills::product::{end, kill_now, this_program};
-use crate::kills::{self, Options, Stage};
+use crate::kills::{self, HELD, Options, Stage};
 pub use effect::{Role, run as act};
 
 /// Commands at once.
@@ -38,6 +38,15 @@ enum Victim {
     Both,
 }
 
+/// Who is killed when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kill {
+    /// After this long.
+    After(Duration, Victim),
+    /// Onceward, as soon as the effect of the first scene has taken place.
+    WhenActed,
+}
+
 /// Kills as often as is wanted. True if nothing was broken.
 pub fn run(options: &Options) -> bool {
     kills::on_a_runtime(play(options))
@@ -46,6 +55,9 @@ pub fn run(options: &Options) -> bool {
 async fn play(options: &Options) -> bool {
     let started = Instant::now();
     let stage = Arc::new(Stage::new(options, "run"));
+    // Onceward is killed after the effect; then the same command is started again.
+    call(&stage, HELD, Some(Kill::WhenActed), &AtomicU64::new(0)).await;
+    stage.first_scene(&call(&stage, HELD, None, &AtomicU64::new(0)).await);
     let killed = Arc::new(AtomicU64::new(0));
     let callers: Vec<_> =
         (0..CALLERS).map(|caller| tokio::spawn(live(caller, Arc::clone(&stage), Arc::clone(&killed)))).collect();
@@ -71,7 +83,7 @@ async fn live(caller: u64, stage: Arc<Stage>, killed: Arc<AtomicU64>) {
         for _ in 0..TRIES {
             let victim = dice.weighted(&[(4, Victim::Onceward), (2, Victim::Command), (2, Victim::Both)]);
             let moment = Duration::from_millis(dice.below(LONGEST_LIFE));
-            let kill = (!dice.one_in(3)).then_some((victim, moment));
+            let kill = (!dice.one_in(3)).then_some(Kill::After(moment, victim));
             let told = call(&stage, &key, kill, &killed).await;
             stage.book.told(&key, &told);
             if !told.is_to_be_asked_again() {
@@ -82,7 +94,7 @@ async fn live(caller: u64, stage: Arc<Stage>, killed: Arc<AtomicU64>) {
 }
 
 /// Runs the command of a key once, and kills somebody meanwhile. What it tells is its exit code and its output.
-async fn call(stage: &Stage, key: &str, kill: Option<(Victim, Duration)>, killed: &AtomicU64) -> Told {
+async fn call(stage: &Stage, key: &str, kill: Option<Kill>, killed: &AtomicU64) -> Told {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let pid_file = stage.folder().join(format!("pid-{}", RUNS.fetch_add(1, Ordering::SeqCst)));
     let mut command = stage.product.command(&["run", "--store"]);
@@ -95,10 +107,20 @@ async fn call(stage: &Stage, key: &str, kill: Option<(Victim, Duration)>, killed
     let mut child = command.spawn().expect("the product can be started");
     let output = (child.stdout.take(), child.stderr.take());
     let reading = tokio::spawn(async move { (text(output.0).await, text(output.1).await) });
-    if let Some((victim, moment)) = kill {
+    if let Some(kill) = kill {
+        let (moment, victim) = match kill {
+            Kill::After(moment, victim) => (moment, victim),
+            Kill::WhenActed => (Duration::ZERO, Victim::Onceward),
+        };
+        let moment = async {
+            tokio::time::sleep(moment).await;
+            if kill == Kill::WhenActed {
+                stage.has_acted().await;
+            }
+        };
         tokio::select! {
             _ = child.wait() => {}
-            () = tokio::time::sleep(moment) => {
+            () = moment => {
                 let hit = victim != Victim::Onceward && kill_command(stage, &pid_file);
                 if victim != Victim::Command {
                     let _ = child.start_kill();

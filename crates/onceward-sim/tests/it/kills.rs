@@ -49,3 +49,17 @@ fn the_api_survives_kills() {
 fn a_command_survives_kills_of_itself_and_of_onceward() {
     holds("run --kills 40 --seed 20260101", 15);
 }
+
+/// Held work that runs again once its owner is gone shows in the first scene of each harness, without a single random kill.
+fn fails_with_a_planted_bug(arguments: &str) {
+    let (output, text) = sim(&format!("{arguments} --kills 0 --seed 20260101 --plant lapse-is-proof"));
+    assert_eq!(output.status.code(), Some(1), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("VIOLATION held-0: happened "), "{text}");
+}
+
+#[test]
+fn a_harness_whose_product_runs_held_work_again_fails() {
+    for harness in ["mcp --over stdio", "mcp --over http", "mcp --over several", "api", "run"] {
+        fails_with_a_planted_bug(harness);
+    }
+}

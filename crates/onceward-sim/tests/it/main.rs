@@ -9,6 +9,7 @@ mod gateway;
 mod kills;
 mod plants;
 mod power;
+mod proof;
 mod schedules;
 mod tidy;
 mod turns;
