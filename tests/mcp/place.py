@@ -19,6 +19,11 @@ class Place:
         self.folder = pathlib.Path(self.own.name)
         self.clients = []
         self.started = 0
+        self.more = {}
+
+    def offer(self, **tools):
+        """Further tools of the fixture servers, by their names."""
+        self.more["MORE_TOOLS"] = json.dumps(tools)
 
     def configure(self, text):
         """What `onceward.toml` says. It is found only by its flag: the working directory is elsewhere."""
@@ -30,7 +35,7 @@ class Place:
             "RECEIVED_FILE": str(self.folder / f"received-{self.started}"),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        } | self.more
 
     def command(self, session=None, server="fixture", options=(), behind=SERVER):
         """How a user starts the gateway before a server."""

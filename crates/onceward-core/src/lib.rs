@@ -19,8 +19,10 @@
 //! - [`evidence`]: what in an error suggests that the attempt may have happened.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
+//! - [`claim`]: what a record remembers of earlier requests, so that they can be repeated.
 //! - [`decide`]: the one transition function.
 
+pub mod claim;
 pub mod class;
 pub mod decide;
 pub mod duration;

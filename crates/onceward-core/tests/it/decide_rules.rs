@@ -36,7 +36,7 @@ fn call(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Begin {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(in_doubt),
-        take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None },
+        take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None, claim: None },
     }
 }
 

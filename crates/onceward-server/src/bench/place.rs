@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::exit::Fault;
 
 /// Files that belong to a ledger, and the bare log.
-const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", "-owners", RAW_LOG];
+const SUFFIXES: [&str; 6] = ["", "-wal", "-shm", "-owners", "-mark", RAW_LOG];
 
 const RAW_LOG: &str = "-bare-log";
 

@@ -1,5 +1,6 @@
 //! The command line. Each subcommand is a file with its arguments and what it does with them.
 
+mod accept;
 mod gateway;
 mod get;
 mod key;
@@ -84,6 +85,7 @@ enum Command {
     List(list::List),
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
+    Accept(accept::Accept),
     Serve(serve::Serve),
     Token(token::Token),
     Gateway(gateway::Gateway),
@@ -131,6 +133,7 @@ impl Cli {
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
+            Command::Accept(accept) => accept.execute(&global),
             Command::Serve(serve) => serve.execute(&global),
             Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::LONGEST_MAX_RUNTIME;
 
 use super::which::{How, Which, again};
@@ -95,7 +96,8 @@ impl Run {
         let status = StatusFd::open(self.status_fd)?;
         block_on(async {
             let arguments = self.command.iter().map(|argument| argument.clone().into_vec()).collect();
-            let how = How { arguments: Some(arguments), ..How::of(&operation)? };
+            let compared = Some(arguments).filter(|_| !planted(Plant::CommandNotCompared));
+            let how = How { arguments: compared, ..How::of(&operation)? };
             let call = self.which.call(global, how).await?;
             let resolve = again("resolve", &settings, &call.identity);
             guarded(&Job {

@@ -95,7 +95,7 @@ pub(crate) struct Operation {
     /// `retry` becomes `hold` afterwards.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"24h\"`"))]
     pub(crate) honours_key_for: Option<Length>,
-    /// The largest outcome that is kept. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
+    /// The largest outcome that is kept, body and headers together. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
     #[schemars(extend("x-type" = "bytes: `65536` or `\"64KiB\"`", "x-default" = "`\"256KiB\"`; `\"1MiB\"` for `onceward run`"))]
     pub(crate) keep_limit: Option<Size>,
 }

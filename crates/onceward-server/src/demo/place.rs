@@ -13,7 +13,7 @@ use super::world::World;
 const MOST_RECORDS: usize = 500;
 
 /// Files that belong to a ledger.
-const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", "-owners"];
+const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", "-owners", "-mark"];
 
 /// A place for the ledger that no other demo uses.
 #[derive(Debug)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use onceward::core::hash::Fields;
 use onceward::core::name::{self, Identity, Key, Operation, Tenant};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
@@ -49,6 +50,7 @@ pub(super) struct Naming {
 impl Naming {
     /// The name of the operation that a tool is.
     pub(super) fn operation(&self, tool: &str, scope: &str) -> String {
+        let tool = if planted(Plant::ToolNotNamed) { "tool" } else { tool };
         format!("{}{tool}", self.prefix(scope))
     }
 
@@ -68,6 +70,8 @@ pub(super) struct Asked {
     message: Members,
     parameters: Members,
     /// Without what is ours.
+    given: Members,
+    /// What tells calls apart: without keys, too.
     arguments: Members,
     key: Option<String>,
     session: Option<String>,
@@ -103,24 +107,27 @@ impl Asked {
         };
         // An empty name is none, as in the environment.
         let (key, session) = (named(KEY)?, named(SESSION)?.filter(|session| !session.is_empty()));
+        let key = match (key, request.key.clone()) {
+            (Some(one), Some(other)) if one != other => {
+                let why =
+                    format!("_meta[\"{KEY}\"] and the header Idempotency-Key hold different keys; send one of them");
+                return Err(Unfit(why));
+            }
+            (key, other) => key.or(other),
+        };
         let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.clone());
-        let mut asked = Self { tenant, scope, tool, message, parameters, arguments, key, session, repeat: 1 };
+        let (given, arguments) = (arguments, Members::default());
+        let mut asked = Self { tenant, scope, tool, message, parameters, given, arguments, key, session, repeat: 1 };
         asked.take_ours(tools)?;
         Ok(asked)
     }
 
     /// A call that somebody asks about in another one, and that is not made.
-    pub(super) fn about(
-        &self,
-        tool: &str,
-        arguments: Members,
-        key: Option<String>,
-        tools: &Tools,
-    ) -> Result<Self, Unfit> {
-        let (message, parameters) = (Members::default(), Members::default());
+    pub(super) fn about(&self, tool: &str, given: Members, key: Option<String>, tools: &Tools) -> Result<Self, Unfit> {
+        let (message, parameters, arguments) = (Members::default(), Members::default(), Members::default());
         let (tenant, session, scope) = (self.tenant.clone(), self.session.clone(), self.scope.clone());
-        let mut about =
-            Self { tenant, scope, tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 };
+        let tool = tool.to_owned();
+        let mut about = Self { tenant, scope, tool, message, parameters, given, arguments, key, session, repeat: 1 };
         about.take_ours(tools)?;
         Ok(about)
     }
@@ -135,23 +142,46 @@ impl Asked {
     /// Takes what is for us out of the arguments.
     fn take_ours(&mut self, tools: &Tools) -> Result<(), Unfit> {
         if tools.takes_repeat(&self.tool)
-            && let Some(given) = self.arguments.remove(REPEAT)
+            && let Some(given) = self.given.remove(REPEAT)
         {
             self.repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
         }
-        if let Some(filled) = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref()) {
-            self.arguments.remove(filled);
-        }
+        self.arguments = self.without_keys(tools);
         Ok(())
+    }
+
+    fn without_keys(&self, tools: &Tools) -> Members {
+        let keys = self.given.names().filter(|argument| tools.is_key(&self.tool, argument));
+        let keys: Vec<String> = keys.map(str::to_owned).collect();
+        let mut arguments = self.given.clone();
+        for key in keys {
+            arguments.remove(&key);
+        }
+        arguments
     }
 
     pub(super) fn scope(&self) -> &str {
         &self.scope
     }
 
-    /// The arguments of the tool itself.
+    /// The arguments of the tool itself, without keys.
     pub(super) fn arguments(&self) -> &Members {
         &self.arguments
+    }
+
+    /// The arguments that the server gets, with the key where one is filled.
+    pub(super) fn filled(&self, tools: &Tools, downstream_key: &str) -> Members {
+        match tools.fills(&self.tool) {
+            None => self.given.clone(),
+            Some((argument, form)) => {
+                let mut arguments = self.arguments.clone();
+                match planted(Plant::KeyArgumentPerAttempt) {
+                    true => arguments.set(&argument, &form.write(&format!("{downstream_key}-{}", std::process::id()))),
+                    false => arguments.set(&argument, &form.write(downstream_key)),
+                }
+                arguments
+            }
+        }
     }
 
     /// What the client says besides, for requests of ours on its behalf: without what is about this one request alone.
@@ -164,10 +194,10 @@ impl Asked {
     }
 
     /// The line to pass on: the one that came, unless something in it is for us, or from us.
-    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: Option<&str>) -> Vec<u8> {
-        let filled = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref());
+    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: &str) -> Vec<u8> {
         let before = self.parameters.object("arguments");
-        if filled.is_none() && before.is_none_or(|before| before.len() == self.arguments.len()) {
+        let is_whole = before.is_none_or(|before| before.len() == self.given.len());
+        if is_whole && tools.fills(&self.tool).is_none() {
             let mut line = line.to_vec();
             // The last line of a client need not have an end, and the pipe stays open.
             if !line.ends_with(b"\n") {
@@ -175,14 +205,8 @@ impl Asked {
             }
             return line;
         }
-        let (mut arguments, mut parameters, mut message) =
-            (self.arguments.clone(), self.parameters.clone(), self.message.clone());
-        if let Some(filled) = filled
-            && let Some(key) = downstream_key
-        {
-            arguments.set(filled, &key);
-        }
-        parameters.set("arguments", &arguments);
+        let (mut parameters, mut message) = (self.parameters.clone(), self.message.clone());
+        parameters.set("arguments", &self.filled(tools, downstream_key));
         message.set("params", &parameters);
         ended(&message)
     }
@@ -229,8 +253,9 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
         policy.retention = Some(Retention::For(echo));
         policy.tombstone = Some(Duration::ZERO);
     }
-    // The server says that a second call does nothing more than the first.
-    if tools.is_idempotent(tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
+    // The server says that a second call does nothing more than the first; but not one with another key.
+    let keeps_key = tools.slot(tool).is_none_or(|slot| tools.unfit_slot(tool, &slot).is_none());
+    if tools.is_idempotent(tool) && keeps_key && !configured.is_some_and(Tool::chooses_in_doubt) {
         policy.in_doubt = InDoubt::Retry;
     }
     if !configured.is_some_and(Tool::chooses_wait) {
@@ -250,6 +275,7 @@ fn times(given: &RawValue) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::KeyArgument;
 
     fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
         let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
@@ -260,7 +286,7 @@ mod tests {
         let members = Members::read(line).unwrap();
         let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
         let line = line.as_bytes().to_vec();
-        Request { tenant: Tenant::default(), scope: String::new(), id, written, line, members }
+        Request { tenant: Tenant::default(), scope: String::new(), id, written, line, members, key: None }
     }
 
     #[test]
@@ -269,21 +295,20 @@ mod tests {
         let line = r#"{"id":1,"method":"tools/call","params":{"arguments":{"b":1.0,"onceward_repeat":2},"name":"t"}}"#;
         let repeat = Asked::read(&request(line), &tools).unwrap();
         let expected = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"arguments\":{\"b\":1.0},\"name\":\"t\"}}\n";
-        assert_eq!((repeat.passed_on(line.as_bytes(), &tools, None), repeat.repeat), (expected.as_bytes().to_vec(), 2));
+        assert_eq!((repeat.passed_on(line.as_bytes(), &tools, "k"), repeat.repeat), (expected.as_bytes().to_vec(), 2));
         let plain = asked(r#"{ "name":"t" }"#, &tools).unwrap();
-        assert_eq!(plain.passed_on(b"as it came\r\n", &tools, None), b"as it came\r\n");
-        assert_eq!(plain.passed_on(b"without an end", &tools, None), b"without an end\n");
+        assert_eq!(plain.passed_on(b"as it came\r\n", &tools, "k"), b"as it came\r\n");
+        assert_eq!(plain.passed_on(b"without an end", &tools, "k"), b"without an end\n");
     }
 
     #[test]
     fn an_argument_that_the_gateway_fills_is_no_part_of_the_intent() {
-        let tool = Tool { key_argument: Some("idempotency_key".to_owned()), ..Tool::default() };
+        let tool = Tool { key_argument: Some(KeyArgument::Named("idempotency_key".to_owned())), ..Tool::default() };
         let tools = Tools::new([("pay".to_owned(), tool)].into());
         let asked = asked(r#"{"name":"pay","arguments":{"idempotency_key":"made up","n":1}}"#, &tools).unwrap();
         assert_eq!(asked.arguments().written(), r#"{"n":1}"#);
-        let passed = String::from_utf8(asked.passed_on(b"", &tools, Some("once_1"))).unwrap();
+        let passed = String::from_utf8(asked.passed_on(b"", &tools, "once_1")).unwrap();
         assert!(passed.contains(r#""arguments":{"n":1,"idempotency_key":"once_1"}"#), "{passed}");
-        assert!(!String::from_utf8(asked.passed_on(b"", &tools, None)).unwrap().contains("idempotency_key"));
     }
 
     #[test]

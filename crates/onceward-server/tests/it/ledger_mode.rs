@@ -21,7 +21,7 @@ fn the_umask_neither_widens_nor_narrows_the_mode_of_a_new_ledger() {
         let answer = Answer::of(shell.output().unwrap());
         let said = String::from_utf8(answer.stdout.clone()).unwrap();
         assert_eq!(answer.code, 0, "umask {umask}: {answer:?}");
-        for name in ["onceward.db", "onceward.db-wal", "onceward.db-shm", "onceward.db-owners"] {
+        for name in ["onceward.db", "onceward.db-wal", "onceward.db-shm", "onceward.db-owners", "onceward.db-mark"] {
             assert!(said.contains(&format!("600 {name}\n")), "umask {umask}: {said}");
         }
         let mode = place.path("onceward.db").metadata().unwrap().permissions().mode() & 0o777;

@@ -19,6 +19,7 @@ mod mcp_install;
 mod place;
 mod processes;
 mod reference;
+mod restored;
 mod run;
 mod run_process;
 mod run_races;

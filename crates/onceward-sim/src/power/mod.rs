@@ -31,6 +31,10 @@ const ENOUGH: usize = 20;
 /// Beside every ledger: which processes are alive.
 const OWNERS: &str = "ledger.db-owners";
 
+/// Beside every ledger: how far it had come. It goes around the simulated disk, so every write of it survives: the
+/// hardest case for a mark that must never lead its ledger.
+const MARK: &str = "ledger.db-mark";
+
 /// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -103,6 +107,8 @@ struct Life<'a> {
     image: Image,
     /// The side file of the last cycle: after a restart it is the same file, and every lock in it is free.
     owners: Option<PathBuf>,
+    /// The mark as it was when the power went.
+    mark: Option<Vec<u8>>,
     is_new: bool,
 }
 
@@ -118,6 +124,7 @@ impl<'a> Life<'a> {
             clock: ManualClock::default(),
             image: Image::default(),
             owners: None,
+            mark: None,
             is_new: true,
         }
     }
@@ -135,7 +142,11 @@ impl<'a> Life<'a> {
         if let Some(owners) = self.owners.take().filter(|_| plan.keeps_owners) {
             std::fs::hard_link(owners, folder.join(OWNERS)).expect("the side file is there");
         }
+        if let Some(mark) = &self.mark {
+            std::fs::write(folder.join(MARK), mark).expect("the mark can be written");
+        }
         let (phase, found) = self.boot(cycle, &plan, &drive);
+        self.mark = std::fs::read(folder.join(MARK)).ok();
         drive.cut_now();
         let (image, loss) = drive.left().expect("the power is gone");
         self.image = image;

@@ -6,6 +6,7 @@
 mod crash;
 mod disk;
 mod gateway;
+mod kills;
 mod plants;
 mod power;
 mod schedules;

@@ -77,7 +77,13 @@ fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usi
     let mut taken: Vec<Numbered> = Vec::new();
     let mut batch = Vec::new();
     let pace = Pace { expected, until: Instant::now() + Duration::from_secs(3600) };
-    while queue.take(&mut batch, most, &pace) {
+    loop {
+        // As the writer does: it may wait before it takes, and takes what has come meanwhile.
+        queue.wait(Duration::from_secs(3600));
+        if !queue.take(&mut batch, most, &pace) {
+            break;
+        }
+        queue.top_up(&mut batch, most);
         assert!(!batch.is_empty() && batch.len() <= most, "{} at once", batch.len());
         taken.append(&mut batch);
     }

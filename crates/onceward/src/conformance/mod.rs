@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceward_core::claim::{ClaimId, Mark};
 use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, Write, decide};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::digest;
@@ -125,7 +126,7 @@ fn begin_as(identity: Identity, number: u128, marks_sent: bool) -> Command {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(),
-        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None },
+        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None, claim: None },
     })
 }
 

@@ -8,6 +8,7 @@ use http::{HeaderName, request};
 
 use onceward_core::fingerprint::{Builder, Fingerprint};
 use onceward_core::json::Value;
+use onceward_core::plant::{Plant, planted};
 
 use super::paths;
 
@@ -32,6 +33,9 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) 
         builder = builder.part("encoding", encoding.as_bytes());
     }
     builder = with_headers(builder, parts, headers);
+    if planted(Plant::BodyNotCompared) {
+        return builder.build();
+    }
     match canonical(&kind, body) {
         Some((how, text)) => builder.part(how, text),
         None => builder.part("raw", body),

@@ -7,6 +7,7 @@ use http::header::{self, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, response};
 
 use onceward_core::outcome::{self, Outcome, Verdict};
+use onceward_core::plant::{Plant, planted};
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body};
@@ -58,8 +59,10 @@ pub fn outcome(
 ) -> Outcome {
     let named = connection_names(&parts.headers);
     let content_type = parts.headers.get(CONTENT_TYPE).map(text).unwrap_or_default();
+    let is_cookie = |name: &HeaderName| planted(Plant::CookieKept) && *name == header::SET_COOKIE;
     let kept = parts.headers.iter().filter(|(name, _)| {
-        *name != CONTENT_TYPE && !HOP_BY_HOP.contains(name) && !NOT_KEPT.contains(name) && !named.contains(name)
+        let is_passing = HOP_BY_HOP.contains(name) || NOT_KEPT.contains(name) || named.contains(name);
+        *name != CONTENT_TYPE && (!is_passing || is_cookie(name))
     });
     let mut headers: Vec<(String, String)> =
         kept.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
@@ -84,6 +87,7 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
     let mut trailers = HeaderMap::new();
     let mut response = Response::new(());
     let status = u16::try_from(outcome.status).ok().filter(|status| *status >= 200);
+    let status = if planted(Plant::StatusNotKept) { Some(200) } else { status };
     let status = status.and_then(|status| StatusCode::from_u16(status).ok());
     // What was settled by hand or by another surface has no status of HTTP.
     *response.status_mut() = status.unwrap_or(match outcome.verdict {

@@ -5,6 +5,7 @@ use http::header::{AUTHORIZATION, HeaderName};
 use http::request;
 
 use onceward_core::hash::digest;
+use onceward_core::plant::{Plant, planted};
 
 use super::problem::{Kind, Problem};
 
@@ -15,6 +16,7 @@ pub fn of_authorization(parts: &request::Parts, instead: &str) -> Result<String,
         Some((scheme, token)) => (scheme.to_ascii_lowercase(), token.trim()),
         None => (String::new(), credential.as_str()),
     };
+    let token = if planted(Plant::CallersShareKeys) { "" } else { token };
     let changing = if is_jwt(token) {
         "This is a JSON Web Token. A refreshed one"
     } else if SIGNED.contains(&scheme.as_str()) || scheme.starts_with("aws4-") {

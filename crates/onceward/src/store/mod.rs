@@ -291,6 +291,44 @@ pub enum Error {
         /// The newest version that is known.
         known: i64,
     },
+    /// The file is older than the mark beside it.
+    #[error(
+        "the ledger {} is older than the mark beside it (ledger {ledger}, mark {mark}): it was restored from an older copy, or \
+         its log was deleted. What was done since then is not in it and would run again. Restore the newer file, or accept \
+         this one with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Behind {
+        /// The file.
+        path: PathBuf,
+        /// How far it has come.
+        ledger: u64,
+        /// How far it had come.
+        mark: u64,
+    },
+    /// The mark beside the file is of another ledger.
+    #[error(
+        "the mark beside the ledger {} belongs to another ledger: the file was replaced. What was done in the other one is not \
+         in it and would run again. Restore the other file, or accept this one with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Replaced {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is a mark and no ledger.
+    #[error(
+        "there is no ledger at {}, only the mark of one: it was deleted or moved away. A new ledger would not know what was \
+         done. Restore the file, or start a new ledger with `onceward accept --store {}`",
+        path.display(),
+        path.display()
+    )]
+    Missing {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
     #[error(
         "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \

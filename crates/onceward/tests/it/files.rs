@@ -284,7 +284,7 @@ async fn a_ledger_whose_file_was_taken_away_writes_nothing_that_nobody_else_woul
         let path = folder.path().join("ledger.db");
         let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
         ledger.operation("charge").key("a").run(|_| async { Ok(effects.happen()) }).await.unwrap();
-        for end in ["", "-wal", "-shm"] {
+        for end in ["", "-wal", "-shm", "-mark"] {
             std::fs::remove_file(format!("{}{end}", url(&path))).unwrap();
         }
         if is_replaced {

@@ -12,6 +12,7 @@ mod faulty;
 mod files;
 mod grpc;
 mod layer;
+mod mark;
 mod polling;
 #[cfg(unix)]
 mod private;

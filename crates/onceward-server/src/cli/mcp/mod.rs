@@ -216,9 +216,12 @@ fn configured(settings: &Settings, name: &str) -> (String, Server) {
     (name.to_owned(), servers.get(name).cloned().unwrap_or_default())
 }
 
-/// Whether every configured tool makes sense.
+/// Whether every configured server and tool makes sense.
 fn sound(settings: &Settings) -> Result<(), Fault> {
     for (server, named) in &settings.mcp().server {
+        if let Some((field, what)) = named.mistake() {
+            return Err(Fault::config(format!("mcp.server.{server}.{field}: {what}")));
+        }
         for (tool, configured) in &named.tool {
             if let Some((field, what)) = configured.mistake() {
                 return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));

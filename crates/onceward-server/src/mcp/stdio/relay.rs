@@ -87,7 +87,7 @@ impl Relay {
                     return Next::Tell(taken(&written));
                 }
                 let tenant = self.tenant.clone();
-                self.guard(Request { tenant, scope: String::new(), id, written, line, members });
+                self.guard(Request { tenant, scope: String::new(), id, written, line, members, key: None });
                 Next::Nothing
             }
             Message::Request { id, written, method, .. } if method == "tools/list" => {

@@ -10,11 +10,13 @@
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `side`: the files beside the ledger, and who may read them.
 //! - `owner`: which processes are alive.
+//! - `mark`: how far the ledger has come, so that an older copy of it is noticed.
 //! - `turn`: processes that share the file take turns to write.
 //! - `fault`: what SQLite's errors mean for a user.
 
 mod fault;
 mod job;
+mod mark;
 mod owner;
 mod pace;
 mod query;
@@ -57,6 +59,8 @@ use super::{
 };
 use crate::clock::Clock;
 use job::Job;
+use mark::Mark;
+pub use mark::{Accepted, accept};
 use reader::Reader;
 use writer::Writer;
 
@@ -139,14 +143,16 @@ impl Sqlite {
 
     /// The same without a runtime.
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        let found = mark::find(path)?;
         let (connection, file) = schema::open(path)?;
+        let mark = Mark::check(&found, &connection, &file, path)?;
         let owners = owner::Owners::enter(&file);
         let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
         let path = path.to_owned();
         let shared = Arc::new(Shared { path, file, inode, clock, owners, poison: OnceLock::new() });
         let looks = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
-        let writer = Writer::start(&shared, connection)?;
+        let writer = Writer::start(&shared, connection, mark)?;
         Ok(Self { shared, writer, looks, scans })
     }
 

@@ -53,6 +53,7 @@ pub(super) struct Writes<'c> {
     insert: Statement<'c>,
     replace: Statement<'c>,
     get: Statement<'c>,
+    raise: Statement<'c>,
 }
 
 impl<'c> Writes<'c> {
@@ -64,6 +65,7 @@ impl<'c> Writes<'c> {
             insert: connection.prepare(&STATEMENTS.insert)?,
             replace: connection.prepare(&STATEMENTS.replace)?,
             get: connection.prepare(&STATEMENTS.get)?,
+            raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
         })
     }
 
@@ -84,6 +86,13 @@ impl<'c> Writes<'c> {
         {
             tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
         }
+    }
+
+    /// Raises the number that the mark beside the ledger follows.
+    pub(super) fn raise(&mut self) -> rusqlite::Result<u64> {
+        // To the end of the statement: it writes before it answers, and must be over before the commit.
+        let raised: Vec<i64> = self.raise.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+        raised.first().map(|number| number.unsigned_abs()).ok_or(rusqlite::Error::QueryReturnedNoRows)
     }
 
     /// Looks at a record, as of `now`.

@@ -115,6 +115,23 @@ impl<T> Queue<T> {
         true
     }
 
+    /// Waits until there is a job, or the queue is closed, or the time is over: false then.
+    pub fn wait(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        let mut state = self.state();
+        while state.jobs.is_empty() && !state.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left < SHORTEST_WAIT {
+                state.wanted = usize::MAX;
+                return false;
+            }
+            state.wanted = 1;
+            (state, _) = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.wanted = usize::MAX;
+        true
+    }
+
     /// Adds what waits by now to a batch, up to `most` in all. Waits for nothing.
     pub fn top_up(&self, batch: &mut Vec<T>, most: usize) {
         let mut state = self.state();

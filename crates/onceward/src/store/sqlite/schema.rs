@@ -21,7 +21,8 @@ use crate::store::{Error, names_a_file};
 const APPLICATION_ID: i64 = 0x4f4e_4357;
 
 /// Each entry leads from the version that is its index to the next. Never edit one that was released.
-pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema_v1.sql"), include_str!("schema_v2.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema_v1.sql"), include_str!("schema_v2.sql"), include_str!("schema_v3.sql")];
 
 const VERSION: i64 = MIGRATIONS.len() as i64;
 

@@ -10,9 +10,12 @@ use std::path::{Path, PathBuf};
 /// Locked by open ledgers.
 pub(super) const OWNERS: &str = "-owners";
 
+/// How far the ledger had come.
+pub(super) const MARK: &str = "-mark";
+
 /// Every file of a ledger, by what follows its name.
 #[cfg(unix)]
-const SUFFIXES: [&str; 4] = ["", "-wal", "-shm", OWNERS];
+const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", OWNERS, MARK];
 
 /// Read and write for the owner, nothing for anyone else: a ledger holds keys and answers.
 #[cfg(unix)]
@@ -26,6 +29,16 @@ pub(super) fn beside(ledger: &Path, suffix: &str) -> PathBuf {
     let mut name = ledger.as_os_str().to_owned();
     name.push(suffix);
     name.into()
+}
+
+/// Where a path leads, whether or not there is a file.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    path
 }
 
 /// Opens a file beside the ledger, and creates it if it is missing.
@@ -44,12 +57,7 @@ pub(super) fn open(ledger: &Path, suffix: &str) -> io::Result<File> {
 /// Creates an empty file where the path leads. False if there is one. The handle is closed again, which drops every lock
 /// that this process has on the file: no other thread may open it meanwhile.
 pub(super) fn create_empty(path: &Path) -> io::Result<bool> {
-    let mut path = path.to_owned();
-    for _ in 0..LINKS {
-        let Ok(target) = std::fs::read_link(&path) else { break };
-        path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
-    }
-    match create(&path) {
+    match create(&resolve(path)) {
         Ok(_) => Ok(true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),

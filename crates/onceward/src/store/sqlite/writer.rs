@@ -17,6 +17,7 @@ use onceward_core::time::Timestamp;
 
 use super::fault::{is_single, named, named_at_commit};
 use super::job::{Answer, Job, Reply, refuse};
+use super::mark::Mark;
 use super::pace::{Moment, Pace};
 use super::query::{Last, Writes};
 use super::queue::{Closed, Queue};
@@ -50,7 +51,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(shared: &Arc<Shared>, connection: Connection) -> Result<Self, Error> {
+    pub(super) fn start(shared: &Arc<Shared>, connection: Connection, mark: Mark) -> Result<Self, Error> {
         let queue = Arc::new(Queue::new(QUEUE));
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
@@ -68,7 +69,7 @@ impl Writer {
             "onceward-write",
             Box::new(move || {
                 let _taker = Taker(&jobs);
-                thread.run(&jobs);
+                thread.run(&jobs, mark);
                 // In this order: the other thread's connection is to be the last.
                 drop(thread.connection);
                 drop(thread.tick);
@@ -180,7 +181,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&self, jobs: &Queue<Job>) {
+    fn run(&self, jobs: &Queue<Job>, mut mark: Mark) {
         let mut writes = match Writes::prepare(&self.connection) {
             Ok(writes) => Some(writes),
             Err(error) => {
@@ -193,8 +194,18 @@ impl Thread {
         // How much was written since the last checkpoint.
         let mut pages = 0;
         let mut pace = Pace::idle();
-        while jobs.take(&mut batch, BATCH, &pace) {
+        loop {
+            // What was written last is to be covered by the mark as well, when nothing follows.
+            let is_late = mark.patience().is_some_and(|patience| !jobs.wait(patience));
+            let is_over = !is_late && !jobs.take(&mut batch, BATCH, &pace);
+            if is_over && !mark.is_behind() {
+                break;
+            }
             let (Some(writes), None) = (&mut writes, self.shared.poison.get()) else {
+                if is_over {
+                    break;
+                }
+                mark.failed();
                 let poison = self.shared.poison.get().cloned().unwrap_or(Error::Closed);
                 batch.drain(..).for_each(|job| refuse(job, &poison));
                 continue;
@@ -204,7 +215,13 @@ impl Thread {
             jobs.top_up(&mut batch, BATCH);
             let (began, size) = (Moment::now(), batch.len());
             pages += batch.iter().map(Job::pages).sum::<usize>();
-            self.commit(writes, &mut batch, &mut answers, turn);
+            if is_over {
+                mark.hurry();
+            }
+            self.commit(writes, &mut batch, &mut answers, turn, &mut mark);
+            if is_over {
+                break;
+            }
             pace = Pace::after(&began, size + jobs.waiting());
             if pages >= CHECKPOINT_EVERY {
                 pages = 0;
@@ -214,10 +231,17 @@ impl Thread {
     }
 
     /// Writes a batch in one transaction, and answers when it is on the disk.
-    fn commit(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>, turn: Turn<'_>) {
+    fn commit(
+        &self,
+        writes: &mut Writes<'_>,
+        batch: &mut Vec<Job>,
+        answers: &mut Vec<Answer>,
+        turn: Turn<'_>,
+        mark: &mut Mark,
+    ) {
         let start_over = batch.iter().position(|job| matches!(job, Job::StartLogOver(_)));
         let start_over = start_over.map(|index| batch.remove(index));
-        let ended = self.transact(writes, batch, answers);
+        let ended = self.transact(writes, batch, answers, mark.is_due());
         // Another process may write while this one answers, unless the log is started over: that needs the file too.
         let turn = start_over.is_some().then_some(turn);
         if let Err(error) = &ended {
@@ -225,8 +249,16 @@ impl Thread {
             self.shared.note(error);
             batch.drain(..).for_each(|job| refuse(job, error));
         }
+        let (ended, raised) = match ended {
+            Ok(raised) => (Ok(()), raised),
+            Err(error) => (Err(error), None),
+        };
         for answer in answers.drain(..) {
             answer.give(&ended);
+        }
+        match ended {
+            Ok(()) => mark.committed(raised),
+            Err(_) => mark.failed(),
         }
         if let Some(asked) = start_over {
             self.start_log_over();
@@ -252,7 +284,14 @@ impl Thread {
         }
     }
 
-    fn transact(&self, writes: &mut Writes<'_>, batch: &mut Vec<Job>, answers: &mut Vec<Answer>) -> Result<(), Error> {
+    /// The answer is the number that the mark beside the ledger may have now, if it was raised.
+    fn transact(
+        &self,
+        writes: &mut Writes<'_>,
+        batch: &mut Vec<Job>,
+        answers: &mut Vec<Answer>,
+        raises: bool,
+    ) -> Result<Option<u64>, Error> {
         let shared = &self.shared;
         let fault = |error: rusqlite::Error| named(&shared.path, &error);
         if shared.is_gone() {
@@ -276,6 +315,10 @@ impl Thread {
                 return Err(error);
             }
         }
+        let raised = raises.then(|| at.writes.raise()).transpose().map_err(|error| {
+            at.writes.undo();
+            fault(error)
+        })?;
         reached(Step::StoreUncommitted);
         let ended = at.writes.commit().map_err(|error| named_at_commit(&shared.path, &error));
         if ended.is_ok() {
@@ -283,7 +326,7 @@ impl Thread {
         } else {
             at.writes.undo();
         }
-        ended
+        ended.map(|()| raised)
     }
 }
 

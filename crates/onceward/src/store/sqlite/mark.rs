@@ -1,0 +1,261 @@
+//! The high-water mark: a small file beside the ledger that says how far the ledger had come. A ledger behind its mark was
+//! restored from an older copy, has forgotten what was done since, and is not opened.
+//!
+//! The number rises in the ledger's own transactions, about once a second while it is written to. Only a number that is on
+//! the disk is written into the file, so the mark may lag the ledger, and never leads it. It has two slots that take turns,
+//! each with a checksum: if a power cut tears one, the other one is whole.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, TransactionBehavior};
+
+use onceward_core::hash::{Digest, Fields};
+
+use super::fault::named;
+use super::{schema, side};
+use crate::store::Error;
+
+/// What is lost between two rises goes unnoticed after a restore; each rise costs a page of log.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The slots lie in sectors of their own: a torn write damages one of them.
+const SLOT: usize = 512;
+const SLOTS: u64 = 2;
+
+/// The first word of a slot, with the version of its form.
+const FORM: &str = "onceward-mark-1";
+
+/// Sixteen random bytes.
+type Id = [u8; 16];
+
+/// What a mark says, or the row of a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Height {
+    id: Id,
+    number: u64,
+}
+
+/// What was found beside a ledger.
+#[derive(Debug)]
+pub(super) struct Found {
+    is_there: bool,
+    heights: Vec<Height>,
+}
+
+/// Looks for a mark, before the ledger is opened: the ledger can only have come further since. A mark without a ledger
+/// means that the ledger was taken away.
+pub(super) fn find(path: &Path) -> Result<Found, Error> {
+    let Ok(absolute) = std::path::absolute(path) else { return Ok(Found { is_there: false, heights: Vec::new() }) };
+    let ledger = side::resolve(&absolute);
+    let found = read(&ledger);
+    if !found.heights.is_empty() && !ledger.exists() {
+        return Err(Error::Missing { path: path.to_owned() });
+    }
+    Ok(found)
+}
+
+/// Reads a mark. A slot that cannot be read is left out.
+fn read(ledger: &Path) -> Found {
+    let mut bytes = Vec::new();
+    let opened = File::open(side::beside(ledger, side::MARK));
+    let read = opened.and_then(|file| file.take(SLOTS * SLOT as u64).read_to_end(&mut bytes));
+    Found { is_there: read.is_ok(), heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() }
+}
+
+impl Height {
+    fn of(connection: &Connection) -> rusqlite::Result<Self> {
+        connection.query_row("SELECT id, mark FROM ledger", [], |row| {
+            let number: i64 = row.get(1)?;
+            Ok(Self { id: row.get(0)?, number: number.unsigned_abs() })
+        })
+    }
+
+    fn parse(slot: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(slot).ok()?.trim_end_matches(['\0', '\n', ' ']);
+        let mut words = text.split(' ');
+        let (form, id, number, sum) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let height = Self { id: from_hex(id)?, number: number.parse().ok()? };
+        (form == FORM && words.next().is_none() && height.sum() == sum).then_some(height)
+    }
+
+    /// The whole slot, so that nothing of an earlier one is left in it.
+    fn slot(&self) -> Vec<u8> {
+        let mut slot = format!("{FORM} {} {} {}", hex(&self.id), self.number, self.sum()).into_bytes();
+        slot.resize(SLOT - 1, b' ');
+        slot.push(b'\n');
+        slot
+    }
+
+    fn sum(&self) -> String {
+        let digest: Digest = Fields::new().field(FORM).field(self.id).field(self.number.to_be_bytes()).digest();
+        digest.to_hex()[..16].to_owned()
+    }
+
+    fn write(&self, ledger: &Path, slot: u64) -> std::io::Result<()> {
+        let mut file = side::open(ledger, side::MARK)?;
+        file.seek(SeekFrom::Start(slot * SLOT as u64))?;
+        file.write_all(&self.slot())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Id> {
+    let mut id = Id::default();
+    let pairs = text.as_bytes().chunks(2);
+    if text.len() != 2 * id.len() {
+        return None;
+    }
+    for (byte, pair) in id.iter_mut().zip(pairs) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(id)
+}
+
+/// The mark of an open ledger.
+#[derive(Debug)]
+pub(super) struct Mark {
+    ledger: PathBuf,
+    id: Id,
+    /// When the number was last raised here.
+    raised: Option<Instant>,
+    /// Something was written since.
+    behind: bool,
+    /// It is told once that the file cannot be written.
+    told: bool,
+}
+
+impl Mark {
+    /// Compares the ledger with the mark that was found beside it.
+    pub(super) fn check(found: &Found, connection: &Connection, ledger: &Path, path: &Path) -> Result<Self, Error> {
+        let height = Height::of(connection).map_err(|error| named(path, &error))?;
+        let marked = found.heights.iter().filter(|found| found.id == height.id).map(|found| found.number).max();
+        match marked {
+            Some(mark) if mark > height.number => {
+                return Err(Error::Behind { path: path.to_owned(), ledger: height.number, mark });
+            }
+            None if !found.heights.is_empty() => return Err(Error::Replaced { path: path.to_owned() }),
+            None if height.number > 0 => {
+                let what = if found.is_there { "cannot be read" } else { "is missing" };
+                tracing::warn!(
+                    ledger = %path.display(),
+                    "the mark beside the ledger {what}: if the ledger was restored from an older copy, what was done since \
+                     then runs again"
+                );
+            }
+            _ => {}
+        }
+        let mark = Self { ledger: ledger.to_owned(), id: height.id, raised: None, behind: false, told: false };
+        if marked.is_none() && height.number == 0 {
+            // From here on there is one, so that a missing one means something.
+            let mut mark = mark;
+            mark.follow(0);
+            return Ok(mark);
+        }
+        Ok(mark)
+    }
+
+    /// Whether the next transaction raises the number.
+    pub(super) fn is_due(&self) -> bool {
+        self.raised.is_none_or(|raised| raised.elapsed() >= EVERY)
+    }
+
+    /// How long the writer may wait for work before it raises the number by itself; `None` when nothing was written since.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let raised = self.raised.filter(|_| self.behind)?;
+        Some(EVERY.saturating_sub(raised.elapsed()))
+    }
+
+    /// Whether something was written since the number was raised.
+    pub(super) fn is_behind(&self) -> bool {
+        self.behind
+    }
+
+    /// The number is to be raised by the next transaction, however long ago the last time was.
+    pub(super) fn hurry(&mut self) {
+        self.raised = None;
+    }
+
+    /// A transaction is on the disk, with this number if it has raised it.
+    pub(super) fn committed(&mut self, raised: Option<u64>) {
+        self.behind = raised.is_none();
+        if let Some(number) = raised {
+            self.raised = Some(Instant::now());
+            self.follow(number);
+        }
+    }
+
+    /// A transaction failed: the number is tried again later.
+    pub(super) fn failed(&mut self) {
+        self.raised = Some(Instant::now());
+    }
+
+    /// Writes the file, unless another process has written a higher number. It need not reach the disk: a mark may lag.
+    fn follow(&mut self, number: u64) {
+        let newest =
+            read(&self.ledger).heights.into_iter().filter(|found| found.id == self.id).map(|found| found.number);
+        if newest.max().is_some_and(|newest| newest >= number) {
+            return;
+        }
+        let written = Height { id: self.id, number }.write(&self.ledger, number % SLOTS);
+        if let (Err(error), false) = (written, self.told) {
+            self.told = true;
+            tracing::warn!(%error, "the mark beside the ledger cannot be written; restoring an older copy goes unnoticed");
+        }
+    }
+}
+
+/// What became of [`accept`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// Where the ledger stood.
+    pub ledger: u64,
+    /// Where the mark stood, if there was one of this ledger.
+    pub mark: Option<u64>,
+}
+
+/// Takes a ledger as it is, although it is behind its mark, or the mark is of another ledger. The number goes past both,
+/// so that every older copy is still noticed.
+pub fn accept(path: &Path) -> Result<Accepted, Error> {
+    let fault = |error: rusqlite::Error| named(path, &error);
+    let absolute = std::path::absolute(path).map_err(|error| schema::cannot_open(path, &error))?;
+    let found = read(&side::resolve(&absolute));
+    let (mut connection, ledger) = schema::open(path)?;
+    let highest = found.heights.iter().map(|height| height.number).max().unwrap_or(0);
+    let highest = i64::try_from(highest).unwrap_or(i64::MAX - 1);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fault)?;
+    let before = Height::of(&transaction).map_err(fault)?;
+    transaction.execute("UPDATE ledger SET mark = max(mark, ?1) + 1", [highest]).map_err(fault)?;
+    let after = Height::of(&transaction).map_err(fault)?;
+    transaction.commit().map_err(fault)?;
+    for slot in 0..SLOTS {
+        after.write(&ledger, slot).map_err(|error| schema::cannot_open(path, &error))?;
+    }
+    let mark = found.heights.iter().filter(|height| height.id == before.id).map(|height| height.number).max();
+    Ok(Accepted { ledger: before.number, mark })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_read_as_it_was_written_and_a_torn_one_is_not_read() {
+        let height = Height { id: [0xA7; 16], number: 4711 };
+        let slot = height.slot();
+        assert_eq!(slot.len(), SLOT);
+        assert_eq!(Height::parse(&slot), Some(height));
+        let older = Height { id: [0xA7; 16], number: 4709 }.slot();
+        for cut in 1..80 {
+            let torn = [&slot[..cut], &older[cut..]].concat();
+            let parsed = Height::parse(&torn);
+            assert!(parsed.is_none() || torn == slot || torn == older, "cut at {cut}: {parsed:?}");
+        }
+        assert_eq!(Height::parse(&[0; SLOT]), None);
+    }
+}

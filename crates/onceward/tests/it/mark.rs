@@ -1,0 +1,193 @@
+//! The high-water mark beside a ledger: an older copy is noticed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::Ledger;
+use onceward::clock::SystemClock;
+use onceward::store::Error;
+use onceward::store::sqlite::{Sqlite, accept};
+use rusqlite::Connection;
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+fn refusal(path: &Path) -> Error {
+    Sqlite::open_blocking(path, Arc::new(SystemClock)).expect_err("the ledger is not opened")
+}
+
+fn opens(path: &Path) {
+    Sqlite::open_blocking(path, Arc::new(SystemClock)).expect("the ledger is opened");
+}
+
+async fn charge(ledger: &Ledger, key: &str) -> (i32, bool) {
+    let done = ledger.operation("charge").key(key).run(|_| async { Ok(1) }).await.unwrap();
+    (done.value, done.replayed)
+}
+
+/// Opens the ledger, charges once, and closes it.
+async fn work(path: &Path, key: &str) {
+    let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
+    charge(&ledger, key).await;
+    ledger.close().await;
+}
+
+/// The backup that the guide recommends.
+fn back_up(path: &Path, copy: &Path) {
+    Connection::open(path).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+}
+
+/// What people do: stop everything, and put the copy in the ledger's place.
+fn restore(copy: &Path, path: &Path) {
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(beside(path, suffix));
+    }
+    std::fs::copy(copy, path).unwrap();
+}
+
+fn number(path: &Path) -> i64 {
+    Connection::open(path).unwrap().query_row("SELECT mark FROM ledger", [], |row| row.get(0)).unwrap()
+}
+
+/// The highest number in the file.
+fn marked(path: &Path) -> i64 {
+    let text = std::fs::read_to_string(beside(path, "-mark")).unwrap_or_default();
+    text.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).max().unwrap_or(-1)
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_restored_from_an_older_copy_is_refused_until_it_is_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+    work(&path, "first").await;
+    back_up(&path, &copy);
+    work(&path, "second").await;
+    opens(&path);
+    restore(&copy, &path);
+    for _ in 0..2 {
+        let error = refusal(&path);
+        assert!(matches!(error, Error::Behind { ledger, mark, .. } if ledger < mark), "{error}");
+        assert!(error.to_string().contains("older copy") && error.to_string().contains("onceward accept"), "{error}");
+    }
+    let accepted = accept(&path).unwrap();
+    assert!(accepted.mark > Some(accepted.ledger), "{accepted:?}");
+    work(&path, "third").await;
+    // What was accepted once is not accepted for ever.
+    restore(&copy, &path);
+    assert!(matches!(refusal(&path), Error::Behind { .. }));
+}
+
+#[tokio::test]
+async fn a_ledger_that_was_never_closed_has_a_mark_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+    work(&path, "first").await;
+    back_up(&path, &copy);
+    let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
+    charge(&ledger, "second").await;
+    // As if the process had been killed here, and the copy restored.
+    let elsewhere = folder.path().join("elsewhere.db");
+    std::fs::copy(&copy, &elsewhere).unwrap();
+    std::fs::copy(beside(&path, "-mark"), beside(&elsewhere, "-mark")).unwrap();
+    assert!(matches!(refusal(&elsewhere), Error::Behind { .. }));
+    ledger.close().await;
+}
+
+#[tokio::test]
+async fn the_mark_follows_the_last_write_of_a_ledger_that_is_idle_and_never_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
+    charge(&ledger, "first").await;
+    let first = number(&path);
+    for key in ["second", "third", "fourth"] {
+        charge(&ledger, key).await;
+        let mark = marked(&path);
+        assert!(mark <= number(&path), "the mark leads");
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while marked(&path) <= first {
+        assert!(std::time::Instant::now() < deadline, "the mark stays at {first}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(marked(&path), number(&path));
+    ledger.close().await;
+    assert_eq!(marked(&path), number(&path));
+}
+
+#[tokio::test]
+async fn a_ledger_without_its_mark_is_opened_and_gets_a_new_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, moved) = (folder.path().join("ledger.db"), folder.path().join("moved.db"));
+    work(&path, "first").await;
+    std::fs::rename(&path, &moved).unwrap();
+    work(&moved, "second").await;
+    assert_eq!(marked(&moved), number(&moved));
+}
+
+#[tokio::test]
+async fn a_mark_without_its_ledger_is_explained_and_nothing_is_created() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    work(&path, "first").await;
+    std::fs::remove_file(&path).unwrap();
+    let error = refusal(&path);
+    assert!(matches!(error, Error::Missing { .. }), "{error}");
+    assert!(error.to_string().contains("onceward accept"), "{error}");
+    assert!(!path.exists());
+    accept(&path).unwrap();
+    work(&path, "first").await;
+}
+
+#[tokio::test]
+async fn the_mark_of_another_ledger_is_not_compared_and_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, other) = (folder.path().join("ledger.db"), folder.path().join("other.db"));
+    work(&path, "first").await;
+    for key in ["a", "b", "c", "d"] {
+        work(&other, key).await;
+    }
+    restore(&other, &path);
+    let error = refusal(&path);
+    assert!(matches!(error, Error::Replaced { .. }), "{error}");
+    accept(&path).unwrap();
+    work(&path, "second").await;
+}
+
+#[tokio::test]
+async fn one_torn_slot_of_the_mark_does_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+    work(&path, "first").await;
+    back_up(&path, &copy);
+    for key in ["second", "third", "fourth"] {
+        work(&path, key).await;
+    }
+    let whole = std::fs::read(beside(&path, "-mark")).unwrap();
+    restore(&copy, &path);
+    for slot in 0..2 {
+        let mut torn = whole.clone();
+        torn[slot * 512 + 20..slot * 512 + 40].fill(b'0');
+        std::fs::write(beside(&path, "-mark"), torn).unwrap();
+        assert!(matches!(refusal(&path), Error::Behind { .. }), "slot {slot}");
+    }
+    // Nothing is known then, as if there were none.
+    std::fs::write(beside(&path, "-mark"), vec![0; 1024]).unwrap();
+    opens(&path);
+}
+
+/// The limit that the guide names: nothing outside the folder knows better.
+#[tokio::test]
+async fn restoring_the_whole_folder_goes_unnoticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+    work(&path, "first").await;
+    back_up(&path, &copy);
+    std::fs::copy(beside(&path, "-mark"), beside(&copy, "-mark")).unwrap();
+    work(&path, "second").await;
+    restore(&copy, &path);
+    std::fs::copy(beside(&copy, "-mark"), beside(&path, "-mark")).unwrap();
+    opens(&path);
+}
