@@ -19,6 +19,7 @@ use crate::api::Api;
 use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{self, Gateway, Route, Routes, Upstreams};
+use crate::hosts::Hosts;
 use crate::lanes::Lanes;
 use crate::listener::{Bound, Speaks};
 use crate::output;
@@ -36,6 +37,8 @@ const GRACE: Duration = Duration::from_secs(30);
 pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<Tls>,
+    /// The hosts that it answers to.
+    pub(crate) hosts: Hosts,
     pub(crate) routes: Vec<Route>,
     pub(crate) max_connections: Option<NonZeroU32>,
     /// Certificates that are believed of upstreams, besides those that the system knows.
@@ -63,12 +66,13 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         listeners.spawn(bound.serve(Speaks::Http1, Arc::new(Lanes::here()), service, stop.clone()));
     }
     let mut gateways = Vec::new();
-    if let Some(Front { listen, tls, routes, max_connections, upstream_ca }) = front {
+    if let Some(Front { listen, tls, hosts, routes, max_connections, upstream_ca }) = front {
         let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
         let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));
         // Each lane has upstream connections of its own.
         for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {
-            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes.clone(), upstreams, room.clone())));
+            let (routes, hosts, room) = (routes.clone(), hosts.clone(), room.clone());
+            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes, hosts, upstreams, room)));
         }
         let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
         let lane = gateways.clone();
@@ -136,8 +140,10 @@ fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Fro
         routes.push(route.map_err(wrong)?);
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
+    let allowed = gateway.allow_hosts.as_deref().unwrap_or_default();
+    let hosts = Hosts::of(listen, allowed).map_err(|what| Fault::config(format!("gateway.allow_hosts: {what}")))?;
     let upstream_ca = gateway.upstream_ca.as_deref().map(|name| settings.folder().join(name));
-    Ok(Some(Front { listen, tls, routes, max_connections: gateway.max_connections, upstream_ca }))
+    Ok(Some(Front { listen, tls, hosts, routes, max_connections: gateway.max_connections, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

@@ -14,6 +14,8 @@ pub fn status(record: &Record, now: Timestamp, owner_gone: bool) -> Option<Statu
         State::Queued { .. } => Some(Status::Queued),
         State::Dead => Some(Status::Dead),
         State::InDoubt { .. } => Some(Status::InDoubt),
+        // Past its deadline it is in doubt, whether or not its owner lives.
+        State::Leased(lease) if lease.phase == Phase::Overdue => Some(Status::InDoubt),
         State::Leased(lease) if !owner_gone && !has_come(lease.until) => Some(Status::Running),
         State::Leased(lease) => {
             let harmless = lease.phase == Phase::Claimed && record.doubt_since.is_none();
@@ -102,7 +104,7 @@ mod tests {
             key_digest: None,
             fingerprint: Fingerprint::none(),
             terms: policy.terms(),
-            take: Take { fence: FENCE, lease: LEASE, marks_sent, probes: false, owner: None },
+            take: Take { fence: FENCE, lease: LEASE, marks_sent, probes: false, owner: None, claim: None },
         };
         written(decide(None, &Command::Begin(begin)).write, 0)
     }

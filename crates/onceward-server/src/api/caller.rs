@@ -5,7 +5,6 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::header::HOST;
 use http::request::Parts;
-use http::uri::Authority;
 use onceward::core::claim::ClaimId;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Identity, Key, MAX_CHARACTERS, Operation, Tenant};
@@ -15,6 +14,7 @@ use super::Api;
 use super::access::Noted;
 use super::problem::{Kind, Problem};
 use crate::config::Scope;
+use crate::hosts::Hosts;
 use crate::tokens::Tokens;
 
 /// Who asks.
@@ -78,10 +78,7 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
 
 /// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.
 fn is_local(parts: &Parts) -> bool {
-    let Some(host) = parts.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    parts.headers.contains_key(HOST) && Hosts::local().refusal(parts).is_none()
 }
 
 macro_rules! allowed {

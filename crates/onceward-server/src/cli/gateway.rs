@@ -9,6 +9,7 @@ use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
 use crate::exit::Fault;
 use crate::gateway::{Route, Tenant};
+use crate::hosts::Hosts;
 use crate::serve::{self, Front};
 use crate::tls::Tls;
 
@@ -45,9 +46,19 @@ pub(super) struct Gateway {
     /// How long a derived key holds after its request is done
     #[arg(long, value_name = "TIME")]
     window: Option<Length>,
+    /// A header that tells callers apart, such as Cookie; repeatable
+    #[arg(long, value_name = "NAME")]
+    identity_header: Vec<String>,
+    /// A header that does not tell callers apart, such as a Cookie of a load balancer; repeatable
+    #[arg(long, value_name = "NAME")]
+    ignored_header: Vec<String>,
     /// How long the upstream may take to answer, and to go on with an answer; what takes longer is unknown
     #[arg(long, value_name = "TIME")]
     timeout: Option<Length>,
+    /// Answer to this host too, and to pages from it; repeatable, `*` allows any. On a loopback address, only localhost and
+    /// loopback addresses are answered otherwise
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// The certificate chain to serve TLS with, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_chain: Option<std::path::PathBuf>,
@@ -68,9 +79,11 @@ impl Gateway {
             _ => None,
         };
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
+        let hosts =
+            Hosts::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
         let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
         block_on_every_core(async move {
-            let front = Front { listen, tls, routes: vec![route], max_connections: None, upstream_ca };
+            let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })
@@ -85,11 +98,22 @@ impl Gateway {
             wait: self.wait,
             window: self.window,
             timeout: self.timeout,
+            identity_headers: Some(self.identity_header),
+            ignored_headers: Some(self.ignored_header),
             ..config::Route::default()
         };
         let route = Route::configured(&written, &config::Operation::default(), Path::new(""), None);
-        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", field.replace('_', "-"))))?;
+        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", flag(field))))?;
         Ok(Route { tenant, ..route })
+    }
+}
+
+/// The flag that a field of a route has here. Flags that repeat name one thing each.
+fn flag(field: &str) -> String {
+    let name = field.replace('_', "-");
+    match name.strip_suffix("-headers") {
+        Some(name) => format!("{name}-header"),
+        None => name,
     }
 }
 

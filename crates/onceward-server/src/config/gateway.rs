@@ -14,6 +14,11 @@ pub(crate) struct Gateway {
     /// Where it listens. Port 0 takes a free one.
     #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
     pub(crate) listen: Option<Address>,
+    /// Hosts that it answers to besides `localhost` and loopback addresses, and whose pages may call it: names without scheme
+    /// and port, or `"*"` for any. On a loopback address every other `Host` and `Origin` is refused; on other addresses they
+    /// are checked only where hosts are listed here.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) allow_hosts: Option<Vec<String>>,
     /// How many connections may be open at a time. More wait to be accepted.
     #[schemars(extend("x-type" = "number", "x-default" = "`10000`"))]
     pub(crate) max_connections: Option<std::num::NonZeroU32>,
@@ -88,6 +93,13 @@ pub(crate) struct Route {
     /// the client asked for, in any version of HTTP.
     #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
     pub(crate) compared_headers: Option<Vec<String>>,
+    /// Headers that tell callers apart, such as `Cookie`: a digest of their values becomes part of the tenant.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) identity_headers: Option<Vec<String>>,
+    /// Headers that do not tell callers apart. Where a key is derived, a request with a `Cookie` that is in neither list is
+    /// refused with 400.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) ignored_headers: Option<Vec<String>>,
     /// How long a repeat waits for the running one.
     #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
     pub(crate) wait: Option<Length>,
@@ -101,9 +113,23 @@ pub(crate) struct Route {
     /// How long the body of a guarded request may take to arrive. Who is slower gets 408, and nothing is begun.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"1m\"`"))]
     pub(crate) body_timeout: Option<Length>,
+    /// Whether paths may have encoded slashes and backslashes (`%2F`, `%5C`, `\\`). `"allow"` passes them on as they came, where
+    /// the decoded path belongs to the same route; they are refused with 400 otherwise.
+    #[schemars(extend("x-default" = "`\"refuse\"`"))]
+    pub(crate) encoded_slashes: Option<EncodedSlashes>,
     /// The largest guarded request.
     #[schemars(extend("x-type" = "bytes", "x-default" = "`\"1MiB\"`"))]
     pub(crate) request_limit: Option<Size>,
+}
+
+/// What becomes of encoded slashes in paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EncodedSlashes {
+    /// They are refused: an upstream that decodes them would see a path of another route.
+    Refuse,
+    /// They are passed on where the decoded path belongs to the same route.
+    Allow,
 }
 
 /// Whose rules an API follows.

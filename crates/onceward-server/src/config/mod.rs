@@ -26,7 +26,7 @@ use onceward::core::recipe::Recipe;
 pub(crate) use api::{ApiSettings, Bearer};
 pub(crate) use error::instead;
 pub(crate) use file::Operation;
-pub(crate) use gateway::{KeyMode, Profile, Route};
+pub(crate) use gateway::{EncodedSlashes, KeyMode, Profile, Route};
 pub(crate) use mcp::{KeyArgument, Mcp, Probe, Server, Tool};
 pub(crate) use reference::reference;
 pub(crate) use settings::{Chosen, Settings};

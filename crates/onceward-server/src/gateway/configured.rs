@@ -46,6 +46,7 @@ impl Route {
             tenant: tenant(written, folder, tokens)?,
             trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
+            encoded_slashes: written.encoded_slashes == Some(config::EncodedSlashes::Allow),
             honours_key,
         })
     }
@@ -65,6 +66,8 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
         policy: Arc::new(policy),
         recipe: recipe.map(Arc::new),
         refusals: written.refusals.clone().unwrap_or_default(),
+        identity_headers: names("identity_headers", written.identity_headers.as_deref().unwrap_or_default())?,
+        ignored_headers: names("ignored_headers", written.ignored_headers.as_deref().unwrap_or_default())?,
         compared_headers: names("compared_headers", written.compared_headers.as_deref().unwrap_or_default())?,
         request_limit: written.request_limit.map_or(DEFAULT_REQUEST_LIMIT, |size| size.0),
         body_timeout: written.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |time| time.0),
@@ -76,6 +79,12 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
     }
     if let Some(wrong) = rules.refusals.iter().find(|status| !(400..=599).contains(*status)) {
         return Err(("refusals", format!("{wrong} does not say that something was refused: there are 400 to 599")));
+    }
+    if let Some(both) = rules.ignored_headers.iter().find(|name| rules.identity_headers.contains(name)) {
+        return Err((
+            "ignored_headers",
+            format!("`{both}` is in identity_headers too: it tells callers apart or does not"),
+        ));
     }
     if let Some(methods) = &written.methods {
         let read = |name: &String| match Method::from_bytes(name.as_bytes()) {
@@ -248,6 +257,8 @@ mod tests {
             ("key_mode = \"derived\"\nkey_from = \"body:/id\"\nhonours_key = true", "downstream_key"),
             ("request_limit = \"1024MiB\"", "request_limit"),
             ("compared_headers = [\"a b\"]", "compared_headers"),
+            ("identity_headers = [\"a b\"]", "identity_headers"),
+            ("identity_headers = [\"Cookie\"]\nignored_headers = [\"cookie\"]", "ignored_headers"),
             ("downstream_key = \"X\"", "downstream_key"),
         ] {
             let upstream = if field == "upstream" { "" } else { UPSTREAM };

@@ -9,13 +9,11 @@ use http::request;
 use ipnet::IpNet;
 use onceward::http::{Kind, Problem, tenant};
 
+use super::headers::TOKEN;
 use super::jwt::Verifier;
 use crate::config::{Bearer, Scope};
 use crate::listener::Peer;
 use crate::tokens::Tokens;
-
-/// Where a token of ours is when `Authorization` is for the other side.
-const TOKEN: HeaderName = HeaderName::from_static("onceward-token");
 
 /// Where a route takes the tenant from.
 #[derive(Clone)]
@@ -66,16 +64,15 @@ impl Tenant {
         }
     }
 
-    /// Takes away what is ours and not for the other side.
+    /// Removes credentials that are for the gateway and not for the upstream. `Onceward-Token` is removed on every route,
+    /// also where the token is unknown: it may have been valid yesterday.
     pub(super) fn strip(&self, headers: &mut HeaderMap) {
-        if let Self::Token(tokens) = self {
-            let name = bearer(tokens, headers).map(|(name, _)| name);
-            // Also one that is nobody's: it may have been somebody's yesterday.
-            headers.remove(TOKEN);
-            if let Some(name) = name {
-                headers.remove(name);
-            }
+        if let Self::Token(tokens) = self
+            && let Some((name, _)) = bearer(tokens, headers)
+        {
+            headers.remove(name);
         }
+        headers.remove(TOKEN);
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -11,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use onceward::http::cut_off::CloseDelimited;
 use onceward::http::{Body, NoAnswer};
 
 use super::tenant::is_trusted;
@@ -105,9 +107,20 @@ impl Upstreams {
         if switched && asked.is_none() {
             return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
         }
+        if is_close_delimited(&response) {
+            response.extensions_mut().insert(CloseDelimited);
+        }
         headers::incoming(response.headers_mut(), switched);
         Ok(response)
     }
+}
+
+/// Whether an answer ends only when its connection does (RFC 9112, 6.3).
+fn is_close_delimited(response: &Response<Incoming>) -> bool {
+    let headers = response.headers();
+    let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+    let has_body = !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    response.version() < http::Version::HTTP_2 && !is_framed && has_body && !response.status().is_informational()
 }
 
 /// Waits until there is a connection, new or used before: made, and greeted if there is TLS.
@@ -116,6 +129,17 @@ async fn connected(connection: &mut CaptureConnection) {
         // There will be none, and why comes as the answer.
         std::future::pending().await
     }
+}
+
+/// The body of a request that is streamed through. Its trailers must not carry a token of the gateway either.
+pub(crate) fn streamed(body: Incoming) -> Body {
+    let frames = http_body_util::BodyExt::map_frame(body, |mut frame| {
+        if let Some(trailers) = frame.trailers_mut() {
+            trailers.remove(headers::TOKEN);
+        }
+        frame
+    });
+    Body::new(http_body_util::BodyExt::map_err(frames, Into::into))
 }
 
 pub(crate) fn boxed(body: Incoming) -> Body {

@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
@@ -21,22 +20,21 @@ use onceward_core::policy::InDoubt;
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body, Unread};
+use super::cut_off::CloseDelimited;
 use super::dialect::Dialect;
 use super::problem::{Kind, Problem};
 use super::rules::Rules;
+use super::spelling::{self, Spelt};
 use super::streamed::{Handing, Told, clone, ended, log, settle, stream};
 use super::verdict::{self, Ending};
 use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{Call, CarriedOn, Claim, Guard, Ledger, Started};
+use crate::ledger::{CarriedOn, Claim, Guard, Ledger, Started};
 
 /// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
 /// lease.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// Timers and the store's clock need not agree on the very millisecond.
-const AFTER_THE_MOMENT: Duration = Duration::from_millis(5);
 
 /// When to ask again about what will pass soon.
 const SOON: Duration = Duration::from_secs(1);
@@ -79,6 +77,7 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
     let dialect = Dialect::of(rules.profile, &received.parts.headers);
+    let spelt = Spelt::of(rules, &received.parts.headers, key.as_deref());
     let call = match rules.call(&received, key, SystemClock.now()) {
         Ok(call) => call,
         Err(problem) => return problem.response(dialect),
@@ -86,8 +85,15 @@ where
     let mut request = Request::from_parts(received.parts, received.body);
     let Some(call) = call else { return passed(dialect, send(request, None).await) };
     let downstream = rules.downstream_header(&call);
-    match started(ledger, &call).await {
-        Ok(Started::Guarded(guard)) => {
+    let begun = match spelling::begin(ledger, &call, spelt.as_ref()).await {
+        Ok(begun) => begun,
+        Err(error) => return failed(dialect, &error),
+    };
+    if let Some((name, value)) = begun.respelt {
+        request.headers_mut().insert(name, value);
+    }
+    match begun.started {
+        Started::Guarded(guard) => {
             let claim = guard.claim();
             let record = rules.holds_for_a_window(&call).then(|| guard.created_at());
             keyed(&mut request, downstream, &claim, record);
@@ -98,12 +104,11 @@ where
             let answer = AssertUnwindSafe(carried).catch_unwind().await;
             answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
-        Ok(Started::Answered(decision)) => answered(dialect, &call.identity, decision),
-        Ok(Started::Unguarded(claim)) => {
+        Started::Answered(decision) => answered(dialect, &call.identity, decision),
+        Started::Unguarded(claim) => {
             keyed(&mut request, downstream, &claim, None);
             passed(dialect, send(request, Some(claim)).await)
         }
-        Err(error) => failed(dialect, &error),
     }
 }
 
@@ -121,24 +126,6 @@ fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &C
     };
     if let Ok(value) = HeaderValue::try_from(key) {
         request.headers_mut().insert(name, value);
-    }
-}
-
-/// Begins. Who comes back before the other side wants to be asked again waits for that moment as for running work: many
-/// clients do not look at Retry-After, and would use up their tries on being told to wait.
-async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
-    let from = Instant::now();
-    match ledger.start(call).await? {
-        Started::Answered(Decision::InFlight { retry_after, running: false, .. })
-            if from.elapsed() + retry_after < call.policy.wait =>
-        {
-            tokio::time::sleep(retry_after + AFTER_THE_MOMENT).await;
-            let mut call = call.clone();
-            let left = call.policy.wait.saturating_sub(from.elapsed());
-            Arc::make_mut(&mut call.policy).wait = left;
-            ledger.start(&call).await
-        }
-        started => Ok(started),
     }
 }
 
@@ -304,7 +291,8 @@ impl One {
         }
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
-            let how = Handing { limit, length, unread: self.rules.unread_for, told };
+            let close_delimited = parts.extensions.get::<CloseDelimited>().is_some();
+            let how = Handing { limit, length, close_delimited, unread: self.rules.unread_for, told };
             let streamed = stream(self.guard, how, clone(&parts), body, filling);
             tokio::spawn(Box::pin(streamed).in_current_span());
             return Response::from_parts(parts, handed);

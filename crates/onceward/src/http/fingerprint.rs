@@ -93,11 +93,11 @@ fn content_type(parts: &request::Parts) -> String {
 }
 
 /// The media type without its parameters.
-fn essence(kind: &str) -> String {
+pub(super) fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn is_json(essence: impl AsRef<str>) -> bool {
+pub(super) fn is_json(essence: impl AsRef<str>) -> bool {
     let essence = essence.as_ref();
     essence == "application/json" || essence.ends_with("+json")
 }

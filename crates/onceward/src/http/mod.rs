@@ -8,23 +8,28 @@
 //! - [`verdict`]: what an answer says about the effect.
 //! - [`kept`]: answers as outcomes, and back.
 //! - [`body`]: reading with a limit, and streaming while keeping. [`room`]: the memory that all requests share.
-//! - [`problem`]: everything that we say ourselves.
-//! - [`tenant`]: whose request it is.
+//! - [`problem`]: everything that we say ourselves. [`kind`]: the kinds of problems.
+//! - [`tenant`]: whose request it is. [`identity`]: headers that tell callers apart besides.
 //! - [`rules`]: what is configured for a route.
 //! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
+//!   `spelling`: keys that are written in two ways. [`cut_off`]: answers that stop in the middle.
 
 pub mod body;
+pub mod cut_off;
 pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;
+pub mod identity;
 pub mod kept;
 pub mod key;
+pub mod kind;
 pub mod paths;
 pub mod problem;
 pub mod profile;
 pub mod room;
 pub mod rules;
+mod spelling;
 mod streamed;
 pub mod tenant;
 pub mod verdict;

@@ -15,6 +15,7 @@ use onceward_core::time::Timestamp;
 
 use super::exchange::Received;
 use super::fingerprint;
+use super::identity;
 use super::kept::connection_names;
 use super::paths;
 use super::problem::{Kind, Problem};
@@ -81,6 +82,10 @@ pub struct Rules {
     pub recipe: Option<Arc<Recipe>>,
     /// Headers that must agree when a key comes again.
     pub compared_headers: Vec<HeaderName>,
+    /// Headers that tell callers apart: their values are part of whose request it is.
+    pub identity_headers: Vec<HeaderName>,
+    /// Headers that do not tell callers apart. A cookie that is in neither list is refused where a key is derived.
+    pub ignored_headers: Vec<HeaderName>,
     /// Statuses that prove that nothing happened.
     pub refusals: Vec<u16>,
     /// The largest guarded request.
@@ -109,6 +114,8 @@ impl Default for Rules {
             policy: Arc::new(Policy { wait: DEFAULT_WAIT, ..Policy::default() }),
             recipe: None,
             compared_headers: Vec::new(),
+            identity_headers: Vec::new(),
+            ignored_headers: Vec::new(),
             refusals: Vec::new(),
             request_limit: DEFAULT_REQUEST_LIMIT,
             body_timeout: DEFAULT_BODY_TIMEOUT,
@@ -187,7 +194,8 @@ impl Rules {
             KeyFrom::Header(name) => Some(name),
             KeyFrom::Body(_) => None,
         };
-        let mut counting = self.compared().into_iter().chain(key_header).chain(&self.downstream_key);
+        let compared = self.compared().into_iter().chain(&self.identity_headers);
+        let mut counting = compared.chain(key_header).chain(&self.downstream_key);
         let named = connection_names(&parts.headers);
         if let Some(name) = counting.find(|name| named.contains(name)) {
             let detail = format!("{name}: the header Connection says that it goes no further");
@@ -222,13 +230,17 @@ impl Rules {
         now: Timestamp,
     ) -> Result<Option<Call>, Problem> {
         let bad = |error: onceward_core::name::Error| Problem::because(Kind::BadRequest, error);
-        let (tenant, operation) = (Tenant::new(&received.tenant).map_err(bad)?, operation(&received.parts)?);
+        let tenant = identity::tenant(&received.tenant, &received.parts.headers, &self.identity_headers);
+        let (tenant, operation) = (Tenant::new(tenant).map_err(bad)?, operation(&received.parts)?);
         let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
         let key = match (key, &self.key_from) {
             (None, KeyFrom::Body(_)) if self.key_mode == KeyMode::Optional && !body.is_json() => return Ok(None),
             (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
             (key, _) => key,
         };
+        if key.is_none() && self.key_mode == KeyMode::Derived {
+            self.without_unlisted_cookie(&received.parts.headers)?;
+        }
         let compared = self.compared();
         let whole = || fingerprint::of_request(&received.parts, &received.body, &compared);
         if let (None, Some(window)) = (&key, self.window) {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use onceward_core::outcome::{self, Verdict};
 
 use super::body::{self, Filling, Keeping};
+use super::cut_off::is_cut_off;
 use super::profile::Profile;
 use super::verdict::Ending;
 use super::{grpc, kept};
@@ -24,6 +25,8 @@ pub(super) struct Handing {
     pub(super) limit: usize,
     /// Its length, if it said one.
     pub(super) length: Option<u64>,
+    /// It ends with its connection, so that its end alone does not say that it is whole.
+    pub(super) close_delimited: bool,
     /// How long it is read to its end although nobody takes it any more.
     pub(super) unread: Duration,
     pub(super) told: Told,
@@ -34,7 +37,7 @@ pub(super) async fn stream<B>(guard: Guard, how: Handing, head: response::Parts,
 where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
-    let Handing { limit, length, unread, told } = how;
+    let Handing { limit, length, close_delimited, unread, told } = how;
     let mut keeping = Keeping::new(limit);
     let mut trailers = None;
     let mut last = None;
@@ -69,7 +72,16 @@ where
             }
         }
     }
-    log(settle(guard, &head, trailers.as_ref(), told, keeping.end()).await);
+    let kept = keeping.end();
+    if let outcome::Body::Kept(bytes) = &kept
+        && close_delimited
+        && is_cut_off(&head.headers, bytes)
+    {
+        let why = "the answer ended with its connection, in the middle of its content";
+        log(guard.doubt(Some(why)).await.err());
+        return filling.break_off(why.into()).await;
+    }
+    log(settle(guard, &head, trailers.as_ref(), told, kept).await);
     for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
         filling.put(frame).await;
     }

@@ -146,6 +146,18 @@ impl<B> IdempotencyLayer<B> {
         self.change(|rules| *rules = rules.clone().honours_key(honours))
     }
 
+    /// Headers that tell callers apart, such as `Cookie`: their values are part of whose request it is.
+    #[must_use]
+    pub fn identity_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|rules| rules.identity_headers = names.into_iter().collect())
+    }
+
+    /// Headers that do not tell callers apart. Where keys are derived, a `Cookie` that is in neither list is refused.
+    #[must_use]
+    pub fn ignored_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|rules| rules.ignored_headers = names.into_iter().collect())
+    }
+
     /// The largest guarded request.
     #[must_use]
     pub fn request_limit(self, bytes: usize) -> Self {

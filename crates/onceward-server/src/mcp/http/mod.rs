@@ -136,6 +136,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, pre
         tenant,
         trusted_peers: Vec::new(),
         timeout: ANSWER_WITHIN,
+        encoded_slashes: false,
         honours_key: false,
     };
     let routes = Routes::new(vec![route.clone()]);
@@ -223,7 +224,7 @@ impl Server {
         if parts.method != Method::POST {
             let client = client(&parts.headers).unwrap_or_default();
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
-            let request = Request::from_parts(parts, gateway::boxed(body));
+            let request = Request::from_parts(parts, gateway::streamed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
                 Ok(mut response) => {
                     self.relocate(response.headers_mut());

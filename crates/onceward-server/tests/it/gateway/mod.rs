@@ -3,13 +3,19 @@
 //! - `started`: the gateway in a folder of its own. `upstream`: the other side.
 //! - `readers`: clients that do not read. `ready`: what it says about itself.
 //! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
+//! - `token`: the gateway's own token. `hosts`: names that it answers to.
+//! - `separators`: encoded slashes in paths. `cut_off`: answers that end with their connection.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
+mod cut_off;
 mod forwarded;
+mod hosts;
 mod readers;
 mod ready;
 mod refused;
+mod separators;
 mod settled;
 mod started;
+mod token;
 mod trailers;
 mod upstream;

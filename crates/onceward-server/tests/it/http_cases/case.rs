@@ -38,6 +38,9 @@ pub(super) struct Setting {
     /// `authorization`, `fixed:NAME`, or `header:NAME`.
     pub(super) tenant: &'static str,
     pub(super) refusals: Vec<u16>,
+    /// Headers that tell callers apart, and headers that do not.
+    pub(super) identity_headers: Vec<&'static str>,
+    pub(super) ignored_headers: Vec<&'static str>,
     /// JSON pointers: what makes the intent, and what must agree.
     pub(super) recipe: Option<(&'static str, &'static str)>,
     /// How long a derived key holds.
@@ -60,6 +63,8 @@ impl Default for Setting {
             wait: None,
             tenant: "authorization",
             refusals: Vec::new(),
+            identity_headers: Vec::new(),
+            ignored_headers: Vec::new(),
             recipe: None,
             window: None,
             timeout: None,

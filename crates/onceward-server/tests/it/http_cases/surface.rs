@@ -150,6 +150,10 @@ fn flags(setting: &Setting, upstream: &str) -> Option<Vec<String>> {
             flags.extend([flag.to_owned(), format!("{}ms", time.as_millis())]);
         }
     }
+    let listed = [("--identity-header", &setting.identity_headers), ("--ignored-header", &setting.ignored_headers)];
+    for (flag, names) in listed {
+        flags.extend(names.iter().flat_map(|name| [flag.to_owned(), (*name).to_owned()]));
+    }
     Some(flags)
 }
 
@@ -163,6 +167,10 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
         setting.tenant,
         setting.honours_key,
         setting.refusals,
+    );
+    text += &format!(
+        "identity_headers = {:?}\nignored_headers = {:?}\n",
+        setting.identity_headers, setting.ignored_headers
     );
     if let Some(from) = setting.key_from {
         text += &format!("key_from = {from:?}\n");
@@ -188,6 +196,9 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
 fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
     let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
     rules.body_timeout = setting.body_timeout.unwrap_or(rules.body_timeout);
+    let names = |names: &[&'static str]| names.iter().map(|name| HeaderName::try_from(*name).unwrap()).collect();
+    rules.identity_headers = names(&setting.identity_headers);
+    rules.ignored_headers = names(&setting.ignored_headers);
     rules.recipe = setting.recipe.map(|(key, match_field)| {
         let (key, match_fields) = (vec![key.to_owned()], vec![match_field.to_owned()]);
         Arc::new(Recipe::new(Definition { key, match_fields, ..Definition::default() }).unwrap())
