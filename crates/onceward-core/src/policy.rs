@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::class::Errors;
 use crate::duration;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -32,7 +33,7 @@ pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
 
 /// Low stakes may be retried after a crash however long ago it was: a hundred years.
-const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub(crate) const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Answers over this size are remembered as done but not kept: 256 KiB holds any receipt.
 pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
@@ -40,11 +41,11 @@ pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
 /// The largest answer that may be kept at all: a ledger is not a file store.
 pub const LARGEST_KEEP_LIMIT: usize = 8 * 1024 * 1024;
 
-/// How much is at stake; sets retention, tombstone and what an unclassified error means.
+/// How much is at stake; sets retention and tombstone. To declare one at all says that an error without a class is a doubt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
-    /// Money: 30 days, then a tombstone for 90; an error that nobody classified is a doubt.
+    /// Money: 30 days, then a tombstone for 90.
     Payment,
     /// 7 days, then a tombstone for 14.
     Notification,
@@ -76,14 +77,6 @@ impl Tier {
             Self::Notification | Self::Standard | Self::Forever => retention.unwrap_or_default().saturating_mul(2),
         }
     }
-
-    /// What an error means that nobody classified: a failed charge may have been a charge.
-    pub fn on_error(self) -> OnError {
-        match self {
-            Self::Payment => OnError::Doubt,
-            Self::Notification | Self::Email | Self::Standard | Self::Forever => OnError::Retry,
-        }
-    }
 }
 
 /// What happens to an intent whose attempt may or may not have happened.
@@ -99,12 +92,26 @@ pub enum InDoubt {
     Probe,
 }
 
-/// What an error means that nobody classified.
+impl InDoubt {
+    /// The one of two that lets less happen: `hold` before `probe` before `retry`.
+    pub fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Hold, _) | (_, Self::Hold) => Self::Hold,
+            (Self::Probe, _) | (_, Self::Probe) => Self::Probe,
+            (Self::Retry, Self::Retry) => Self::Retry,
+        }
+    }
+}
+
+/// What an error without a class means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// Nothing happened; the claim is released.
+    /// A doubt where the error holds evidence that the attempt may have happened, or where a tier is declared; otherwise
+    /// nothing happened.
     #[default]
+    Classify,
+    /// Nothing happened; the claim is released.
     Retry,
     /// It may have happened.
     Doubt,
@@ -163,23 +170,37 @@ pub struct Terms {
     pub max_attempts: Option<u32>,
 }
 
+impl Terms {
+    /// These terms with what another caller says about doubt, where that is stricter.
+    pub fn tightened_by(self, caller: &Self) -> Self {
+        Self {
+            in_doubt: self.in_doubt.stricter(caller.in_doubt),
+            honours_key_for: self.honours_key_for.min(caller.honours_key_for),
+            ..self
+        }
+    }
+}
+
 /// The policy of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// How much is at stake.
-    pub tier: Tier,
+    /// How much is at stake, where the operation declares it; retention and tombstone are those of `standard` otherwise.
+    pub tier: Option<Tier>,
     /// Where the effect takes place.
     pub effect: Effect,
     /// What happens in doubt.
     pub in_doubt: InDoubt,
-    /// What an error means that nobody classified, instead of the tier's.
-    pub on_error: Option<OnError>,
+    /// What an error without a class means.
+    pub on_error: OnError,
     /// How long the outcome is kept, instead of the tier's.
     pub retention: Option<Retention>,
     /// How long the tombstone stays, instead of the tier's.
     pub tombstone: Option<Duration>,
     /// The longest that a run should take: sizes the lease and kills nothing.
     pub max_runtime: Duration,
+    /// How long a run may take before it counts as in doubt, although its owner still works on it; `None` is for ever. The
+    /// owner may still finish it, and until then no other caller takes over.
+    pub deadline: Option<Duration>,
     /// How long the other side knows the downstream key.
     pub honours_key_for: Duration,
     /// What happens when the store cannot be reached.
@@ -198,21 +219,15 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Self {
-        Self::of(Tier::default())
-    }
-}
-
-impl Policy {
-    /// The policy that a tier means when nothing else is said.
-    pub fn of(tier: Tier) -> Self {
         Self {
-            tier,
+            tier: None,
             effect: Effect::default(),
             in_doubt: InDoubt::default(),
-            on_error: None,
+            on_error: OnError::default(),
             retention: None,
             tombstone: None,
             max_runtime: DEFAULT_MAX_RUNTIME,
+            deadline: None,
             honours_key_for: DEFAULT_HONOURS_KEY_FOR,
             store_down: StoreDown::default(),
             wait: Duration::ZERO,
@@ -221,6 +236,13 @@ impl Policy {
             keep_limit: DEFAULT_KEEP_LIMIT,
             minimum_retention: Duration::ZERO,
         }
+    }
+}
+
+impl Policy {
+    /// The policy that a declared tier means when nothing else is said.
+    pub fn of(tier: Tier) -> Self {
+        Self { tier: Some(tier), ..Self::default() }
     }
 
     /// For low stakes: the key holds for this long after done, and then the same intent runs again. There is no
@@ -234,13 +256,13 @@ impl Policy {
             tombstone: Some(Duration::ZERO),
             in_doubt: InDoubt::Retry,
             honours_key_for: WINDOW_RETRIES_FOR,
-            ..Self::of(Tier::Standard)
+            ..Self::default()
         }
     }
 
-    /// What an error means that nobody classified.
-    pub fn on_error(&self) -> OnError {
-        self.on_error.unwrap_or_else(|| self.tier.on_error())
+    /// What the operation says about errors without a class.
+    pub fn errors(&self) -> Errors {
+        Errors { on_error: self.on_error, tier_declared: self.tier.is_some() }
     }
 
     /// How long a claim lasts unless it is renewed.
@@ -253,7 +275,7 @@ impl Policy {
         let kept = match self.retention {
             Some(Retention::For(retention)) => Some(retention),
             Some(Retention::Forever) => None,
-            None => self.tier.retention(),
+            None => self.tier.unwrap_or_default().retention(),
         };
         kept.map(|kept| kept.max(self.minimum_retention))
     }
@@ -265,7 +287,7 @@ impl Policy {
             effect: self.effect,
             in_doubt: self.in_doubt,
             retention,
-            tombstone: self.tombstone.unwrap_or_else(|| self.tier.tombstone(retention)),
+            tombstone: self.tombstone.unwrap_or_else(|| self.tier.unwrap_or_default().tombstone(retention)),
             honours_key_for: self.honours_key_for,
             max_attempts: None,
         }
@@ -324,9 +346,12 @@ mod tests {
     }
 
     #[test]
-    fn only_a_payment_doubts_an_unclassified_error() {
-        assert_eq!(Policy::of(Tier::Payment).on_error(), OnError::Doubt);
-        assert_eq!(Policy::of(Tier::Standard).on_error(), OnError::Retry);
+    fn a_declared_tier_says_that_something_is_at_stake() {
+        let errors = |policy: Policy| (policy.errors().on_error, policy.errors().tier_declared);
+        assert_eq!(errors(Policy::of(Tier::Email)), (OnError::Classify, true));
+        assert_eq!(errors(Policy::default()), (OnError::Classify, false));
+        assert_eq!(errors(Policy::window(DAY)), (OnError::Classify, false));
+        assert_eq!(Policy::default().terms(), Policy::of(Tier::Standard).terms());
     }
 
     #[test]

@@ -11,11 +11,11 @@ use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
 use onceward::core::time::Timestamp;
 
 use super::Intent;
-use super::truth::{HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
+use super::truth::{self, HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
 
 /// A tick is longer than the margin that `retry` leaves for an attempt, so that ticks are all that matters.
 const TICK: Duration = Duration::from_secs(30);
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(30 * truth::LEASE as u64);
 
 /// A person's decision is named like a claim that nobody can draw.
 const PERSON: u8 = u8::MAX;
@@ -134,6 +134,8 @@ impl World {
             self.truth.granted(claim, self.now, beside_a_lease, acquired.probe_first, model.in_doubt);
             if is_sent {
                 self.truth.sent(claim, self.now);
+            } else {
+                self.truth.claimed(self.now);
             }
             let free = self.workers.iter().position(Option::is_none).expect("a worker is idle");
             let must_ask = acquired.probe_first;
@@ -175,6 +177,9 @@ impl World {
             }
             Command::Renew { .. } => {
                 self.truth.wrote(hold.claim);
+                if !hold.is_sent {
+                    self.truth.claimed(self.now);
+                }
                 self.workers[worker] = Some(hold);
             }
             Command::NotFound { .. } => {
@@ -272,14 +277,19 @@ impl World {
 }
 
 /// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either. When it was written counts only for what was given back, and
-/// is the same there as the time from which it may be tried again.
+/// one step with the write, so they decide nothing either. When it was written counts only for what was given back, and for
+/// a claim that was written to after it had lapsed.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
-    if !matches!(record.state, State::Open { .. }) {
+    let counts = match &record.state {
+        State::Open { .. } => true,
+        State::Leased(lease) => record.updated_at > lease.until,
+        _ => false,
+    };
+    if !counts {
         record.updated_at = Timestamp::from_millis(0);
     }
     record
