@@ -5,7 +5,8 @@ use super::*;
 pub async fn purge_drops_outcomes_then_tombstones_and_nothing_else(store: &AnyStore, clock: &ManualClock) {
     let mut unfinished = Vec::new();
     for (number, state) in states().into_iter().enumerate() {
-        if !matches!(state, State::Done { .. } | State::Open { .. }) {
+        let is_unsent = matches!(&state, State::Leased(lease) if lease.phase == Phase::Claimed);
+        if !is_unsent && !matches!(state, State::Done { .. } | State::Open { .. }) {
             let mut draft = draft(&format!("unfinished {number}"), 1);
             draft.state = state;
             unfinished.push(created(store, draft).await);
@@ -67,6 +68,59 @@ pub async fn what_did_not_happen_is_forgotten_unless_it_holds_something(store: &
     clock.advance(Duration::from_secs(10 * 365 * 86400));
     assert_eq!(store.purge(100).await.unwrap().total(), 0);
     assert_eq!(left().await, 4);
+    for record in held {
+        assert_eq!(seen(store, &record).await.record, record);
+    }
+}
+
+pub async fn a_lapsed_claim_that_sent_nothing_is_forgotten_unless_it_holds_something(
+    store: &AnyStore,
+    clock: &ManualClock,
+) {
+    let claim = |name: &str, phase| {
+        let mut draft = draft(name, 1);
+        draft.state = State::Leased(Lease { phase, fence: fence(1), until: When::In(5 * SECOND), owner: None });
+        draft.terms.honours_key_for = SECOND;
+        draft
+    };
+    let lapsed = created(store, claim("lapsed", Phase::Claimed)).await;
+    let renewed = created(store, claim("renewed", Phase::Claimed)).await;
+    let late = created(store, claim("sent after it had lapsed", Phase::Claimed)).await;
+    let mut holding = [
+        claim("in doubt before", Phase::Claimed),
+        claim("for the courier", Phase::Claimed),
+        claim("an item", Phase::Claimed),
+        claim("for ever", Phase::Claimed),
+        claim("sent", Phase::Sent),
+    ];
+    holding[0].doubt_since = Some(When::NOW);
+    holding[1].payload = Some("letter".into());
+    holding[2].sequence = Some(7);
+    holding[3].terms.retention = None;
+    let mut held = Vec::new();
+    for draft in holding {
+        held.push(created(store, draft).await);
+    }
+    clock.advance(4 * SECOND);
+    let renew = Command::Renew { fence: fence(1), lease: 5 * SECOND };
+    written(store, &renewed, drafted(decide(Some(&seen(store, &renewed).await), &renew).write)).await;
+    clock.advance(6 * SECOND);
+    let sent = Command::Sent { fence: fence(1), lease: 5 * SECOND };
+    held.push(written(store, &late, drafted(decide(Some(&seen(store, &late).await), &sent).write)).await);
+    // Retention and a tombstone's time, from the end of the lease.
+    clock.advance(25 * SECOND - Duration::from_millis(1));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0, "a moment too early");
+    for (forgotten, wait) in [(lapsed, Duration::from_millis(1)), (renewed, 4 * SECOND)] {
+        clock.advance(wait);
+        assert_eq!(seen(store, &forgotten).await.standing(), None);
+        let left = store.counts(None).await.unwrap().of(Status::Open);
+        assert_eq!(listed(store, Status::Open).await.len() as u64, left);
+        let purged = store.purge(100).await.unwrap();
+        assert_eq!((purged.tombstones, purged.removed), (0, 1));
+        assert_eq!(store.get(forgotten.id).await.unwrap(), None);
+    }
+    clock.advance(Duration::from_secs(10 * 365 * 86400));
+    assert_eq!(store.purge(100).await.unwrap().total(), 0);
     for record in held {
         assert_eq!(seen(store, &record).await.record, record);
     }

@@ -71,6 +71,7 @@ macro_rules! conformance {
             intents_of_other_tenants_and_operations_never_meet,
             purge_drops_outcomes_then_tombstones_and_nothing_else,
             what_did_not_happen_is_forgotten_unless_it_holds_something,
+            a_lapsed_claim_that_sent_nothing_is_forgotten_unless_it_holds_something,
             purge_frees_no_more_than_it_is_told_to,
             what_is_kept_for_ever_is_never_purged,
             a_key_is_free_again_after_its_record_is_removed,

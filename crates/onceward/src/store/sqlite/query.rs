@@ -196,7 +196,7 @@ const EXPIRED: &str = "SELECT id, id_rest, until AS expired_at FROM intent
      WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
      UNION ALL
      SELECT id, id_rest, forget_at FROM intent
-     WHERE state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?1
+     WHERE state IN ('open', 'claimed') AND forget_at IS NOT NULL AND forget_at <= ?1
      ORDER BY expired_at LIMIT ?2";
 
 pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> rusqlite::Result<Expired> {
