@@ -42,9 +42,10 @@ const TELLING: [&str; 13] = [
     "token",
 ];
 
-/// Standard headers whose names look like those of credentials: what a browser says of itself, what repeats the message, and
-/// the client's own key.
-const HARMLESS: [&str; 3] = ["sec-", "mcp-", "idempotency-key"];
+/// How standard headers begin whose names look like those of credentials: what a browser says of itself, the session, what
+/// repeats an argument, and the client's own key.
+const HARMLESS: [&str; 6] =
+    ["sec-ch-", "sec-fetch-", "sec-websocket-", "mcp-session-id", "mcp-param-", "idempotency-key"];
 
 /// The headers that tell callers of one server apart.
 #[derive(Debug)]
@@ -143,7 +144,7 @@ mod tests {
     fn a_header_that_looks_like_a_credential_is_refused_until_it_is_named() {
         let refused = |identity: &Identity, name: &str| identity.refusal(&headers(&[(name, "1")])).is_some();
         let plain = identity(None, &[], &[]);
-        for name in ["DD-API-KEY", "x_api_key", "X-Session-Token", "Cookie", "CF-Access-Client-Secret", "x-user-auth"] {
+        for name in ["DD-API-KEY", "x_api_key", "Mcp-Auth-Token", "Cookie", "CF-Access-Client-Secret", "x-user-auth"] {
             assert!(refused(&plain, name), "{name}");
             assert!(!refused(&identity(None, &[name], &[]), name), "{name}");
             assert!(!refused(&identity(None, &[], &[&name.to_uppercase()]), name), "{name}");
