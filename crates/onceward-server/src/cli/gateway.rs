@@ -38,6 +38,9 @@ pub(super) struct Gateway {
     /// Whether a guarded request needs a key; `derived` makes one from the request if there is none
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     key_mode: config::KeyMode,
+    /// What a client's key has to look like: uuid, ulid, pattern:REGEX or entropy:BITS
+    #[arg(long, value_name = "RULE")]
+    key_format: Option<String>,
     /// How long a repeat waits for the running one
     #[arg(long, value_name = "TIME")]
     wait: Option<Length>,
@@ -100,6 +103,7 @@ impl Gateway {
             upstream: Some(self.upstream),
             profile: Some(self.profile),
             key_mode: Some(self.key_mode),
+            key_format: self.key_format,
             honours_key: Some(self.honours_key),
             wait: self.wait,
             window: self.window,

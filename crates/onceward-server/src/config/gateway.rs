@@ -56,6 +56,10 @@ pub(crate) struct Route {
     /// Where the client's key is: `header:NAME`, or `body:POINTER` for a field of a JSON body.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
     pub(crate) key_from: Option<String>,
+    /// What a client's key has to look like: `uuid`, `ulid`, `pattern:REGEX` (for the whole key), or `entropy:BITS` (at least so
+    /// many, by an estimate). A key that does not fit gets 400. Published in `/.well-known/idempotency`.
+    #[schemars(extend("x-type" = "string", "x-default" = "1 to 255 visible ASCII characters"))]
+    pub(crate) key_format: Option<String>,
     /// Whose request it is: `whoami:PATH#POINTER` (the subject at this JSON pointer in the upstream's answer to a GET of PATH
     /// with the caller's credentials; recommended), `authorization` (a hash of the credential; for API keys that stay the
     /// same, see the guide for what it does not protect from), `token` (one of

@@ -69,6 +69,11 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
             config::Profile::Acp => semantics::Profile::Acp,
         },
         key_from: key_from(written)?,
+        key_format: written
+            .key_format
+            .as_deref()
+            .map(|text| text.parse().map_err(|what| ("key_format", what)))
+            .transpose()?,
         policy: Arc::new(policy),
         recipe: recipe.map(Arc::new),
         refusals: written.refusals.clone().unwrap_or_default(),
@@ -277,6 +282,8 @@ mod tests {
             ("key_mode = \"derived\"\nwindow = \"0s\"", "window"),
             ("key_mode = \"derived\"\nkey_from = \"body:/id\"\nhonours_key = true", "downstream_key"),
             ("request_limit = \"1024MiB\"", "request_limit"),
+            ("key_format = \"guid\"", "key_format"),
+            ("key_format = \"pattern:(\"", "key_format"),
             ("in_flight_status = 503", "in_flight_status"),
             ("compared_headers = [\"a b\"]", "compared_headers"),
             ("identity_headers = [\"a b\"]", "identity_headers"),

@@ -89,6 +89,7 @@ fn of(route: &Route) -> Value {
                 KeyFrom::Header(name) => json!({"header": name.as_str()}),
                 KeyFrom::Body(pointer) => json!({"body": pointer}),
             },
+            "format": rules.key_format.as_ref().map(onceward::http::KeyFormat::published),
             "longest": onceward::core::name::MAX_CHARACTERS,
         },
         "fingerprint": if rules.recipe.is_some() { "recipe" } else { "request" },

@@ -1,7 +1,7 @@
 //! HTTP semantics: what makes two requests the same, what is kept of an answer, and what a repeat is told. The gateway and
 //! the Tower layer are both built on this, so that they answer alike.
 //!
-//! - [`key`]: the key that a client sends.
+//! - [`key`]: the key that a client sends. [`key_format`]: what a route wants of it.
 //! - [`fingerprint`]: what must agree when a key comes again.
 //! - [`profile`]: what the protocols want that differ.
 //! - [`grpc`]: what differs there, and [`dialect`]: who speaks it.
@@ -23,6 +23,7 @@ pub mod grpc;
 pub mod identity;
 pub mod kept;
 pub mod key;
+pub mod key_format;
 pub mod kind;
 pub mod paths;
 pub mod problem;
@@ -37,6 +38,7 @@ pub mod verdict;
 pub use body::Body;
 pub use dialect::Dialect;
 pub use exchange::{NoAnswer, Received, exchange};
+pub use key_format::KeyFormat;
 pub use problem::{Kind, Problem};
 pub use profile::Profile;
 pub use rules::{KeyFrom, KeyMode, Rules};

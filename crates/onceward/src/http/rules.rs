@@ -17,6 +17,7 @@ use super::exchange::Received;
 use super::fingerprint;
 use super::identity;
 use super::kept::connection_names;
+use super::key_format::KeyFormat;
 use super::paths;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
@@ -74,6 +75,8 @@ pub struct Rules {
     pub key_mode: KeyMode,
     /// Where it is.
     pub key_from: KeyFrom,
+    /// What it has to look like.
+    pub key_format: Option<KeyFormat>,
     /// Which methods are guarded.
     pub methods: Vec<Method>,
     /// The policy. Its `wait` is how long a repeat waits.
@@ -112,6 +115,7 @@ impl Default for Rules {
             profile: Profile::default(),
             key_mode: KeyMode::default(),
             key_from: KeyFrom::Header(IDEMPOTENCY_KEY),
+            key_format: None,
             methods: vec![Method::POST, Method::PATCH],
             policy: Arc::new(Policy { wait: DEFAULT_WAIT, ..Policy::default() }),
             recipe: None,
@@ -210,7 +214,7 @@ impl Rules {
             KeyFrom::Body(_) => return Ok(Asks::Guard(None)),
         };
         match (key, self.key_mode) {
-            (Some(key), _) => Ok(Asks::Guard(Some(key))),
+            (Some(key), _) => self.well_formed(&key).map(|()| Asks::Guard(Some(key))),
             (None, KeyMode::Derived) => Ok(Asks::Guard(None)),
             (None, KeyMode::Optional) => Ok(Asks::Nothing),
             (None, KeyMode::Required) => Err(self.key_missing()),
@@ -238,7 +242,11 @@ impl Rules {
         let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
         let key = match (key, &self.key_from) {
             (None, KeyFrom::Body(_)) if self.key_mode == KeyMode::Optional && !body.is_json() => return Ok(None),
-            (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
+            (None, KeyFrom::Body(pointer)) => {
+                let key = body.key(pointer)?;
+                key.as_deref().map_or(Ok(()), |key| self.well_formed(key))?;
+                key
+            }
             (key, _) => key,
         };
         if key.is_none() && self.key_mode == KeyMode::Derived {

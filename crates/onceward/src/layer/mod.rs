@@ -28,7 +28,7 @@ use onceward_core::policy::{Policy, Tier};
 
 use crate::Ledger;
 use crate::http::rules::{KeyFrom, KeyMode};
-use crate::http::{Body, Problem, Profile, Rules, tenant};
+use crate::http::{Body, KeyFormat, Problem, Profile, Rules, tenant};
 
 #[cfg(feature = "axum")]
 pub use extract::NoClaim;
@@ -112,6 +112,12 @@ impl<B> IdempotencyLayer<B> {
     #[must_use]
     pub fn key_in_body(self, pointer: impl Into<String>) -> Self {
         self.change(|rules| rules.key_from = KeyFrom::Body(pointer.into()))
+    }
+
+    /// What a client's key has to look like: a key that does not fit gets 400.
+    #[must_use]
+    pub fn key_format(self, format: KeyFormat) -> Self {
+        self.change(|rules| rules.key_format = Some(format))
     }
 
     /// Which methods are guarded.
