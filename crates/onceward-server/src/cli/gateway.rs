@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use onceward::Ledger;
+use onceward::http::tenant::Names;
 
 use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
@@ -81,7 +82,9 @@ impl Gateway {
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
         let hosts =
             Hosts::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
-        let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
+        let route = self
+            .route(source(global)?.unwrap_or(Tenant::Authorization(Names::default())))?
+            .naming(&settings.tenant_names()?);
         block_on_every_core(async move {
             let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;

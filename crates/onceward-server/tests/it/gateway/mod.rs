@@ -5,11 +5,13 @@
 //! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
 //! - `token`: the gateway's own token. `hosts`: names that it answers to.
 //! - `separators`: encoded slashes in paths. `cut_off`: answers that end with their connection.
+//! - `named`: how tenants that are made from credentials are named.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
 mod cut_off;
 mod forwarded;
 mod hosts;
+mod named;
 mod readers;
 mod ready;
 mod refused;
