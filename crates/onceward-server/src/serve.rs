@@ -141,12 +141,13 @@ async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<Bound
 fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Front>, Fault> {
     let Some(gateway) = settings.gateway() else { return Ok(None) };
     let tls = gateway.tls.as_ref().map(|files| files.read(settings.folder())).transpose()?;
+    let names = settings.tenant_names()?;
     let mut routes = Vec::new();
     for (number, written) in gateway.route.iter().enumerate() {
         let operation = written.operation.as_deref().map(|name| settings.operation(name)).unwrap_or_default();
         let route = Route::configured(written, &operation, settings.folder(), tokens);
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
-        routes.push(route.map_err(wrong)?);
+        routes.push(route.map_err(wrong)?.naming(&names));
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
     let allowed = gateway.allow_hosts.as_deref().unwrap_or_default();

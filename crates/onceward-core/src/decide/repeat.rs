@@ -12,8 +12,8 @@ use crate::record::{Fence, Lease, Phase, Record, Seen, State};
 use crate::time::When;
 
 /// A begin with a claim id that the record knows. An id names one claim: while that claim is held, it is answered again,
-/// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, it is in doubt also
-/// for its own caller: the caller may have acted and died. Finished work is told as to any caller (`None`). Otherwise the id
+/// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, or a deadline or a
+/// person has put it in doubt, it is in doubt also for its own caller: the caller may have acted and died. Finished work is told as to any caller (`None`). Otherwise the id
 /// is used up: a second claim under it could not be told from the first.
 pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
     let record = &seen.record;
@@ -21,7 +21,8 @@ pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
     match &record.state {
         State::Done { .. } | State::Tombstone { .. } => None,
         State::Leased(lease) if record.claims.current == Some(id) || planted(Plant::ClaimIdNotCompared) => {
-            if lease.phase != Phase::Claimed && !seen.has_living_owner() {
+            let is_doubted = lease.phase == Phase::Overdue;
+            if is_doubted || lease.phase != Phase::Claimed && !seen.has_living_owner() {
                 return seen.standing().map(|standing| Transition::decision(tell(seen, standing)));
             }
             let must_ask = record.terms.in_doubt == InDoubt::Probe && record.doubt_since.is_some();

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use onceward::Ledger;
+use onceward::http::tenant::Names;
 
 use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
@@ -89,7 +90,7 @@ impl Gateway {
         if !tenant.starts_with("whoami:") {
             source(global)?;
         }
-        let route = self.route(tenant)?;
+        let route = self.route(tenant)?.naming(&settings.tenant_names()?);
         block_on_every_core(async move {
             let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;

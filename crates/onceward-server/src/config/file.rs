@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::api::Api;
 use super::gateway::Gateway;
 use super::mcp::Mcp;
+use super::secret::Secret;
 use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
@@ -18,6 +19,11 @@ pub(crate) struct File {
     /// file, so that every caller of one configuration shares one ledger. `--store` and `ONCEWARD_STORE` outrank it.
     #[schemars(extend("x-type" = "string", "x-default" = "`onceward.db` in the working directory"))]
     pub(crate) store: Option<String>,
+    /// Where a secret is with which tenants that are made from credentials are named: `"env:NAME"` or `"file:PATH"`, at least
+    /// 16 characters. Without it such a tenant is a plain SHA-256 of the credential, and whoever reads the ledger can confirm a
+    /// guess of a weak one. With another secret every credential is another tenant, and its retries are new intents.
+    #[schemars(extend("x-type" = "place of a secret", "x-default" = "none"))]
+    pub(crate) tenant_secret: Option<Secret>,
     /// One table for each operation, by its name: `[operation.charge_payment]`. Names with other characters than
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]

@@ -10,6 +10,7 @@ use onceward::core::policy::InDoubt;
 use onceward::http::rules::{
     DEFAULT_BODY_TIMEOUT, DEFAULT_REQUEST_LIMIT, DEFAULT_WAIT, DEFAULT_WINDOW, IDEMPOTENCY_KEY,
 };
+use onceward::http::tenant::Names;
 use onceward::http::{self as semantics, KeyFrom, Rules};
 
 use super::jwt::Verifier;
@@ -55,6 +56,13 @@ impl Route {
             encoded_slashes: written.encoded_slashes == Some(config::EncodedSlashes::Allow),
             honours_key,
         })
+    }
+
+    /// The same route, with tenants that are named after credentials like this.
+    pub(crate) fn naming(mut self, names: &Names) -> Self {
+        Arc::make_mut(&mut self.rules).names = names.clone();
+        self.tenant = self.tenant.with(names);
+        self
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::request;
 use ipnet::IpNet;
-use onceward::http::{Kind, Problem, tenant};
+use onceward::http::tenant::{self, Names};
+use onceward::http::{Kind, Problem};
 
 use super::headers::TOKEN;
 use super::jwt::Verifier;
@@ -21,7 +22,7 @@ use crate::tokens::Tokens;
 #[derive(Clone)]
 pub(crate) enum Tenant {
     /// A hash of the credential: for API keys that stay the same.
-    Authorization,
+    Authorization(Names),
     /// A token that the operator has given out, as for the API.
     Token(Arc<Tokens>),
     /// A header that a proxy in front has set. Taken from these networks, and from this machine if there are none.
@@ -46,6 +47,14 @@ impl Tenant {
         match self {
             Self::Whoami(whoami) => whoami.tenant(parts, upstreams, route).await,
             tenant => tenant.of(parts, peer),
+        }
+    }
+
+    /// The same, with names of credentials that are made like this.
+    pub(crate) fn with(self, names: &Names) -> Self {
+        match self {
+            Self::Authorization(_) => Self::Authorization(names.clone()),
+            tenant => tenant,
         }
     }
 
@@ -77,8 +86,9 @@ impl Tenant {
                 };
                 verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
             }
-            Self::Authorization => tenant::of_authorization(
+            Self::Authorization(names) => tenant::of_authorization(
                 parts,
+                names,
                 "Use tenant = \"whoami:PATH#POINTER\", \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
             ),
         }
@@ -117,7 +127,7 @@ impl FromStr for Tenant {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            None if text == "authorization" => Ok(Self::Authorization),
+            None if text == "authorization" => Ok(Self::Authorization(Names::default())),
             Some(("header", name)) => {
                 let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header"))?;
                 Ok(Self::Header(name, Vec::new()))

@@ -103,7 +103,7 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
     let server = &front.server;
     let identity = (&*server.identity_headers, &*server.ignored_headers);
-    let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown);
+    let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown, &remote.names);
     let books = books(&front.store).await;
     let mut gate = one(front, String::new(), mcp, &books);
     gate.naming.deadline = Some(DEADLINE);

@@ -6,22 +6,23 @@ use onceward_core::hash::Fields;
 
 use super::problem::{Kind, Problem};
 use super::rules::Rules;
+use super::tenant::Names;
 
 /// The tenant together with the values of these headers. It ends in a digest even where none of them was sent, so that no
 /// tenant without such headers can have the name of one with them.
-pub(super) fn tenant(tenant: &str, headers: &HeaderMap, names: &[HeaderName]) -> String {
-    if names.is_empty() {
+pub(super) fn tenant(tenant: &str, headers: &HeaderMap, listed: &[HeaderName], names: &Names) -> String {
+    if listed.is_empty() {
         return tenant.to_owned();
     }
-    let mut names: Vec<&HeaderName> = names.iter().collect();
-    names.sort_unstable_by_key(|name| name.as_str());
-    names.dedup();
-    let all = names.into_iter().fold(Fields::new(), |all, name| {
+    let mut listed: Vec<&HeaderName> = listed.iter().collect();
+    listed.sort_unstable_by_key(|name| name.as_str());
+    listed.dedup();
+    let all = listed.into_iter().fold(Fields::new(), |all, name| {
         let values = values(headers, name);
         let all = all.field(name.as_str()).field(values.len().to_be_bytes());
         values.into_iter().fold(all, Fields::field)
     });
-    format!("{tenant}+{}", &all.digest().to_hex()[..32])
+    names.name(&format!("{tenant}+"), all.digest())
 }
 
 /// What a header says, line by line. Over HTTP/2 a client may send one cookie header in several lines (RFC 9113, 8.2.3), and
@@ -57,7 +58,7 @@ mod tests {
             all.append(name, value);
         });
         let names: Vec<HeaderName> = names.iter().map(|name| name.parse().unwrap()).collect();
-        tenant("acme", &all, &names)
+        tenant("acme", &all, &names, &Names::default())
     }
 
     #[test]

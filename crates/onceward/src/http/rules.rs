@@ -21,6 +21,7 @@ use super::key_format::KeyFormat;
 use super::paths;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
+use super::tenant::Names;
 use crate::ledger::Call;
 
 /// A guarded request is read whole; this holds any order.
@@ -89,6 +90,8 @@ pub struct Rules {
     pub identity_headers: Vec<HeaderName>,
     /// Headers that do not tell callers apart. A cookie that is in neither list is refused where a key is derived.
     pub ignored_headers: Vec<HeaderName>,
+    /// How callers are named after the values of `identity_headers`.
+    pub names: Names,
     /// Statuses that prove that nothing happened.
     pub refusals: Vec<u16>,
     /// The status of `in-flight`: 409, or 425.
@@ -122,6 +125,7 @@ impl Default for Rules {
             compared_headers: Vec::new(),
             identity_headers: Vec::new(),
             ignored_headers: Vec::new(),
+            names: Names::default(),
             refusals: Vec::new(),
             in_flight_status: StatusCode::CONFLICT,
             request_limit: DEFAULT_REQUEST_LIMIT,
@@ -237,7 +241,7 @@ impl Rules {
         now: Timestamp,
     ) -> Result<Option<Call>, Problem> {
         let bad = |error: onceward_core::name::Error| Problem::because(Kind::BadRequest, error);
-        let tenant = identity::tenant(&received.tenant, &received.parts.headers, &self.identity_headers);
+        let tenant = identity::tenant(&received.tenant, &received.parts.headers, &self.identity_headers, &self.names);
         let (tenant, operation) = (Tenant::new(tenant).map_err(bad)?, operation(&received.parts)?);
         let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
         let key = match (key, &self.key_from) {

@@ -28,6 +28,7 @@ use onceward_core::policy::{Policy, Tier};
 
 use crate::Ledger;
 use crate::http::rules::{KeyFrom, KeyMode};
+use crate::http::tenant::Names;
 use crate::http::{Body, KeyFormat, Problem, Profile, Rules, tenant};
 
 #[cfg(feature = "axum")]
@@ -66,7 +67,7 @@ struct Guarding {
 impl IdempotencyLayer {
     /// Guards with the default rules: profile `ietf`, a key is required, and the tenant is the credential.
     pub fn new(ledger: Ledger) -> Self {
-        let tenant: Arc<TenantOf> = Arc::new(|parts| tenant::of_authorization(parts, OTHER_TENANT));
+        let tenant: Arc<TenantOf> = Arc::new(|parts| tenant::of_authorization(parts, &Names::default(), OTHER_TENANT));
         Self { guarding: Guarding { ledger, rules: Arc::new(Rules::default()), tenant }, body: |body| body }
     }
 }
@@ -190,7 +191,7 @@ impl<B> IdempotencyLayer<B> {
     /// A hash of the header `Authorization`: for API keys that stay the same. This is the default.
     #[must_use]
     pub fn tenant_authorization(self) -> Self {
-        self.tenant(|parts| tenant::of_authorization(parts, OTHER_TENANT))
+        self.tenant(|parts| tenant::of_authorization(parts, &Names::default(), OTHER_TENANT))
     }
 
     /// All requests are of one tenant. Only where all callers may see each other's answers: behind a service of your own,

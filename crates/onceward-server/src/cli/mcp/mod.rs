@@ -139,9 +139,10 @@ impl Mcp {
         };
         let (shown, server) = configured(&settings, known.as_deref().unwrap_or(&name));
         if let Some(upstream) = self.upstream {
-            let tenant = source(global)?;
+            let names = settings.tenant_names()?;
+            let tenant = source(global)?.map(|tenant| tenant.with(&names));
             let listen = self.listen.unwrap_or(LISTEN);
-            let remote = Remote { upstream, listen, tenant, upstream_ca: self.upstream_ca };
+            let remote = Remote { upstream, listen, tenant, names, upstream_ca: self.upstream_ca };
             let front = Front { name, shown, server, tenant: Tenant::default(), session, store, flags };
             return block_on_every_core(before_remote(front, mcp, remote));
         }

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use http::{HeaderMap, HeaderName};
 use onceward::core::hash::Fields;
 use onceward::http::kept::HOP_BY_HOP;
+use onceward::http::tenant::Names;
 
 use crate::gateway;
 
@@ -58,6 +59,8 @@ pub(in crate::mcp) struct Identity {
     is_strict: bool,
     /// The server's name in the configuration, for advice.
     server: String,
+    /// How a caller is named after its credentials.
+    names: Names,
 }
 
 impl Identity {
@@ -67,14 +70,15 @@ impl Identity {
         tenant: Option<&gateway::Tenant>,
         (identity, ignored): (&[String], &[String]),
         server: &str,
+        names: &Names,
     ) -> Self {
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>();
         let (mut counted, ignored) = (lower(identity), lower(ignored));
         if tenant.is_none() {
             counted.extend(CREDENTIALS.iter().map(|name| (*name).to_owned()).filter(|name| !ignored.contains(name)));
         }
-        let is_strict = matches!(tenant, None | Some(gateway::Tenant::Authorization));
-        Self { counted, ignored, is_strict, server: server.to_owned() }
+        let is_strict = matches!(tenant, None | Some(gateway::Tenant::Authorization(_)));
+        Self { counted, ignored, is_strict, server: server.to_owned(), names: names.clone() }
     }
 
     /// Why a request is refused, if it has a header that looks like a credential and is not known.
@@ -102,7 +106,7 @@ impl Identity {
         given.peek()?;
         let all = Fields::new().field(b"mcp caller v1").field(tenant.unwrap_or_default());
         let all = given.fold(all, |all, (name, value)| all.field(name).field(value.as_bytes()));
-        Some(format!("credential-{}", &all.digest().to_hex()[..32]))
+        Some(self.names.name("credential-", all.digest()))
     }
 }
 
@@ -116,7 +120,7 @@ mod tests {
 
     fn identity(tenant: Option<&gateway::Tenant>, counted: &[&str], ignored: &[&str]) -> Identity {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        Identity::new(tenant, (&names(counted), &names(ignored)), "mail")
+        Identity::new(tenant, (&names(counted), &names(ignored)), "mail", &Names::default())
     }
 
     #[test]
@@ -163,8 +167,8 @@ mod tests {
         let refused = |tenant: gateway::Tenant, name: &str| {
             identity(Some(&tenant), &[], &[]).refusal(&headers(&[(name, "1")])).is_some()
         };
-        assert!(refused(gateway::Tenant::Authorization, "x-api-key"));
-        assert!(!refused(gateway::Tenant::Authorization, "authorization"));
+        assert!(refused(gateway::Tenant::Authorization(Names::default()), "x-api-key"));
+        assert!(!refused(gateway::Tenant::Authorization(Names::default()), "authorization"));
         assert!(!refused(gateway::Tenant::Fixed("me".to_owned()), "dd-api-key"));
         let tenant = gateway::Tenant::Fixed("me".to_owned());
         let counted = identity(Some(&tenant), &["x-team"], &[]);

@@ -36,6 +36,7 @@ use onceward::core::name::Tenant;
 use onceward::http::body::{self, full};
 use onceward::http::exchange::without_answer;
 use onceward::http::room::Room;
+use onceward::http::tenant::Names;
 use onceward::http::{Body, Kind, Problem, Profile, Rules, key};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -124,6 +125,8 @@ pub(crate) struct Remote {
     pub(crate) listen: SocketAddr,
     /// Where to take the tenant from; always the same one if this is nothing.
     pub(crate) tenant: Option<gateway::Tenant>,
+    /// How callers are named after their credentials.
+    pub(crate) names: Names,
     /// Certificates to believe, besides those that the system knows.
     pub(crate) upstream_ca: Option<std::path::PathBuf>,
 }

@@ -189,19 +189,28 @@ fn a_claim_id_is_a_short_text_on_one_line() {
 }
 
 #[test]
-fn a_lapsed_claim_is_given_again_to_the_same_request_and_to_no_other() {
+fn a_lapsed_claim_is_given_again_to_the_same_request_only_if_nothing_was_sent() {
     let server = Server::start("");
     let client = server.client();
-    let ask = |claim_id: &str| {
-        let request = json!({ "operation": "op", "key": "k", "claim_id": claim_id, "lease_ms": 1 });
-        client.ok("/v1/begin", request)
-    };
-    let first = ask("c1");
-    let until = Instant::now() + Duration::from_secs(10);
-    while client.begin("op", "k")["decision"] != "in_doubt" {
-        assert!(Instant::now() < until, "the claim does not lapse");
+    for (key, marks_sent, lapsed) in [("sent", false, "in_doubt"), ("claimed", true, "open")] {
+        let ask = |claim_id: &str, lease_ms: u64| {
+            let names = json!({ "operation": "op", "key": key, "claim_id": claim_id });
+            let mut request = json!({ "marks_sent": marks_sent, "lease_ms": lease_ms });
+            request.as_object_mut().unwrap().extend(names.as_object().unwrap().clone());
+            client.ok("/v1/begin", request)
+        };
+        let first = ask("c1", 1);
+        let until = Instant::now() + Duration::from_secs(10);
+        while client.seen(&format!("/v1/intents/op/{key}"))["intent"]["state"] != lapsed {
+            assert!(Instant::now() < until, "the claim does not lapse");
+        }
+        let again = ask("c1", 60_000);
+        if marks_sent {
+            is(&again, "fence", first["fence"].clone());
+            is(&ask("c2", 60_000), "decision", "in_flight");
+        } else {
+            // The caller may have acted and died.
+            is(&again, "decision", "in_doubt");
+        }
     }
-    is(&ask("c2"), "decision", "in_doubt");
-    is(&begin(&client, "op", "c1"), "fence", first["fence"].clone());
-    is(&ask("c2"), "decision", "in_flight");
 }
