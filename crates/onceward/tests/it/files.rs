@@ -67,6 +67,22 @@ async fn a_newer_schema_is_refused() {
     assert!(error.to_string().contains("upgrade onceward"), "{error}");
 }
 
+/// As when a newer build is started while this one still runs.
+#[tokio::test]
+async fn a_process_writes_nothing_more_once_a_newer_one_has_changed_the_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
+    ledger.operation("charge").key("before").run(|_| async { Ok(effects.happen()) }).await.unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    for _ in 0..2 {
+        let error = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
+        assert!(error.to_string().contains("upgrade onceward"), "{error}");
+    }
+    assert_eq!(effects.count(), 1);
+    ledger.close().await;
+}
+
 /// What was given back under the first schema is found by the sweeper too, at the same time as if it were written today.
 #[tokio::test]
 async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {

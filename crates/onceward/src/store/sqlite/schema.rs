@@ -209,10 +209,16 @@ fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
         let reason = "it is a SQLite file of another application".to_owned();
         return Err(Error::NotALedger { path: path.to_owned(), reason });
     }
+    check_version(path, version)?;
+    Ok(version)
+}
+
+/// Refuses what a newer build has written.
+pub(super) fn check_version(path: &Path, version: i64) -> Result<(), Error> {
     if version > VERSION {
         return Err(Error::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
     }
-    Ok(version)
+    Ok(())
 }
 
 /// Migrates in one transaction. Another process may have been faster, so the version is read again inside.
