@@ -12,6 +12,7 @@ mod demo;
 mod gateway;
 mod http_cases;
 mod key;
+mod killed_while_opening;
 mod ledger_mode;
 mod list_get_resolve;
 mod mcp_inspect;

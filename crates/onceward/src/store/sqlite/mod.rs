@@ -7,6 +7,7 @@
 //! - `queue`: what waits to be written. `pace`: how long the writer waits for more of it.
 //! - `job`: what the writer is asked to do.
 //! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
+//! - `carrier`: the thread that carries the log over into the file.
 //! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
 //! - `side`: the files beside the ledger, and who may read them.
 //! - `owner`: which processes are alive.
@@ -14,6 +15,7 @@
 //! - `turn`: processes that share the file take turns to write.
 //! - `fault`: what SQLite's errors mean for a user.
 
+mod carrier;
 mod fault;
 mod job;
 mod mark;

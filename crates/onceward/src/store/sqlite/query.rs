@@ -62,6 +62,7 @@ pub(super) struct Writes<'c> {
     replace: Statement<'c>,
     get: Statement<'c>,
     raise: Statement<'c>,
+    version: Statement<'c>,
 }
 
 impl<'c> Writes<'c> {
@@ -74,6 +75,7 @@ impl<'c> Writes<'c> {
             replace: connection.prepare(&STATEMENTS.replace)?,
             get: connection.prepare(&STATEMENTS.get)?,
             raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
+            version: connection.prepare("PRAGMA user_version")?,
         })
     }
 
@@ -94,6 +96,11 @@ impl<'c> Writes<'c> {
         {
             tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
         }
+    }
+
+    /// The version of the schema, which another process may have raised.
+    pub(super) fn version(&mut self) -> rusqlite::Result<i64> {
+        self.version.query_row([], |row| row.get(0))
     }
 
     /// Raises the number that the mark beside the ledger follows.

@@ -218,23 +218,13 @@ fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
 
 /// Only the version of this build is read and written: an older one names intents in another way, and of a newer one nothing
 /// is known.
-fn check_version(found: i64, path: &Path) -> Result<(), Error> {
+pub(super) fn check_version(found: i64, path: &Path) -> Result<(), Error> {
     let (path, known) = (path.to_owned(), VERSION);
     match found.cmp(&known) {
         Ordering::Equal => Ok(()),
         Ordering::Greater => Err(Error::NewerSchema { path, found, known }),
         Ordering::Less => Err(Error::OlderSchema { path, found, known }),
     }
-}
-
-/// Whether the file still has the schema that it was opened with. A newer build may have changed it while this process was
-/// running, and what is written in the old way could be misread there. Called inside a transaction.
-pub(super) fn check_unchanged(connection: &Connection, path: &Path) -> Result<(), Error> {
-    let version = connection.prepare_cached("PRAGMA user_version").and_then(|mut asked| {
-        let version: i64 = asked.query_row([], |row| row.get(0))?;
-        Ok(version)
-    });
-    check_version(version.map_err(|error| named(path, &error))?, path)
 }
 
 /// Migrates in one transaction. Another process may have been faster, so the version is read again inside.

@@ -1,5 +1,5 @@
 //! The one thread of this process that writes. It takes whatever is waiting, writes it in one transaction,
-//! commits with one fsync, and only then answers. A second thread carries the log over into the file.
+//! commits with one fsync, and only then answers.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -15,6 +15,7 @@ use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Seen};
 use onceward_core::time::Timestamp;
 
+use super::carrier::Carrier;
 use super::fault::{is_single, named, named_at_commit};
 use super::job::{Answer, Job, Reply, refuse};
 use super::mark::Mark;
@@ -35,11 +36,6 @@ const QUEUE: usize = 4096;
 /// Pages written between two checkpoints: about 8 MiB of log. A page that many writes touch is then carried over once
 /// for all of them.
 const CHECKPOINT_EVERY: usize = 2000;
-
-/// Pages of log past which the writer pauses to start the log over: 64 MiB. Until then checkpoints stay off
-/// its path altogether. Somebody who reads for long keeps the log from starting over: then it is tried again
-/// after as many pages more, and not at every checkpoint.
-const LONGEST_LOG: i64 = 16 * 1024;
 
 /// How many expired records that cannot be read a purge goes past. They stay, because nobody knows what they are.
 const UNREADABLE: usize = 1000;
@@ -123,54 +119,6 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
         drop(done);
     });
     let _ = ended.await;
-}
-
-/// Moves pages from the log into the file while the writer goes on.
-struct Carrier {
-    connection: Connection,
-    shared: Arc<Shared>,
-}
-
-impl Carrier {
-    /// When the log has grown too long because the writer never rested, asks it to start over. It begins and ends with
-    /// a checkpoint: a process that lives too shortly to write much would otherwise leave its part of the log, and
-    /// that of one that was killed, to nobody.
-    fn run(&self, ticks: &std::sync::mpsc::Receiver<()>, start_over: &Queue<Job>) {
-        let mut too_long = LONGEST_LOG;
-        loop {
-            match self.checkpoint() {
-                Some(pages) if pages <= LONGEST_LOG => too_long = LONGEST_LOG,
-                Some(pages) if pages > too_long => {
-                    too_long = pages + LONGEST_LOG;
-                    let (over, done) = std::sync::mpsc::channel();
-                    start_over.push(Job::StartLogOver(over));
-                    let _ = done.recv();
-                }
-                _ => {}
-            }
-            if ticks.recv().is_err() {
-                break;
-            }
-        }
-        self.checkpoint();
-    }
-
-    /// Carries over what no reader needs any more, without waiting. The answer is the length of the log in pages.
-    ///
-    /// After a failed sync the system may have dropped pages that it had taken, and the next sync would say that all is
-    /// well. SQLite would then start the log over, and what only the log still held would be gone. So nothing is
-    /// carried over after a failure, and nothing is written either.
-    fn checkpoint(&self) -> Option<i64> {
-        if self.shared.poison.get().is_some() {
-            return None;
-        }
-        let carried = schema::checkpoint(&self.connection).map_err(|error| named(&self.shared.path, &error));
-        if let Err(error) = &carried {
-            tracing::error!(%error, "the log could not be carried over into the file");
-            self.shared.note(error);
-        }
-        carried.ok()
-    }
 }
 
 struct Thread {
@@ -298,7 +246,9 @@ impl Thread {
             return Err(Error::Gone { path: shared.path.clone() });
         }
         writes.begin().map_err(fault)?;
-        if let Err(error) = schema::check_unchanged(&self.connection, &shared.path) {
+        // A newer build may have opened the ledger since, and may mean something else by a row.
+        let version = writes.version().map_err(fault).and_then(|version| schema::check_version(version, &shared.path));
+        if let Err(error) = version {
             writes.undo();
             return Err(error);
         }
