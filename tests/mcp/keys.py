@@ -236,4 +236,19 @@ def a_store_that_fails_later_changes_no_key(place):
     assert keys[1] == keys[2] and UUID.fullmatch(keys[1]), keys
 
 
+def a_tool_whose_calls_change_with_every_try_is_warned_about_once(place):
+    place.configure('[mcp.server.fixture.tool.charge]\nkey = ["/customer"]\n')
+    agent = place.agent()
+    for number in range(3):
+        agent.call("send_email", {"to": "ada", "meta": [{"Request-Id": f"secret-{number}"}], "timestamp": number})
+        agent.call("charge", {"customer": f"secret-{number}", "timestamp": number})
+        agent.call("big", {"timestamp": number}, meta={"onceward/key": f"k-{number}"})
+        agent.call("read_inbox", {"timestamp": number})
+    agent.close()
+    lines = [line for line in (place.folder / "errors").read_text().splitlines() if "every try" in line]
+    is_equal(len(lines), 1, f"{lines}")
+    assert "the tool send_email: the arguments Request-Id, timestamp look" in lines[0], lines
+    assert "secret" not in lines[0], lines
+
+
 CHECKS = all_of(globals())

@@ -1,11 +1,17 @@
-"""Who calls over HTTP: which headers tell callers apart."""
+"""Who calls over HTTP: which headers tell callers apart, and what a caller that is not known may take."""
 
 import re
+import socket
 import subprocess
 
 from checks import all_of, is_equal
 from judge import is_fresh, is_replay
 from remote_place import Remote, with_remote
+
+MEBIBYTE = 1024 * 1024
+# A caller's message may have 64 of them.
+LARGE = 64 * MEBIBYTE
+CONNECTIONS = 16
 
 
 def listed(of):
@@ -77,6 +83,86 @@ def lists_that_contradict_each_other_are_refused_at_start(place):
         command += ["--store", str(place.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         is_equal((ended.returncode, "mcp.server.remote.i" in ended.stderr), (78, True), ended.stderr)
+
+
+def most_memory(process):
+    """The most that a process ever had resident, in MiB."""
+    with open(f"/proc/{process.pid}/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) // 1024
+
+
+def halves(remote, headers=""):
+    """Connections that each send nearly all of a large message, as far as the gateway takes it, and their answers."""
+    head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {LARGE}\r\n"
+    piece = b" " * MEBIBYTE
+    connections = []
+    for _ in range(CONNECTIONS):
+        connection = socket.create_connection(("127.0.0.1", remote.port), timeout=5)
+        connections.append(connection)
+        try:
+            connection.sendall(f"{head}{headers}\r\n".encode())
+            for _ in range(LARGE // MEBIBYTE - 1):
+                connection.sendall(piece)
+        except OSError:
+            pass
+    return connections
+
+
+def status_of(connection):
+    try:
+        connection.settimeout(0.2)
+        return int(connection.recv(100).split(b" ")[1])
+    except (OSError, IndexError):
+        return None
+
+
+def messages_that_never_end_take_a_bounded_share_of_memory(place):
+    remote = Remote(place)
+    connections = []
+    try:
+        remote.call(to="bob")
+        before = most_memory(remote.gateway)
+        connections = halves(remote)
+        taken = most_memory(remote.gateway) - before
+        assert taken < 300, f"{taken} MiB"
+        assert 503 in [status_of(connection) for connection in connections]
+        # Small messages have room of their own.
+        is_fresh(remote.call(to="eve"))
+    finally:
+        for connection in connections:
+            connection.close()
+        remote.end()
+
+
+def nothing_is_read_of_a_caller_that_is_not_known(place):
+    remote = Remote(place, "--tenant", "authorization")
+    connections = []
+    try:
+        before = most_memory(remote.gateway)
+        connections = halves(remote)
+        taken = most_memory(remote.gateway) - before
+        assert taken < 40, f"{taken} MiB"
+        statuses = {status_of(connection) for connection in connections}
+        assert statuses <= {401, None} and 401 in statuses, statuses
+        # A message of any kind is refused, before the server hears of it.
+        status, _, _ = remote.post({"jsonrpc": "2.0", "id": 1, "method": "initialize"})
+        is_equal((status, remote.received()), (401, []), "without a credential")
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert remote.post(b"a=1&" + b"b" * MEBIBYTE, headers=form)[0] == 413
+    finally:
+        for connection in connections:
+            connection.close()
+        remote.end()
+
+
+def memory_is_given_back_when_a_message_is_answered(place):
+    remote = Remote(place)
+    try:
+        for number in range(4):
+            # Together more than there is room for.
+            remote.call("look", to="bob", number=number, more="x" * (60 * MEBIBYTE), timeout=60)
+    finally:
+        remote.end()
 
 
 CHECKS = all_of(globals())

@@ -110,6 +110,11 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
         if how == "slow":
             time.sleep(arguments.get("delay_ms", 0) / 1000)
+        if how == "pings":
+            # Comments keep the stream alive, and say nothing; until the file is there.
+            while not os.path.exists(os.environ["COUNT_FILE"] + ".go"):
+                self.chunk(b": ping\n\n")
+                time.sleep(0.05)
         if how == "cut":
             self.close_connection = True
             return self.wfile.flush()

@@ -33,7 +33,7 @@ pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
 
 /// Low stakes may be retried after a crash however long ago it was: a hundred years.
-const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+pub(crate) const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// Answers over this size are remembered as done but not kept: 256 KiB holds any receipt.
 pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;

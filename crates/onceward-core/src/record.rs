@@ -12,7 +12,7 @@ use crate::hash::{Digest, Fields};
 use crate::name::Identity;
 use crate::outcome::Outcome;
 use crate::plant::{Plant, planted};
-use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms};
+use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms, WINDOW_RETRIES_FOR};
 use crate::time::{Timestamp, When};
 
 /// Names one claim: 128 random bits, never reused. Whoever holds it owns the work.
@@ -310,16 +310,24 @@ impl Record {
     /// have held the key. A table of what was refused must not grow for ever either. The record starts over with the same
     /// downstream key, perhaps for another request, so the other side must have forgotten that first.
     pub fn untried_until(&self) -> Option<Timestamp> {
-        let State::Open { not_before } = &self.state else { return None };
+        let since = match &self.state {
+            State::Open { not_before } => not_before,
+            // Nothing was sent, so it stands open once its lease has lapsed.
+            State::Leased(Lease { phase: Phase::Claimed, until, .. }) => until,
+            _ => return None,
+        };
         let doubted = self.doubt_since.is_some() && !planted(Plant::OpenDoubtForgotten);
         let in_stream = self.sequence.is_some() && !planted(Plant::OpenItemForgotten);
         if doubted || in_stream || self.payload.is_some() {
             return None;
         }
         let Terms { retention, tombstone, honours_key_for, .. } = self.terms;
-        let known_there = if planted(Plant::ForgottenBeforeKey) { Duration::ZERO } else { honours_key_for };
+        // A window says that its effect may be repeated at any time, and nothing about how long its key is known.
+        let is_window = honours_key_for >= WINDOW_RETRIES_FOR;
+        let known_there =
+            if is_window || planted(Plant::ForgottenBeforeKey) { Duration::ZERO } else { honours_key_for };
         let held = retention?.saturating_add(tombstone).max(known_there);
-        Some(self.updated_at.max(*not_before).after(held))
+        Some(self.updated_at.max(*since).after(held))
     }
 }
 
@@ -354,7 +362,9 @@ impl Seen {
         let standing = match &record.state {
             State::Queued { due } => Standing::Queued { due: *due },
             State::Dead => Standing::Dead,
-            State::Open { .. } if record.untried_until().is_some_and(|until| self.now >= until) => return None,
+            State::Open { .. } | State::Leased(_) if record.untried_until().is_some_and(|until| self.now >= until) => {
+                return None;
+            }
             // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
             State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
             // Further off than anybody can ask for: a clock that ran ahead wrote it.

@@ -33,6 +33,12 @@ const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 /// How long running requests may take to end once it is time to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// What a hash of the credential cannot do, said at every start of a gateway that relies on it.
+const BY_AUTHORIZATION: &str = "tenant = \"authorization\" tells callers apart by a hash of their credential. It does not \
+    protect from this: a refreshed token is a new tenant, so that its retry runs again; and a revoked credential still gets \
+    stored answers. Where the upstream can say who the caller is, use tenant = \"whoami:PATH#POINTER\", as in \
+    whoami:/v1/me#/id";
+
 /// What a gateway is started with.
 pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
@@ -68,6 +74,9 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     let mut gateways = Vec::new();
     if let Some(Front { listen, tls, hosts, routes, max_connections, upstream_ca }) = front {
         let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
+        if routes.iter().any(|route| matches!(route.tenant, gateway::Tenant::Authorization)) {
+            tracing::warn!("{BY_AUTHORIZATION}");
+        }
         let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));
         // Each lane has upstream connections of its own.
         for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {

@@ -66,13 +66,14 @@ fn reset(record: &Record) -> Transition {
     Transition::replace(draft)
 }
 
-/// Only what is settled expires: finished work, and what is known not to have happened. What is running, in doubt or dead
+/// Only what is settled expires: finished work, and what is known not to have happened, which includes a lapsed claim that
+/// sent nothing. What is running, in doubt or dead
 /// stays until somebody settles it.
 pub(super) fn expire(current: Option<&Seen>) -> Transition {
     let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
     let write = match (&seen.record.state, seen.standing()) {
         (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
-        (State::Open { .. }, None) if !planted(Plant::OpenNotSwept) => Write::Remove,
+        (State::Open { .. } | State::Leased(_), None) if !planted(Plant::OpenNotSwept) => Write::Remove,
         (State::InDoubt { .. }, _) if planted(Plant::DoubtExpires) => Write::Remove,
         (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
             let mut draft = seen.record.next();

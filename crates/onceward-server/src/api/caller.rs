@@ -23,6 +23,8 @@ pub(super) struct Caller {
     pub(super) tenant: Tenant,
     /// The hash of the token, if there are tokens.
     credential: Option<Digest>,
+    /// What the audit trail calls the token.
+    pub(super) token: Option<String>,
     noted: Arc<Noted>,
 }
 
@@ -58,8 +60,8 @@ impl Caller {
 
 fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
     let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
-    let (tenant, credential) = match tokens.is_empty() {
-        true if is_local(parts) => (Tenant::default(), None),
+    let (tenant, credential, token) = match tokens.is_empty() {
+        true if is_local(parts) => (Tenant::default(), None, None),
         true => return Err(Problem::new(Kind::WrongHost)),
         false => {
             let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
@@ -69,11 +71,11 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
                 return Err(Problem::because(Kind::NotAllowed, detail));
             }
             let tenant = if planted(Plant::TokenTenantDropped) { Tenant::default() } else { bearer.tenant.clone() };
-            (tenant, Some(bearer.hash))
+            (tenant, Some(bearer.hash), Some(bearer.name.clone()))
         }
     };
     let _ = noted.tenant.set(tenant.to_string());
-    Ok(Caller { tenant, credential, noted })
+    Ok(Caller { tenant, credential, token, noted })
 }
 
 /// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.

@@ -19,6 +19,7 @@ use crate::tls::Tls;
 /// up on is seen through to its end, and kept for their retry.
 ///
 /// Keys belong to a tenant. `--tenant` says which: `authorization` (a hash of the credential, the default),
+/// `whoami:PATH#POINTER` (ask the upstream with the caller's credentials, as in `whoami:/v1/me#/id`; recommended),
 /// `header:NAME` (set by a proxy on this machine), or `fixed:NAME`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -81,7 +82,11 @@ impl Gateway {
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
         let hosts =
             Hosts::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
-        let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
+        let tenant = global.tenant_flag().unwrap_or("authorization").to_owned();
+        if !tenant.starts_with("whoami:") {
+            source(global)?;
+        }
+        let route = self.route(tenant)?;
         block_on_every_core(async move {
             let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
@@ -89,8 +94,9 @@ impl Gateway {
         })
     }
 
-    fn route(self, tenant: Tenant) -> Result<Route, Fault> {
+    fn route(self, tenant: String) -> Result<Route, Fault> {
         let written = config::Route {
+            tenant: Some(tenant),
             upstream: Some(self.upstream),
             profile: Some(self.profile),
             key_mode: Some(self.key_mode),
@@ -103,8 +109,7 @@ impl Gateway {
             ..config::Route::default()
         };
         let route = Route::configured(&written, &config::Operation::default(), Path::new(""), None);
-        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", flag(field))))?;
-        Ok(Route { tenant, ..route })
+        route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", flag(field))))
     }
 }
 
@@ -124,7 +129,7 @@ pub(super) fn source(global: &Global) -> Result<Option<Tenant>, Fault> {
     if !["authorization", "token"].contains(&source) && !source.contains(':') {
         return Err(Fault::usage(format!(
             "--tenant {source}: write fixed:{source} if all callers are one tenant, and each may get the stored answers of the \
-             others; or authorization, or header:NAME"
+             others; or authorization, whoami:PATH#POINTER, or header:NAME"
         )));
     }
     source.parse().map(Some).map_err(Fault::usage)

@@ -56,7 +56,9 @@ pub(crate) struct Route {
     /// Where the client's key is: `header:NAME`, or `body:POINTER` for a field of a JSON body.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
     pub(crate) key_from: Option<String>,
-    /// Whose request it is: `authorization` (a hash of the credential; for API keys that stay the same), `token` (one of
+    /// Whose request it is: `whoami:PATH#POINTER` (the subject at this JSON pointer in the upstream's answer to a GET of PATH
+    /// with the caller's credentials; recommended), `authorization` (a hash of the credential; for API keys that stay the
+    /// same, see the guide for what it does not protect from), `token` (one of
     /// `[[api.token]]`, in the header `Onceward-Token` or as the bearer), `jwt:CLAIM` (of a token that is verified with
     /// `jwt_key`), `header:NAME` (from `trusted_peers`), or `fixed:NAME`.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"authorization\"`"))]
@@ -103,6 +105,10 @@ pub(crate) struct Route {
     /// How long a repeat waits for the running one.
     #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
     pub(crate) wait: Option<Length>,
+    /// The status that a repeat gets while its request runs, or before the upstream wants to be asked again: `409`, or `425` for
+    /// clients that take 409 for final.
+    #[schemars(extend("x-type" = "number", "x-default" = "`409`"))]
+    pub(crate) in_flight_status: Option<u16>,
     /// How long a derived key holds after its request is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
     pub(crate) window: Option<Length>,

@@ -2,7 +2,7 @@
 //!
 //! - `route`: which requests go where, and how they are guarded.
 //! - `configured`: routes as `onceward.toml` has them.
-//! - `tenant`: whose request it is. `jwt`: tokens that say so.
+//! - `tenant`: whose request it is. `jwt`: tokens that say so. `whoami`: upstreams that say so.
 //! - `upstream`: taking a request to the other side. `failure`: what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
 //! - `stalled`: answers that stop in the middle.
@@ -20,6 +20,7 @@ mod tenant;
 mod trust;
 mod tunnel;
 mod upstream;
+mod whoami;
 
 use std::sync::Arc;
 
@@ -130,7 +131,7 @@ impl Gateway {
     ) -> Response<Body> {
         let dialect = Dialect::of(route.rules.profile, &parts.headers);
         // First: who is nobody need not be listened to.
-        let tenant = match route.tenant.of(&parts, peer) {
+        let tenant = match route.tenant.resolve(&parts, peer, &self.upstreams, route).await {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(dialect),
         };

@@ -95,6 +95,7 @@ fn of(route: &Route) -> Value {
         "kept_seconds": kept(rules).map(|kept| kept.as_secs()),
         "held_after_seconds": if rules.window.is_some() { 0 } else { terms.tombstone.as_secs() },
         "wait_seconds": policy.wait.as_secs(),
+        "in_flight_status": rules.in_flight_status.as_u16(),
         "largest_request": rules.request_limit,
         "largest_kept_answer": policy.keep_limit,
         "server_errors_kept": rules.profile.keeps_server_errors(),

@@ -11,6 +11,8 @@ use onceward::http::{Kind, Problem, tenant};
 
 use super::headers::TOKEN;
 use super::jwt::Verifier;
+use super::whoami::Whoami;
+use super::{Route, Upstreams};
 use crate::config::{Bearer, Scope};
 use crate::listener::Peer;
 use crate::tokens::Tokens;
@@ -24,6 +26,8 @@ pub(crate) enum Tenant {
     Token(Arc<Tokens>),
     /// A header that a proxy in front has set. Taken from these networks, and from this machine if there are none.
     Header(HeaderName, Vec<IpNet>),
+    /// The subject that the upstream names when it is asked with the caller's credential.
+    Whoami(Arc<Whoami>),
     /// A claim of a token that is verified here.
     Jwt(Arc<Verifier>),
     /// Always the same one.
@@ -31,6 +35,20 @@ pub(crate) enum Tenant {
 }
 
 impl Tenant {
+    /// Whose request it is, or why that is not known. Asks the upstream where the route says so.
+    pub(super) async fn resolve(
+        &self,
+        parts: &request::Parts,
+        peer: Peer,
+        upstreams: &Upstreams,
+        route: &Arc<Route>,
+    ) -> Result<String, Problem> {
+        match self {
+            Self::Whoami(whoami) => whoami.tenant(parts, upstreams, route).await,
+            tenant => tenant.of(parts, peer),
+        }
+    }
+
     /// Whose request it is, or why nobody can tell.
     pub(crate) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
         match self {
@@ -44,6 +62,8 @@ impl Tenant {
                 Ok(bearer.tenant.to_string())
             }
             Self::Fixed(name) => Ok(name.clone()),
+            // Only who can wait for the upstream learns it.
+            Self::Whoami(_) => Err(Problem::new(Kind::TenantUnknown)),
             Self::Header(_, peers) if !is_trusted(peers, peer) => Err(Problem::because(
                 Kind::BadCredential,
                 "The header that names the tenant is taken from trusted peers only.",
@@ -59,7 +79,7 @@ impl Tenant {
             }
             Self::Authorization => tenant::of_authorization(
                 parts,
-                "Use tenant = \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
+                "Use tenant = \"whoami:PATH#POINTER\", \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
             ),
         }
     }
@@ -110,8 +130,11 @@ impl FromStr for Tenant {
                 Err("`token` needs tokens, which stand in onceward.toml: see [[api.token]] and `onceward serve`"
                     .to_owned())
             }
+            Some(("whoami", _)) => Err("whoami:PATH#POINTER is for the HTTP gateway".to_owned()),
             Some(("jwt", _)) => Err("jwt:CLAIM needs a key, which stands in onceward.toml: see `jwt_key`".to_owned()),
-            _ => Err(format!("{text:?} is none of authorization, token, jwt:CLAIM, header:NAME, fixed:NAME")),
+            _ => Err(format!(
+                "{text:?} is none of authorization, whoami:PATH#POINTER, token, jwt:CLAIM, header:NAME, fixed:NAME"
+            )),
         }
     }
 }
@@ -160,6 +183,7 @@ mod tests {
     #[test]
     fn a_token_of_ours_names_its_tenant_and_goes_no_further() {
         let bearer = |token: &str, tenant: &str, scopes: &[Scope]| Bearer {
+            name: tenant.to_owned(),
             hash: onceward::core::hash::digest(token.as_bytes()),
             tenant: onceward::core::name::Tenant::new(tenant).unwrap(),
             scopes: scopes.to_vec(),

@@ -80,6 +80,31 @@ impl Upstreams {
             .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
         *request.version_mut() = http::Version::HTTP_11;
         headers::outgoing(request.headers_mut(), host.as_deref(), peer, is_trusted(&route.trusted_peers, peer));
+        let mut response = self.exchange(route, request, asked).await?;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && asked.is_none() {
+            return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
+        }
+        if is_close_delimited(&response) {
+            response.extensions_mut().insert(CloseDelimited);
+        }
+        headers::incoming(response.headers_mut(), switched);
+        Ok(response)
+    }
+
+    /// Sends a request of the gateway itself as it is, to a path of the upstream. Redirects are not followed.
+    pub(super) async fn ask(&self, route: &Route, mut request: Request<Body>) -> Result<Response<Incoming>, NoAnswer> {
+        *request.uri_mut() = target(&route.upstream, request.uri())
+            .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
+        self.exchange(route, request, None).await
+    }
+
+    async fn exchange(
+        &self,
+        route: &Route,
+        mut request: Request<Body>,
+        asked: Option<&tunnel::Asked>,
+    ) -> Result<Response<Incoming>, NoAnswer> {
         let mut connection = capture_connection(&mut request);
         let sent = if let Some(asked) = asked {
             asked.pass_on(request.headers_mut());
@@ -99,19 +124,10 @@ impl Upstreams {
                 Err(_) => return Err(NoAnswer::NotSent("no connection came about in time".to_owned())),
             },
         };
-        let mut response = answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
+        answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
             tracing::warn!(upstream = %route.upstream, error = failure::told(&error), "an upstream did not answer");
             failure::proves(&error)
-        })?;
-        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if switched && asked.is_none() {
-            return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
-        }
-        if is_close_delimited(&response) {
-            response.extensions_mut().insert(CloseDelimited);
-        }
-        headers::incoming(response.headers_mut(), switched);
-        Ok(response)
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use onceward::core::hash::Fields;
+use onceward::core::json::MAX_BYTES;
 use onceward::core::name::{self, Identity, Key, Operation, Tenant};
 use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::{InDoubt, Policy, Retention};
@@ -67,12 +68,16 @@ pub(super) struct Asked {
     /// What tells apart several servers of one name, such as the address that it was sent to.
     scope: String,
     pub(super) tool: String,
+    /// Without its parameters, which may be large.
     message: Members,
+    /// Without their arguments.
     parameters: Members,
     /// Without what is ours.
     given: Members,
-    /// What tells calls apart: without keys, too.
-    arguments: Members,
+    /// Something was ours.
+    has_ours: bool,
+    /// What tells calls apart, where that is not all of what is given: without keys, too.
+    arguments: Option<Members>,
     key: Option<String>,
     session: Option<String>,
     /// 1, unless a repeat is meant.
@@ -88,13 +93,18 @@ impl Asked {
     pub(super) fn read(request: &Request, tools: &Tools) -> Result<Self, Unfit> {
         let message = &request.members;
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
-        let parameters = message.object("params").ok_or_else(|| twice("params"))?;
+        let mut parameters = message.object("params").ok_or_else(|| twice("params"))?;
         if !parameters.is_plain(&NAMES) {
             return Err(twice("params"));
         }
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
-        let arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
+        let given = match parameters.get("arguments").map(|arguments| arguments.get()) {
             None | Some("null") => Members::default(),
+            // Said before anything is made from them, which would take much memory.
+            Some(text) if text.len() > MAX_BYTES => {
+                let length = text.len();
+                return Err(Unfit(format!("the arguments have {length} bytes; at most {MAX_BYTES} are read")));
+            }
             Some(text) => Members::read(text).ok_or_else(|| twice("arguments"))?,
         };
         let meta = match parameters.get("_meta").map(|meta| meta.get()) {
@@ -115,19 +125,22 @@ impl Asked {
             }
             (key, other) => key.or(other),
         };
-        let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.clone());
-        let (given, arguments) = (arguments, Members::default());
-        let mut asked = Self { tenant, scope, tool, message, parameters, given, arguments, key, session, repeat: 1 };
+        let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.without("params"));
+        parameters = parameters.without("arguments");
+        let (has_ours, arguments, repeat) = (false, None, 1);
+        let mut asked =
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
         asked.take_ours(tools)?;
         Ok(asked)
     }
 
     /// A call that somebody asks about in another one, and that is not made.
     pub(super) fn about(&self, tool: &str, given: Members, key: Option<String>, tools: &Tools) -> Result<Self, Unfit> {
-        let (message, parameters, arguments) = (Members::default(), Members::default(), Members::default());
+        let (message, parameters) = (Members::default(), Members::default());
         let (tenant, session, scope) = (self.tenant.clone(), self.session.clone(), self.scope.clone());
-        let tool = tool.to_owned();
-        let mut about = Self { tenant, scope, tool, message, parameters, given, arguments, key, session, repeat: 1 };
+        let (tool, has_ours, arguments, repeat) = (tool.to_owned(), false, None, 1);
+        let mut about =
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
         about.take_ours(tools)?;
         Ok(about)
     }
@@ -145,28 +158,32 @@ impl Asked {
             && let Some(given) = self.given.remove(REPEAT)
         {
             self.repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
+            self.has_ours = true;
         }
-        self.arguments = self.without_keys(tools);
-        Ok(())
-    }
-
-    fn without_keys(&self, tools: &Tools) -> Members {
         let keys = self.given.names().filter(|argument| tools.is_key(&self.tool, argument));
         let keys: Vec<String> = keys.map(str::to_owned).collect();
-        let mut arguments = self.given.clone();
-        for key in keys {
-            arguments.remove(&key);
+        if !keys.is_empty() {
+            let mut arguments = self.given.clone();
+            for key in keys {
+                arguments.remove(&key);
+            }
+            self.arguments = Some(arguments);
         }
-        arguments
+        Ok(())
     }
 
     pub(super) fn scope(&self) -> &str {
         &self.scope
     }
 
+    /// Whether the client says which call it is.
+    pub(super) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
     /// The arguments of the tool itself, without keys.
     pub(super) fn arguments(&self) -> &Members {
-        &self.arguments
+        self.arguments.as_ref().unwrap_or(&self.given)
     }
 
     /// The arguments that the server gets, with the key where one is filled.
@@ -174,7 +191,7 @@ impl Asked {
         match tools.fills(&self.tool) {
             None => self.given.clone(),
             Some((argument, form)) => {
-                let mut arguments = self.arguments.clone();
+                let mut arguments = self.arguments().clone();
                 match planted(Plant::KeyArgumentPerAttempt) {
                     true => arguments.set(&argument, &form.write(&format!("{downstream_key}-{}", std::process::id()))),
                     false => arguments.set(&argument, &form.write(downstream_key)),
@@ -195,9 +212,7 @@ impl Asked {
 
     /// The line to pass on: the one that came, unless something in it is for us, or from us.
     pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: &str) -> Vec<u8> {
-        let before = self.parameters.object("arguments");
-        let is_whole = before.is_none_or(|before| before.len() == self.given.len());
-        if is_whole && tools.fills(&self.tool).is_none() {
+        if !self.has_ours && tools.fills(&self.tool).is_none() {
             let mut line = line.to_vec();
             // The last line of a client need not have an end, and the pipe stays open.
             if !line.ends_with(b"\n") {
@@ -218,7 +233,7 @@ impl Asked {
         let session = self.session.as_ref().or(naming.session.as_ref());
         let mut operation = ledger.operation(&naming.operation(&self.tool, &self.scope)).tenant(self.tenant.as_str());
         operation = operation.session(session.map_or("", |session| session.as_str()));
-        operation = operation.intent_json(self.arguments.written().as_bytes());
+        operation = operation.intent_json(self.arguments().written().as_bytes());
         if let Some(key) = &self.key {
             operation = operation.key(key);
         }
@@ -285,8 +300,7 @@ mod tests {
     fn request(line: &str) -> Request {
         let members = Members::read(line).unwrap();
         let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
-        let line = line.as_bytes().to_vec();
-        Request { tenant: Tenant::default(), scope: String::new(), id, written, line, members, key: None }
+        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec(), members)
     }
 
     #[test]

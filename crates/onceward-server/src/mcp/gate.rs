@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
 use onceward::core::name::Tenant;
@@ -66,13 +67,18 @@ pub(super) struct Request {
     pub(super) id: Id,
     /// The id, as it was written.
     pub(super) written: Box<RawValue>,
-    pub(super) line: Vec<u8>,
+    pub(super) line: Bytes,
     pub(super) members: Members,
     /// The key that the client sent besides the message.
     pub(super) key: Option<String>,
 }
 
 impl Request {
+    /// A request that came as one line, which says all there is.
+    pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Vec<u8>, members: Members) -> Self {
+        Self { tenant, scope: String::new(), id, written, line: line.into(), members, key: None }
+    }
+
     /// Whether it is of the generation that says so in every request.
     pub(super) fn is_modern(&self) -> bool {
         let meta = self.members.object("params").and_then(|parameters| parameters.object("_meta"));
@@ -139,6 +145,9 @@ impl Gate {
         }
         if !self.tools.why(&asked.tool).is_guarded() {
             return self.unguarded(request, &request.line, &asked, &**link).await;
+        }
+        if !asked.has_key() {
+            self.tools.warn_of_volatile(&asked.tool, asked.arguments());
         }
         let ledger = match self.books.ledger().await {
             Ok(ledger) => ledger,

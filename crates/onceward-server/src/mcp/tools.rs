@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::key_argument::{Form, Slot, is_key};
 use super::members::Members;
 use super::reads::only_reads;
+use super::volatile;
 use super::warned::{About, Warned};
 use crate::config::{KeyArgument, Tool, instead};
 use crate::output;
@@ -271,9 +272,28 @@ impl Tools {
         let unfilled = slots.iter().filter_map(|(name, slot)| {
             let why = self.unfit_slot(name, slot)?;
             let is_new = self.configured.warned.is_first(About::KeyArgument, name);
-            is_new.then(|| format!("the tool {}: {}", output::tame(name), output::tame(&why)))
+            is_new.then(|| format!("the tool {}: {}.", output::tame(name), output::tame(&why)))
         });
         unfilled.collect()
+    }
+
+    /// Says once that calls of a tool are never recognised as repeats, if a name among their arguments looks so. A recipe says
+    /// what makes them the same.
+    pub(super) fn warn_of_volatile(&self, name: &str, arguments: &Members) {
+        let warned = &self.configured.warned;
+        if self.has_recipe(name) || !warned.is_due(About::Volatile, name) {
+            return;
+        }
+        if let Some(warning) = volatile::warning(&volatile::in_arguments(arguments))
+            && warned.is_first(About::Volatile, name)
+        {
+            output::say(&format!("the tool {}: {}.", output::tame(name), output::tame(&warning)));
+        }
+    }
+
+    /// Whether the configuration says what makes calls of a tool the same.
+    pub(super) fn has_recipe(&self, name: &str) -> bool {
+        self.configured(name).is_some_and(|tool| tool.operation.key.is_some())
     }
 
     /// Why the argument of a guarded tool that takes a key does not get one that its schema accepts.

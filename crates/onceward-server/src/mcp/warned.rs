@@ -13,6 +13,8 @@ pub(super) enum About {
     Missing,
     /// The gateway cannot fill the argument that takes the key.
     KeyArgument,
+    /// Its calls have an argument that changes with every try.
+    Volatile,
 }
 
 /// The warnings so far.
@@ -24,6 +26,12 @@ impl Warned {
     pub(super) fn is_first(&self, about: About, tool: &str) -> bool {
         let mut warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         warned.len() < MOST && warned.insert((about, tool.to_owned()))
+    }
+
+    /// Whether a warning would be the first of its kind about a tool.
+    pub(super) fn is_due(&self, about: About, tool: &str) -> bool {
+        let warned = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.len() < MOST && !warned.contains(&(about, tool.to_owned()))
     }
 }
 

@@ -172,6 +172,23 @@ fn arguments_for_keys_are_shown_as_filled_or_not() {
 }
 
 #[test]
+fn arguments_that_change_with_every_try_are_warned_about() {
+    let place = Place::new();
+    let tools = r#"[
+        {"name":"send","inputSchema":{"properties":{"to":{},"head":{"properties":{"nonce":{}}},"timestamp":{}}}},
+        {"name":"get_x","inputSchema":{"properties":{"timestamp":{}}}},
+        {"name":"post","inputSchema":{"properties":{"to":{},"retry_count":{}}}}]"#;
+    place.write("own.toml", "[mcp.server.shop.tool.post]\nkey = [\"/to\"]\n");
+    let answer = with_tools(&place, tools, &["--config", "own.toml"]);
+    let out = answer.out();
+    assert!(
+        out.contains("\nWarning: send: the arguments nonce, timestamp look as if they change with every try"),
+        "{out}"
+    );
+    assert_eq!(out.matches("Warning").count(), 1, "{out}");
+}
+
+#[test]
 fn the_configuration_decides_also_here() {
     let place = Place::new();
     let text = "[mcp.server.mail.tool.frob]\nguard = true\n[mcp.server.mail.tool.send_email]\nguard = false\n\

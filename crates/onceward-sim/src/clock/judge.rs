@@ -41,7 +41,7 @@ pub enum Told {
 #[derive(Clone, Debug)]
 struct Done {
     value: String,
-    /// When, by the clock of whoever wrote it.
+    /// From when it is kept: when it was written, by the clock of its owner, or when its record was made if that was later.
     at: Readings,
     /// The latest that a clock showed while somebody swept.
     swept: i64,
@@ -70,12 +70,16 @@ pub struct Case {
     attempts: Vec<Attempt>,
     /// When an attempt may first have reached the other side, in truth.
     first_sent: Option<i64>,
+    /// When its record was made, by the clock of its first owner.
+    made: Option<Readings>,
     /// Who alone may write.
     owner: Option<u64>,
     /// Nobody works on it, and it was given back with a wait.
     waits: bool,
-    /// It was given back, or a person said that it did not happen.
+    /// It was given back, or a person said that it did not happen, or a claim has sent nothing yet.
     untried: Option<Untried>,
+    /// When the lease of the last claim lapses.
+    lapses: Readings,
     done: Option<Done>,
     /// Outcomes of earlier lives of the key: some ledger may have them at hand, and its clock may not have got there.
     past: Vec<Done>,
@@ -105,9 +109,11 @@ impl Case {
             sort,
             attempts: Vec::new(),
             first_sent: None,
+            made: None,
             owner: None,
             waits: false,
             untried: None,
+            lapses: Readings { earliest: 0, latest: 0 },
             done: None,
             past: Vec::new(),
             tally: Tally::default(),
@@ -128,6 +134,9 @@ impl Case {
         match told {
             Told::Run { holder, attempt, probe_first } => {
                 self.starts_over(*attempt, shown)?;
+                if *attempt == 1 {
+                    self.made = Some(shown);
+                }
                 self.granted(*holder, *probe_first, shown, truth)
             }
             Told::Replay(value) => {
@@ -246,22 +255,32 @@ impl Case {
         self.waits = false;
         self.untried = None;
         self.attempts.push(Attempt { holder, unsettled: false });
-        if !self.sort.marks {
+        let lease = 3 * RUNTIME;
+        self.lapses = Readings { earliest: shown.earliest + lease, latest: shown.latest + lease };
+        if self.sort.marks {
+            self.is_untried(lease, shown);
+        } else {
             self.may_have_sent(holder, truth);
         }
         Ok(())
     }
 
     fn may_have_sent(&mut self, holder: u64, truth: i64) {
+        self.untried = None;
         self.first_sent.get_or_insert(truth);
         if let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.holder == holder) {
             attempt.unsettled = true;
         }
     }
 
-    /// A write of an owner held, or did not: only who was superseded is refused, and whoever was is.
-    fn wrote(&mut self, holder: u64, held: bool) -> Result<bool, String> {
+    /// A write of an owner held, or did not: only who was superseded is refused, and whoever was is. A claim that has sent
+    /// nothing is forgotten after its time.
+    fn wrote(&mut self, holder: u64, held: bool, shown: Readings) -> Result<bool, String> {
         let own = self.is_owned_by(holder);
+        if own && !held && self.may_be_forgotten(shown) {
+            self.owner = None;
+            return Ok(false);
+        }
         self.tally.refused += u64::from(!own);
         match (own, held) {
             (true, false) => Err("the write of an owner that nobody superseded was refused".to_owned()),
@@ -270,17 +289,21 @@ impl Case {
         }
     }
 
-    pub fn sent(&mut self, holder: u64, held: bool, truth: i64) -> Result<(), String> {
-        if self.wrote(holder, held)? {
+    pub fn sent(&mut self, holder: u64, held: bool, shown: Readings, truth: i64) -> Result<(), String> {
+        if self.wrote(holder, held, shown)? {
             self.may_have_sent(holder, truth);
         }
         Ok(())
     }
 
-    pub fn not_found(&mut self, holder: u64, held: bool, truth: i64) -> Result<(), String> {
-        if self.wrote(holder, held)? {
+    pub fn not_found(&mut self, holder: u64, held: bool, shown: Readings, truth: i64) -> Result<(), String> {
+        if self.wrote(holder, held, shown)? {
             self.settle();
-            if !self.sort.marks {
+            if self.sort.marks {
+                let Readings { earliest, latest } = self.lapses;
+                let since = Readings { earliest: earliest.max(shown.earliest), latest: latest.max(shown.latest) };
+                self.is_untried(0, since);
+            } else {
                 self.may_have_sent(holder, truth);
             }
         }
@@ -288,14 +311,14 @@ impl Case {
     }
 
     pub fn finished(&mut self, holder: u64, held: bool, value: &str, shown: Readings) -> Result<(), String> {
-        if self.wrote(holder, held)? {
+        if self.wrote(holder, held, shown)? {
             self.is_done(value, shown);
         }
         Ok(())
     }
 
     pub fn released(&mut self, holder: u64, held: bool, wait: i64, shown: Readings) -> Result<(), String> {
-        if self.wrote(holder, held)? {
+        if self.wrote(holder, held, shown)? {
             self.owner = None;
             self.waits = wait > 0;
             if let Some(attempt) = self.attempts.iter_mut().find(|attempt| attempt.holder == holder) {
@@ -307,7 +330,7 @@ impl Case {
     }
 
     pub fn doubted(&mut self, holder: u64, held: bool, shown: Readings) -> Result<(), String> {
-        if self.wrote(holder, held)? {
+        if self.wrote(holder, held, shown)? {
             self.owner = None;
             self.is_untried(0, shown);
         }
@@ -334,7 +357,10 @@ impl Case {
         self.waits = false;
     }
 
-    fn is_done(&mut self, value: &str, at: Readings) {
+    /// Where the clock was set back since the record was made, the outcome is kept from then.
+    fn is_done(&mut self, value: &str, shown: Readings) {
+        let made = self.made.unwrap_or(shown);
+        let at = Readings { earliest: shown.earliest.max(made.earliest), latest: shown.latest.max(made.latest) };
         self.settle();
         self.owner = None;
         self.untried = None;

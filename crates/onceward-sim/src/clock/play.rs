@@ -258,13 +258,17 @@ impl Play {
         let Held { ledger, case, holder, guard } = self.held.swap_remove(chosen);
         let truth = self.now();
         if guard.claim().probe_first() && self.dice.one_in(2) {
+            self.watch();
             let held = guard.claim().not_found().await.is_ok();
-            self.cases[case].not_found(holder, held, truth).map_err(|what| self.blame(case, &what))?;
+            let shown = self.shown(ledger);
+            self.cases[case].not_found(holder, held, shown, truth).map_err(|what| self.blame(case, &what))?;
         }
         let sends = self.cases[case].sort.marks && !self.dice.one_in(3);
         if sends {
+            self.watch();
             let held = guard.claim().sent().await.is_ok();
-            self.cases[case].sent(holder, held, truth).map_err(|what| self.blame(case, &what))?;
+            let shown = self.shown(ledger);
+            self.cases[case].sent(holder, held, shown, truth).map_err(|what| self.blame(case, &what))?;
         }
         match self.dice.below(6) {
             0 => {

@@ -20,9 +20,11 @@ pub(super) struct Truth {
     pub(super) first_sent: Option<u8>,
     /// Who alone may write: the last claim that was granted; 0 after a person has decided.
     pub(super) owner: u8,
-    /// When the last attempt was given back, or a person said that it did not happen, with nothing in doubt: nobody has
-    /// begun again since.
+    /// When the last attempt was given back, or a person said that it did not happen, or a claim lapses that has sent
+    /// nothing; with nothing in doubt, and nobody has begun again since.
     pub(super) given_back: Option<u8>,
+    /// When the lease of the last claim lapses that has sent nothing.
+    lapses: u8,
     /// The outcome, by the claim that committed it, and when.
     pub(super) committed: Option<(u8, u8)>,
     /// How often the key was used anew; more than once is as good as once.
@@ -116,8 +118,15 @@ impl Truth {
         self.lease = None;
     }
 
+    /// A claim that has sent nothing was granted or renewed.
+    pub(super) fn claimed(&mut self, now: u8) {
+        self.lapses = now + LEASE;
+        self.given_back = (self.unsettled == 0).then_some(self.lapses);
+    }
+
     /// An attempt was sent, as far as the record knows.
     pub(super) fn sent(&mut self, claim: u8, now: u8) {
+        (self.given_back, self.lapses) = (None, 0);
         self.unsettled |= bit(claim);
         self.first_sent.get_or_insert(now);
     }
@@ -137,6 +146,7 @@ impl Truth {
         self.wrote(claim);
         self.lease = None;
         self.unsettled &= !bit(claim);
+        self.lapses = 0;
         self.given_back = (self.unsettled == 0).then_some(now);
     }
 
@@ -158,6 +168,8 @@ impl Truth {
         self.first_sent = None;
         if is_sent {
             self.sent(claim, now);
+        } else {
+            self.given_back = Some(self.lapses.max(now));
         }
     }
 
@@ -171,7 +183,7 @@ impl Truth {
             None => {
                 self.unsettled = 0;
                 self.first_sent = None;
-                self.given_back = Some(now);
+                (self.given_back, self.lapses) = (Some(now), 0);
             }
         }
     }
@@ -180,7 +192,7 @@ impl Truth {
         self.demand(self.committed.is_none(), "a second outcome was committed");
         self.committed = Some((claim, now));
         self.lease = None;
-        self.given_back = None;
+        (self.given_back, self.lapses) = (None, 0);
         self.unsettled = 0;
     }
 

@@ -136,6 +136,8 @@ impl World {
             self.truth.granted(claim, self.now, acquired.probe_first, model.in_doubt);
             if is_sent {
                 self.truth.sent(claim, self.now);
+            } else {
+                self.truth.claimed(self.now);
             }
             let free = self.workers.iter().position(Option::is_none).expect("a worker is idle");
             let must_ask = acquired.probe_first;
@@ -178,6 +180,9 @@ impl World {
             }
             Command::Renew { .. } => {
                 self.truth.renewed(hold.claim, self.now);
+                if !hold.is_sent {
+                    self.truth.claimed(self.now);
+                }
                 self.workers[worker] = Some(hold);
             }
             Command::NotFound { .. } => {
@@ -271,15 +276,20 @@ impl World {
 }
 
 /// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either, and without them no repeated request can be recognised. When it was written counts only for what was given back, and
-/// is the same there as the time from which it may be tried again.
+/// one step with the write, so they decide nothing either, and without them no repeated request can be recognised. When it
+/// was written counts only for what was given back, and for a claim that was written to after it had lapsed.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
     record.made_by = None;
-    if !matches!(record.state, State::Open { .. }) {
+    let counts = match &record.state {
+        State::Open { .. } => true,
+        State::Leased(lease) => record.updated_at > lease.until,
+        _ => false,
+    };
+    if !counts {
         record.updated_at = Timestamp::from_millis(0);
     }
     record

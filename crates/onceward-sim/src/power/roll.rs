@@ -90,6 +90,11 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
         State::Open { not_before } if !may_have_happened && now >= remembered_until(record, *not_before) => {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }
+        State::Leased(Lease { phase: Phase::Claimed, until, .. })
+            if !may_have_happened && now >= remembered_until(record, *until) =>
+        {
+            matches!(answer, Answer::Acquired { attempt: 1 })
+        }
         State::Done { .. } | State::Tombstone { .. } if status.is_none() => {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }

@@ -146,6 +146,12 @@ impl Walk {
     pub(super) async fn end_held(&mut self, held: Held) -> Result<(), String> {
         let Held { who, holder, caller, guard } = held;
         let now = self.scene.now();
+        if self.life(who).may_be_swept(now, holder) {
+            let seen = self.operation(who, caller).get().await.map_err(|error| error.to_string())?;
+            if seen.is_none() {
+                self.life(who).swept();
+            }
+        }
         if caller.marks && self.dice.one_in(2) {
             let expected = self.life(who).sent(now, holder);
             let held = guard.claim().sent().await.is_ok();

@@ -134,6 +134,9 @@ impl Life {
             State::Open { not_before, .. } => Standing::Open { not_before: *not_before },
             State::InDoubt => Standing::InDoubt,
             State::Held { until, .. } if now < *until => Standing::Running,
+            State::Held { sent: false, until, .. } if !self.doubt && now >= self.remembered_until(*until, 0) => {
+                Standing::Free
+            }
             State::Held { sent, .. } if *sent || self.doubt => Standing::InDoubt,
             State::Held { .. } => Standing::Open { not_before: now },
             State::Done { at, .. } if now < at + RETENTION => Standing::Done,
@@ -149,7 +152,7 @@ impl Life {
 
     /// Whether the next claim is the first again, of an intent that was never done.
     pub fn starts_over(&self, now: i64) -> bool {
-        matches!(self.state, State::Open { .. }) && self.standing(now) == Standing::Free
+        matches!(self.state, State::Open { .. } | State::Held { .. }) && self.standing(now) == Standing::Free
     }
 
     /// Somebody asks for the claim; if it is granted, `holder` has it.
@@ -213,6 +216,17 @@ impl Life {
         matches!(self.state, State::Held { holder: owner, .. } if owner == holder)
     }
 
+    /// Whether the sweeper may have taken the claim of this holder, which has sent nothing. If it has not, the holder may go
+    /// on.
+    pub fn may_be_swept(&self, now: i64, holder: u64) -> bool {
+        self.is_held_by(holder) && self.standing(now) == Standing::Free
+    }
+
+    /// The sweeper has taken it.
+    pub fn swept(&mut self) {
+        *self = Self::default();
+    }
+
     /// Each of these says whether the write of the holder must hold.
     pub fn sent(&mut self, now: i64, by: u64) -> bool {
         match &mut self.state {
@@ -226,8 +240,11 @@ impl Life {
     }
 
     pub fn not_found(&mut self, now: i64, by: u64) -> bool {
-        match self.state {
-            State::Held { holder, sent, .. } if holder == by => {
+        match &mut self.state {
+            State::Held { holder, sent, until } if *holder == by => {
+                // Remembered from here on, if the lease is over already.
+                let sent = *sent;
+                *until = (*until).max(now);
                 self.doubt = false;
                 self.first_sent = sent.then_some(now);
                 true
@@ -298,7 +315,7 @@ impl Life {
         let mut all: Vec<i64> = self.first_sent.map(|first| first + MEMORY - RUNTIME).into_iter().collect();
         match &self.state {
             State::Open { at, not_before } => all.extend([*not_before, self.remembered_until(*at, *not_before)]),
-            State::Held { until, .. } => all.push(*until),
+            State::Held { until, .. } => all.extend([*until, self.remembered_until(*until, 0)]),
             State::Done { at, .. } => all.extend([at + RETENTION, at + RETENTION + self.terms.tombstone]),
             State::Free | State::InDoubt => {}
         }

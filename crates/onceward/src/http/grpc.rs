@@ -89,6 +89,7 @@ pub fn status(kind: Kind) -> u16 {
         Kind::InFlight
         | Kind::AttemptFailed
         | Kind::StoreDown
+        | Kind::TenantUnknown
         | Kind::Unreachable
         | Kind::TooSlow
         | Kind::Overloaded => UNAVAILABLE,

@@ -18,6 +18,9 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Says until when a repeat gets the same answer.
 pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 
+/// Says with `false` that the outcome of an answer could not be recorded: a repeat may not get it.
+pub const RECORDED: HeaderName = HeaderName::from_static("idempotency-recorded");
+
 /// A trailer is kept among the headers, under a name that no header can have.
 const TRAILER: &str = "trailer:";
 
@@ -35,7 +38,7 @@ pub const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Headers that are about this one delivery: a cookie would log somebody in, a length and a date are made anew, and who asks
 /// again gets the same.
-const NOT_KEPT: [HeaderName; 9] = [
+const NOT_KEPT: [HeaderName; 10] = [
     header::SET_COOKIE,
     header::CONTENT_LENGTH,
     header::DATE,
@@ -45,6 +48,7 @@ const NOT_KEPT: [HeaderName; 9] = [
     HeaderName::from_static("x-should-retry"),
     REPLAYED,
     EXPIRES,
+    RECORDED,
 ];
 
 /// A body from here on fills the better part of the buffer that it came in, or was put together in one of its own.

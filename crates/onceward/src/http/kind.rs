@@ -17,6 +17,8 @@ pub enum Kind {
     NoCredential,
     /// What says whose request it is cannot be believed.
     BadCredential,
+    /// The upstream, which knows whose request it is, did not say.
+    TenantUnknown,
     /// A key is derived, and a cookie may say whose request it is.
     CookieNotListed,
     /// Somebody is doing it at this moment.
@@ -57,13 +59,14 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::BodyMalformed,
         Self::BodyTooLarge,
         Self::NoCredential,
         Self::BadCredential,
+        Self::TenantUnknown,
         Self::CookieNotListed,
         Self::InFlight,
         Self::AttemptFailed,
@@ -112,7 +115,7 @@ impl Kind {
             }
             Self::Mismatch => StatusCode::UNPROCESSABLE_ENTITY,
             Self::NotKept => StatusCode::GONE,
-            Self::StoreDown | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreDown | Self::TenantUnknown | Self::Overloaded => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable | Self::NoAnswer => StatusCode::BAD_GATEWAY,
             Self::TimedOut => StatusCode::GATEWAY_TIMEOUT,
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
@@ -127,6 +130,7 @@ impl Kind {
             Self::InFlight
             | Self::AttemptFailed
             | Self::StoreDown
+            | Self::TenantUnknown
             | Self::Unreachable
             | Self::TooSlow
             | Self::Overloaded => Some(true),
@@ -166,6 +170,11 @@ impl Kind {
                 "bad-credential",
                 "The credential is not accepted",
                 "A replay is answered without asking the other side, so the credential has to be one that can be trusted here.",
+            ),
+            Self::TenantUnknown => (
+                "tenant-unknown",
+                "The upstream did not say whose request this is",
+                "Keys belong to a tenant, and this route asks the upstream for it. Nothing was done. Try again with the same key after Retry-After.",
             ),
             Self::CookieNotListed => (
                 "cookie-not-listed",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use onceward_core::name::Identity;
@@ -33,6 +33,7 @@ pub struct Problem {
     /// What it is.
     pub kind: Kind,
     detail: Option<String>,
+    status: Option<StatusCode>,
     retry_after: Option<Duration>,
     should_retry: Option<bool>,
     more: Map<String, Value>,
@@ -41,12 +42,26 @@ pub struct Problem {
 impl Problem {
     /// A problem of this kind.
     pub fn new(kind: Kind) -> Self {
-        Self { kind, detail: None, retry_after: None, should_retry: kind.should_retry(), more: Map::new() }
+        Self {
+            kind,
+            detail: None,
+            status: None,
+            retry_after: None,
+            should_retry: kind.should_retry(),
+            more: Map::new(),
+        }
     }
 
     /// A problem of this kind, with a sentence about this case. Never a key or an argument.
     pub fn because(kind: Kind, detail: impl std::fmt::Display) -> Self {
         Self { detail: Some(detail.to_string()), ..Self::new(kind) }
+    }
+
+    /// Another status than that of its kind.
+    #[must_use]
+    pub fn status(mut self, status: StatusCode) -> Self {
+        self.status = Some(status);
+        self
     }
 
     /// When to ask again.
@@ -100,7 +115,7 @@ impl Problem {
     }
 
     fn document(&self, profile: Profile, detail: &str) -> Response<Body> {
-        let status = self.kind.status();
+        let status = self.status.unwrap_or(self.kind.status());
         let mut members = Map::new();
         members.insert("type".to_owned(), json!(format!("{PAGES}{}", self.kind.name())));
         members.insert("title".to_owned(), json!(self.kind.title()));
@@ -115,15 +130,19 @@ impl Problem {
             let message = self.detail.as_deref().unwrap_or(self.kind.advice());
             members.insert("error".to_owned(), json!({"type": error, "code": self.kind.name(), "message": message}));
         }
+        // Rounded up: a client that comes too early asks twice.
+        let retry_after = self.retry_after.map(|after| after.as_millis().div_ceil(1000).max(1) as u64);
+        if let Some(seconds) = retry_after {
+            members.insert("retry_after".to_owned(), json!(seconds));
+        }
         members.extend(self.more.clone());
         let mut response = Response::new(body::full(Bytes::from(Value::Object(members).to_string())));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(after) = self.retry_after {
-            // Rounded up: who comes too early asks twice.
-            headers.insert(RETRY_AFTER, HeaderValue::from(after.as_millis().div_ceil(1000).max(1) as u64));
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
         }
         if let Some(should_retry) = self.should_retry {
             let value = HeaderValue::from_static(if should_retry { "true" } else { "false" });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, request};
+use http::{HeaderName, Method, StatusCode, request};
 
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
@@ -88,6 +88,8 @@ pub struct Rules {
     pub ignored_headers: Vec<HeaderName>,
     /// Statuses that prove that nothing happened.
     pub refusals: Vec<u16>,
+    /// The status of `in-flight`: 409, or 425.
+    pub in_flight_status: StatusCode,
     /// The largest guarded request.
     pub request_limit: usize,
     /// How long the body of a guarded request may take to arrive. Nothing is begun before.
@@ -117,6 +119,7 @@ impl Default for Rules {
             identity_headers: Vec::new(),
             ignored_headers: Vec::new(),
             refusals: Vec::new(),
+            in_flight_status: StatusCode::CONFLICT,
             request_limit: DEFAULT_REQUEST_LIMIT,
             body_timeout: DEFAULT_BODY_TIMEOUT,
             downstream_key: None,

@@ -23,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, request};
+use http::{HeaderName, Method, StatusCode, request};
 use onceward_core::policy::{Policy, Tier};
 
 use crate::Ledger;
@@ -144,6 +144,12 @@ impl<B> IdempotencyLayer<B> {
     #[must_use]
     pub fn honours_key(self, honours: bool) -> Self {
         self.change(|rules| *rules = rules.clone().honours_key(honours))
+    }
+
+    /// The status of a repeat while its request runs: 409, or 425 for clients that take 409 for final.
+    #[must_use]
+    pub fn in_flight_status(self, status: StatusCode) -> Self {
+        self.change(|rules| rules.in_flight_status = status)
     }
 
     /// Headers that tell callers apart, such as `Cookie`: their values are part of whose request it is.

@@ -109,7 +109,7 @@ fn replace(last: &Record, draft: &Draft, event: Option<&Event>, command: &Comman
 fn told_by(last: &Record, command: &Command) -> Option<Event> {
     let Command::NotFound { .. } = command else { return None };
     let since = last.doubt_since.map(|since| format!("of an attempt in doubt since {since}"));
-    Some(Event { what: What::ProbeFoundNothing, by: None, note: since })
+    Some(Event { what: What::ProbeFoundNothing, by: None, token: None, note: since })
 }
 
 impl Driven {

@@ -47,7 +47,7 @@ pub use guard::{Guard, Reach};
 pub use remote::{Grant, Granted, Held, Holder};
 pub use run::Done;
 pub(crate) use run::{Started, answered, unguarded};
-pub use settle::{Intent, Resolved};
+pub use settle::{Intent, Resolved, Who};
 
 /// The ledger: record an intent, let one caller do the work, give every repeat the outcome. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -5,6 +5,7 @@
 //! - [`sqlite`]: one file, several processes, group commit.
 
 pub mod memory;
+mod page;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -22,6 +23,8 @@ use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
 use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
+
+pub use page::{Cursor, Listed, NotACursor, Page};
 
 /// The most records that one page of a list holds.
 pub const LARGEST_PAGE: usize = 1000;
@@ -45,7 +48,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// has come, found without scanning.
     async fn purge(&self, limit: usize) -> Result<Purged, Error>;
 
-    /// Lists records, the newest first, at most `limit` of them after the cursor.
+    /// Lists records, the newest first, at most `limit` of them after the cursor. Outcomes and payloads are not read.
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
     /// How many intents stand how: all of them, or one tenant's. Tombstones have no names any more, so they are nobody's.
@@ -158,20 +161,6 @@ pub struct Filter {
     pub created_since: Option<Timestamp>,
 }
 
-/// Where a page ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Cursor(pub i64);
-
-/// A page of a list.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The records.
-    pub seen: Vec<Seen>,
-    /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
-}
-
 /// How many intents stand how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -189,8 +178,11 @@ impl Counts {
 pub struct Event {
     /// What happened.
     pub what: What,
-    /// Who did it, where that is known.
+    /// Who did it, as they said themselves.
     pub by: Option<String>,
+    /// The name of the token with which it was asked for: what is proven of who did it.
+    #[serde(default)]
+    pub token: Option<String>,
     /// Anything to add.
     pub note: Option<String>,
 }

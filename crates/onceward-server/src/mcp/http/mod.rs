@@ -27,6 +27,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -34,6 +35,7 @@ use onceward::core::hash::Fields;
 use onceward::core::name::Tenant;
 use onceward::http::body::{self, full};
 use onceward::http::exchange::without_answer;
+use onceward::http::room::Room;
 use onceward::http::{Body, Kind, Problem, Profile, Rules, key};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -63,6 +65,18 @@ const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
 
 /// The largest answer that comes in one piece.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+
+/// The largest message that counts as small, and the memory that all small ones take together: some thousands of common ones.
+/// They have room of their own, so that a few large messages which come slowly do not keep all others out.
+const SMALL: usize = 1024 * 1024;
+const SMALL_ROOM: usize = 32 * 1024 * 1024;
+
+/// The memory that all other messages take together: one of the largest. While a call is carried out, it takes several times
+/// the size of its message.
+const ROOM: usize = REQUEST_LIMIT;
+
+/// The largest form of a caller that is not known: what a login sends.
+const FORM_LIMIT: usize = 64 * 1024;
 
 /// How long a client may take for its message.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -95,6 +109,8 @@ pub(super) struct Server {
     /// The socket is for this machine only.
     is_local: bool,
     identity: Identity,
+    /// The memory of messages that are read or under way: of small ones, and of all others.
+    rooms: [Room; 2],
     waiting: Waiting,
     readers: Readers,
     under_way: UnderWay,
@@ -146,9 +162,9 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, pre
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
-    let callers = Callers::of(gate);
+    let (callers, rooms) = (Callers::of(gate), [Room::of(SMALL_ROOM), Room::of(ROOM)]);
     let server =
-        Server { callers, upstreams, route, path, is_local, identity, waiting, readers, under_way, own, prefix };
+        Server { callers, upstreams, route, path, is_local, identity, rooms, waiting, readers, under_way, own, prefix };
     let server = Arc::new(server);
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
@@ -239,7 +255,15 @@ impl Server {
             let why = "messages are taken as plain UTF-8 only";
             return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, UNCLEAR, why);
         }
-        let body = match body::received(body, REQUEST_LIMIT, BODY_WITHIN).await {
+        // Whose message it is has to be known before it takes memory. A login may come from a caller who is not known yet.
+        let limit = match self.tenant(&parts, peer) {
+            Ok(_) => REQUEST_LIMIT,
+            Err(_) if is_form => FORM_LIMIT,
+            Err(problem) => return problem.response(Profile::default()),
+        };
+        let is_small = body.size_hint().upper().is_some_and(|bytes| bytes <= SMALL as u64);
+        let room = &self.rooms[usize::from(!is_small)];
+        let body = match body::received_in(room, body, limit, BODY_WITHIN).await {
             Ok((body, _)) => body,
             Err(problem) => return problem.response(Profile::default()),
         };
@@ -270,7 +294,7 @@ impl Server {
             Message::Request { id, written, method, members }
                 if method == CALL && self.gate(&parts, peer).way(&members) == Way::Guard =>
             {
-                self.guard(parts, peer, id, written, members, &body).await
+                self.guard(parts, peer, id, written, members, body).await
             }
             Message::Request { id, method, .. } if method == "tools/list" => self.list(parts, peer, id, body).await,
             Message::Notification { method, members } if method == "notifications/cancelled" => {
@@ -313,7 +337,7 @@ impl Server {
         id: Id,
         written: Box<RawValue>,
         members: Members,
-        body: &[u8],
+        body: Bytes,
     ) -> Response<Body> {
         if let Some(name) = envelope::disagreement(&parts.headers, &members) {
             let why = format!("the header {name} does not say what the message says");
@@ -341,7 +365,7 @@ impl Server {
         let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
-        let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members, key };
+        let request = gate::Request { tenant, scope, id, written, line: body, members, key };
         tokio::spawn(async move {
             let line = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);

@@ -3,11 +3,10 @@
 
 use std::ffi::OsString;
 
-use onceward::core::recipe::{Definition, Recipe};
-
 use super::super::key_argument::{is_candidate, is_key};
 use super::super::members::Members;
 use super::super::reads::words;
+use super::super::volatile::is_stable;
 use super::Row;
 
 /// Words in names of tools that move money.
@@ -91,18 +90,6 @@ impl Suggestion {
         }
         lines
     }
-}
-
-/// Whether a recipe may name it: not if it changes from one try to the next.
-fn is_stable(pointer: &str) -> bool {
-    let definition = Definition {
-        key: vec![pointer.to_owned()],
-        match_fields: Vec::new(),
-        normalise: Vec::new(),
-        window: None,
-        allow_volatile: false,
-    };
-    Recipe::new(definition).is_ok()
 }
 
 fn tier(name: &str) -> Option<&'static str> {

@@ -5,6 +5,7 @@
 //! - `refused`: streams of HTTP/2 that the other side closes. `trailers`: what stands behind a request.
 //! - `token`: the gateway's own token. `hosts`: names that it answers to.
 //! - `separators`: encoded slashes in paths. `cut_off`: answers that end with their connection.
+//! - `whoami`: upstreams that say whose request it is.
 //! - `settled`: from a doubt to an answer, by hand. `forwarded`: what proxies in front say of their clients.
 
 mod cut_off;
@@ -19,3 +20,4 @@ mod started;
 mod token;
 mod trailers;
 mod upstream;
+mod whoami;

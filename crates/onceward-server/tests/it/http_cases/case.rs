@@ -41,6 +41,8 @@ pub(super) struct Setting {
     /// Headers that tell callers apart, and headers that do not.
     pub(super) identity_headers: Vec<&'static str>,
     pub(super) ignored_headers: Vec<&'static str>,
+    /// The status of what is in flight, where it is not 409.
+    pub(super) in_flight_status: Option<u16>,
     /// JSON pointers: what makes the intent, and what must agree.
     pub(super) recipe: Option<(&'static str, &'static str)>,
     /// How long a derived key holds.
@@ -65,6 +67,7 @@ impl Default for Setting {
             refusals: Vec::new(),
             identity_headers: Vec::new(),
             ignored_headers: Vec::new(),
+            in_flight_status: None,
             recipe: None,
             window: None,
             timeout: None,
@@ -235,6 +238,11 @@ impl Expect {
 
     pub(super) fn no_header(mut self, name: &'static str) -> Self {
         self.absent.push(name);
+        self
+    }
+
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
         self
     }
 

@@ -26,7 +26,8 @@ use surface::{Kind as Where, needs_file};
 use crate::place::Place;
 
 /// Problems that cannot arise on either surface yet.
-const NOWHERE: [(Kind, &str); 3] = [
+const NOWHERE: [(Kind, &str); 4] = [
+    (Kind::TenantUnknown, "only an upstream that is asked can fail to say, which has tests of its own"),
     (Kind::Queued, "nothing can be queued before the outbox is there"),
     (Kind::Dead, "only what was queued can be dead"),
     (

@@ -110,7 +110,7 @@ impl<'a> Columns<'a> {
         let (state, until, forget_at, finished_at) = match &record.state {
             State::Queued { due } => ("queued", Some(*due), None, None),
             State::Leased(lease) => match lease.phase {
-                Phase::Claimed => ("claimed", Some(lease.until), None, None),
+                Phase::Claimed => ("claimed", Some(lease.until), record.untried_until(), None),
                 Phase::Sent => ("sent", Some(lease.until), None, None),
                 Phase::Overdue => ("overdue", Some(lease.until), None, None),
             },

@@ -2,6 +2,8 @@
 -- the request that made the newest version.
 ALTER TABLE intent ADD COLUMN claims BLOB;
 ALTER TABLE intent ADD COLUMN made_by BLOB;
+-- The name of the token with which an entry was asked for.
+ALTER TABLE audit ADD COLUMN token TEXT;
 
 -- Which ledger this is, and how far it has come. The mark rises with the writes, about once a second; the file of the same
 -- name beside the ledger follows it, so that a ledger that was restored from an older copy is noticed.
@@ -11,3 +13,21 @@ CREATE TABLE ledger (
     mark INTEGER NOT NULL
 ) STRICT;
 INSERT INTO ledger (row, id, mark) VALUES (1, randomblob(16), 0);
+
+-- A claim that lapsed before anything was sent is forgotten like what was given back.
+DROP INDEX intent_untried;
+CREATE INDEX intent_untried ON intent (forget_at) WHERE state IN ('open', 'claimed') AND forget_at IS NOT NULL;
+UPDATE intent SET forget_at = CASE
+    WHEN max(updated_at, until) > 9223372036854775807 - held.lasts THEN 9223372036854775807
+    ELSE max(updated_at, until) + held.lasts
+END
+FROM (
+    SELECT row AS whose, max(honours_key_for, CASE
+        WHEN retention > 9223372036854775807 - tombstone THEN 9223372036854775807
+        ELSE retention + tombstone
+    END) AS lasts
+    FROM intent
+    WHERE state = 'claimed' AND state NOT IN ('done', 'tombstone') AND retention IS NOT NULL
+      AND doubt_since IS NULL AND payload IS NULL AND sequence IS NULL
+) AS held
+WHERE row = held.whose;
