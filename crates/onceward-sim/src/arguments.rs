@@ -31,7 +31,7 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim turns [--processes 2] [--callers 64] [--seconds 5] [--folder F] [--least 50] [--longest 30] [--stop]
        onceward-sim vectors
        onceward-sim conformance
-       onceward-sim plants [--only NAME] [--quick] [--every] [--json]
+       onceward-sim plants [--only NAME] [--quick] [--every] [--json] [--table]
 every check takes --plant NAME, which breaks the ledger on purpose";
 
 /// What is wanted.
@@ -186,6 +186,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             quick: given.flag("--quick"),
             every: given.flag("--every"),
             json: given.flag("--json"),
+            table: given.flag("--table"),
         }),
         "worker" => Wanted::Worker(
             Orders {

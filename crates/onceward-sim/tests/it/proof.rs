@@ -39,7 +39,7 @@ fn the_table_of_planted_bugs_is_that_of_the_switches() {
         .collect();
     let switches: Vec<(String, String)> =
         Plant::ALL.iter().map(|plant| (plant.name().to_owned(), plant.about().to_owned())).collect();
-    assert_eq!(table, switches);
+    assert_eq!(table, switches, "`onceward-sim plants --quick --table` prints the rows anew");
     assert!(row(&page, "planted bugs")[1].starts_with(&format!("{} bugs", Plant::ALL.len())));
     assert!(page.contains(&format!("{0} planted, {0} caught, none escaped", Plant::ALL.len())));
 }
