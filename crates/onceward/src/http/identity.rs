@@ -25,6 +25,38 @@ pub(super) fn tenant(tenant: &str, headers: &HeaderMap, listed: &[HeaderName], n
     names.name(&format!("{tenant}+"), all.digest())
 }
 
+/// Cookies by which load balancers, proxies and content networks send a client to the same server again or tell it from a
+/// robot, and nothing about who calls. HTTP clients send them back by themselves, so that refusing them would stop callers
+/// that never chose to send a cookie. Names end where a `*` stands.
+const ROUTING_COOKIES: [&str; 14] = [
+    "awsalb",
+    "awsalbapp-*",
+    "awsalbcors",
+    "awsalbtg",
+    "awsalbtgcors",
+    "awselb",
+    "awselbcors",
+    "arraffinity",
+    "arraffinitysamesite",
+    "bigipserver*",
+    "gclb",
+    "ingresscookie",
+    "__cf_bm",
+    "_cfuvid",
+];
+
+/// Whether a request has cookies that may say who sent it.
+pub fn has_telling_cookie(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
+    lines.map(<[u8]>::trim_ascii).filter(|cookie| !cookie.is_empty()).any(|cookie| {
+        let name = cookie.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        !ROUTING_COOKIES.iter().any(|known| match known.strip_suffix('*') {
+            Some(start) => name.starts_with(start.as_bytes()),
+            None => name == known.as_bytes(),
+        })
+    })
+}
+
 /// What a header says, line by line. Over HTTP/2 a client may send one cookie header in several lines (RFC 9113, 8.2.3), and
 /// its retry over HTTP/1.1 in one.
 pub fn values(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
@@ -40,7 +72,7 @@ impl Rules {
     /// one derived key, and one user would get the other's answer.
     pub(super) fn without_unlisted_cookie(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let mut listed = self.identity_headers.iter().chain(&self.ignored_headers).chain(&self.compared_headers);
-        if !headers.contains_key(COOKIE) || listed.any(|name| name == COOKIE) {
+        if !has_telling_cookie(headers) || listed.any(|name| name == COOKIE) {
             return Ok(());
         }
         Err(Problem::new(Kind::CookieNotListed))
@@ -68,6 +100,21 @@ mod tests {
         assert_ne!(of(&[("cookie", "a=1")], &["cookie"]), one);
         assert_ne!(of(&[("cookie", "b=2"), ("cookie", "a=1")], &["cookie"]), one);
         assert!(one.starts_with("acme+") && one.len() == 37, "{one}");
+    }
+
+    #[test]
+    fn cookies_of_load_balancers_say_nothing_about_the_caller() {
+        let telling = |lines: &[&str]| {
+            let lines = lines.iter().map(|line| (COOKIE, line.parse().unwrap()));
+            has_telling_cookie(&lines.collect())
+        };
+        assert!(!telling(&[]));
+        assert!(!telling(&["AWSALB=x; AWSALBCORS=y"]));
+        assert!(!telling(&["BIGipServer~pool=1; __cf_bm=a=b;"]));
+        assert!(telling(&["session=ann"]));
+        assert!(telling(&["AWSALB=x; session=ann"]));
+        assert!(telling(&["AWSALBX=1"]));
+        assert!(telling(&["just a text"]));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 use onceward::core::hash::Fields;
+use onceward::http::identity::has_telling_cookie;
 use onceward::http::kept::HOP_BY_HOP;
 use onceward::http::tenant::Names;
 
@@ -83,7 +85,8 @@ impl Identity {
 
     /// Why a request is refused, if it has a header that looks like a credential and is not known.
     pub(super) fn refusal(&self, headers: &HeaderMap) -> Option<String> {
-        let unknown = headers.keys().find(|name| self.is_strict && self.is_unknown(name))?;
+        let is_routing = |name: &&HeaderName| *name == COOKIE && !has_telling_cookie(headers);
+        let unknown = headers.keys().find(|name| self.is_strict && self.is_unknown(name) && !is_routing(name))?;
         Some(format!(
             "the header {unknown} looks like a credential. If it tells callers apart, name it in identity_headers of \
              [mcp.server.{}]; if not, in ignored_headers",
