@@ -33,7 +33,7 @@ def header(name, value):
 GOOD = (
     (":method", "POST"),
     (":scheme", "http"),
-    (":authority", "gateway"),
+    (":authority", "localhost"),
     (":path", "PLACE"),
     ("authorization", "Bearer token"),
     ("content-type", "application/json"),

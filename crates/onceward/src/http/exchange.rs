@@ -293,8 +293,8 @@ impl One {
     {
         let limit = self.rules.policy.keep_limit;
         let length = body.size_hint().exact();
-        let expires =
-            self.guard.call().policy.kept_for().map(|kept| SystemClock.now().after(kept)).and_then(kept::date);
+        let kept_for = self.guard.call().policy.kept_for().filter(|_| matches!(told, Told::Ahead(_)));
+        let expires = kept_for.map(|kept| SystemClock.now().after(kept)).and_then(kept::date);
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
             let close_delimited = parts.extensions.get::<CloseDelimited>().is_some();

@@ -13,7 +13,7 @@ pub enum Kind {
     BodyMalformed,
     /// The body is over the limit.
     BodyTooLarge,
-    /// Nobody said whose request it is.
+    /// The credential that says whose request it is is missing.
     NoCredential,
     /// What says whose request it is cannot be believed.
     BadCredential,
@@ -163,7 +163,7 @@ impl Kind {
             ),
             Self::NoCredential => (
                 "no-credential",
-                "Nobody said whose request this is",
+                "Missing credentials",
                 "Keys belong to a tenant. Send the credential that this route names.",
             ),
             Self::BadCredential => (
