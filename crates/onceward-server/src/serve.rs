@@ -74,7 +74,7 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     let mut gateways = Vec::new();
     if let Some(Front { listen, tls, hosts, routes, max_connections, upstream_ca }) = front {
         let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
-        if routes.iter().any(|route| matches!(route.tenant, gateway::Tenant::Authorization)) {
+        if routes.iter().any(|route| matches!(route.tenant, gateway::Tenant::Authorization(_))) {
             tracing::warn!("{BY_AUTHORIZATION}");
         }
         let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));

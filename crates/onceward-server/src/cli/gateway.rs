@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use onceward::Ledger;
-use onceward::http::tenant::Names;
 
 use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
