@@ -22,15 +22,18 @@ until [ -s "$folder/out" ]; do
 done
 api=$(grep -o 'http://[0-9.:]*' "$folder/out")
 
-post() { curl -sS "$api/v1/$1" -H 'Content-Type: application/json' -d "$2"; }
+# Every request may be sent again when its answer is lost.
+post() { curl -sS --retry 3 --retry-all-errors "$api/v1/$1" -H 'Content-Type: application/json' -d "$2"; }
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
 # The work itself: every line in this file is a charge.
 charge() { echo "charged 1999 under $1" | tee -a "$folder/charges"; }
 
 buy() {
-    local answer fence key receipt
-    answer=$(post begin "$1")
+    local answer fence key receipt claim_id
+    # A new one for every attempt: with it, a begin that is sent again gets the same claim.
+    claim_id=$(python3 -c 'import uuid; print(uuid.uuid4())')
+    answer=$(post begin "${1%\}}, \"claim_id\": \"$claim_id\"}")
     case $(field decision <<<"$answer") in
     acquired)
         fence=$(field fence <<<"$answer") key=$(field key <<<"$answer")

@@ -136,7 +136,7 @@ def judge(entry, answer, arrived):
 def run_mode(binary, mode, canary):
     """Runs the entries of a mode, and gives back their faults by name."""
     upstream = Upstream(honours=False)
-    gateway = Gateway(binary, upstream.url, ("--tenant", "authorization", *MODES[mode]))
+    gateway = Gateway(binary, upstream.url, ("--tenant", "authorization", "--allow-host", "gateway", *MODES[mode]))
     address = ("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
     entries = [entry for entry in CORPUS + FRAMES if mode in entry.modes]
 

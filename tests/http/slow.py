@@ -27,8 +27,8 @@ BODY_WITHIN = 1.0
 # What a busy machine may add.
 LATE = 15.0
 
-HEAD = b"POST /v1/charges HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer sk_7\r\nIdempotency-Key: k\r\n"
-GOOD_GET = b"GET /v1/charges HTTP/1.1\r\nHost: a\r\n\r\n"
+HEAD = b"POST /v1/charges HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer sk_7\r\nIdempotency-Key: k\r\n"
+GOOD_GET = b"GET /v1/charges HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @contextlib.contextmanager
@@ -135,7 +135,7 @@ def who_says_half_of_what_http2_starts_with_is_let_go():
 
 def headers_that_never_end_are_not_waited_for():
     with gateway() as (started, upstream), connected(started) as client:
-        is_closed_in_time(client, b"POST /v1/charges HTTP/1.1\r\nHost: a\r\n", drip=b"X-A: b\r\n")
+        is_closed_in_time(client, b"POST /v1/charges HTTP/1.1\r\nHost: localhost\r\n", drip=b"X-A: b\r\n")
         is_equal(len(upstream.requests), 0)
 
 

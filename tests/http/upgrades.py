@@ -133,7 +133,7 @@ def a_server_that_is_gone_is_gone_at_the_client_too():
         connection.close()
 
     threading.Thread(target=cut, daemon=True).start()
-    head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: tunnel\r\n\r\n"
+    head = "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: tunnel\r\n\r\n"
     with Gateway(BINARY, f"http://127.0.0.1:{listener.getsockname()[1]}") as started, raw(started, head) as client:
         heard = everything(client)
     assert b" 101 " in heard and heard.endswith(b"first words"), heard
@@ -182,7 +182,7 @@ def another_version_of_http_is_not_a_way_around_the_guard():
     for offered, passed in (("h2c", None), ("HTTP/2.0", None), ("TLS/1.0", None), ("h2c, websocket", "websocket")):
         upstream = Plain()
         head = (
-            "GET /v1/x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+            "GET /v1/x HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings\r\n"
             f"Upgrade: {offered}\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n"
         )
         with Gateway(BINARY, upstream.url) as started, raw(started, head) as client:
@@ -194,7 +194,7 @@ def another_version_of_http_is_not_a_way_around_the_guard():
 def a_guarded_request_stays_what_it_is():
     upstream = Plain()
     guarded = (
-        "POST /v1/charges HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        "POST /v1/charges HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         "Authorization: Bearer sk_7\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\n{}"
     )
     with Gateway(BINARY, upstream.url) as started:
@@ -208,7 +208,7 @@ def who_changes_the_protocol_without_being_asked_has_not_answered():
     upstream = Plain(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
     with Gateway(BINARY, upstream.url) as started:
         for method, extra in (("GET", ""), ("POST", "Authorization: Bearer sk_7\r\nIdempotency-Key: k\r\n")):
-            head = f"{method} /v1/charges HTTP/1.1\r\nHost: a\r\n{extra}Content-Length: 0\r\n\r\n"
+            head = f"{method} /v1/charges HTTP/1.1\r\nHost: localhost\r\n{extra}Content-Length: 0\r\n\r\n"
             with raw(started, head) as client:
                 heard = client.recv(65536)
                 assert heard.startswith(b"HTTP/1.1 502 ") and b"no-answer" in heard, heard

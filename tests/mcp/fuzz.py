@@ -178,11 +178,11 @@ def ended(agent):
 
 
 def main():
-    more = {"cases": (int, 1000, "how many frames are spoilt"), "seed": (int, 1, "where chance begins")}
+    more = {"cases": (int, 1000, "how many frames are spoilt at least, in rounds of 200"), "seed": (int, 1, "where chance begins")}
     arguments = checks.arguments_of(__doc__, **more)
     rounds = [
         (direction, f"{arguments.seed}/{number}")
-        for number in range(max(1, arguments.cases // (2 * ROUND)))
+        for number in range(-(-arguments.cases // (2 * ROUND)))
         for direction in (from_the_client, from_the_server)
     ]
 

@@ -10,10 +10,11 @@ import answers
 import checks
 import deaths
 import edges
+import keys
 import names
 import replies
 import sameness
 
 if __name__ == "__main__":
-    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + replies.CHECKS + names.CHECKS
+    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + replies.CHECKS + names.CHECKS + keys.CHECKS
     sys.exit(checks.run(every, checks.arguments_of(__doc__)))

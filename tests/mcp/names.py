@@ -85,7 +85,10 @@ def a_list_that_fails_makes_no_name_believable(place):
 
 def a_name_in_the_configuration_that_nothing_matches_is_told(place):
     place.configure("[mcp.server.fixture.tool.send_emial]\nkey = [\"/to\"]\n")
-    place.agent().request("tools/list")
+    agent = place.agent()
+    agent.request("tools/list")
+    # What is said on stderr is all there when the gateway has ended.
+    agent.close()
     assert "send_emial, which the server does not list; did you mean `send_email`?" in place.errors(), place.errors()
 
 

@@ -19,6 +19,11 @@ class Place:
         self.folder = pathlib.Path(self.own.name)
         self.clients = []
         self.started = 0
+        self.more = {}
+
+    def offer(self, **tools):
+        """Further tools of the fixture servers, by their names."""
+        self.more["MORE_TOOLS"] = json.dumps(tools)
 
     def configure(self, text):
         """What `onceward.toml` says. It is found only by its flag: the working directory is elsewhere."""
@@ -30,7 +35,7 @@ class Place:
             "RECEIVED_FILE": str(self.folder / f"received-{self.started}"),
             "XDG_STATE_HOME": str(self.folder / "state"),
             "PYTHONDONTWRITEBYTECODE": "1",
-        }
+        } | self.more
 
     def command(self, session=None, server="fixture", options=(), behind=SERVER):
         """How a user starts the gateway before a server."""
@@ -75,15 +80,21 @@ class Place:
         except OSError:
             return []
 
-    def errors(self):
-        """What everybody wrote to standard error."""
+    def all_errors(self):
+        """All that was written to standard error."""
         try:
-            return (self.folder / "errors").read_text(errors="replace")[-4000:]
+            return (self.folder / "errors").read_text(errors="replace")
         except OSError:
             return ""
 
+    def errors(self):
+        """The last of what was written to standard error: enough to show when a check fails."""
+        return self.all_errors()[-4000:]
+
     def holds_nothing_bad(self):
-        assert "panicked" not in self.errors(), self.errors()
+        said = self.all_errors()
+        place = said.find("panicked")
+        assert place < 0, said[max(0, place - 1000) : place + 1000]
 
     def leave(self):
         for client in self.clients:

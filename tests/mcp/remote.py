@@ -13,6 +13,8 @@ import threading
 import time
 
 import checks
+import remote_callers
+import remote_keys
 import remote_replies
 from checks import all_of, is_equal, until
 from judge import is_fresh, is_replay, is_state
@@ -73,6 +75,27 @@ def a_stream_that_breaks_off_is_a_doubt_that_the_model_is_told_of(remote):
     is_state(remote.call(to="bob", how="cut"), "in_doubt")
     is_state(remote.call(to="bob", how="cut"), "in_doubt")
     is_equal(remote.effects(), 1, "effects")
+
+
+def a_server_that_only_pings_is_in_doubt_after_the_deadline_and_may_still_answer(place):
+    place.configure('[mcp.server.remote.tool.send_email]\ndeadline = "500ms"\n')
+    remote = Remote(place)
+    results = []
+    try:
+        call = threading.Thread(target=lambda: results.append(remote.call(to="bob", how="pings")))
+        call.start()
+        until(lambda: remote.effects() == 1, "the effect")
+        ledger = ("--store", str(place.folder / "ledger.db"), "--state", "in_doubt")
+        listing = [place.binary, "list", *ledger]
+        until(lambda: b"in_doubt" in subprocess.run(listing, capture_output=True).stdout, "the doubt")
+        is_state(remote.call(to="bob", how="pings"), "in_doubt")
+        (place.folder / "effects.go").touch()
+        call.join()
+        is_fresh(results[0])
+        is_replay(remote.call(to="bob", how="pings"), results[0])
+        is_equal(remote.effects(), 1, "effects")
+    finally:
+        remote.end()
 
 
 @with_remote
@@ -363,7 +386,7 @@ def other_addresses_need_a_tenant(place):
     is_equal((ended.returncode, b"--tenant" in ended.stderr), (64, True))
 
 
-CHECKS = remote_replies.CHECKS + all_of(globals())
+CHECKS = remote_replies.CHECKS + remote_keys.CHECKS + remote_callers.CHECKS + all_of(globals())
 
 if __name__ == "__main__":
     sys.exit(checks.run(CHECKS, checks.arguments_of(__doc__)))

@@ -21,6 +21,8 @@ TOOLS = [
     {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}},
     {"name": "get_wiped", "annotations": {"readOnlyHint": False}, "inputSchema": {"type": "object"}},
 ]
+# Further tools, as in tools.py.
+TOOLS += [{"name": name} | tool for name, tool in json.loads(os.environ.get("MORE_TOOLS", "{}")).items()]
 # What a guest is shown: the same name, and another tool.
 GUEST_TOOLS = [{"name": "get_wiped", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}]
 LOCK = threading.Lock()
@@ -108,6 +110,11 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.event({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 1}})
         if how == "slow":
             time.sleep(arguments.get("delay_ms", 0) / 1000)
+        if how == "pings":
+            # Comments keep the stream alive, and say nothing; until the file is there.
+            while not os.path.exists(os.environ["COUNT_FILE"] + ".go"):
+                self.chunk(b": ping\n\n")
+                time.sleep(0.05)
         if how == "cut":
             self.close_connection = True
             return self.wfile.flush()

@@ -1,7 +1,8 @@
 """The fixture server's tools: what they say of themselves, and what they do.
 
 An effect is one line in COUNT_FILE, written before the answer. Every tool takes `before_ms`, a wait before its effect,
-and `delay_ms`, a wait between the effect and the answer; DELAY_MS is the latter for all of them.
+and `delay_ms`, a wait between the effect and the answer; DELAY_MS is the latter for all of them. MORE_TOOLS holds further
+tools as JSON, by their names: each acts.
 """
 
 import json
@@ -51,6 +52,8 @@ TOOLS = {
     "read_odd": tool("Answers with odd but legal JSON.", **READS),
     "task": tool("Acts in its own time.", {"what": TEXT}, execution={"taskSupport": "optional"}),
 }
+
+TOOLS |= json.loads(os.environ.get("MORE_TOOLS", "{}"))
 
 # Keys out of order and escaped, numbers that no float holds, spaces where nobody puts them.
 ODD = (

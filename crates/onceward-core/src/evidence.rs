@@ -161,7 +161,7 @@ fn in_status(text: &str) -> Option<Evidence> {
         if LABELS.contains(&last) && word.len() == 3 {
             match word.parse::<u16>() {
                 Ok(408 | 504 | 524) => return Some(Evidence::TimedOut),
-                Ok(499 | 500..=599) => return Some(Evidence::ServerError),
+                Ok(499..=599) => return Some(Evidence::ServerError),
                 _ => {}
             }
         }

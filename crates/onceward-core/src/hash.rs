@@ -71,6 +71,18 @@ pub fn digest(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
+/// The HMAC-SHA-256 (RFC 2104) of a message: only those who know the key can make or confirm it.
+pub fn hmac(key: &[u8], message: &[u8]) -> Digest {
+    const BLOCK: usize = 64;
+    let mut block = [0; BLOCK];
+    match block.get_mut(..key.len()) {
+        Some(start) => start.copy_from_slice(key),
+        None => block[..32].copy_from_slice(digest(key).as_bytes()),
+    }
+    let inner = Sha256::new().chain_update(block.map(|byte| byte ^ 0x36)).chain_update(message).finalize();
+    Digest(Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into())
+}
+
 /// The SHA-256 of bytes that come piece by piece.
 #[derive(Clone, Default)]
 pub struct Running(Sha256);
@@ -182,5 +194,25 @@ mod tests {
         assert_eq!(text, format!("\"{OF_ABC}\""));
         assert_eq!(serde_json::from_str::<Digest>(&text).unwrap(), digest);
         assert!(serde_json::from_str::<Digest>("\"ba78\"").is_err());
+    }
+
+    #[test]
+    fn hmac_agrees_with_rfc_4231() {
+        let cases: [(&[u8], &[u8], &str); 3] = [
+            (&[0x0b; 20], b"Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
+            (
+                b"Jefe",
+                b"what do ya want for nothing?",
+                "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843",
+            ),
+            (
+                &[0xaa; 131],
+                b"Test Using Larger Than Block-Size Key - Hash Key First",
+                "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54",
+            ),
+        ];
+        for (key, message, expected) in cases {
+            assert_eq!(hmac(key, message).to_hex(), expected);
+        }
     }
 }

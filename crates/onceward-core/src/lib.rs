@@ -10,6 +10,7 @@
 //! - [`stream`]: numbered items that are done one after another, and where their records are.
 //! - [`json`]: strict JSON and its canonical text.
 //! - [`key`]: deriving a key from an intent.
+//! - [`looks`]: keys that look like personal data or like the time of a call.
 //! - [`fingerprint`]: the hash of the request that came with a key.
 //! - [`recipe`]: which fields of an intent are its identity and which must merely agree.
 //! - [`duration`]: `30d`, `90s`, `100ms` as people write them.
@@ -19,8 +20,10 @@
 //! - [`evidence`]: what in an error suggests that the attempt may have happened.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
+//! - [`claim`]: what a record remembers of earlier requests, so that they can be repeated.
 //! - [`decide`]: the one transition function.
 
+pub mod claim;
 pub mod class;
 pub mod decide;
 pub mod duration;
@@ -29,6 +32,7 @@ pub mod fingerprint;
 pub mod hash;
 pub mod json;
 pub mod key;
+pub mod looks;
 pub mod name;
 pub mod outcome;
 #[doc(hidden)]

@@ -84,6 +84,9 @@ impl TryFrom<BodyText> for Body {
     }
 }
 
+/// Both parts of a media type have at most 127 characters (RFC 6838), and a slash between them.
+const LONGEST_MEDIA_TYPE: usize = 255;
+
 /// The media type of a value that was serialised as JSON.
 pub const JSON: &str = "application/json";
 
@@ -115,12 +118,33 @@ impl Outcome {
         self
     }
 
-    /// The same outcome, its body replaced by size and digest when it is over `limit` bytes.
+    /// How many bytes of it count towards a limit: the body, the headers, and a media type that is longer than any real one.
+    pub fn size(&self) -> usize {
+        let body = match &self.body {
+            Body::Kept(bytes) => bytes.len(),
+            Body::TooLarge { .. } => 0,
+        };
+        body + self.header_size() + self.content_type.len().saturating_sub(LONGEST_MEDIA_TYPE)
+    }
+
+    fn header_size(&self) -> usize {
+        self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
+    }
+
+    /// The same outcome, without its contents when it is over `limit` bytes: the body is replaced by size and digest.
+    /// Headers stay if they are within the limit by themselves, so that the digest of the outcome stays the same.
     pub fn within(mut self, limit: usize) -> Self {
-        if let Body::Kept(bytes) = &self.body
-            && bytes.len() > limit
-        {
+        if self.size() <= limit {
+            return self;
+        }
+        if let Body::Kept(bytes) = &self.body {
             self.body = Body::TooLarge { size: bytes.len() as u64, digest: digest(bytes) };
+        }
+        if self.header_size() > limit {
+            self.headers = Vec::new();
+        }
+        if self.content_type.len() > LONGEST_MEDIA_TYPE {
+            self.content_type = "application/octet-stream".to_owned();
         }
         self
     }
@@ -163,6 +187,22 @@ mod tests {
         assert_eq!(cut.body, Body::TooLarge { size: 10, digest: digest(&[b'x'; 10]) });
         assert_eq!(cut.digest(), whole.digest());
         assert_eq!(whole.clone().within(10), whole);
+    }
+
+    #[test]
+    fn headers_count_towards_the_limit_like_the_body() {
+        let with_headers = |bytes: usize| {
+            let mut outcome = Outcome::success("x");
+            outcome.headers = vec![("name".into(), "v".repeat(bytes - 4))];
+            outcome
+        };
+        assert_eq!(with_headers(9).within(10), with_headers(9));
+        let cut = with_headers(10).within(10);
+        assert_eq!(cut.body, Body::TooLarge { size: 1, digest: digest(b"x") });
+        assert_eq!(cut.digest(), with_headers(10).digest());
+        assert_eq!(with_headers(1000).within(10).headers, []);
+        let typed = Outcome::of(Verdict::Success, &"t".repeat(300), "x").within(10);
+        assert!(matches!(typed.body, Body::TooLarge { .. }) && typed.content_type.len() < 255);
     }
 
     #[test]

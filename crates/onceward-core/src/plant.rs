@@ -40,6 +40,9 @@ plants! {
     TermsLoosened "terms-loosened" "a later caller's policy governs instead of the record's"
     StricterCallerIgnored "stricter-caller-ignored" "a caller that says hold takes over where the record says retry"
     QueueHandsOutTwice "queue-hands-out-twice" "the courier is given what another worker is delivering"
+    ClaimIdNotCompared "claim-id-not-compared" "a begin with any claim id is given the fence of the running claim"
+    UsedClaimIdAccepted "used-claim-id-accepted" "a late repeat of a begin makes a second claim under the same claim id"
+    RepeatGivenBack "repeat-given-back" "a lost answer to a begin takes the claim from the caller whose repeat was answered"
     // Doubt.
     LapseIsProof "lapse-is-proof" "held work runs again once its lease has lapsed"
     DoubtForgotten "doubt-forgotten" "a takeover forgets that an attempt may have happened"
@@ -49,6 +52,7 @@ plants! {
     SentNotWritten "sent-not-written" "`sent` is acknowledged and not recorded"
     RetryPastMemory "retry-past-memory" "`retry` goes on after the other side has forgotten the key"
     MemoryCountedAnew "memory-counted-anew" "the other side's memory is counted from the last attempt, not the first"
+    AttemptOutlivesMemory "attempt-outlives-memory" "`retry` is granted to an attempt that may end after the key is forgotten"
     ProbeNotAsked "probe-not-asked" "under `probe` nobody is told to ask first"
     OverdueTakenOver "overdue-taken-over" "work past its deadline is taken over while its owner lives"
     EvidenceIgnored "evidence-ignored" "a lost answer in an error is released as if nothing had happened"
@@ -91,6 +95,23 @@ plants! {
     StoreDownRuns "store-down-runs" "work runs unguarded while the store is out of reach"
     SyncSkipped "sync-skipped" "a commit does not wait for the disk"
     AnswersBeforeSync "answers-before-sync" "the writer answers before its batch is on the disk"
+    // HTTP.
+    BadGatewayReleased "bad-gateway-released" "a 502 counts as proof that nothing happened"
+    BodyNotCompared "body-not-compared" "another body under the same key gets the first one's answer"
+    CookieKept "cookie-kept" "a repeat gets the cookie of the first answer"
+    CallersShareKeys "callers-share-keys" "callers with different credentials share their keys"
+    StatusNotKept "status-not-kept" "a repeat gets status 200 whatever the first answer had"
+    LostIsNotSent "lost-is-not-sent" "a connection that was lost after sending counts as never made"
+    TokenTenantDropped "token-tenant-dropped" "the API takes every token for the same tenant"
+    // MCP.
+    CancelledCallReleased "cancelled-call-released" "an error after a cancellation counts as proof that nothing happened"
+    KeyArgumentPerAttempt "key-argument-per-attempt" "each attempt fills another key into the tool's arguments"
+    AnswerToAnother "answer-to-another" "the answer to one call is recorded for another one that is under way"
+    ToolNotNamed "tool-not-named" "two tools of a server share their keys"
+    // Commands.
+    SignalReleased "signal-released" "a command that a signal ended counts as one that did nothing"
+    CommandNotCompared "command-not-compared" "another command under the same key gets the first one's output"
+    ExitCodeNotKept "exit-code-not-kept" "a repeat exits with 0 whatever the first run exited with"
 }
 
 #[cfg(feature = "sim")]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::{Claims, Mark};
 use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
@@ -210,6 +211,12 @@ pub struct Record<T = Timestamp> {
     /// Which item of its stream this is; `None` for an intent with a key of its own.
     #[serde(default)]
     pub sequence: Option<u64>,
+    /// The ids that callers chose for its claims.
+    #[serde(default, skip_serializing_if = "Claims::is_empty")]
+    pub claims: Claims,
+    /// The request that made this version, where a repeat of it must be recognised. Every write replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made_by: Option<Mark>,
 }
 
 /// A record to write; the store adds its own clock.
@@ -270,14 +277,22 @@ impl<T> Record<T> {
             doubt_since: self.doubt_since.map(&mut time),
             last_error: self.last_error,
             sequence: self.sequence,
+            claims: self.claims,
+            made_by: self.made_by,
         }
     }
 }
 
 impl Draft {
-    /// The record as it is once the store has written it.
+    /// The record as it is once the store has written it. Nothing is done before it was asked for: where the clock was set
+    /// back in between, the outcome is kept from when it was asked for. Otherwise it would have expired as soon as the clock
+    /// is right again, and the work would be done once more.
     pub fn stamp(self, now: Timestamp) -> Record {
-        self.map(|when| when.stamp(now))
+        let from = match (&self.state, self.created_at) {
+            (State::Done { .. }, When::At(created_at)) => now.max(created_at),
+            _ => now,
+        };
+        self.map(|when| when.stamp(from))
     }
 }
 
@@ -287,6 +302,7 @@ impl Record {
         let mut draft = self.clone().map(When::At);
         draft.version += 1;
         draft.updated_at = When::NOW;
+        draft.made_by = None;
         draft
     }
 

@@ -25,6 +25,7 @@ mod demo;
 mod exit;
 mod first_words;
 mod gateway;
+mod hosts;
 mod lanes;
 mod listener;
 mod mcp;

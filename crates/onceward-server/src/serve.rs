@@ -19,6 +19,7 @@ use crate::api::Api;
 use crate::config::{ApiSettings, Settings};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{self, Gateway, Route, Routes, Upstreams};
+use crate::hosts::Hosts;
 use crate::lanes::Lanes;
 use crate::listener::{Bound, Speaks};
 use crate::output;
@@ -32,10 +33,18 @@ const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 /// How long running requests may take to end once it is time to stop.
 const GRACE: Duration = Duration::from_secs(30);
 
+/// What a hash of the credential cannot do, said at every start of a gateway that relies on it.
+const BY_AUTHORIZATION: &str = "tenant = \"authorization\" tells callers apart by a hash of their credential. It does not \
+    protect from this: a refreshed token is a new tenant, so that its retry runs again; and a revoked credential still gets \
+    stored answers. Where the upstream can say who the caller is, use tenant = \"whoami:PATH#POINTER\", as in \
+    whoami:/v1/me#/id";
+
 /// What a gateway is started with.
 pub(crate) struct Front {
     pub(crate) listen: SocketAddr,
     pub(crate) tls: Option<Tls>,
+    /// The hosts that it answers to.
+    pub(crate) hosts: Hosts,
     pub(crate) routes: Vec<Route>,
     pub(crate) max_connections: Option<NonZeroU32>,
     /// Certificates that are believed of upstreams, besides those that the system knows.
@@ -63,12 +72,16 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
         listeners.spawn(bound.serve(Speaks::Http1, Arc::new(Lanes::here()), service, stop.clone()));
     }
     let mut gateways = Vec::new();
-    if let Some(Front { listen, tls, routes, max_connections, upstream_ca }) = front {
+    if let Some(Front { listen, tls, hosts, routes, max_connections, upstream_ca }) = front {
         let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
+        if routes.iter().any(|route| matches!(route.tenant, gateway::Tenant::Authorization(_))) {
+            tracing::warn!("{BY_AUTHORIZATION}");
+        }
         let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));
         // Each lane has upstream connections of its own.
         for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {
-            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes.clone(), upstreams, room.clone())));
+            let (routes, hosts, room) = (routes.clone(), hosts.clone(), room.clone());
+            gateways.push(Arc::new(Gateway::new(ledger.clone(), routes, hosts, upstreams, room)));
         }
         let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
         let lane = gateways.clone();
@@ -128,16 +141,19 @@ async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<Bound
 fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Front>, Fault> {
     let Some(gateway) = settings.gateway() else { return Ok(None) };
     let tls = gateway.tls.as_ref().map(|files| files.read(settings.folder())).transpose()?;
+    let names = settings.tenant_names()?;
     let mut routes = Vec::new();
     for (number, written) in gateway.route.iter().enumerate() {
         let operation = written.operation.as_deref().map(|name| settings.operation(name)).unwrap_or_default();
         let route = Route::configured(written, &operation, settings.folder(), tokens);
         let wrong = |(field, what)| Fault::config(format!("gateway.route[{number}].{field}: {what}"));
-        routes.push(route.map_err(wrong)?);
+        routes.push(route.map_err(wrong)?.naming(&names));
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
+    let allowed = gateway.allow_hosts.as_deref().unwrap_or_default();
+    let hosts = Hosts::of(listen, allowed).map_err(|what| Fault::config(format!("gateway.allow_hosts: {what}")))?;
     let upstream_ca = gateway.upstream_ca.as_deref().map(|name| settings.folder().join(name));
-    Ok(Some(Front { listen, tls, routes, max_connections: gateway.max_connections, upstream_ca }))
+    Ok(Some(Front { listen, tls, hosts, routes, max_connections: gateway.max_connections, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {

@@ -3,10 +3,13 @@
 
 use std::time::Duration;
 
+use onceward::core::looks;
+use onceward::core::name::Key;
 use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
+use onceward::store::Listed;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -22,8 +25,12 @@ pub(crate) struct View {
     pub(crate) tenant: Option<String>,
     #[schema(required)]
     pub(crate) operation: Option<String>,
+    /// The key. One that looks like an e-mail address, a phone number or a card number is shown as its kind and a short
+    /// digest, unless keys are asked for.
     #[schema(required)]
     pub(crate) key: Option<String>,
+    /// `key` is not the key itself, but a digest of it.
+    pub(crate) key_masked: bool,
     /// Which item of its stream it is.
     #[schema(required)]
     pub(crate) sequence: Option<u64>,
@@ -65,13 +72,44 @@ pub(crate) struct Summary {
     pub(crate) kept: bool,
 }
 
+/// Whether keys that look like personal data are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keys {
+    Shown,
+    Masked,
+}
+
+impl Keys {
+    pub(crate) fn shown_if(shown: bool) -> Self {
+        if shown { Self::Shown } else { Self::Masked }
+    }
+
+    /// What is shown instead of a key, if it is not shown itself.
+    pub(crate) fn masked(self, key: &Key) -> Option<String> {
+        match self {
+            Self::Shown => None,
+            Self::Masked => looks::masked(key.as_str()),
+        }
+    }
+}
+
 impl View {
+    /// The same for an entry of a list, whose outcome was not read.
+    pub(crate) fn listed(listed: &Listed, keys: Keys) -> Option<Self> {
+        let mut view = Self::of(&listed.seen, keys)?;
+        if let (Some(outcome), Some(size)) = (&mut view.outcome, listed.body_size) {
+            outcome.size = size;
+        }
+        Some(view)
+    }
+
     /// `None` when the record is to be treated as absent.
-    pub(crate) fn of(seen: &Seen) -> Option<Self> {
+    pub(crate) fn of(seen: &Seen, keys: Keys) -> Option<Self> {
         let standing = seen.standing()?;
         let record = &seen.record;
         let identity = record.identity.as_ref();
         let text = |time: Timestamp| time.to_string();
+        let masked = identity.and_then(|identity| keys.masked(&identity.key));
         let (finished_at, expires_at, outcome) = match &record.state {
             State::Done { outcome, finished_at, expires_at, .. } => {
                 let kept = standing == Standing::Done;
@@ -83,7 +121,8 @@ impl View {
             id: record.id.to_hex(),
             tenant: identity.map(|identity| identity.tenant.to_string()),
             operation: identity.map(|identity| identity.operation.to_string()),
-            key: identity.map(|identity| identity.key.as_str().to_owned()),
+            key_masked: masked.is_some(),
+            key: masked.or_else(|| identity.map(|identity| identity.key.as_str().to_owned())),
             sequence: record.sequence,
             state: standing.status().as_str(),
             version: record.version,

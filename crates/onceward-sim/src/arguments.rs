@@ -9,9 +9,10 @@ use onceward::core::plant::Plant;
 
 use crate::crash::{Misdeed, Options, Orders};
 use crate::interleave;
+use crate::kills::effects::Effects;
 use crate::model::Bounds;
 use crate::vfs::{Part, Swallow};
-use crate::{clock, disk, gateway, plants, power, turns, walk};
+use crate::{clock, disk, gateway, kills, mcp, plants, power, run, turns, walk};
 
 /// How the harness is used.
 pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
@@ -22,11 +23,15 @@ pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--wo
        onceward-sim walk [--runs 400] [--seed S]
        onceward-sim clock [--runs 2000] [--seed S]
        onceward-sim interleave [--schedules 100000] [--seed S]
-       onceward-sim gateway [--kills 1000] [--seed S] [--honours-key]
+       onceward-sim gateway [--kills 50] [--seed S] [--honours-key] [--gateways 1] [--binary PATH]
+       onceward-sim mcp [--kills 50] [--seed S] [--over stdio|http|several] [--binary PATH]
+       onceward-sim api [--kills 50] [--seed S] [--binary PATH]
+       onceward-sim run [--kills 50] [--seed S] [--binary PATH]
+       onceward-sim scenes [--binary PATH]
        onceward-sim turns [--processes 2] [--callers 64] [--seconds 5] [--folder F] [--least 50] [--longest 30] [--stop]
        onceward-sim vectors
        onceward-sim conformance
-       onceward-sim plants [--only NAME] [--quick] [--every] [--json]
+       onceward-sim plants [--only NAME] [--quick] [--every] [--json] [--table]
 every check takes --plant NAME, which breaks the ledger on purpose";
 
 /// What is wanted.
@@ -54,6 +59,20 @@ pub enum Wanted {
     Power(power::Options),
     /// The gateway, killed under load.
     Gateway(gateway::Options),
+    /// The MCP gateway, killed under load, in these ways.
+    Mcp(kills::Options, Vec<mcp::Over>),
+    /// Scenes on the real surfaces.
+    Scenes(kills::Options),
+    /// An MCP server of those scenes, with its file of effects.
+    SceneServer(Effects),
+    /// The API, killed under load.
+    Api(kills::Options),
+    /// `onceward run`, killed under load.
+    Run(kills::Options),
+    /// A command with an effect, which the harness starts through the product.
+    Effect(run::Role),
+    /// An MCP server with effects, which the harness starts through the product.
+    EffectServer(mcp::Role),
     /// The product's own command line, for a process that the harness starts and kills.
     Onceward(Vec<std::ffi::OsString>),
     /// A run of faults of the disk.
@@ -78,6 +97,8 @@ pub enum Casting {
     Birth,
     /// Finishing what is left.
     Last,
+    /// The play of a misdeed.
+    Scene,
 }
 
 /// Reads the command line.
@@ -121,9 +142,24 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             lie: given.lie()?,
         }),
         "gateway" => Wanted::Gateway(gateway::Options {
-            kills: given.number("--kills", 50)?,
+            common: given.kills()?,
+            memory: given.flag("--honours-key").then_some(gateway::MEMORY),
+            gateways: usize::from(given.small("--gateways", 1)?.max(1)),
+        }),
+        "mcp" => Wanted::Mcp(given.kills()?, given.ways()?),
+        "scenes" => Wanted::Scenes(given.kills()?),
+        "scene-server" => Wanted::SceneServer(Effects::at(&given.path("--effects")?)),
+        "api" => Wanted::Api(given.kills()?),
+        "run" => Wanted::Run(given.kills()?),
+        "effect" => Wanted::Effect(run::Role {
+            effects: given.path("--effects")?,
             seed: given.number("--seed", 1)?,
-            honours_key: given.flag("--honours-key"),
+            key: given.text("--key").ok_or("--key is missing")?,
+        }),
+        "effect-server" => Wanted::EffectServer(mcp::Role {
+            effects: given.path("--effects")?,
+            seed: given.number("--seed", 1)?,
+            pid_file: given.text("--pid-file").map(PathBuf::from),
         }),
         "turns" => Wanted::Turns(turns::Options {
             processes: given.number("--processes", 2)?.clamp(1, 16),
@@ -150,6 +186,7 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
             quick: given.flag("--quick"),
             every: given.flag("--every"),
             json: given.flag("--json"),
+            table: given.flag("--table"),
         }),
         "worker" => Wanted::Worker(
             Orders {
@@ -161,10 +198,11 @@ pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
                 since: given.number("--since", 0)?,
                 misdeed: given.misdeed()?,
             },
-            match (given.flag("--last"), given.flag("--birth"), given.number("--workers", 3)?) {
-                (true, _, _) => Casting::Last,
-                (_, true, _) => Casting::Birth,
-                (_, _, workers) => Casting::Cycle { workers },
+            match (given.flag("--last"), given.flag("--birth"), given.flag("--scene"), given.number("--workers", 3)?) {
+                (true, _, _, _) => Casting::Last,
+                (_, true, _, _) => Casting::Birth,
+                (_, _, true, _) => Casting::Scene,
+                (_, _, _, workers) => Casting::Cycle { workers },
             },
         ),
         other => return Err(format!("`{other}` is no command")),
@@ -214,7 +252,24 @@ impl Given {
     }
 
     fn folder(&mut self) -> Result<PathBuf, String> {
-        self.text("--folder").map(PathBuf::from).ok_or("--folder is missing".to_owned())
+        self.path("--folder")
+    }
+
+    fn path(&mut self, name: &str) -> Result<PathBuf, String> {
+        self.text(name).map(PathBuf::from).ok_or(format!("{name} is missing"))
+    }
+
+    fn kills(&mut self) -> Result<kills::Options, String> {
+        let (kills, seed) = (self.number("--kills", 50)?, self.number("--seed", 1)?);
+        // Some of it is started in other folders.
+        let binary = self.text("--binary").map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
+        Ok(kills::Options { kills, seed, binary })
+    }
+
+    fn ways(&mut self) -> Result<Vec<mcp::Over>, String> {
+        let Some(name) = self.text("--over") else { return Ok(mcp::Over::ALL.map(|(_, over)| over).into()) };
+        let over = mcp::Over::ALL.iter().find(|(known, _)| *known == name);
+        over.map(|(_, over)| vec![*over]).ok_or(format!("`--over {name}`: unknown; use stdio, http or several"))
     }
 
     fn number(&mut self, name: &str, default: u64) -> Result<u64, String> {

@@ -3,6 +3,7 @@
 //! - `crash`: real processes on one ledger file, killed at every named step and at any moment.
 //! - `disk`: every single operation on the disk fails once.
 //! - `power`: power cuts under one ledger, over and over.
+//! - `standing`: how a record stands, by a rule that calls nothing of the ledger.
 //! - `vfs`: the disk that loses power and fails; `witness`: what was acknowledged.
 //! - `model`: every order of events within bounds, through the real `decide`.
 //! - `walk`: random calls through the ledger, beside an oracle that says what each must be answered.
@@ -13,6 +14,8 @@
 //! - `sweep`: a ledger whose first sweep is over.
 //! - `turns`: processes that share one ledger, and how much each gets done.
 //! - `gateway`: the HTTP gateway, killed under load in front of an upstream that counts.
+//! - `mcp`, `api`, `run`: the MCP gateway, the API and `onceward run`, killed under load. `kills`: what these share.
+//! - `scenes`: the real surfaces, step by step.
 //! - `arguments`: the command line.
 //! - `dice`: numbers from a seed.
 
@@ -22,6 +25,7 @@
 // The crate is one program.
 #![allow(unreachable_pub)]
 
+mod api;
 mod arguments;
 mod carry;
 mod clock;
@@ -31,9 +35,14 @@ mod dice;
 mod disk;
 mod gateway;
 mod interleave;
+mod kills;
+mod mcp;
 mod model;
 mod plants;
 mod power;
+mod run;
+mod scenes;
+mod standing;
 mod sweep;
 mod turns;
 mod vectors;
@@ -64,6 +73,19 @@ fn main() -> ExitCode {
         Ok(Wanted::Conformance(enough)) => ExitCode::from(u8::from(!conformance::run(enough))),
         Ok(Wanted::Plants(options)) => ExitCode::from(u8::from(!plants::run(&options))),
         Ok(Wanted::Gateway(options)) => ExitCode::from(u8::from(!gateway::run(&options))),
+        Ok(Wanted::Mcp(options, ways)) => ExitCode::from(u8::from(!mcp::run(&options, &ways))),
+        Ok(Wanted::Scenes(options)) => ExitCode::from(u8::from(!scenes::run(&options))),
+        Ok(Wanted::SceneServer(effects)) => {
+            scenes::serve(&effects);
+            ExitCode::SUCCESS
+        }
+        Ok(Wanted::Api(options)) => ExitCode::from(u8::from(!api::run(&options))),
+        Ok(Wanted::Run(options)) => ExitCode::from(u8::from(!run::run(&options))),
+        Ok(Wanted::Effect(role)) => ExitCode::from(run::act(&role)),
+        Ok(Wanted::EffectServer(role)) => {
+            mcp::serve(&role);
+            ExitCode::SUCCESS
+        }
         Ok(Wanted::Onceward(arguments)) => onceward_server::main_with(arguments),
         Ok(Wanted::Disk(options)) => ExitCode::from(u8::from(!disk::run(&options))),
         Ok(Wanted::Power(options)) => ExitCode::from(u8::from(!power::run(&options))),
@@ -76,6 +98,10 @@ fn main() -> ExitCode {
             let part = match casting {
                 Casting::Cycle { workers } => crash::Part::of(orders.seed, orders.cycle, orders.worker, workers),
                 Casting::Birth => crash::Part::birth(),
+                Casting::Scene => {
+                    let misdeed = orders.misdeed.expect("a scene is about a misdeed");
+                    crash::scene(orders.seed, misdeed, orders.worker)
+                }
                 Casting::Last => crash::Part::calm(orders.seed, &crash::rest(&orders.folder)),
             };
             crash::work(orders, part);

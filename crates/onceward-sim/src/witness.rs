@@ -10,13 +10,14 @@ use async_trait::async_trait;
 use onceward::clock::ManualClock;
 use onceward::core::hash::Digest;
 use onceward::core::outcome::Outcome;
-use onceward::core::record::{Draft, Owner, Record, Seen, Standing, State};
+use onceward::core::record::{Draft, Owner, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
 
 use rusqlite::Connection;
 
+use crate::standing;
 use crate::vfs::Drive;
 
 /// The name of the ledger in the folder of a drive.
@@ -128,17 +129,17 @@ impl Book {
 /// Whether what was found fits what is known; true if it is something that was never acknowledged.
 fn judge(entries: &Entries, found: Option<&Seen>, now: Timestamp) -> Result<bool, String> {
     let known = entries.acknowledged.as_ref();
-    let expired = known.map(|known| Seen { record: known.clone(), now, owner_gone: false }.standing());
     let Some(found) = found.map(|seen| &seen.record) else {
-        return match expired {
-            None | Some(None) => Ok(false),
-            Some(Some(_)) => Err(format!("lost: {}", describe(known))),
+        return match known {
+            Some(record) if !standing::may_be_gone(record, now) => Err(format!("lost: {}", describe(known))),
+            _ => Ok(false),
         };
     };
     if known == Some(found) {
         return Ok(false);
     }
-    if is_what_a_purge_leaves(known, found) && expired.is_some_and(|standing| standing != Some(Standing::Done)) {
+    let has_expired = known.is_some_and(|known| standing::status(known, now, false) != Some(Status::Done));
+    if is_what_a_purge_leaves(known, found) && has_expired {
         return Ok(false);
     }
     let newer = known.is_none_or(|known| (known.created_at, known.version) < (found.created_at, found.version));

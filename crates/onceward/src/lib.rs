@@ -76,5 +76,5 @@ pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     Begun, Builder, Call, Claim, Done, Grant, Granted, Guard, Held, Holder, Intent, Ledger, Operation, Reach, Resolved,
-    Stats,
+    Stats, Who,
 };

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write};
+use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write, repeat};
+use crate::claim::Claims;
 use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
@@ -33,6 +34,9 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 
 /// The claim, if the record's standing permits it, for a caller whose request belongs to the record.
 pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transition {
+    if let Some(repeat) = repeat::begin(seen, call) {
+        return repeat;
+    }
     let terms = match seen.record.terms.tightened_by(&call.terms) {
         _ if planted(Plant::TermsLoosened) => call.terms,
         _ if planted(Plant::StricterCallerIgnored) => seen.record.terms,
@@ -137,6 +141,7 @@ pub(super) fn may_take_over(seen: &Seen, terms: &Terms, take: &Take) -> bool {
 /// was that has yet to come nobody knows: a clock that ran ahead wrote it.
 fn downstream_knows_key(seen: &Seen, terms: &Terms, runtime: Duration) -> bool {
     let Some(first) = seen.record.first_sent_at else { return false };
+    let runtime = if planted(Plant::AttemptOutlivesMemory) { Duration::ZERO } else { runtime };
     first <= seen.now.after(SET_BACK) && seen.now.after(runtime) < first.after(terms.honours_key_for)
 }
 
@@ -172,6 +177,8 @@ pub(super) fn fresh(
         doubt_since: None,
         last_error: None,
         sequence: None,
+        claims: Claims::default(),
+        made_by: None,
     }
 }
 
@@ -194,16 +201,22 @@ pub(super) fn take_over(seen: &Seen, terms: &Terms, take: &Take, effect: Effect,
     Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
 
-/// Puts the claim into the draft. A caller may begin before `sent` only if it promises to write `sent`, or if
-/// both it and the record say that the effect commits together with the record.
+/// How far a caller begins. It may begin before `sent` only if it promises to write `sent`, or if both it and the record
+/// say that the effect commits together with the record.
+pub(super) fn phase_of(take: &Take, said: Effect, recorded: Effect) -> Phase {
+    let transactional = said == Effect::Transactional && recorded == Effect::Transactional;
+    if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent }
+}
+
+/// Puts the claim into the draft.
 fn claim(draft: &mut Draft, take: &Take, effect: Effect) -> Acquired {
-    let transactional = effect == Effect::Transactional && draft.terms.effect == Effect::Transactional;
-    let phase = if take.marks_sent || transactional { Phase::Claimed } else { Phase::Sent };
+    let phase = phase_of(take, effect, draft.terms.effect);
     let is_first = draft.first_sent_at.is_none() || planted(Plant::MemoryCountedAnew);
     if phase == Phase::Sent && is_first {
         draft.first_sent_at = Some(When::NOW);
     }
     draft.attempts = draft.attempts.saturating_add(1);
+    draft.claims.add(take.claim);
     draft.state = State::Leased(Lease { phase, fence: take.fence, until: When::In(take.lease), owner: take.owner });
     Acquired {
         fence: take.fence,

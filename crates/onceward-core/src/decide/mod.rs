@@ -5,6 +5,7 @@
 //!
 //! - `begin`: who may do the work, and what a repeat is told.
 //! - `own`: what the holder of a fence may do.
+//! - `repeat`: requests whose answers were lost, and which come again.
 //! - `settle`: what a person decides, and what time does.
 //! - `queue`: the outbox, which is the same record in another state.
 //! - `stream`: numbered items, of which each is done before the next may begin.
@@ -12,6 +13,7 @@
 mod begin;
 mod own;
 mod queue;
+mod repeat;
 mod settle;
 mod stream;
 
@@ -21,6 +23,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::claim::ClaimId;
 use crate::duration::as_millis;
 use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
@@ -93,6 +96,15 @@ pub enum Command {
         /// Why.
         error: Option<String>,
     },
+    /// The server takes back a claim that was made with an id and whose answer did not reach the caller.
+    GiveBack {
+        /// The claim.
+        fence: Fence,
+        /// The version of the record that the claim made.
+        version: u64,
+        /// What went wrong.
+        error: Option<String>,
+    },
     /// The other side was asked and has seen nothing of any earlier attempt.
     NotFound {
         /// The caller's claim.
@@ -160,6 +172,9 @@ pub struct Take {
     pub probes: bool,
     /// The process, where the store can watch it.
     pub owner: Option<Owner>,
+    /// The id that the caller chose for the claim, so that it can repeat the request.
+    #[serde(default)]
+    pub claim: Option<ClaimId>,
 }
 
 /// An intent for the courier.
@@ -228,7 +243,8 @@ pub enum Answer {
     Decision(Decision),
     /// It is as the asker wanted.
     Accepted,
-    /// The fence is no longer the record's: somebody else took over or settled it.
+    /// The fence is no longer the record's: somebody else took over or settled it. To a begin: the claim that was made
+    /// with this id is over, and a new one needs a new id.
     Stale {
         /// What this owner reports cannot be true together with what the record says.
         contradicts: bool,
@@ -352,7 +368,7 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         Command::Enqueue(enqueue) => queue::enqueue(current, enqueue),
         Command::Lease(take) => queue::lease(current, take),
         Command::Requeue { version, fresh_key } => queue::requeue(current, *version, *fresh_key),
-        Command::Resolve { version, resolution, fence } => settle::resolve(current, *version, resolution, *fence),
+        Command::Resolve { version, resolution, fence } => repeat::resolve(current, *version, resolution, *fence),
         Command::Expire => settle::expire(current),
         Command::Sent { fence, .. }
         | Command::Renew { fence, .. }
@@ -360,7 +376,8 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         | Command::Release { fence, .. }
         | Command::Doubt { fence, .. }
         | Command::Overdue { fence, .. }
-        | Command::NotFound { fence } => own::own(current, *fence, command),
+        | Command::NotFound { fence } => repeat::own(current, *fence, command),
+        Command::GiveBack { fence, version, error } => repeat::give_back(current, *fence, *version, error),
     }
 }
 

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{Answer, Command, Refusal, Transition, Write};
+use crate::claim::Claims;
 use crate::outcome::{Outcome, Verdict};
 use crate::plant::{Plant, planted};
 use crate::policy::LONGEST_NOT_BEFORE;
@@ -96,11 +97,13 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     draft.doubt_since = None;
     draft.last_error = None;
     draft.payload = None;
+    // Every begin gets the outcome from now on, whatever its claim id.
+    draft.claims = Claims::default();
     draft
 }
 
 /// A proof speaks for its own attempt only: an older doubt stays.
-fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
+pub(super) fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
     let mut draft = record.next();
     let not_before = not_before.min(LONGEST_NOT_BEFORE);
     draft.last_error.clone_from(error);

@@ -12,6 +12,7 @@ use std::time::Duration;
 pub use error::{Error, Role};
 pub use normalise::Normalise;
 use serde::{Deserialize, Serialize};
+pub use volatile::volatile_fields;
 pub use window::{Every, Window, WindowDefinition};
 
 use crate::fingerprint::{self, Fingerprint};

@@ -1,7 +1,10 @@
 //! Names of fields that change from one try to the next. Only names: whoever knows better says
 //! `allow_volatile`.
 
-use crate::json::Pointer;
+use crate::json::{Pointer, Value};
+
+/// More need not be named in a warning.
+const MOST_NAMED: usize = 5;
 
 /// In lower case and without separators. Short on purpose: every name here is one that clients fill anew
 /// when they try again. `message_id` and `correlation_id` are not here, because queues and workflows keep
@@ -39,31 +42,73 @@ const NAMES: [&str; 23] = [
 /// Whether the last segment of a pointer is such a name, in any spelling: `retry_count`, `Retry-Count`,
 /// `retryCount`.
 pub(super) fn names(pointer: &Pointer) -> bool {
-    let Some(last) = pointer.segments().last() else { return false };
+    pointer.segments().last().is_some_and(|last| is_volatile(last))
+}
+
+fn is_volatile(name: &str) -> bool {
     let plain: String =
-        last.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
+        name.chars().filter(|character| character.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     NAMES.contains(&plain.as_str())
+}
+
+/// The fields of an intent with such a name, as JSON pointers; the first few of them. Without a recipe each of them makes
+/// a retry another intent.
+pub fn volatile_fields(intent: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    look_at(intent, &mut String::new(), &mut found);
+    found
+}
+
+/// An intent is at most as deep as the parser allows, and so is this.
+fn look_at(value: &Value, path: &mut String, found: &mut Vec<String>) {
+    let mut enter = |name: &str, value: &Value| {
+        let length = path.len();
+        path.push('/');
+        path.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        if is_volatile(name) && found.len() < MOST_NAMED {
+            found.push(path.clone());
+        }
+        look_at(value, path, found);
+        path.truncate(length);
+    };
+    match value {
+        Value::Object(members) => members.iter().for_each(|(name, value)| enter(name, value)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(place, item)| enter(&place.to_string(), item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn is_volatile(pointer: &str) -> bool {
+    fn is_named(pointer: &str) -> bool {
         names(&Pointer::parse(pointer).unwrap())
+    }
+
+    #[test]
+    fn volatile_fields_are_found_at_any_depth_and_the_first_few_are_named() {
+        let fields = |text: &str| volatile_fields(&Value::parse(text.as_bytes()).unwrap());
+        assert_eq!(fields(r#"{"a":1,"timestamp":3}"#), ["/timestamp"]);
+        assert_eq!(
+            fields(r#"{"lines":[{"x":1},{"Request-Id":"r"}],"a/b":{"nonce":1}}"#),
+            ["/a~1b/nonce", "/lines/1/Request-Id"]
+        );
+        assert_eq!(fields(r#"{"date":"2026-11-15","timestamps":[1,2]}"#), [""; 0]);
+        assert_eq!(fields(&format!("[{}]", vec![r#"{"ts":1}"#; 50].join(","))).len(), MOST_NAMED);
     }
 
     #[test]
     fn every_spelling_is_recognised() {
         for pointer in ["/retry_count", "/Retry-Count", "/retryCount", "/a/RETRY COUNT", "/createdAt", "/UUID"] {
-            assert!(is_volatile(pointer), "{pointer}");
+            assert!(is_named(pointer), "{pointer}");
         }
     }
 
     #[test]
     fn ordinary_names_are_not() {
         for pointer in ["", "/", "/customer_id", "/timestamps_of_visits", "/date", "/message_id", "/time/zone"] {
-            assert!(!is_volatile(pointer), "{pointer}");
+            assert!(!is_named(pointer), "{pointer}");
         }
     }
 }

@@ -25,7 +25,7 @@ fn begin_item(number: u64) -> Command {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: Terms { retention: Some(Duration::from_millis(10_000)), ..Policy::default().terms() },
-        take: Take { fence: FENCE, lease, marks_sent: false, probes: false, owner: None },
+        take: Take { fence: FENCE, lease, marks_sent: false, probes: false, owner: None, claim: None },
     };
     Command::BeginItem(BeginItem { item: Item { stream, number, start: 1 }, begin })
 }

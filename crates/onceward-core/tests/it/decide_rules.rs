@@ -6,9 +6,9 @@ use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolutio
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
-use onceward_core::outcome::Outcome;
+use onceward_core::outcome::{Outcome, Verdict};
 use onceward_core::policy::{InDoubt, Policy, Terms};
-use onceward_core::record::{Fence, Record, Seen};
+use onceward_core::record::{Fence, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
 const LEASE: Duration = Duration::from_millis(3000);
@@ -36,7 +36,7 @@ fn call(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Begin {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(in_doubt),
-        take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None },
+        take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None, claim: None },
     }
 }
 
@@ -71,6 +71,20 @@ fn what_was_given_back_is_remembered_until_the_end_of_time_instead_of_an_overflo
     open.payload = Some("letter".into());
     assert_eq!(open.untried_until(), None);
     assert_eq!(first.untried_until(), None, "it is running");
+}
+
+#[test]
+fn an_outcome_is_kept_from_when_it_was_asked_for_where_the_clock_was_set_back_in_between() {
+    let first = after(None, 1_000_000, &begin(1, InDoubt::Hold, false));
+    let finish = Command::Finish { fence: fence(1), outcome: Outcome::of(Verdict::Success, "text/plain", "done") };
+    let set_back = after(Some(&first), 5, &finish);
+    let Record { state: State::Done { finished_at, expires_at, forget_at, .. }, updated_at, .. } = set_back else {
+        panic!("it is finished");
+    };
+    assert_eq!((finished_at, updated_at), (at(1_000_000), at(1_000_000)));
+    assert_eq!((expires_at, forget_at), (Some(at(1_010_000)), Some(at(1_030_000))));
+    let in_time = after(Some(&first), 1_000_007, &finish);
+    assert!(matches!(in_time.state, State::Done { finished_at, .. } if finished_at == at(1_000_007)));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use onceward_core::claim::ClaimId;
 use onceward_core::decide::{
     Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
 };
@@ -60,6 +61,9 @@ struct Step {
     #[serde(rename = "do")]
     verb: String,
     who: Option<char>,
+    /// Whose fence is granted, if it is not the caller's own.
+    fence_of: Option<char>,
+    claim: Option<String>,
     key: Option<String>,
     item: Option<u64>,
     start: Option<u64>,
@@ -98,6 +102,10 @@ struct Step {
     created: Option<bool>,
     expected: Option<u64>,
     expected_is: Option<String>,
+}
+
+fn fence_of(who: char) -> Fence {
+    Fence::from_bits(u128::from(u32::from(who)))
 }
 
 fn yes() -> bool {
@@ -142,7 +150,7 @@ impl Step {
     }
 
     fn fence(&self) -> Fence {
-        Fence::from_bits(u128::from(u32::from(self.who.unwrap_or('-'))))
+        fence_of(self.who.unwrap_or('-'))
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -162,7 +170,14 @@ impl Step {
     }
 
     fn take(&self) -> Take {
-        Take { fence: self.fence(), lease: LEASE, marks_sent: self.marks_sent, probes: self.probes, owner: None }
+        Take {
+            fence: self.fence(),
+            lease: LEASE,
+            marks_sent: self.marks_sent,
+            probes: self.probes,
+            owner: None,
+            claim: self.claim.as_ref().map(|id| ClaimId::new(b"", id)),
+        }
     }
 
     fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {
@@ -208,6 +223,7 @@ impl Step {
             },
             "doubt" => Command::Doubt { fence, error: None },
             "overdue" => Command::Overdue { fence, lease: LEASE, error: None },
+            "give_back" => Command::GiveBack { fence, version, error: None },
             "not_found" => Command::NotFound { fence },
             "resolve" => Command::Resolve {
                 version,
@@ -230,6 +246,7 @@ impl Step {
         assert_eq!(name(answer), self.expect, "{place}: answer {answer:?}");
         match answer {
             Answer::Decision(Decision::Acquired(acquired)) => {
+                assert_eq!(acquired.fence, self.fence_of.map_or(self.fence(), fence_of), "{place}: fence");
                 check(self.attempt, acquired.attempt, place, "attempt");
                 check(self.generation, acquired.generation, place, "generation");
                 check(self.probe_first, acquired.probe_first, place, "probe_first");
@@ -388,7 +405,8 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands = "begin doubt enqueue expire finish lease not_found overdue release renew requeue resolve sent";
+    let commands =
+        "begin doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",

@@ -150,7 +150,7 @@ impl Walk {
                 key_digest: None,
                 fingerprint: Fingerprint::none(),
                 terms: self.terms,
-                take: Take { fence: drawn, lease, marks_sent: *marks_sent, probes: *probes, owner: None },
+                take: Take { fence: drawn, lease, marks_sent: *marks_sent, probes: *probes, owner: None, claim: None },
             }),
             Move::Sent(who) => Command::Sent { fence: fence(who), lease },
             Move::Renew(who) => Command::Renew { fence: fence(who), lease },

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use onceward_core::claim::ClaimId;
 use onceward_core::class::{Class, Disposition};
 use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
 use onceward_core::duration::as_text;
@@ -42,7 +43,8 @@ fn commands() -> Vec<Command> {
         operation: Operation::new("charge").unwrap(),
         key: Key::new("k").unwrap(),
     };
-    let take = Take { fence, lease, marks_sent: true, probes: true, owner: Some(Owner(9)) };
+    let claim = Some(ClaimId::new(b"token", "c"));
+    let take = Take { fence, lease, marks_sent: true, probes: true, owner: Some(Owner(9)), claim };
     let (key_digest, fingerprint) = (Some(digest(b"key")), Fingerprint::none());
     vec![
         Command::Begin(Begin { identity: identity.clone(), key_digest, fingerprint, terms: terms(), take }),
@@ -65,6 +67,7 @@ fn commands() -> Vec<Command> {
         }),
         Command::Lease(take),
         Command::Requeue { version: 3, fresh_key: true },
+        Command::GiveBack { fence, version: 1, error: None },
     ]
 }
 

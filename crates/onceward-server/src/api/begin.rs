@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
+use onceward::core::claim::ClaimId;
 use onceward::core::decide::Decision;
 use onceward::core::record::{Phase, Standing};
 use onceward::{Call, Error, Grant, Granted, Ledger};
@@ -43,6 +44,12 @@ pub(super) struct BeginRequest {
     #[serde(default, deserialize_with = "given")]
     #[schema(max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", nullable = false)]
     session: Option<String>,
+    /// Names this request, so that it can be repeated when its answer was lost: while the claim is held, the same id with
+    /// the same token gets the same claim. Draw a new random id for every attempt, and never use one again after a restart:
+    /// a process that no longer knows what it did must not be given its old claim.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
+    claim_id: Option<String>,
     /// How long to wait for the answer of somebody who is at it already; the operation's `wait` unless given.
     #[serde(default, deserialize_with = "given_whole")]
     #[schema(maximum = 60_000, nullable = false)]
@@ -122,6 +129,8 @@ pub(super) enum Decided {
         /// What its owner said.
         reason: String,
     },
+    /// The claim that was made with this `claim_id` is over: released, doubted, or taken over. Begin again with a new id.
+    Stale,
     /// The store is down, and the policy lets the work run all the same. There is nothing to finish.
     Unguarded {
         /// The key to pass to the other side.
@@ -164,7 +173,8 @@ enum PhaseName {
 
 /// Ask for the claim
 ///
-/// Whatever is decided is answered with 200. Exactly one of any number of callers gets `acquired`.
+/// Whatever is decided is answered with 200. Exactly one of any number of callers gets `acquired`; a repeat of its own
+/// request with the same `claim_id` gets it again, with the same fence.
 #[utoipa::path(
     post,
     path = "/v1/begin",
@@ -181,7 +191,8 @@ pub(super) async fn begin(
     let call = call(api.ledger(), &caller, &request)?;
     caller.note(&call.identity);
     let wait = wait.unwrap_or(call.policy.wait).min(Duration::from_millis(LONGEST_WAIT));
-    let granted = granted(&api, &call, lease, wait).await;
+    let claim = request.claim_id.as_deref().map(|id| caller.claim_id(id)).transpose()?;
+    let granted = granted(&api, &call, claim, lease, wait).await;
     let key = call.identity.key.as_str().to_owned();
     let (decided, grant) = decided(granted)?;
     api.0.tally.count(&caller.tenant, decided.name());
@@ -220,11 +231,19 @@ fn call(ledger: &Ledger, caller: &Caller, request: &BeginRequest) -> Result<Call
 }
 
 /// Waits, unless it is time to stop: then everybody is told how things stand.
-async fn granted(api: &Api, call: &Call, lease: Option<Duration>, wait: Duration) -> Result<Granted, Error> {
+async fn granted(
+    api: &Api,
+    call: &Call,
+    claim: Option<ClaimId>,
+    lease: Option<Duration>,
+    wait: Duration,
+) -> Result<Granted, Error> {
     let mut stop = api.0.stop.clone();
     tokio::select! {
-        granted = api.ledger().grant(call, lease, wait) => granted,
-        () = stop.stopped(), if !wait.is_zero() => api.ledger().grant(call, lease, Duration::ZERO).await,
+        granted = api.ledger().grant(call, claim, lease, wait) => granted,
+        () = stop.stopped(), if !wait.is_zero() => {
+            api.ledger().grant(call, claim, lease, Duration::ZERO).await
+        }
     }
 }
 
@@ -232,6 +251,7 @@ fn decided(granted: Result<Granted, Error>) -> Result<(Decided, Option<Box<Grant
     Ok(match granted {
         Ok(Granted::Acquired(grant)) => (Decided::Acquired(Acquired::of(&grant)), Some(grant)),
         Ok(Granted::Answered(decision)) => (told(decision)?, None),
+        Ok(Granted::Stale) => (Decided::Stale, None),
         Ok(Granted::Unguarded(downstream_key)) => (Decided::Unguarded { downstream_key }, None),
         Err(Error::OwnerFailed { reason, .. }) => (Decided::TryAgain { reason }, None),
         Err(Error::OwnerUnknown { .. }) => {
@@ -306,6 +326,7 @@ impl Decided {
             Self::Dead => "dead",
             Self::TryAgain { .. } => "try_again",
             Self::Unguarded { .. } => "unguarded",
+            Self::Stale => "stale",
         }
     }
 }

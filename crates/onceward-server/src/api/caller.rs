@@ -5,19 +5,26 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::header::HOST;
 use http::request::Parts;
-use http::uri::Authority;
-use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::claim::ClaimId;
+use onceward::core::hash::Digest;
+use onceward::core::name::{Identity, Key, MAX_CHARACTERS, Operation, Tenant};
+use onceward::core::plant::{Plant, planted};
 
 use super::Api;
 use super::access::Noted;
 use super::problem::{Kind, Problem};
 use crate::config::Scope;
+use crate::hosts::Hosts;
 use crate::tokens::Tokens;
 
 /// Who asks.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) tenant: Tenant,
+    /// The hash of the token, if there are tokens.
+    credential: Option<Digest>,
+    /// What the audit trail calls the token.
+    pub(super) token: Option<String>,
     noted: Arc<Noted>,
 }
 
@@ -28,6 +35,16 @@ impl Caller {
         let identity = Identity { tenant: self.tenant.clone(), operation, key };
         self.note(&identity);
         Ok(identity)
+    }
+
+    /// The digest of a claim id that this caller chose. With another token the same id is another one.
+    pub(super) fn claim_id(&self, id: &str) -> Result<ClaimId, Problem> {
+        if id.is_empty() || id.chars().count() > MAX_CHARACTERS || id.contains(char::is_control) {
+            let wrong = format!("claim_id: it has 1 to {MAX_CHARACTERS} characters, and no control characters");
+            return Err(Problem::invalid(wrong));
+        }
+        let credential = self.credential.as_ref().map_or(&[][..], |hash| hash.as_bytes());
+        Ok(ClaimId::new(credential, id))
     }
 
     /// Which intent it is about, for the access log.
@@ -43,8 +60,8 @@ impl Caller {
 
 fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
     let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
-    let tenant = match tokens.is_empty() {
-        true if is_local(parts) => Tenant::default(),
+    let (tenant, credential, token) = match tokens.is_empty() {
+        true if is_local(parts) => (Tenant::default(), None, None),
         true => return Err(Problem::new(Kind::WrongHost)),
         false => {
             let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
@@ -53,19 +70,17 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
                 let detail = format!("this needs a token with the scope `{}`", needed.as_str());
                 return Err(Problem::because(Kind::NotAllowed, detail));
             }
-            bearer.tenant.clone()
+            let tenant = if planted(Plant::TokenTenantDropped) { Tenant::default() } else { bearer.tenant.clone() };
+            (tenant, Some(bearer.hash), Some(bearer.name.clone()))
         }
     };
     let _ = noted.tenant.set(tenant.to_string());
-    Ok(Caller { tenant, noted })
+    Ok(Caller { tenant, credential, token, noted })
 }
 
 /// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.
 fn is_local(parts: &Parts) -> bool {
-    let Some(host) = parts.headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
-    let Ok(authority) = host.parse::<Authority>() else { return false };
-    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    parts.headers.contains_key(HOST) && Hosts::local().refusal(parts).is_none()
 }
 
 macro_rules! allowed {

@@ -17,9 +17,9 @@ use super::caller::Reader;
 use super::names::{Refused, State as StateName};
 use super::outcome::KeptOutcome;
 use super::problem::{Kind, Problem, Told};
-use crate::view::{View, status_named};
+use crate::view::{Keys, View, status_named};
 
-/// Records of a page are read with their outcomes, so a page is kept small.
+/// A page is one answer, which is built in memory.
 const LARGEST_PAGE: usize = 200;
 
 /// As many as fit on a screen or two.
@@ -46,8 +46,21 @@ pub(super) struct ListQuery {
     #[param(minimum = 1, maximum = 200, nullable = false)]
     limit: Option<usize>,
     /// Go on where an earlier page ended.
-    #[param(pattern = "^[0-9]{1,18}$", nullable = false)]
+    #[param(pattern = "^[0-9a-fA-F]{80}$", nullable = false)]
     cursor: Option<String>,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers; otherwise a digest is shown.
+    #[param(nullable = false)]
+    show_keys: Option<bool>,
+}
+
+/// How it is shown
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct GetQuery {
+    /// Show a key that looks like an e-mail address, a phone number or a card number; otherwise a digest is shown.
+    #[param(nullable = false)]
+    show_keys: Option<bool>,
 }
 
 /// A page of intents, the newest first
@@ -75,11 +88,15 @@ pub(super) struct Detail {
 pub(super) struct Entry {
     #[schema(format = DateTime)]
     at: String,
-    /// `stale_finish`, `contradiction`, `resolved_happened`, `resolved_did_not_happen` or `resolved_reset`.
+    /// `stale_finish`, `contradiction`, `probe_found_nothing`, `resolved_happened`, `resolved_did_not_happen` or
+    /// `resolved_reset`.
     what: &'static str,
-    /// Who did it, where that is known.
+    /// Who did it, as they said themselves.
     #[schema(required)]
     by: Option<String>,
+    /// The name of the token with which it was asked for; null where no token was needed.
+    #[schema(required)]
+    token: Option<String>,
     /// Anything to add.
     #[schema(required)]
     note: Option<String>,
@@ -112,6 +129,7 @@ pub(super) async fn list(
     if limit == 0 || limit > LARGEST_PAGE {
         return Err(Problem::invalid(format!("limit: it is from 1 to {LARGEST_PAGE}")));
     }
+    let keys = Keys::shown_if(query.show_keys.unwrap_or(false));
     let after = query.cursor.as_deref().map(cursor).transpose()?;
     let filter = Filter {
         status: states(query.state.as_deref().unwrap_or_default())?,
@@ -122,8 +140,8 @@ pub(super) async fn list(
     };
     let page = api.ledger().list(&filter, after, limit).await?;
     Ok(Json(Page {
-        intents: page.seen.iter().filter_map(View::of).collect(),
-        next: page.next.map(|Cursor(row)| row.to_string()),
+        intents: page.listed.iter().filter_map(|listed| View::listed(listed, keys)).collect(),
+        next: page.next.map(|cursor| cursor.to_string()),
     }))
 }
 
@@ -136,9 +154,7 @@ fn named(message: &str) -> String {
 }
 
 fn cursor(text: &str) -> Result<Cursor, Problem> {
-    let is_plain = !text.is_empty() && text.len() <= 18 && text.bytes().all(|byte| byte.is_ascii_digit());
-    let row = is_plain.then(|| text.parse().ok()).flatten();
-    row.map(Cursor).ok_or_else(|| Problem::invalid("cursor: it is the `next` of an earlier page"))
+    text.parse().map_err(|_| Problem::invalid("cursor: it is the `next` of an earlier page"))
 }
 
 fn states(text: &str) -> Result<Vec<record::Status>, Problem> {
@@ -163,6 +179,7 @@ fn time(name: &str, text: &str) -> Result<Timestamp, Problem> {
     params(
         ("operation" = String, Path, description = "The operation", min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
         ("key" = String, Path, description = "The key", min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"),
+        GetQuery,
     ),
     responses(
         (status = 200, description = "The intent", body = Detail),
@@ -174,11 +191,14 @@ pub(super) async fn get(
     State(api): State<Api>,
     Reader(caller): Reader,
     path: Result<Path<(String, String)>, PathRejection>,
+    query: Result<Query<GetQuery>, QueryRejection>,
 ) -> Result<Json<Detail>, Problem> {
+    let Query(query) = query.map_err(|error| Problem::invalid(named(&error.body_text())))?;
+    let keys = Keys::shown_if(query.show_keys.unwrap_or(false));
     let Path((operation, key)) = path.map_err(|_| Problem::invalid("the path is not UTF-8"))?;
     let identity = caller.identity(&operation, &key)?;
     let found = api.ledger().get(&identity).await?;
-    let shown = found.as_ref().and_then(|found| Some((found, View::of(&found.seen)?)));
+    let shown = found.as_ref().and_then(|found| Some((found, View::of(&found.seen, keys)?)));
     let Some((found, intent)) = shown else {
         return Err(Problem::because(Kind::NoIntent, format!("there is no {identity}")));
     };
@@ -190,6 +210,7 @@ pub(super) async fn get(
         at: entry.at.to_string(),
         what: entry.event.what.as_str(),
         by: entry.event.by.clone(),
+        token: entry.event.token.clone(),
         note: entry.event.note.clone(),
     };
     Ok(Json(Detail { intent, outcome, trail: found.trail.iter().map(entry).collect() }))

@@ -143,7 +143,7 @@ pub(super) enum RefusedBody {
     /// The body took too long
     #[response(status = 408, content_type = "application/problem+json")]
     TooSlow(Told),
-    /// The body is over 1 MiB
+    /// The body is over 1 MiB, or the headers of an outcome are over 32 KiB
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(Told),
     /// The body is not said to be JSON

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::names::whole;
-use super::problem::Problem;
+use super::problem::{Kind, Problem};
 
 /// Encoders that leave rubbish in the last bits are forgiven.
 const BASE64: GeneralPurpose =
@@ -17,6 +17,9 @@ const BASE64: GeneralPurpose =
 
 /// Far more headers than are worth keeping.
 const MOST_HEADERS: usize = 64;
+
+/// All headers of an outcome together, names and values: servers accept heads of 8 to 32 KiB.
+const LARGEST_HEADERS: usize = 32 * 1024;
 
 /// Headers that belong to one connection or one client, and are never replayed.
 const DROPPED: [&str; 11] = [
@@ -56,7 +59,7 @@ pub(super) struct GivenOutcome {
     #[serde(default = "json")]
     #[schema(default = "application/json", min_length = 1, max_length = 255, pattern = r"^[\x20-\x7e]+$")]
     content_type: String,
-    /// Further headers that are safe to replay. Hop-by-hop ones and `Set-Cookie` are dropped.
+    /// Further headers that are safe to replay, at most 32 KiB together. Hop-by-hop ones and `Set-Cookie` are dropped.
     #[serde(default)]
     #[schema(max_items = 64)]
     headers: Vec<Header>,
@@ -159,6 +162,12 @@ impl TryFrom<GivenOutcome> for Outcome {
         }
         if given.headers.len() > MOST_HEADERS {
             return Err(Problem::invalid(format!("outcome.headers: there are at most {MOST_HEADERS}")));
+        }
+        let size: usize = given.headers.iter().map(|header| header.name.len() + header.value.len()).sum();
+        if size > LARGEST_HEADERS {
+            let detail =
+                format!("outcome.headers: they have {size} bytes together; at most {LARGEST_HEADERS} are kept");
+            return Err(Problem::because(Kind::TooLarge, detail));
         }
         let mut headers = Vec::new();
         for Header { name, value } in given.headers {

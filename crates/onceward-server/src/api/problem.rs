@@ -87,8 +87,9 @@ impl Kind {
             Self::TooLarge => (
                 "too-large",
                 413,
-                "The body is too large",
-                "A request has at most 1 MiB. An outcome that is larger can be finished with a body that says where it is.",
+                "The request is too large",
+                "A request has at most 1 MiB, and the headers of an outcome at most 32 KiB. An outcome that is larger can be \
+                 finished with a body that says where it is.",
             ),
             Self::NotJsonType => {
                 ("not-json-type", 415, "The body is not said to be JSON", "Send `Content-Type: application/json`.")

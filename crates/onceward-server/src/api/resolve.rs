@@ -1,8 +1,8 @@
 //! A person says what happened.
 
 use axum::extract::State;
-use onceward::Resolved;
 use onceward::core::decide::{Refusal, Resolution};
+use onceward::{Resolved, Who};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -12,7 +12,7 @@ use super::caller::Operator;
 use super::names::{Refused, RefusedBody, State as StateName, given, whole};
 use super::outcome::GivenOutcome;
 use super::problem::Problem;
-use crate::view::View;
+use crate::view::{Keys, View};
 
 /// What happened, and how it is known
 #[derive(Debug, Deserialize, ToSchema)]
@@ -29,7 +29,7 @@ pub(super) struct ResolveRequest {
     #[schema(maximum = 9_223_372_036_854_775_807_i64)]
     version: u64,
     resolution: GivenResolution,
-    /// Who decides.
+    /// Who decides, in their own words. The audit trail also names the token.
     #[serde(default, deserialize_with = "given")]
     #[schema(max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]*$", nullable = false)]
     by: Option<String>,
@@ -109,10 +109,12 @@ pub(super) async fn resolve(
         GivenResolution::Reset => Resolution::Reset,
     };
     let version = request.version;
-    let resolved = api.ledger().resolve(&identity, version, resolution, by.as_deref(), note.as_deref()).await?;
+    let who = Who { by: by.as_deref(), token: caller.token.as_deref() };
+    let resolved = api.ledger().resolve_as(&identity, version, resolution, who, note.as_deref()).await?;
     let (name, answer) = match resolved {
         Resolved::Settled => {
-            let intent = api.ledger().get(&identity).await?.and_then(|intent| View::of(&intent.seen)).map(Box::new);
+            let found = api.ledger().get(&identity).await?;
+            let intent = found.and_then(|found| View::of(&found.seen, Keys::Masked)).map(Box::new);
             ("settled", ResolveAnswer::Settled { intent })
         }
         Resolved::Refused(refusal) => ("refused", refused(refusal)),

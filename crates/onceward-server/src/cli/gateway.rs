@@ -9,6 +9,7 @@ use super::{Global, block_on_every_core};
 use crate::config::{self, Length};
 use crate::exit::Fault;
 use crate::gateway::{Route, Tenant};
+use crate::hosts::Hosts;
 use crate::serve::{self, Front};
 use crate::tls::Tls;
 
@@ -18,6 +19,7 @@ use crate::tls::Tls;
 /// up on is seen through to its end, and kept for their retry.
 ///
 /// Keys belong to a tenant. `--tenant` says which: `authorization` (a hash of the credential, the default),
+/// `whoami:PATH#POINTER` (ask the upstream with the caller's credentials, as in `whoami:/v1/me#/id`; recommended),
 /// `header:NAME` (set by a proxy on this machine), or `fixed:NAME`.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -36,6 +38,9 @@ pub(super) struct Gateway {
     /// Whether a guarded request needs a key; `derived` makes one from the request if there is none
     #[arg(long, value_name = "MODE", value_enum, default_value_t)]
     key_mode: config::KeyMode,
+    /// What a client's key has to look like: uuid, ulid, pattern:REGEX or entropy:BITS
+    #[arg(long, value_name = "RULE")]
+    key_format: Option<String>,
     /// How long a repeat waits for the running one
     #[arg(long, value_name = "TIME")]
     wait: Option<Length>,
@@ -45,9 +50,19 @@ pub(super) struct Gateway {
     /// How long a derived key holds after its request is done
     #[arg(long, value_name = "TIME")]
     window: Option<Length>,
+    /// A header that tells callers apart, such as Cookie; repeatable
+    #[arg(long, value_name = "NAME")]
+    identity_header: Vec<String>,
+    /// A header that does not tell callers apart, such as a Cookie of a load balancer; repeatable
+    #[arg(long, value_name = "NAME")]
+    ignored_header: Vec<String>,
     /// How long the upstream may take to answer, and to go on with an answer; what takes longer is unknown
     #[arg(long, value_name = "TIME")]
     timeout: Option<Length>,
+    /// Answer to this host too, and to pages from it; repeatable, `*` allows any. On a loopback address, only localhost and
+    /// loopback addresses are answered otherwise
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
     /// The certificate chain to serve TLS with, as PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_chain: Option<std::path::PathBuf>,
@@ -68,28 +83,46 @@ impl Gateway {
             _ => None,
         };
         let (listen, upstream_ca) = (self.listen, self.upstream_ca.clone());
-        let route = self.route(source(global)?.unwrap_or(Tenant::Authorization))?;
+        let hosts =
+            Hosts::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
+        let tenant = global.tenant_flag().unwrap_or("authorization").to_owned();
+        if !tenant.starts_with("whoami:") {
+            source(global)?;
+        }
+        let route = self.route(tenant)?.naming(&settings.tenant_names()?);
         block_on_every_core(async move {
-            let front = Front { listen, tls, routes: vec![route], max_connections: None, upstream_ca };
+            let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })
     }
 
-    fn route(self, tenant: Tenant) -> Result<Route, Fault> {
+    fn route(self, tenant: String) -> Result<Route, Fault> {
         let written = config::Route {
+            tenant: Some(tenant),
             upstream: Some(self.upstream),
             profile: Some(self.profile),
             key_mode: Some(self.key_mode),
+            key_format: self.key_format,
             honours_key: Some(self.honours_key),
             wait: self.wait,
             window: self.window,
             timeout: self.timeout,
+            identity_headers: Some(self.identity_header),
+            ignored_headers: Some(self.ignored_header),
             ..config::Route::default()
         };
         let route = Route::configured(&written, &config::Operation::default(), Path::new(""), None);
-        let route = route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", field.replace('_', "-"))))?;
-        Ok(Route { tenant, ..route })
+        route.map_err(|(field, what)| Fault::usage(format!("--{}: {what}", flag(field))))
+    }
+}
+
+/// The flag that a field of a route has here. Flags that repeat name one thing each.
+fn flag(field: &str) -> String {
+    let name = field.replace('_', "-");
+    match name.strip_suffix("-headers") {
+        Some(name) => format!("{name}-header"),
+        None => name,
     }
 }
 
@@ -100,7 +133,7 @@ pub(super) fn source(global: &Global) -> Result<Option<Tenant>, Fault> {
     if !["authorization", "token"].contains(&source) && !source.contains(':') {
         return Err(Fault::usage(format!(
             "--tenant {source}: write fixed:{source} if all callers are one tenant, and each may get the stored answers of the \
-             others; or authorization, or header:NAME"
+             others; or authorization, whoami:PATH#POINTER, or header:NAME"
         )));
     }
     source.parse().map(Some).map_err(Fault::usage)

@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::exit::{Fault, NO};
 use crate::output;
 use crate::run::{CONTENT_TYPE, Stream, decode};
-use crate::view::{View, age, table};
+use crate::view::{Keys, View, age, table};
 
 /// Look at one intent, without touching it
 ///
@@ -22,6 +22,9 @@ use crate::view::{View, age, table};
 pub(super) struct Get {
     #[command(flatten)]
     which: Which,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers; otherwise a digest is shown
+    #[arg(long)]
+    show_keys: bool,
     /// One JSON object, with the outcome and the audit trail
     #[arg(long)]
     json: bool,
@@ -30,12 +33,13 @@ pub(super) struct Get {
 impl Get {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
+        let keys = Keys::shown_if(self.show_keys);
         block_on(async {
             let identity = self.which.identity(global, &settings).await?;
             let ledger = open(&settings).await?;
             let found = ledger.get(&identity).await?;
             ledger.close().await;
-            let shown = found.as_ref().and_then(|intent| Some((intent, View::of(&intent.seen)?)));
+            let shown = found.as_ref().and_then(|intent| Some((intent, View::of(&intent.seen, keys)?)));
             let Some((intent, view)) = shown else {
                 output::say(&format!("there is no {identity} in {}", settings.store()?));
                 return Ok(NO);
@@ -43,7 +47,7 @@ impl Get {
             if self.json {
                 output::json(&as_json(intent, &view));
             } else {
-                output::out(&as_text(intent, &view, &settings, &identity));
+                output::out(&as_text(intent, &view, &settings, &identity, keys));
             }
             Ok(0)
         })
@@ -62,7 +66,7 @@ fn as_json(intent: &Intent, view: &View) -> Value {
 }
 
 fn entry(entry: &onceward::store::Entry) -> Value {
-    json!({ "at": entry.at.to_string(), "what": entry.event.what, "by": entry.event.by, "note": entry.event.note })
+    json!({ "at": entry.at.to_string(), "what": entry.event.what, "by": entry.event.by, "token": entry.event.token, "note": entry.event.note })
 }
 
 /// The bytes of an outcome: both streams of a command, or the body as it is.
@@ -77,14 +81,14 @@ fn contents(outcome: &Outcome) -> Vec<(&'static str, Value)> {
     vec![("stdout", of(Stream::Stdout)), ("stderr", of(Stream::Stderr))]
 }
 
-fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identity) -> String {
+fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identity, keys: Keys) -> String {
     let seen = &intent.seen;
     let ago = |time| format!("{time} ({})", age(time, seen.now));
     let mut rows = vec![
         ("intent", identity.to_string()),
         ("tenant", identity.tenant.to_string()),
         ("operation", identity.operation.to_string()),
-        ("key", identity.key.as_str().to_owned()),
+        ("key", keys.masked(&identity.key).unwrap_or_else(|| identity.key.as_str().to_owned())),
         ("state", view.state.to_owned()),
         ("attempts", view.attempts.to_string()),
         ("version", view.version.to_string()),
@@ -108,13 +112,14 @@ fn as_text(intent: &Intent, view: &View, settings: &Settings, identity: &Identit
     );
     for entry in &intent.trail {
         let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let token = entry.event.token.as_deref().map(|token| format!(" (token {token})")).unwrap_or_default();
         let note = entry.event.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
-        add("trail", Some(format!("{} {}{by}{note}", entry.at, entry.event.what.as_str())));
+        add("trail", Some(format!("{} {}{by}{token}{note}", entry.at, entry.event.what.as_str())));
     }
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = table(&rows);
     if matches!(seen.standing(), Some(Standing::InDoubt { .. })) {
-        let resolve = again("resolve", settings, identity);
+        let resolve = again("resolve", settings, identity, keys);
         text +=
             &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
     }

@@ -7,8 +7,8 @@ use onceward::core::record::downstream_key;
 use onceward::core::{key, recipe};
 use serde_json::json;
 
-use super::Global;
 use super::which::text;
+use super::{Global, hints};
 use crate::exit::Fault;
 use crate::output;
 use crate::view::table;
@@ -56,6 +56,9 @@ impl Key {
             ))
         })?;
         let recipe = settings.operation(&self.operation).recipe().map_err(Fault::config)?;
+        if recipe.is_none() {
+            hints::about_intent(&self.operation, &intent);
+        }
         let tenant = global.tenant()?.unwrap_or_default();
         let explained = match &recipe {
             None => {

@@ -10,7 +10,7 @@ use super::{Global, block_on, open};
 use crate::config::Length;
 use crate::exit::Fault;
 use crate::output;
-use crate::view::{View, age, before, shortened, status_named, table};
+use crate::view::{Keys, View, age, before, shortened, status_named, table};
 
 /// How wide a key or an error may get before it is cut: three such columns fit on a common screen.
 const WIDEST: usize = 48;
@@ -40,7 +40,10 @@ pub(super) struct List {
     limit: u64,
     /// Go on where an earlier list ended
     #[arg(long, value_name = "CURSOR")]
-    cursor: Option<i64>,
+    cursor: Option<Cursor>,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers; otherwise a digest is shown
+    #[arg(long)]
+    show_keys: bool,
     /// One JSON object with `intents` and `next`
     #[arg(long)]
     json: bool,
@@ -58,11 +61,13 @@ impl List {
             created_since: self.newer_than.map(|length| before(now, length.0)),
         };
         let limit = usize::try_from(self.limit).unwrap_or(LARGEST_PAGE);
+        let keys = Keys::shown_if(self.show_keys);
         block_on(async {
             let ledger = open(&settings).await?;
-            let page = ledger.list(&filter, self.cursor.map(Cursor), limit).await?;
+            let page = ledger.list(&filter, self.cursor, limit).await?;
             ledger.close().await;
-            let shown: Vec<_> = page.seen.iter().filter_map(|seen| Some((seen, View::of(seen)?))).collect();
+            let shown: Vec<_> =
+                page.listed.iter().filter_map(|listed| Some((&listed.seen, View::listed(listed, keys)?))).collect();
             if self.json {
                 let intents: Vec<_> = shown.iter().map(|(_, view)| view).collect();
                 output::json(&json!({ "intents": intents, "next": page.next }));
@@ -94,7 +99,7 @@ fn as_table(shown: &[(&Seen, View)], next: Option<Cursor>) -> String {
         ]);
     }
     let mut text = table(&rows);
-    if let Some(Cursor(next)) = next {
+    if let Some(next) = next {
         text += &format!("\n\nThere are more: add --cursor {next}");
     }
     text

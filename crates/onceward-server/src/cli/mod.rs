@@ -3,6 +3,7 @@
 mod accept;
 mod gateway;
 mod get;
+mod hints;
 mod key;
 mod list;
 mod mcp;

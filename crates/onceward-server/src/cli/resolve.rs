@@ -12,7 +12,7 @@ use super::{Global, block_on, open};
 use crate::exit::{Fault, NO};
 use crate::output;
 use crate::run::{CONTENT_TYPE, Stream, encode};
-use crate::view::View;
+use crate::view::{Keys, View};
 
 /// Settle an intent: it happened, with this outcome; it did not; or it did not, and its key is free
 ///
@@ -55,6 +55,9 @@ pub(super) struct Resolve {
     /// Only if the record still has this version, as `get` showed it
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers; otherwise a digest is shown
+    #[arg(long)]
+    show_keys: bool,
     /// One JSON object with `was` and `is`
     #[arg(long)]
     json: bool,
@@ -135,8 +138,9 @@ impl Resolve {
     }
 
     async fn settle(&self, ledger: &Ledger, identity: &Identity, resolution: Resolution) -> Result<u8, Fault> {
+        let keys = Keys::shown_if(self.show_keys);
         let was = ledger.get(identity).await?;
-        let Some((seen, was)) = was.as_ref().and_then(|was| Some((&was.seen, View::of(&was.seen)?))) else {
+        let Some((seen, was)) = was.as_ref().and_then(|was| Some((&was.seen, View::of(&was.seen, keys)?))) else {
             return Ok(refused(identity, Refusal::Absent));
         };
         let version = self.if_version.unwrap_or(seen.record.version);
@@ -145,7 +149,7 @@ impl Resolve {
         if let Resolved::Refused(refusal) = resolved {
             return Ok(refused(identity, refusal));
         }
-        let is = ledger.get(identity).await?.and_then(|is| View::of(&is.seen));
+        let is = ledger.get(identity).await?.and_then(|is| View::of(&is.seen, keys));
         if self.json {
             output::json(&json!({ "was": was, "is": is }));
         } else {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::LONGEST_MAX_RUNTIME;
 
 use super::which::{How, Which, again};
@@ -13,6 +14,7 @@ use super::{Global, block_on};
 use crate::config::{InDoubt, Length, OnError, Operation, Retention, Size, Tier};
 use crate::exit::Fault;
 use crate::run::{Job, StatusFd, guarded};
+use crate::view::Keys;
 
 /// A cron job that missed a weekend is still told what happened before it.
 const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -78,7 +80,7 @@ pub(super) struct Run {
     /// Write one line of JSON about what happened to this file descriptor
     #[arg(long, value_name = "FD")]
     status_fd: Option<u32>,
-    /// Say nothing about repeats and about runs elsewhere that go on
+    /// Say nothing about repeats, about runs elsewhere that go on, and about keys that look wrong
     #[arg(long)]
     quiet: bool,
     /// The command and its arguments
@@ -95,9 +97,13 @@ impl Run {
         let status = StatusFd::open(self.status_fd)?;
         block_on(async {
             let arguments = self.command.iter().map(|argument| argument.clone().into_vec()).collect();
-            let how = How { arguments: Some(arguments), ..How::of(&operation)? };
+            let compared = Some(arguments).filter(|_| !planted(Plant::CommandNotCompared));
+            let how = How { arguments: compared, ..How::of(&operation)? };
+            if !self.quiet {
+                self.which.warn(how.recipe.is_some());
+            }
             let call = self.which.call(global, how).await?;
-            let resolve = again("resolve", &settings, &call.identity);
+            let resolve = again("resolve", &settings, &call.identity, Keys::Masked);
             guarded(&Job {
                 call,
                 command: self.command,

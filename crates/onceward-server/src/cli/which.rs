@@ -3,15 +3,16 @@
 use std::fs::File;
 use std::io::Read;
 
-use onceward::core::json::MAX_BYTES;
+use onceward::core::json::{MAX_BYTES, Value};
 use onceward::core::name::{Identity, Tenant};
 use onceward::core::recipe::Recipe;
 use onceward::{Call, Ledger, Policy};
 
-use super::Global;
+use super::{Global, hints};
 use crate::config::{Operation, Settings};
 use crate::exit::Fault;
 use crate::output::quoted;
+use crate::view::Keys;
 
 /// Which intent.
 #[derive(Debug, clap::Args)]
@@ -91,6 +92,18 @@ impl Which {
         })
     }
 
+    /// Warns about a key or an intent that does not stay the same on a retry, or that names a person. Once: the call has
+    /// been checked, so whatever cannot be read has been refused.
+    pub(super) fn warn(&self, has_recipe: bool) {
+        if let Some(key) = &self.named.key {
+            hints::about_key(key);
+        }
+        let intent = self.named.intent.as_deref().filter(|_| !has_recipe).and_then(|intent| text(intent).ok());
+        if let Some(intent) = intent.and_then(|bytes| Value::parse(&bytes).ok()) {
+            hints::about_intent(&self.operation, &intent);
+        }
+    }
+
     /// Only the identity.
     pub(super) async fn identity(&self, global: &Global, settings: &Settings) -> Result<Identity, Fault> {
         let how = How::of(&settings.operation(&self.operation))?;
@@ -108,8 +121,9 @@ pub(super) fn text(argument: &str) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// `onceward VERB` with the arguments that name this intent again, ready to be pasted into a shell.
-pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> String {
+/// `onceward VERB` with the arguments that name this intent again, ready to be pasted into a shell. A key that looks like
+/// personal data is left for the reader to fill in.
+pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity, keys: Keys) -> String {
     let mut line = format!("onceward {verb}");
     let mut add = |flag: &str, value: &str| {
         // What begins with a dash would be taken for the next flag.
@@ -123,7 +137,10 @@ pub(super) fn again(verb: &str, settings: &Settings, identity: &Identity) -> Str
         add("--tenant", identity.tenant.as_str());
     }
     add("--operation", identity.operation.as_str());
-    add("--key", identity.key.as_str());
+    match keys.masked(&identity.key) {
+        Some(_) => add("--key", "KEY"),
+        None => add("--key", identity.key.as_str()),
+    }
     line
 }
 

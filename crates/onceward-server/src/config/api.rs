@@ -19,6 +19,9 @@ use crate::tokens::Tokens;
 /// Where the API listens when nobody says where.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8787);
 
+/// Names of tokens are for people, in a column beside others.
+const LONGEST_NAME: usize = 64;
+
 /// The HTTP API, which `onceward serve` runs.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -41,6 +44,9 @@ pub(crate) struct Token {
     /// Whose intents its bearer sees and makes; no others.
     #[schemars(extend("x-type" = "string", "x-default" = "required"))]
     pub(crate) tenant: String,
+    /// What the audit trail calls it; the first 8 hex digits of its SHA-256 unless given.
+    #[schemars(extend("x-type" = "string", "x-default" = "digits of its hash"))]
+    pub(crate) name: Option<String>,
     /// Where the secret is: `"env:NAME"`, `"file:PATH"`, or only its hash as `"sha256:HEX"`. A relative path starts from
     /// the folder of this file.
     #[schemars(extend("x-type" = "place of a secret", "x-default" = "required"))]
@@ -64,6 +70,8 @@ pub(crate) struct Bearer {
     pub(crate) hash: Digest,
     pub(crate) tenant: Tenant,
     pub(crate) scopes: Vec<Scope>,
+    /// What the audit trail calls it.
+    pub(crate) name: String,
 }
 
 impl Api {
@@ -78,7 +86,8 @@ impl Api {
                 return Err(wrong("another token has the same secret, so nobody could tell them apart".to_owned()));
             }
             let tenant = Tenant::new(&token.tenant).map_err(Fault::config)?;
-            tokens.push(Bearer { hash, tenant, scopes: token.scopes });
+            let name = token.name.unwrap_or_else(|| hash.short());
+            tokens.push(Bearer { hash, tenant, scopes: token.scopes, name });
         }
         if tokens.is_empty() && !listen.ip().is_loopback() {
             return Err(Fault::config(format!(
@@ -97,6 +106,11 @@ impl Token {
         let mut wrong = Vec::new();
         if let Err(error) = Tenant::new(&self.tenant) {
             wrong.push(("tenant", error.to_string()));
+        }
+        let is_name =
+            |name: &str| !name.is_empty() && name.chars().count() <= LONGEST_NAME && !name.contains(char::is_control);
+        if !self.name.as_deref().is_none_or(is_name) {
+            wrong.push(("name", format!("it has 1 to {LONGEST_NAME} characters, and no control characters")));
         }
         if self.scopes.is_empty() {
             wrong.push(("scopes", "a token that allows nothing is of no use: there are use, read, operate".to_owned()));

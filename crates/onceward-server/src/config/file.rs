@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::api::Api;
 use super::gateway::Gateway;
 use super::mcp::Mcp;
+use super::secret::Secret;
 use super::words::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
 /// All of the file.
@@ -18,6 +19,11 @@ pub(crate) struct File {
     /// file, so that every caller of one configuration shares one ledger. `--store` and `ONCEWARD_STORE` outrank it.
     #[schemars(extend("x-type" = "string", "x-default" = "`onceward.db` in the working directory"))]
     pub(crate) store: Option<String>,
+    /// Where a secret is with which tenants that are made from credentials are named: `"env:NAME"` or `"file:PATH"`, at least
+    /// 16 characters. Without it such a tenant is a plain SHA-256 of the credential, and whoever reads the ledger can confirm a
+    /// guess of a weak one. With another secret every credential is another tenant, and its retries are new intents.
+    #[schemars(extend("x-type" = "place of a secret", "x-default" = "none"))]
+    pub(crate) tenant_secret: Option<Secret>,
     /// One table for each operation, by its name: `[operation.charge_payment]`. Names with other characters than
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
@@ -95,7 +101,7 @@ pub(crate) struct Operation {
     /// `retry` becomes `hold` afterwards.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"24h\"`"))]
     pub(crate) honours_key_for: Option<Length>,
-    /// The largest outcome that is kept. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
+    /// The largest outcome that is kept, body and headers together. A larger one is remembered as done, and not shown to repeats. At most `8MiB`.
     #[schemars(extend("x-type" = "bytes: `65536` or `\"64KiB\"`", "x-default" = "`\"256KiB\"`; `\"1MiB\"` for `onceward run`"))]
     pub(crate) keep_limit: Option<Size>,
 }

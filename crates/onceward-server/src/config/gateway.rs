@@ -14,6 +14,11 @@ pub(crate) struct Gateway {
     /// Where it listens. Port 0 takes a free one.
     #[schemars(extend("x-type" = "address", "x-default" = "`\"127.0.0.1:8080\"`"))]
     pub(crate) listen: Option<Address>,
+    /// Hosts that it answers to besides `localhost` and loopback addresses, and whose pages may call it: names without scheme
+    /// and port, or `"*"` for any. On a loopback address every other `Host` and `Origin` is refused; on other addresses they
+    /// are checked only where hosts are listed here.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) allow_hosts: Option<Vec<String>>,
     /// How many connections may be open at a time. More wait to be accepted.
     #[schemars(extend("x-type" = "number", "x-default" = "`10000`"))]
     pub(crate) max_connections: Option<std::num::NonZeroU32>,
@@ -51,7 +56,13 @@ pub(crate) struct Route {
     /// Where the client's key is: `header:NAME`, or `body:POINTER` for a field of a JSON body.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
     pub(crate) key_from: Option<String>,
-    /// Whose request it is: `authorization` (a hash of the credential; for API keys that stay the same), `token` (one of
+    /// What a client's key has to look like: `uuid`, `ulid`, `pattern:REGEX` (for the whole key), or `entropy:BITS` (at least so
+    /// many, by an estimate). A key that does not fit gets 400. Published in `/.well-known/idempotency`.
+    #[schemars(extend("x-type" = "string", "x-default" = "1 to 255 visible ASCII characters"))]
+    pub(crate) key_format: Option<String>,
+    /// Whose request it is: `whoami:PATH#POINTER` (the subject at this JSON pointer in the upstream's answer to a GET of PATH
+    /// with the caller's credentials; recommended), `authorization` (a hash of the credential; for API keys that stay the
+    /// same, see the guide for what it does not protect from), `token` (one of
     /// `[[api.token]]`, in the header `Onceward-Token` or as the bearer), `jwt:CLAIM` (of a token that is verified with
     /// `jwt_key`), `header:NAME` (from `trusted_peers`), or `fixed:NAME`.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"authorization\"`"))]
@@ -88,9 +99,20 @@ pub(crate) struct Route {
     /// the client asked for, in any version of HTTP.
     #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
     pub(crate) compared_headers: Option<Vec<String>>,
+    /// Headers that tell callers apart, such as `Cookie`: a digest of their values becomes part of the tenant.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) identity_headers: Option<Vec<String>>,
+    /// Headers that do not tell callers apart. Where a key is derived, a request with a `Cookie` that is in neither list is
+    /// refused with 400.
+    #[schemars(extend("x-type" = "list of names", "x-default" = "`[]`"))]
+    pub(crate) ignored_headers: Option<Vec<String>>,
     /// How long a repeat waits for the running one.
     #[schemars(extend("x-type" = "duration", "x-default" = "the operation's, or `\"20s\"`"))]
     pub(crate) wait: Option<Length>,
+    /// The status that a repeat gets while its request runs, or before the upstream wants to be asked again: `409`, or `425` for
+    /// clients that take 409 for final.
+    #[schemars(extend("x-type" = "number", "x-default" = "`409`"))]
+    pub(crate) in_flight_status: Option<u16>,
     /// How long a derived key holds after its request is done.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
     pub(crate) window: Option<Length>,
@@ -101,9 +123,23 @@ pub(crate) struct Route {
     /// How long the body of a guarded request may take to arrive. Who is slower gets 408, and nothing is begun.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"1m\"`"))]
     pub(crate) body_timeout: Option<Length>,
+    /// Whether paths may have encoded slashes and backslashes (`%2F`, `%5C`, `\\`). `"allow"` passes them on as they came, where
+    /// the decoded path belongs to the same route; they are refused with 400 otherwise.
+    #[schemars(extend("x-default" = "`\"refuse\"`"))]
+    pub(crate) encoded_slashes: Option<EncodedSlashes>,
     /// The largest guarded request.
     #[schemars(extend("x-type" = "bytes", "x-default" = "`\"1MiB\"`"))]
     pub(crate) request_limit: Option<Size>,
+}
+
+/// What becomes of encoded slashes in paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EncodedSlashes {
+    /// They are refused: an upstream that decodes them would see a path of another route.
+    Refuse,
+    /// They are passed on where the decoded path belongs to the same route.
+    Allow,
 }
 
 /// Whose rules an API follows.

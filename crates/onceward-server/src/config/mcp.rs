@@ -1,12 +1,14 @@
 //! `[mcp]`, its servers and their tools, as they are written. Their comments are the reference page.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use http::HeaderName;
 use onceward::Policy;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Recipe};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 
 use super::file::Operation;
 use super::words::Length;
@@ -37,6 +39,14 @@ pub(crate) struct Server {
     /// Variables of its environment, besides those of the gateway.
     #[schemars(extend("x-type" = "table of strings", "x-default" = "none"))]
     pub(crate) env: BTreeMap<String, String>,
+    /// Headers that tell callers of a server apart that is reached by HTTP: callers with different values never get each
+    /// other's results. They count in addition to `Authorization`, `X-Api-Key` and the like, or to what `--tenant` says.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
+    pub(crate) identity_headers: Vec<String>,
+    /// Headers that do not tell callers apart although their names look like those of credentials, such as a cookie of a
+    /// load balancer. Such a header that neither list names is refused.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
+    pub(crate) ignored_headers: Vec<String>,
     /// One table for each tool, by its name: `[mcp.server.mail.tool.send_email]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) tool: BTreeMap<String, Tool>,
@@ -49,15 +59,52 @@ pub(crate) struct Tool {
     /// Whether it is guarded. Decides over the tool's annotations and its name.
     #[schemars(extend("x-type" = "boolean", "x-default" = "unless it says that it only reads"))]
     pub(crate) guard: Option<bool>,
-    /// The argument of the tool that takes an idempotency key. The gateway fills it, with the same key on every attempt;
-    /// models no longer see it, and it is no part of the intent.
-    #[schemars(extend("x-type" = "string", "x-default" = "none"))]
-    pub(crate) key_argument: Option<String>,
+    /// The argument of the tool that takes an idempotency key. The gateway fills it with the same key on every attempt,
+    /// written as the tool's schema wants it. Models do not see the argument, and what they write there does not count.
+    /// `false` leaves all arguments to the model.
+    #[schemars(extend("x-type" = "string or `false`", "x-default" = "the string argument that is spelled `idempotencykey`, with case and separators ignored, unless the recipe names it"))]
+    pub(crate) key_argument: Option<KeyArgument>,
     /// Another tool of the same server that tells whether it happened, for `in_doubt = "probe"`.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub(crate) probe: Option<Probe>,
     #[serde(flatten)]
     pub(crate) operation: Operation,
+}
+
+/// Which argument takes the key of a call.
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) enum KeyArgument {
+    Named(String),
+    /// None: models fill all arguments.
+    Off,
+}
+
+impl<'de> Deserialize<'de> for KeyArgument {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl de::Visitor<'_> for Visitor {
+            type Value = KeyArgument;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the name of an argument, or false")
+            }
+
+            fn visit_bool<E: de::Error>(self, fills: bool) -> Result<KeyArgument, E> {
+                if fills { Err(E::custom("name the argument, or write false")) } else { Ok(KeyArgument::Off) }
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<KeyArgument, E> {
+                if name.is_empty() {
+                    return Err(E::custom("name the argument, or write false"));
+                }
+                Ok(KeyArgument::Named(name.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
 }
 
 /// A tool that looks whether another one took effect.
@@ -80,13 +127,37 @@ pub(crate) struct Probe {
     pub(crate) after: Option<Length>,
 }
 
+impl Server {
+    /// What is wrong with it, and where.
+    pub(crate) fn mistake(&self) -> Option<(&'static str, String)> {
+        for (field, names) in [("identity_headers", &self.identity_headers), ("ignored_headers", &self.ignored_headers)]
+        {
+            if let Some(name) = names.iter().find(|name| HeaderName::try_from(name.as_str()).is_err()) {
+                return Some((field, format!("`{name}` is not the name of a header")));
+            }
+        }
+        let is_both = |name: &&String| self.identity_headers.iter().any(|other| other.eq_ignore_ascii_case(name));
+        let both = self.ignored_headers.iter().find(is_both)?;
+        Some(("ignored_headers", format!("`{both}` is in identity_headers too")))
+    }
+}
+
 impl Tool {
     /// Whether it is guarded, if the file says so: who names what makes the intent means it to be.
     pub(crate) fn guarded(&self) -> Option<bool> {
         let operation = &self.operation;
-        let is_meant =
-            operation.key.is_some() || operation.tier.is_some() || self.key_argument.is_some() || self.probe.is_some();
+        let fills = matches!(self.key_argument, Some(KeyArgument::Named(_)));
+        let is_meant = operation.key.is_some() || operation.tier.is_some() || fills || self.probe.is_some();
         self.guard.or_else(|| is_meant.then_some(true))
+    }
+
+    /// Whether the recipe names this argument, or something in it.
+    pub(crate) fn recipe_names(&self, argument: &str) -> bool {
+        let operation = &self.operation;
+        let mut pointers = operation.key.iter().chain(&operation.match_fields).flatten();
+        let first = format!("/{}", argument.replace('~', "~0").replace('/', "~1"));
+        pointers
+            .any(|pointer| pointer.strip_prefix(&first).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
     }
 
     pub(crate) fn recipe(&self) -> Result<Option<Recipe>, recipe::Error> {
@@ -126,6 +197,12 @@ impl Tool {
         }
         if self.policy().effect == policy::Effect::Transactional {
             return Some(("effect", onceward::Invalid::Transactional.to_string()));
+        }
+        if let Some(KeyArgument::Named(name)) = &self.key_argument
+            && self.recipe_names(name)
+        {
+            let what = "the gateway fills this argument, so that `key` and `match` cannot name it".to_owned();
+            return Some(("key_argument", what));
         }
         let asks = self.policy().in_doubt == policy::InDoubt::Probe;
         match &self.probe {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use onceward::Policy;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
+use onceward::http::tenant::Names;
 
 use super::api::{Api, ApiSettings};
 use super::check;
@@ -15,6 +16,7 @@ use super::error::Mistakes;
 use super::file::Operation;
 use super::gateway::Gateway;
 use super::mcp::Mcp;
+use super::secret::Secret;
 use crate::exit::Fault;
 use crate::output;
 
@@ -42,6 +44,7 @@ pub(crate) struct Settings {
     api: Option<Api>,
     gateway: Option<Gateway>,
     mcp: Mcp,
+    tenant_secret: Option<Secret>,
     /// Somebody has said where the store is.
     is_named: bool,
     /// Relative paths in the file start here.
@@ -87,9 +90,19 @@ impl Settings {
             api: file.api,
             gateway: file.gateway,
             mcp: file.mcp,
+            tenant_secret: file.tenant_secret,
             is_named,
             folder,
         })
+    }
+
+    /// How tenants that are made from credentials are named.
+    pub(crate) fn tenant_names(&self) -> Result<Names, Fault> {
+        let Some(secret) = &self.tenant_secret else { return Ok(Names::default()) };
+        let wrong = |what: String| Fault::config(format!("tenant_secret: {what}"));
+        // Checked like a token: a short one can be guessed.
+        secret.hashed(&self.folder).map_err(wrong)?;
+        Ok(Names::keyed(secret.text(&self.folder).map_err(wrong)?.as_bytes()))
     }
 
     /// The store, for a process that lives as long as its callers.

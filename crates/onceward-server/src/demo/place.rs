@@ -67,11 +67,13 @@ impl Place {
         let page = page.map_err(|error| cannot_use(&self.path, &error.to_string()))?;
         let ours = |tenant: &str| World::ALL.iter().any(|world| world.tenant() == Some(tenant));
         let all_ours = page.next.is_none()
-            && page.seen.iter().all(|seen| seen.record.identity.as_ref().is_some_and(|it| ours(it.tenant.as_str())));
+            && page.listed.iter().all(|listed| {
+                listed.seen.record.identity.as_ref().is_some_and(|identity| ours(identity.tenant.as_str()))
+            });
         if !all_ours {
             return Err(cannot_use(&self.path, "it is a ledger with intents that no demo made"));
         }
-        if page.seen.is_empty() {
+        if page.listed.is_empty() {
             // Nobody's, perhaps somebody's: it can be used as it is.
             return Ok(());
         }

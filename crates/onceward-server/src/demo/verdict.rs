@@ -40,7 +40,7 @@ async fn check_ledger(lane: &Lane, tenant: &str, ledger: &Ledger) -> Result<(), 
     for (status, cell) in [(Status::Done, Cell::Once), (Status::InDoubt, Cell::Held)] {
         let filter = Filter { status: vec![status], tenant: Some(tenant.clone()), ..Filter::default() };
         let page = ledger.list(&filter, None, lane.cells.len() + 1).await;
-        let found = page.map_err(|error| Trouble::Failed(error.to_string()))?.seen.len();
+        let found = page.map_err(|error| Trouble::Failed(error.to_string()))?.listed.len();
         let expected = lane.count(cell);
         if found != expected {
             let (status, world) = (status.as_str(), lane.world.name());

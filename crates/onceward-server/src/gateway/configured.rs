@@ -3,17 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use http::{HeaderName, Method};
+use http::{HeaderName, Method, StatusCode};
 use ipnet::IpNet;
 use onceward::Policy;
 use onceward::core::policy::InDoubt;
 use onceward::http::rules::{
     DEFAULT_BODY_TIMEOUT, DEFAULT_REQUEST_LIMIT, DEFAULT_WAIT, DEFAULT_WINDOW, IDEMPOTENCY_KEY,
 };
+use onceward::http::tenant::Names;
 use onceward::http::{self as semantics, KeyFrom, Rules};
 
 use super::jwt::Verifier;
 use super::route::DEFAULT_TIMEOUT;
+use super::whoami::Whoami;
 use super::{Route, Tenant, upstream};
 use crate::config::{self, Operation};
 use crate::tokens::Tokens;
@@ -39,15 +41,28 @@ impl Route {
             return Err(("path", "a path starts with `/`".to_owned()));
         }
         let honours_key = written.honours_key.unwrap_or(false);
+        let (mut rules, tenant) = (rules(written, operation, honours_key)?, tenant(written, folder, tokens)?);
+        if matches!(tenant, Tenant::Whoami(_)) {
+            // The upstream sees them, and its subject stays the same when they change.
+            rules.ignored_headers.append(&mut rules.identity_headers);
+        }
         Ok(Self {
             pattern,
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
-            rules: Arc::new(rules(written, operation, honours_key)?),
-            tenant: tenant(written, folder, tokens)?,
+            rules: Arc::new(rules),
+            tenant,
             trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),
+            encoded_slashes: written.encoded_slashes == Some(config::EncodedSlashes::Allow),
             honours_key,
         })
+    }
+
+    /// The same route, with tenants that are named after credentials like this.
+    pub(crate) fn naming(mut self, names: &Names) -> Self {
+        Arc::make_mut(&mut self.rules).names = names.clone();
+        self.tenant = self.tenant.with(names);
+        self
     }
 }
 
@@ -62,10 +77,18 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
             config::Profile::Acp => semantics::Profile::Acp,
         },
         key_from: key_from(written)?,
+        key_format: written
+            .key_format
+            .as_deref()
+            .map(|text| text.parse().map_err(|what| ("key_format", what)))
+            .transpose()?,
         policy: Arc::new(policy),
         recipe: recipe.map(Arc::new),
         refusals: written.refusals.clone().unwrap_or_default(),
+        identity_headers: names("identity_headers", written.identity_headers.as_deref().unwrap_or_default())?,
+        ignored_headers: names("ignored_headers", written.ignored_headers.as_deref().unwrap_or_default())?,
         compared_headers: names("compared_headers", written.compared_headers.as_deref().unwrap_or_default())?,
+        in_flight_status: in_flight_status(written)?,
         request_limit: written.request_limit.map_or(DEFAULT_REQUEST_LIMIT, |size| size.0),
         body_timeout: written.body_timeout.map_or(DEFAULT_BODY_TIMEOUT, |time| time.0),
         downstream_key: written.downstream_key.as_deref().map(|text| header("downstream_key", text)).transpose()?,
@@ -76,6 +99,12 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
     }
     if let Some(wrong) = rules.refusals.iter().find(|status| !(400..=599).contains(*status)) {
         return Err(("refusals", format!("{wrong} does not say that something was refused: there are 400 to 599")));
+    }
+    if let Some(both) = rules.ignored_headers.iter().find(|name| rules.identity_headers.contains(name)) {
+        return Err((
+            "ignored_headers",
+            format!("`{both}` is in identity_headers too: it tells callers apart or does not"),
+        ));
     }
     if let Some(methods) = &written.methods {
         let read = |name: &String| match Method::from_bytes(name.as_bytes()) {
@@ -123,6 +152,14 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
     Ok(rules)
 }
 
+fn in_flight_status(written: &config::Route) -> Result<StatusCode, Mistake> {
+    match written.in_flight_status {
+        None | Some(409) => Ok(StatusCode::CONFLICT),
+        Some(425) => Ok(StatusCode::TOO_EARLY),
+        Some(other) => Err(("in_flight_status", format!("it is 409 or 425, not {other}"))),
+    }
+}
+
 fn key_from(written: &config::Route) -> Result<KeyFrom, Mistake> {
     match written.key_from.as_deref() {
         None => Ok(KeyFrom::Header(IDEMPOTENCY_KEY)),
@@ -161,6 +198,11 @@ fn tenant(written: &config::Route, folder: &Path, tokens: Option<&Arc<Tokens>>) 
     let set = [written.jwt_key.is_some(), written.jwt_audience.is_some(), written.jwt_issuer.is_some()];
     if let Some((field, _)) = ["jwt_key", "jwt_audience", "jwt_issuer"].into_iter().zip(set).find(|(_, set)| *set) {
         return Err((field, "it is for `tenant = \"jwt:CLAIM\"`".to_owned()));
+    }
+    if let Some(text) = source.strip_prefix("whoami:") {
+        let more = names("identity_headers", written.identity_headers.as_deref().unwrap_or_default())?;
+        let whoami = Whoami::new(text, &more).map_err(|what| ("tenant", what))?;
+        return Ok(Tenant::Whoami(Arc::new(whoami)));
     }
     if source == "token" {
         let given = tokens.filter(|tokens| !tokens.is_empty());
@@ -232,6 +274,7 @@ mod tests {
             ("key_from = \"Idempotency-Key\"", "key_from"),
             ("key_from = \"body:key\"", "key_from"),
             ("tenant = \"who\"", "tenant"),
+            ("tenant = \"whoami:/v1/me\"", "tenant"),
             ("tenant = \"token\"", "tenant"),
             ("tenant = \"jwt:sub\"", "jwt_key"),
             ("tenant = \"jwt:sub\"\njwt_key = \"env:NOT_SET_ANYWHERE\"", "jwt_key"),
@@ -247,7 +290,12 @@ mod tests {
             ("key_mode = \"derived\"\nwindow = \"0s\"", "window"),
             ("key_mode = \"derived\"\nkey_from = \"body:/id\"\nhonours_key = true", "downstream_key"),
             ("request_limit = \"1024MiB\"", "request_limit"),
+            ("key_format = \"guid\"", "key_format"),
+            ("key_format = \"pattern:(\"", "key_format"),
+            ("in_flight_status = 503", "in_flight_status"),
             ("compared_headers = [\"a b\"]", "compared_headers"),
+            ("identity_headers = [\"a b\"]", "identity_headers"),
+            ("identity_headers = [\"Cookie\"]\nignored_headers = [\"cookie\"]", "ignored_headers"),
             ("downstream_key = \"X\"", "downstream_key"),
         ] {
             let upstream = if field == "upstream" { "" } else { UPSTREAM };

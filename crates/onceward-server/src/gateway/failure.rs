@@ -4,13 +4,14 @@ use std::error::Error as _;
 
 use h2::Reason;
 use hyper_util::client::legacy::Error;
+use onceward::core::plant::{Plant, planted};
 use onceward::http::NoAnswer;
 
 /// A connection that was not made proves that nothing was sent, and a refusal that nothing was done. Anything else proves
 /// nothing.
 pub(super) fn proves(error: &Error) -> NoAnswer {
     let what = told(error);
-    if error.is_connect() {
+    if error.is_connect() || planted(Plant::LostIsNotSent) {
         NoAnswer::NotSent(what)
     } else if is_refused(error) {
         NoAnswer::Refused(what)

@@ -6,6 +6,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::uri::Authority;
 use http::{HeaderMap, Method, Version, request};
 use onceward::http::grpc;
+use onceward::http::identity;
 use onceward::http::kept::{HOP_BY_HOP, connection_names};
 use onceward::http::paths;
 use onceward::http::rules::{KeyFrom, Rules};
@@ -15,6 +16,9 @@ use crate::listener::Peer;
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// Carries a token of this gateway. It is a secret between client and gateway, so no upstream ever gets it.
+pub(super) const TOKEN: HeaderName = HeaderName::from_static("onceward-token");
 
 /// Headers that say what a request is or whose. With `Connection` a client could have them taken away on the way.
 const OF_THE_REQUEST: [HeaderName; 6] = [
@@ -88,6 +92,8 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer, 
     let host = host.or_else(|| named.as_ref()?.to_str().ok()).unwrap_or_default();
     headers.remove(header::CONTENT_LENGTH);
     headers.remove(header::EXPECT);
+    headers.remove(TOKEN);
+    join_cookies(headers);
     let ip = peer.address.ip();
     let mut forwarded = match ip {
         IpAddr::V4(address) => format!("for={address};proto={proto}"),
@@ -115,11 +121,13 @@ pub(super) fn outgoing(headers: &mut HeaderMap, host: Option<&str>, peer: Peer, 
 /// What may stand behind a body (RFC 9110, 6.5.1): nothing that says what the request is, whose, or under which key.
 pub(super) fn behind(mut trailers: HeaderMap, rules: &Rules) -> Option<HeaderMap> {
     strip(&mut trailers);
+    trailers.remove(TOKEN);
     let key = match &rules.key_from {
         KeyFrom::Header(name) => Some(name),
         KeyFrom::Body(_) => None,
     };
-    for name in OF_THE_REQUEST.iter().chain(&rules.compared_headers).chain(&rules.downstream_key).chain(key) {
+    let listed = rules.compared_headers.iter().chain(&rules.identity_headers).chain(&rules.ignored_headers);
+    for name in OF_THE_REQUEST.iter().chain(listed).chain(&rules.downstream_key).chain(key) {
         trailers.remove(name);
     }
     (!trailers.is_empty()).then_some(trailers)
@@ -149,6 +157,16 @@ fn strip(headers: &mut HeaderMap) {
         headers.remove(name);
     }
     headers.remove("proxy-connection");
+}
+
+/// Cookies that came in several lines, as HTTP/2 allows, go on in one (RFC 9113, 8.2.3): many servers read only the first.
+fn join_cookies(headers: &mut HeaderMap) {
+    if headers.get_all(header::COOKIE).iter().nth(1).is_some() {
+        let joined = identity::values(headers, &header::COOKIE).concat();
+        if let Ok(value) = HeaderValue::from_bytes(&joined) {
+            headers.insert(header::COOKIE, value);
+        }
+    }
 }
 
 /// A list that every proxy on the way adds to.

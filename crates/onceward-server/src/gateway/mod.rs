@@ -2,7 +2,7 @@
 //!
 //! - `route`: which requests go where, and how they are guarded.
 //! - `configured`: routes as `onceward.toml` has them.
-//! - `tenant`: whose request it is. `jwt`: tokens that say so.
+//! - `tenant`: whose request it is. `jwt`: tokens that say so. `whoami`: upstreams that say so.
 //! - `upstream`: taking a request to the other side. `failure`: what its failure proves.
 //! - `trust`: whose certificates are believed. `tunnel`: connections that become another protocol.
 //! - `stalled`: answers that stop in the middle.
@@ -20,6 +20,7 @@ mod tenant;
 mod trust;
 mod tunnel;
 mod upstream;
+mod whoami;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ use onceward::http::room::Room;
 use onceward::http::rules::Asks;
 use onceward::http::{Body, Dialect, Kind, Problem, Profile, Received, exchange};
 
+use crate::hosts::{Hosts, Refused};
 use crate::listener::Peer;
 
 use stalled::Unstalled;
@@ -39,7 +41,7 @@ use stalled::Unstalled;
 pub(crate) use route::{Route, Routes, one_spelling, unreached};
 pub(crate) use tenant::Tenant;
 pub(crate) use tunnel::Tunnels;
-pub(crate) use upstream::{Upstreams, address, boxed};
+pub(crate) use upstream::{Upstreams, address, boxed, streamed};
 
 /// How long a client of gRPC waits.
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
@@ -52,14 +54,15 @@ pub(crate) const ROOM: usize = 512 * 1024 * 1024;
 pub(crate) struct Gateway {
     ledger: Ledger,
     routes: Routes,
+    hosts: Hosts,
     upstreams: Upstreams,
     tunnels: Tunnels,
     room: Room,
 }
 
 impl Gateway {
-    pub(crate) fn new(ledger: Ledger, routes: Routes, upstreams: Upstreams, room: Room) -> Self {
-        Self { ledger, routes, upstreams, tunnels: Tunnels::new(), room }
+    pub(crate) fn new(ledger: Ledger, routes: Routes, hosts: Hosts, upstreams: Upstreams, room: Room) -> Self {
+        Self { ledger, routes, hosts, upstreams, tunnels: Tunnels::new(), room }
     }
 
     /// Resolves when no connection is left that has become another protocol.
@@ -77,12 +80,20 @@ impl Gateway {
             refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             return refused;
         }
+        if let Some(refused) = self.hosts.refusal(&parts) {
+            return wrong_host(refused).response(dialect);
+        }
         if own::is_ours(parts.uri.path()) {
             return Box::pin(own::answer(&self.ledger, &self.routes, &parts)).await;
         }
         let Some(route) = self.routes.find(parts.uri.path()) else {
             return Problem::new(Kind::NoRoute).response(dialect);
         };
+        if self.routes.is_refused(&route, parts.uri.path()) {
+            let detail = "The path has an encoded slash or a backslash, which some servers take for a slash. A route can allow \
+                          them with encoded_slashes = \"allow\", for paths that stay on it when they are decoded.";
+            return Problem::because(Kind::BadRequest, detail).response(dialect);
+        }
         match route.rules.asks(&parts) {
             Err(problem) => problem.response(Dialect::of(route.rules.profile, &parts.headers)),
             Ok(Asks::Nothing) => {
@@ -102,7 +113,7 @@ impl Gateway {
             Ok(asked) => asked.filter(|_| !upstream::is_h2c(&route.upstream)),
             Err(problem) => return problem.response(dialect),
         };
-        let request = Request::from_parts(parts, upstream::boxed(body));
+        let request = Request::from_parts(parts, upstream::streamed(body));
         match (self.upstreams.send(route, request, peer, asked.as_ref()).await, asked) {
             (Ok(response), Some(asked)) => asked.answered(response),
             (Ok(response), None) => response.map(upstream::boxed),
@@ -120,7 +131,7 @@ impl Gateway {
     ) -> Response<Body> {
         let dialect = Dialect::of(route.rules.profile, &parts.headers);
         // First: who is nobody need not be listened to.
-        let tenant = match route.tenant.of(&parts, peer) {
+        let tenant = match route.tenant.resolve(&parts, peer, &self.upstreams, route).await {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(dialect),
         };
@@ -143,4 +154,14 @@ impl Gateway {
         })
         .await
     }
+}
+
+/// The host itself is not repeated: the text may be shown by a page.
+fn wrong_host(refused: Refused) -> Problem {
+    let what = match refused {
+        Refused::Host => "The request asks for a host that is not allowed",
+        Refused::Origin => "The request comes from a page whose origin is not allowed",
+    };
+    let how = "The operator can allow it with --allow-host NAME, or with allow_hosts in [gateway].";
+    Problem::because(Kind::WrongHost, format!("{what}. {how}"))
 }

@@ -24,6 +24,8 @@ pub(crate) struct Route {
     /// From a request that was sent to the head of its answer, and between the pieces of what is kept. What takes longer is
     /// unknown.
     pub(crate) timeout: Duration,
+    /// Whether encoded slashes and backslashes in paths are passed on, where they do not lead to another route.
+    pub(crate) encoded_slashes: bool,
     /// Whether the other side remembers keys; for the page that publishes the policy.
     pub(crate) honours_key: bool,
 }
@@ -47,6 +49,14 @@ impl Routes {
         self.0.iter().find(|route| fits(&route.pattern, &path)).cloned()
     }
 
+    /// Whether a path has an encoded slash or a backslash that this route does not let through. An upstream that decodes it
+    /// sees another path, which must not be one of another route: that one may be guarded.
+    pub(super) fn is_refused(&self, route: &Arc<Route>, path: &str) -> bool {
+        let Some(decoded) = separated(path) else { return false };
+        let is_same = self.find(&decoded).is_some_and(|other| Arc::ptr_eq(&other, route));
+        !route.encoded_slashes || !is_same
+    }
+
     pub(super) fn all(&self) -> &[Arc<Route>] {
         &self.0
     }
@@ -62,6 +72,13 @@ pub(crate) fn one_spelling(path: &str) -> Cow<'_, str> {
     let segments = path.split('/').map(|segment| segment.split(';').next().unwrap_or_default());
     let kept = segments.enumerate().filter(|(index, segment)| !segment.is_empty() || *index == 0 || *index == last);
     Cow::Owned(kept.map(|(_, segment)| segment).collect::<Vec<_>>().join("/"))
+}
+
+/// A path as an upstream sees it that takes encoded slashes and backslashes for slashes; `None` where it has none.
+fn separated(path: &str) -> Option<String> {
+    let path = paths::plain(path);
+    let has_some = path.contains('\\') || path.contains("%2F") || path.contains("%5C");
+    has_some.then(|| path.replace("%2F", "/").replace("%5C", "/").replace('\\', "/"))
 }
 
 /// Whether all paths of `later` are taken by `earlier`, which stands before it. Asked with paths that no pattern spells out.
@@ -111,7 +128,18 @@ fn fits(pattern: &str, path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{fits, one_spelling, unreached};
+    use super::{fits, one_spelling, separated, unreached};
+
+    #[test]
+    fn an_encoded_separator_is_found_in_every_spelling() {
+        for path in ["/v1%2Fcharges", "/v1%2fcharges", "/v1%5ccharges", "/v1%5Ccharges", "/v1\\charges"] {
+            assert_eq!(separated(path).as_deref(), Some("/v1/charges"), "{path}");
+        }
+        // Decoded once, it is a name with an escape in it and not a separator.
+        for path in ["/v1/charges", "/v1%252Fcharges", "/50%", "/%2"] {
+            assert_eq!(separated(path), None, "{path}");
+        }
+    }
 
     #[test]
     fn a_route_behind_one_that_takes_all_of_its_paths_is_never_reached() {

@@ -7,25 +7,28 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::request;
 use ipnet::IpNet;
-use onceward::http::{Kind, Problem, tenant};
+use onceward::http::tenant::{self, Names};
+use onceward::http::{Kind, Problem};
 
+use super::headers::TOKEN;
 use super::jwt::Verifier;
+use super::whoami::Whoami;
+use super::{Route, Upstreams};
 use crate::config::{Bearer, Scope};
 use crate::listener::Peer;
 use crate::tokens::Tokens;
-
-/// Where a token of ours is when `Authorization` is for the other side.
-const TOKEN: HeaderName = HeaderName::from_static("onceward-token");
 
 /// Where a route takes the tenant from.
 #[derive(Clone)]
 pub(crate) enum Tenant {
     /// A hash of the credential: for API keys that stay the same.
-    Authorization,
+    Authorization(Names),
     /// A token that the operator has given out, as for the API.
     Token(Arc<Tokens>),
     /// A header that a proxy in front has set. Taken from these networks, and from this machine if there are none.
     Header(HeaderName, Vec<IpNet>),
+    /// The subject that the upstream names when it is asked with the caller's credential.
+    Whoami(Arc<Whoami>),
     /// A claim of a token that is verified here.
     Jwt(Arc<Verifier>),
     /// Always the same one.
@@ -33,6 +36,28 @@ pub(crate) enum Tenant {
 }
 
 impl Tenant {
+    /// Whose request it is, or why that is not known. Asks the upstream where the route says so.
+    pub(super) async fn resolve(
+        &self,
+        parts: &request::Parts,
+        peer: Peer,
+        upstreams: &Upstreams,
+        route: &Arc<Route>,
+    ) -> Result<String, Problem> {
+        match self {
+            Self::Whoami(whoami) => whoami.tenant(parts, upstreams, route).await,
+            tenant => tenant.of(parts, peer),
+        }
+    }
+
+    /// The same, with names of credentials that are made like this.
+    pub(crate) fn with(self, names: &Names) -> Self {
+        match self {
+            Self::Authorization(_) => Self::Authorization(names.clone()),
+            tenant => tenant,
+        }
+    }
+
     /// Whose request it is, or why nobody can tell.
     pub(crate) fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
         match self {
@@ -46,6 +71,8 @@ impl Tenant {
                 Ok(bearer.tenant.to_string())
             }
             Self::Fixed(name) => Ok(name.clone()),
+            // Only who can wait for the upstream learns it.
+            Self::Whoami(_) => Err(Problem::new(Kind::TenantUnknown)),
             Self::Header(_, peers) if !is_trusted(peers, peer) => Err(Problem::because(
                 Kind::BadCredential,
                 "The header that names the tenant is taken from trusted peers only.",
@@ -59,23 +86,23 @@ impl Tenant {
                 };
                 verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
             }
-            Self::Authorization => tenant::of_authorization(
+            Self::Authorization(names) => tenant::of_authorization(
                 parts,
-                "Use tenant = \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
+                names,
+                "Use tenant = \"whoami:PATH#POINTER\", \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
             ),
         }
     }
 
-    /// Takes away what is ours and not for the other side.
+    /// Removes credentials that are for the gateway and not for the upstream. `Onceward-Token` is removed on every route,
+    /// also where the token is unknown: it may have been valid yesterday.
     pub(super) fn strip(&self, headers: &mut HeaderMap) {
-        if let Self::Token(tokens) = self {
-            let name = bearer(tokens, headers).map(|(name, _)| name);
-            // Also one that is nobody's: it may have been somebody's yesterday.
-            headers.remove(TOKEN);
-            if let Some(name) = name {
-                headers.remove(name);
-            }
+        if let Self::Token(tokens) = self
+            && let Some((name, _)) = bearer(tokens, headers)
+        {
+            headers.remove(name);
         }
+        headers.remove(TOKEN);
     }
 }
 
@@ -100,7 +127,7 @@ impl FromStr for Tenant {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once(':') {
-            None if text == "authorization" => Ok(Self::Authorization),
+            None if text == "authorization" => Ok(Self::Authorization(Names::default())),
             Some(("header", name)) => {
                 let name = HeaderName::try_from(name).map_err(|_| format!("{name:?} is no name of a header"))?;
                 Ok(Self::Header(name, Vec::new()))
@@ -113,8 +140,11 @@ impl FromStr for Tenant {
                 Err("`token` needs tokens, which stand in onceward.toml: see [[api.token]] and `onceward serve`"
                     .to_owned())
             }
+            Some(("whoami", _)) => Err("whoami:PATH#POINTER is for the HTTP gateway".to_owned()),
             Some(("jwt", _)) => Err("jwt:CLAIM needs a key, which stands in onceward.toml: see `jwt_key`".to_owned()),
-            _ => Err(format!("{text:?} is none of authorization, token, jwt:CLAIM, header:NAME, fixed:NAME")),
+            _ => Err(format!(
+                "{text:?} is none of authorization, whoami:PATH#POINTER, token, jwt:CLAIM, header:NAME, fixed:NAME"
+            )),
         }
     }
 }
@@ -163,6 +193,7 @@ mod tests {
     #[test]
     fn a_token_of_ours_names_its_tenant_and_goes_no_further() {
         let bearer = |token: &str, tenant: &str, scopes: &[Scope]| Bearer {
+            name: tenant.to_owned(),
             hash: onceward::core::hash::digest(token.as_bytes()),
             tenant: onceward::core::name::Tenant::new(tenant).unwrap(),
             scopes: scopes.to_vec(),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::uri::{PathAndQuery, Scheme};
 use http::{Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -11,6 +12,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{CaptureConnection, HttpConnector, capture_connection};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use onceward::http::cut_off::CloseDelimited;
 use onceward::http::{Body, NoAnswer};
 
 use super::tenant::is_trusted;
@@ -78,6 +80,31 @@ impl Upstreams {
             .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
         *request.version_mut() = http::Version::HTTP_11;
         headers::outgoing(request.headers_mut(), host.as_deref(), peer, is_trusted(&route.trusted_peers, peer));
+        let mut response = self.exchange(route, request, asked).await?;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if switched && asked.is_none() {
+            return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
+        }
+        if is_close_delimited(&response) {
+            response.extensions_mut().insert(CloseDelimited);
+        }
+        headers::incoming(response.headers_mut(), switched);
+        Ok(response)
+    }
+
+    /// Sends a request of the gateway itself as it is, to a path of the upstream. Redirects are not followed.
+    pub(super) async fn ask(&self, route: &Route, mut request: Request<Body>) -> Result<Response<Incoming>, NoAnswer> {
+        *request.uri_mut() = target(&route.upstream, request.uri())
+            .ok_or_else(|| NoAnswer::NotSent("the path cannot be joined to the upstream's".to_owned()))?;
+        self.exchange(route, request, None).await
+    }
+
+    async fn exchange(
+        &self,
+        route: &Route,
+        mut request: Request<Body>,
+        asked: Option<&tunnel::Asked>,
+    ) -> Result<Response<Incoming>, NoAnswer> {
         let mut connection = capture_connection(&mut request);
         let sent = if let Some(asked) = asked {
             asked.pass_on(request.headers_mut());
@@ -97,17 +124,19 @@ impl Upstreams {
                 Err(_) => return Err(NoAnswer::NotSent("no connection came about in time".to_owned())),
             },
         };
-        let mut response = answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
+        answer.map_err(|_| NoAnswer::TimedOut)?.map_err(|error| {
             tracing::warn!(upstream = %route.upstream, error = failure::told(&error), "an upstream did not answer");
             failure::proves(&error)
-        })?;
-        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if switched && asked.is_none() {
-            return Err(NoAnswer::Lost("it changed the protocol without being asked".to_owned()));
-        }
-        headers::incoming(response.headers_mut(), switched);
-        Ok(response)
+        })
     }
+}
+
+/// Whether an answer ends only when its connection does (RFC 9112, 6.3).
+fn is_close_delimited(response: &Response<Incoming>) -> bool {
+    let headers = response.headers();
+    let is_framed = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
+    let has_body = !matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    response.version() < http::Version::HTTP_2 && !is_framed && has_body && !response.status().is_informational()
 }
 
 /// Waits until there is a connection, new or used before: made, and greeted if there is TLS.
@@ -116,6 +145,17 @@ async fn connected(connection: &mut CaptureConnection) {
         // There will be none, and why comes as the answer.
         std::future::pending().await
     }
+}
+
+/// The body of a request that is streamed through. Its trailers must not carry a token of the gateway either.
+pub(crate) fn streamed(body: Incoming) -> Body {
+    let frames = http_body_util::BodyExt::map_frame(body, |mut frame| {
+        if let Some(trailers) = frame.trailers_mut() {
+            trailers.remove(headers::TOKEN);
+        }
+        frame
+    });
+    Body::new(http_body_util::BodyExt::map_err(frames, Into::into))
 }
 
 pub(crate) fn boxed(body: Incoming) -> Body {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use onceward::core::hash::Fields;
+use onceward::core::json::MAX_BYTES;
 use onceward::core::name::{self, Identity, Key, Operation, Tenant};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::{InDoubt, Policy, Retention};
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
@@ -49,6 +51,7 @@ pub(super) struct Naming {
 impl Naming {
     /// The name of the operation that a tool is.
     pub(super) fn operation(&self, tool: &str, scope: &str) -> String {
+        let tool = if planted(Plant::ToolNotNamed) { "tool" } else { tool };
         format!("{}{tool}", self.prefix(scope))
     }
 
@@ -65,10 +68,16 @@ pub(super) struct Asked {
     /// What tells apart several servers of one name, such as the address that it was sent to.
     scope: String,
     pub(super) tool: String,
+    /// Without its parameters, which may be large.
     message: Members,
+    /// Without their arguments.
     parameters: Members,
     /// Without what is ours.
-    arguments: Members,
+    given: Members,
+    /// Something was ours.
+    has_ours: bool,
+    /// What tells calls apart, where that is not all of what is given: without keys, too.
+    arguments: Option<Members>,
     key: Option<String>,
     session: Option<String>,
     /// 1, unless a repeat is meant.
@@ -84,13 +93,18 @@ impl Asked {
     pub(super) fn read(request: &Request, tools: &Tools) -> Result<Self, Unfit> {
         let message = &request.members;
         let twice = |what: &str| Unfit(format!("{what} must be an object that names nothing twice"));
-        let parameters = message.object("params").ok_or_else(|| twice("params"))?;
+        let mut parameters = message.object("params").ok_or_else(|| twice("params"))?;
         if !parameters.is_plain(&NAMES) {
             return Err(twice("params"));
         }
         let tool = parameters.text("name").ok_or_else(|| Unfit("the name of a tool must be a text".to_owned()))?;
-        let arguments = match parameters.get("arguments").map(|arguments| arguments.get()) {
+        let given = match parameters.get("arguments").map(|arguments| arguments.get()) {
             None | Some("null") => Members::default(),
+            // Said before anything is made from them, which would take much memory.
+            Some(text) if text.len() > MAX_BYTES => {
+                let length = text.len();
+                return Err(Unfit(format!("the arguments have {length} bytes; at most {MAX_BYTES} are read")));
+            }
             Some(text) => Members::read(text).ok_or_else(|| twice("arguments"))?,
         };
         let meta = match parameters.get("_meta").map(|meta| meta.get()) {
@@ -103,24 +117,30 @@ impl Asked {
         };
         // An empty name is none, as in the environment.
         let (key, session) = (named(KEY)?, named(SESSION)?.filter(|session| !session.is_empty()));
-        let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.clone());
-        let mut asked = Self { tenant, scope, tool, message, parameters, arguments, key, session, repeat: 1 };
+        let key = match (key, request.key.clone()) {
+            (Some(one), Some(other)) if one != other => {
+                let why =
+                    format!("_meta[\"{KEY}\"] and the header Idempotency-Key hold different keys; send one of them");
+                return Err(Unfit(why));
+            }
+            (key, other) => key.or(other),
+        };
+        let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.without("params"));
+        parameters = parameters.without("arguments");
+        let (has_ours, arguments, repeat) = (false, None, 1);
+        let mut asked =
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
         asked.take_ours(tools)?;
         Ok(asked)
     }
 
     /// A call that somebody asks about in another one, and that is not made.
-    pub(super) fn about(
-        &self,
-        tool: &str,
-        arguments: Members,
-        key: Option<String>,
-        tools: &Tools,
-    ) -> Result<Self, Unfit> {
+    pub(super) fn about(&self, tool: &str, given: Members, key: Option<String>, tools: &Tools) -> Result<Self, Unfit> {
         let (message, parameters) = (Members::default(), Members::default());
         let (tenant, session, scope) = (self.tenant.clone(), self.session.clone(), self.scope.clone());
+        let (tool, has_ours, arguments, repeat) = (tool.to_owned(), false, None, 1);
         let mut about =
-            Self { tenant, scope, tool: tool.to_owned(), message, parameters, arguments, key, session, repeat: 1 };
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
         about.take_ours(tools)?;
         Ok(about)
     }
@@ -135,12 +155,19 @@ impl Asked {
     /// Takes what is for us out of the arguments.
     fn take_ours(&mut self, tools: &Tools) -> Result<(), Unfit> {
         if tools.takes_repeat(&self.tool)
-            && let Some(given) = self.arguments.remove(REPEAT)
+            && let Some(given) = self.given.remove(REPEAT)
         {
             self.repeat = times(&given).ok_or_else(|| Unfit(format!("{REPEAT} is a whole number from 2 on")))?;
+            self.has_ours = true;
         }
-        if let Some(filled) = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref()) {
-            self.arguments.remove(filled);
+        let keys = self.given.names().filter(|argument| tools.is_key(&self.tool, argument));
+        let keys: Vec<String> = keys.map(str::to_owned).collect();
+        if !keys.is_empty() {
+            let mut arguments = self.given.clone();
+            for key in keys {
+                arguments.remove(&key);
+            }
+            self.arguments = Some(arguments);
         }
         Ok(())
     }
@@ -149,9 +176,29 @@ impl Asked {
         &self.scope
     }
 
-    /// The arguments of the tool itself.
+    /// Whether the client says which call it is.
+    pub(super) fn has_key(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// The arguments of the tool itself, without keys.
     pub(super) fn arguments(&self) -> &Members {
-        &self.arguments
+        self.arguments.as_ref().unwrap_or(&self.given)
+    }
+
+    /// The arguments that the server gets, with the key where one is filled.
+    pub(super) fn filled(&self, tools: &Tools, downstream_key: &str) -> Members {
+        match tools.fills(&self.tool) {
+            None => self.given.clone(),
+            Some((argument, form)) => {
+                let mut arguments = self.arguments().clone();
+                match planted(Plant::KeyArgumentPerAttempt) {
+                    true => arguments.set(&argument, &form.write(&format!("{downstream_key}-{}", std::process::id()))),
+                    false => arguments.set(&argument, &form.write(downstream_key)),
+                }
+                arguments
+            }
+        }
     }
 
     /// What the client says besides, for requests of ours on its behalf: without what is about this one request alone.
@@ -164,10 +211,8 @@ impl Asked {
     }
 
     /// The line to pass on: the one that came, unless something in it is for us, or from us.
-    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: Option<&str>) -> Vec<u8> {
-        let filled = tools.configured(&self.tool).and_then(|tool| tool.key_argument.as_deref());
-        let before = self.parameters.object("arguments");
-        if filled.is_none() && before.is_none_or(|before| before.len() == self.arguments.len()) {
+    pub(super) fn passed_on(&self, line: &[u8], tools: &Tools, downstream_key: &str) -> Vec<u8> {
+        if !self.has_ours && tools.fills(&self.tool).is_none() {
             let mut line = line.to_vec();
             // The last line of a client need not have an end, and the pipe stays open.
             if !line.ends_with(b"\n") {
@@ -175,14 +220,8 @@ impl Asked {
             }
             return line;
         }
-        let (mut arguments, mut parameters, mut message) =
-            (self.arguments.clone(), self.parameters.clone(), self.message.clone());
-        if let Some(filled) = filled
-            && let Some(key) = downstream_key
-        {
-            arguments.set(filled, &key);
-        }
-        parameters.set("arguments", &arguments);
+        let (mut parameters, mut message) = (self.parameters.clone(), self.message.clone());
+        parameters.set("arguments", &self.filled(tools, downstream_key));
         message.set("params", &parameters);
         ended(&message)
     }
@@ -194,7 +233,7 @@ impl Asked {
         let session = self.session.as_ref().or(naming.session.as_ref());
         let mut operation = ledger.operation(&naming.operation(&self.tool, &self.scope)).tenant(self.tenant.as_str());
         operation = operation.session(session.map_or("", |session| session.as_str()));
-        operation = operation.intent_json(self.arguments.written().as_bytes());
+        operation = operation.intent_json(self.arguments().written().as_bytes());
         if let Some(key) = &self.key {
             operation = operation.key(key);
         }
@@ -229,8 +268,9 @@ pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool)
         policy.retention = Some(Retention::For(echo));
         policy.tombstone = Some(Duration::ZERO);
     }
-    // The server says that a second call does nothing more than the first.
-    if tools.is_idempotent(tool) && !configured.is_some_and(Tool::chooses_in_doubt) {
+    // The server says that a second call does nothing more than the first; but not one with another key.
+    let keeps_key = tools.slot(tool).is_none_or(|slot| tools.unfit_slot(tool, &slot).is_none());
+    if tools.is_idempotent(tool) && keeps_key && !configured.is_some_and(Tool::chooses_in_doubt) {
         policy.in_doubt = InDoubt::Retry;
     }
     if !configured.is_some_and(Tool::chooses_wait) {
@@ -250,6 +290,7 @@ fn times(given: &RawValue) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::KeyArgument;
 
     fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
         let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
@@ -259,8 +300,7 @@ mod tests {
     fn request(line: &str) -> Request {
         let members = Members::read(line).unwrap();
         let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
-        let line = line.as_bytes().to_vec();
-        Request { tenant: Tenant::default(), scope: String::new(), id, written, line, members }
+        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec(), members)
     }
 
     #[test]
@@ -269,21 +309,20 @@ mod tests {
         let line = r#"{"id":1,"method":"tools/call","params":{"arguments":{"b":1.0,"onceward_repeat":2},"name":"t"}}"#;
         let repeat = Asked::read(&request(line), &tools).unwrap();
         let expected = "{\"id\":1,\"method\":\"tools/call\",\"params\":{\"arguments\":{\"b\":1.0},\"name\":\"t\"}}\n";
-        assert_eq!((repeat.passed_on(line.as_bytes(), &tools, None), repeat.repeat), (expected.as_bytes().to_vec(), 2));
+        assert_eq!((repeat.passed_on(line.as_bytes(), &tools, "k"), repeat.repeat), (expected.as_bytes().to_vec(), 2));
         let plain = asked(r#"{ "name":"t" }"#, &tools).unwrap();
-        assert_eq!(plain.passed_on(b"as it came\r\n", &tools, None), b"as it came\r\n");
-        assert_eq!(plain.passed_on(b"without an end", &tools, None), b"without an end\n");
+        assert_eq!(plain.passed_on(b"as it came\r\n", &tools, "k"), b"as it came\r\n");
+        assert_eq!(plain.passed_on(b"without an end", &tools, "k"), b"without an end\n");
     }
 
     #[test]
     fn an_argument_that_the_gateway_fills_is_no_part_of_the_intent() {
-        let tool = Tool { key_argument: Some("idempotency_key".to_owned()), ..Tool::default() };
+        let tool = Tool { key_argument: Some(KeyArgument::Named("idempotency_key".to_owned())), ..Tool::default() };
         let tools = Tools::new([("pay".to_owned(), tool)].into());
         let asked = asked(r#"{"name":"pay","arguments":{"idempotency_key":"made up","n":1}}"#, &tools).unwrap();
         assert_eq!(asked.arguments().written(), r#"{"n":1}"#);
-        let passed = String::from_utf8(asked.passed_on(b"", &tools, Some("once_1"))).unwrap();
+        let passed = String::from_utf8(asked.passed_on(b"", &tools, "once_1")).unwrap();
         assert!(passed.contains(r#""arguments":{"n":1,"idempotency_key":"once_1"}"#), "{passed}");
-        assert!(!String::from_utf8(asked.passed_on(b"", &tools, None)).unwrap().contains("idempotency_key"));
     }
 
     #[test]

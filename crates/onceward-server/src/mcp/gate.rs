@@ -2,14 +2,15 @@
 //! nothing of how messages travel.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use bytes::Bytes;
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Decision, Resolution};
 use onceward::core::name::Tenant;
 use onceward::core::outcome::{JSON, Outcome, Verdict};
 use onceward::core::policy::StoreDown;
-use onceward::core::record::{Standing, State};
+use onceward::core::record::{Standing, State, downstream_key};
 use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Claim, Error, Guard, Ledger};
 use serde_json::value::RawValue;
@@ -18,7 +19,7 @@ use tokio::time::timeout;
 use super::books::Books;
 use super::call::{Asked, Naming};
 use super::link::{Answer, Link, NoAnswer};
-use super::list::{cursor, learned, status_name};
+use super::list::status_name;
 use super::members::Members;
 use super::message::{Id, ended};
 use super::owners::{Owner, Owners};
@@ -28,12 +29,6 @@ use super::tools::Tools;
 use super::verdict::{self, Ending};
 use super::{call, status, task};
 use crate::config::Probe;
-
-/// How long a server may take to say what its tools are, when a tool is called that nobody has listed.
-const LISTING: Duration = Duration::from_secs(5);
-
-/// How many pages such a list may have.
-const PAGES: usize = 50;
 
 /// How long another tool may take to say whether an effect took place.
 const PROBING: Duration = Duration::from_secs(30);
@@ -72,11 +67,18 @@ pub(super) struct Request {
     pub(super) id: Id,
     /// The id, as it was written.
     pub(super) written: Box<RawValue>,
-    pub(super) line: Vec<u8>,
+    pub(super) line: Bytes,
     pub(super) members: Members,
+    /// The key that the client sent besides the message.
+    pub(super) key: Option<String>,
 }
 
 impl Request {
+    /// A request that came as one line, which says all there is.
+    pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Vec<u8>, members: Members) -> Self {
+        Self { tenant, scope: String::new(), id, written, line: line.into(), members, key: None }
+    }
+
     /// Whether it is of the generation that says so in every request.
     pub(super) fn is_modern(&self) -> bool {
         let meta = self.members.object("params").and_then(|parameters| parameters.object("_meta"));
@@ -124,7 +126,7 @@ impl Gate {
 
     /// Carries a call out, or says why not. `None` when nobody waits for an answer.
     pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
-        let asked = match Asked::read(request, &self.tools) {
+        let mut asked = match Asked::read(request, &self.tools) {
             Ok(asked) => asked,
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
@@ -133,11 +135,19 @@ impl Gate {
             link.step_back();
             return Some(status::answer(self, &asked).await.line(request));
         }
-        if self.tools.is_unknown(&asked.tool) {
+        if self.is_to_ask(&asked.tool) {
             self.ask_for_tools(&asked, &**link).await;
+            // What is ours among the arguments depends on what the server lists.
+            asked = match Asked::read(request, &self.tools) {
+                Ok(asked) => asked,
+                Err(why) => return Some(unfit(&why.0).line(request)),
+            };
         }
         if !self.tools.why(&asked.tool).is_guarded() {
             return self.unguarded(request, &request.line, &asked, &**link).await;
+        }
+        if !asked.has_key() {
+            self.tools.warn_of_volatile(&asked.tool, asked.arguments());
         }
         let ledger = match self.books.ledger().await {
             Ok(ledger) => ledger,
@@ -145,9 +155,15 @@ impl Gate {
                 let may_run = call::policy(&asked.tool, &self.naming, &self.tools, false).store_down == StoreDown::Open;
                 if may_run {
                     tracing::warn!(%error, "a call runs unguarded: there is no ledger");
-                    return self
-                        .unguarded(request, &asked.passed_on(&request.line, &self.tools, None), &asked, &**link)
-                        .await;
+                    // Which call it is can be told without a store.
+                    let call = match Ledger::open("memory:").await {
+                        Ok(ledger) => asked.call(&ledger, &self.naming, &self.tools, asked.repeat),
+                        Err(error) => Err(call::Unfit(error.to_string())),
+                    };
+                    return match call {
+                        Ok(call) => self.without_store(request, &asked, &call, &**link).await,
+                        Err(why) => Some(unfit(&why.0).line(request)),
+                    };
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
                 return Some(ledger_down(&asked.tool).line(request));
@@ -172,8 +188,7 @@ impl Gate {
             let begun = match ledger.begin(one.call).await {
                 Err(Error::Store(error)) if one.call.runs_without(&error) => {
                     tracing::warn!(%error, "a call runs unguarded: the store is down");
-                    let line = one.asked.passed_on(&one.request.line, &self.tools, None);
-                    return self.unguarded(one.request, &line, one.asked, &**link).await;
+                    return self.without_store(one.request, one.asked, one.call, &**link).await;
                 }
                 Err(error) => break self.replies.failed(one.about(), &error),
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
@@ -223,7 +238,8 @@ impl Gate {
             Ok(guard) => guard,
             Err(reply) => return Some(reply.line(one.request)),
         };
-        let line = one.asked.passed_on(&one.request.line, &self.tools, Some(claim.downstream_key()));
+        let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
+        link.set_key(claim.downstream_key());
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
             Err(missing) => self.missing(ledger, one, guard, missing).await,
@@ -239,7 +255,13 @@ impl Gate {
         link: &Arc<L>,
     ) -> Vec<u8> {
         let ended_with = match verdict::of(&answer.members, &one.call.policy, answer.cancelled) {
-            Ending::Keep(outcome) => guard.finish(outcome).await,
+            Ending::Keep(outcome) => {
+                let Err(error) = guard.finish(outcome).await else { return answer.line };
+                log(Some(error));
+                let told = self.replies.not_recorded(one.about(), &answer.members);
+                owner.says(told.as_ref().unwrap_or(&answer.members));
+                return told.map_or(answer.line, |members| ended(&members));
+            }
             Ending::Release(why) => {
                 owner.says(&answer.members);
                 guard.release(Duration::ZERO, Some(why)).await
@@ -297,6 +319,15 @@ impl Gate {
                 None
             }
         }
+    }
+
+    /// A call that `store_down = "open"` lets run without a record. It has the key of a guarded one, so that a server which
+    /// honours keys still acts once. Only after `resolve` has said that a call did not happen is the guarded key another one.
+    async fn without_store(&self, request: &Request, asked: &Asked, call: &Call, link: &impl Link) -> Option<Vec<u8>> {
+        let key = downstream_key(&call.identity, "", 0);
+        let line = asked.passed_on(&request.line, &self.tools, &key);
+        link.set_key(&key);
+        self.unguarded(request, &line, asked, link).await
     }
 
     /// A call that nothing guards, and whose answer is passed on as it comes.
@@ -368,7 +399,8 @@ impl Gate {
         let configured = self.tools.configured(&one.asked.tool).and_then(|tool| tool.probe.as_ref());
         let Some(probe) = configured.filter(|_| claim.probe_first()) else { return Ok(guard) };
         let now = SystemClock.now();
-        let (mut probed, answer) = self.ask_whether(probe, one, link).await;
+        let sent = one.asked.filled(&self.tools, claim.downstream_key());
+        let (mut probed, answer) = self.ask_whether(probe, one, &sent, link).await;
         // What was under way when nobody looked after it any more may act until its time is over.
         let after = probe.after.map_or(one.call.policy.max_runtime, |after| after.0);
         let left = after.saturating_sub(doubted_for(ledger, one.call, now).await.unwrap_or_default());
@@ -395,46 +427,20 @@ impl Gate {
         }
     }
 
-    async fn ask_whether(&self, probe: &Probe, one: &One<'_>, link: &impl Link) -> (Probed, Option<Members>) {
-        let parameters = match probe::parameters(probe, one.asked.arguments(), one.asked.meta()) {
+    async fn ask_whether(
+        &self,
+        probe: &Probe,
+        one: &One<'_>,
+        sent: &Members,
+        link: &impl Link,
+    ) -> (Probed, Option<Members>) {
+        let parameters = match probe::parameters(probe, sent, one.asked.meta()) {
             Ok(parameters) => parameters,
             Err(why) => return (Probed::Unknown(why), None),
         };
         match timeout(PROBING, link.ask("tools/call", parameters)).await {
             Ok(Ok(answer)) => (probe::read(probe, &answer), Some(answer)),
             Ok(Err(_)) | Err(_) => (Probed::Unknown(format!("{} gave no answer", probe.tool)), None),
-        }
-    }
-
-    /// Asks a server for its tools, because a client calls one that it has not listed. Until it does, the call is guarded.
-    pub(super) async fn ask_for_tools(&self, asked: &Asked, link: &impl Link) {
-        if !self.tools.may_ask(Instant::now()) {
-            return;
-        }
-        let all = async {
-            let mut at: Option<Box<RawValue>> = None;
-            for _ in 0..PAGES {
-                let mut parameters = Members::default();
-                if let Some(meta) = asked.meta() {
-                    parameters.set("_meta", &meta);
-                }
-                if let Some(at) = &at {
-                    parameters.set("cursor", at);
-                }
-                let Ok(answer) = link.ask("tools/list", parameters).await else { return };
-                let Some(result) = answer.object("result") else { return };
-                if learned(&result, &self.tools).is_none() {
-                    return;
-                }
-                at = cursor(&result).map(ToOwned::to_owned);
-                if at.is_none() {
-                    return;
-                }
-            }
-        };
-        let _ = timeout(LISTING, all).await;
-        if self.tools.is_unknown(&asked.tool) {
-            self.tools.asked_in_vain(Instant::now());
         }
     }
 }

@@ -32,6 +32,9 @@ pub(super) trait Link: Send + Sync + 'static {
     /// Passes a client's request on and waits for its answer.
     fn send(&self, id: &Id, line: Vec<u8>) -> impl Future<Output = Result<Answer, NoAnswer>> + Send;
 
+    /// The key of the call downstream, for links that carry it besides the message.
+    fn set_key(&self, _downstream_key: &str) {}
+
     /// The request will not be passed on soon: nobody who came later need wait for it.
     fn step_back(&self) {}
 

@@ -72,11 +72,13 @@ fn one(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
     if tools.takes_repeat(&name) {
         properties.set(REPEAT, &repeat());
     }
-    if let Some(filled) = tools.configured(&name).and_then(|tool| tool.key_argument.as_deref()) {
-        properties.remove(filled);
+    // One that other parts of the schema name has to stay: clients check arguments against all of it.
+    let is_entangled = tools.slot(&name).is_some_and(|slot| slot.is_entangled);
+    if let Some((filled, _)) = tools.fills(&name).filter(|_| !is_entangled) {
+        properties.remove(&filled);
         let required = schema.get("required").and_then(|names| serde_json::from_str::<Vec<String>>(names.get()).ok());
         if let Some(required) = required {
-            schema.set("required", &required.into_iter().filter(|name| name != filled).collect::<Vec<_>>());
+            schema.set("required", &required.into_iter().filter(|name| *name != filled).collect::<Vec<_>>());
         }
     }
     schema.set("properties", &properties);
@@ -113,7 +115,7 @@ fn status(name: &str) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Tool;
+    use crate::config::{KeyArgument, Tool};
 
     fn edit(answer: &str, tools: &Tools) -> Option<String> {
         edited(&Members::read(answer).unwrap(), tools).map(|answer| answer.written())
@@ -148,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_argument_that_the_gateway_fills_is_not_shown() {
-        let tool = Tool { key_argument: Some("idempotency_key".to_owned()), ..Tool::default() };
+        let tool = Tool { key_argument: Some(KeyArgument::Named("idempotency_key".to_owned())), ..Tool::default() };
         let tools = Tools::new([("pay".to_owned(), tool)].into());
         let pay = r#"{"name":"pay","inputSchema":{"properties":{"a":{},"idempotency_key":{}},"required":["a","idempotency_key"]}}"#;
         let edited = edit(&format!(r#"{{"id":1,"result":{{"tools":[{pay}]}}}}"#), &tools).unwrap();

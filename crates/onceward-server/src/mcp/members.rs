@@ -58,6 +58,14 @@ impl Members {
         Some(self.0.remove(at).1)
     }
 
+    /// A copy with nothing in the place of a member, which may be large.
+    pub(super) fn without(&self, name: &str) -> Self {
+        let nothing = || RawValue::NULL.to_owned();
+        let kept =
+            self.0.iter().map(|(other, value)| (other.clone(), if other == name { nothing() } else { value.clone() }));
+        Self(kept.collect())
+    }
+
     /// Puts a member where one of that name is, or at the end.
     pub(super) fn set(&mut self, name: &str, value: &impl Serialize) {
         let Ok(value) = to_raw_value(value) else { return };

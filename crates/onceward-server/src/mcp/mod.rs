@@ -4,17 +4,21 @@
 //!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
+//!   `ask_list`: asking for it. `key_argument`: the
+//!   argument that takes a key. `volatile`: arguments that change with every try. `warned`: warnings that were given.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
 //!   reached by streamable HTTP. `several`: several commands behind one gateway.
 //! - `inspect`: a server's tools, and a configuration to start from. `install`: the gateway in the configuration of clients.
 
+mod ask_list;
 mod books;
 mod call;
 mod gate;
 mod http;
 pub(crate) mod inspect;
 pub(crate) mod install;
+mod key_argument;
 mod link;
 mod list;
 mod members;
@@ -30,7 +34,9 @@ mod stdio;
 mod task;
 mod tools;
 mod verdict;
+mod volatile;
 mod waiting;
+mod warned;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -95,10 +101,13 @@ pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, 
 
 /// Serves a gateway before a server that is reached by HTTP, until a signal.
 pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Result<u8, Fault> {
+    let server = &front.server;
+    let identity = (&*server.identity_headers, &*server.ignored_headers);
+    let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown, &remote.names);
     let books = books(&front.store).await;
     let mut gate = one(front, String::new(), mcp, &books);
     gate.naming.deadline = Some(DEADLINE);
-    http::run(Arc::new(gate), remote, prefix()?).await
+    http::run(Arc::new(gate), remote, identity, prefix()?).await
 }
 
 /// What our own ids begin with: no client has thought of it.

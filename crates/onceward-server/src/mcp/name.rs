@@ -18,11 +18,18 @@ const CONTAINERS: [&str; 2] = ["docker", "podman"];
 /// How many links are followed: they may go round in circles.
 const LINKS: usize = 40;
 
+/// How many hexadecimal digits of a hash a name has: 128 bits, so that nobody can make a command or a folder whose name is that
+/// of another one.
+pub(super) const DIGITS: usize = 32;
+
+/// The longest word in a name. With two hashes and a tool's name of 128 characters, an operation has at most 255.
+const WORD: usize = 50;
+
 /// Flags of theirs with a value.
 const VALUED: [&str; 10] =
     ["-e", "--env", "-p", "--port", "-v", "--volume", "--name", "--network", "--env-file", "--mount"];
 
-/// The name: a word that people recognise, and a few digits that tell servers apart whose words are the same. Without a
+/// The name: a word that people recognise, and a hash that tells servers apart whose words are the same. Without a
 /// folder it is the same wherever the command is started.
 pub(crate) fn server_name(command: &[OsString], folder: Option<&Path>) -> String {
     let mut fields = Fields::new().field(b"mcp server v2").field(told(folder));
@@ -45,13 +52,13 @@ pub(crate) fn server_name(command: &[OsString], folder: Option<&Path>) -> String
             word = Some(stem);
         }
     }
-    format!("{}-{}", word.unwrap_or_else(|| "server".to_owned()), &fields.digest().to_hex()[..6])
+    format!("{}-{}", word.unwrap_or_else(|| "server".to_owned()), &fields.digest().to_hex()[..DIGITS])
 }
 
 /// A name that somebody gave, for one folder only.
 pub(crate) fn name_in(name: &str, folder: &Path) -> String {
     let digest = Fields::new().field(b"mcp folder v1").field(told(Some(folder))).digest();
-    format!("{name}-{}", &digest.to_hex()[..6])
+    format!("{name}-{}", &digest.to_hex()[..DIGITS])
 }
 
 /// Whether an argument names a file or folder, as far as its text says so. What is there must not count: a server may make
@@ -109,7 +116,7 @@ fn stem(text: &str) -> String {
         .unwrap_or(last);
     // A port or a tag is a word of its own.
     let words = last.replace(':', "-");
-    words.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(60).collect()
+    words.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(WORD).collect()
 }
 
 #[cfg(test)]
@@ -202,7 +209,7 @@ mod tests {
         ] {
             let name = name(line);
             let (front, digits) = name.rsplit_once('-').unwrap();
-            assert_eq!((front, digits.len()), (word, 6), "{line}");
+            assert_eq!((front, digits.len()), (word, DIGITS), "{line}");
         }
         assert_eq!(name("npx a"), name("npx a"));
         assert_ne!(name("npx a b"), name("npx a c"));

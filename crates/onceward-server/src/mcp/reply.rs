@@ -258,26 +258,41 @@ impl Replies {
             }
         };
         let text = format!("[onceward] {} failed, and it may have taken effect all the same. {next}", about.tool);
-        let mark = json!({ "state": "in_doubt", "replayed": false, "key": about.call.identity.key.as_str() });
-        let mut answer = answer.clone();
-        if let Some(mut result) = answer.object("result") {
-            noted(&mut result, &text);
-            marked(&mut result, &mark);
-            answer.set("result", &result);
-            return Some(answer);
-        }
-        // Clients show models the message of an error, and nothing else of it.
-        let mut error = answer.object("error")?;
-        let message = error.text("message").map_or_else(|| text.clone(), |message| format!("{message} {text}"));
-        error.set("message", &message);
-        let data = if error.get("data").is_some() { error.object("data") } else { Some(Members::default()) };
-        if let Some(mut data) = data {
-            data.set(META, &mark);
-            error.set("data", &data);
-        }
-        answer.set("error", &error);
-        Some(answer)
+        annotated(answer, "in_doubt", about, &text)
     }
+
+    /// The answer to a call whose outcome could not be recorded says so: repeats will not get it.
+    pub(super) fn not_recorded(&self, about: About<'_>, answer: &Members) -> Option<Members> {
+        let text = format!(
+            "[onceward] This is the answer of {}, but it could not be recorded: the same call would later be told that its \
+             outcome is unknown. Do not make it again. Tell the user; the gateway's stderr says why.",
+            about.tool
+        );
+        annotated(answer, "not_recorded", about, &text)
+    }
+}
+
+/// An answer of the server, with a text for the model and a state for programs added to it.
+fn annotated(answer: &Members, state: &str, about: About<'_>, text: &str) -> Option<Members> {
+    let mark = json!({ "state": state, "replayed": false, "key": about.call.identity.key.as_str() });
+    let mut answer = answer.clone();
+    if let Some(mut result) = answer.object("result") {
+        noted(&mut result, text);
+        marked(&mut result, &mark);
+        answer.set("result", &result);
+        return Some(answer);
+    }
+    // Clients show models the message of an error, and nothing else of it.
+    let mut error = answer.object("error")?;
+    let message = error.text("message").map_or_else(|| text.to_owned(), |message| format!("{message} {text}"));
+    error.set("message", &message);
+    let data = if error.get("data").is_some() { error.object("data") } else { Some(Members::default()) };
+    if let Some(mut data) = data {
+        data.set(META, &mark);
+        error.set("data", &data);
+    }
+    answer.set("error", &error);
+    Some(answer)
 }
 
 /// How long ago, in words.

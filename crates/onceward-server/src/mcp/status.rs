@@ -97,7 +97,7 @@ async fn recent(gate: &Gate, ledger: &onceward::Ledger, asked: &Asked) -> Reply 
             Ok(page) => page,
             Err(error) => return unanswered(&error.to_string()),
         };
-        for seen in &page.seen {
+        for seen in page.listed.iter().map(|listed| &listed.seen) {
             let operation = seen.record.identity.as_ref().map(|identity| identity.operation.as_str().to_owned());
             let tool = operation.as_deref().and_then(|operation| operation.strip_prefix(&prefix));
             calls.extend(tool.and_then(|tool| shown(seen, &format!("{}{tool}", gate.naming.shown))));

@@ -1,12 +1,15 @@
 //! Which tools are guarded, and why; and what a server says of its tools.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::key_argument::{Form, Slot, is_key};
 use super::members::Members;
 use super::reads::only_reads;
-use crate::config::{Tool, instead};
+use super::volatile;
+use super::warned::{About, Warned};
+use crate::config::{KeyArgument, Tool, instead};
 use crate::output;
 
 /// How long a server is not asked again that was asked in vain: at first, and at the most.
@@ -24,8 +27,7 @@ pub(super) struct Tools {
 #[derive(Debug, Default)]
 struct Configured {
     tools: BTreeMap<String, Tool>,
-    /// Names of the file that the server does not have, and that somebody was told of.
-    amiss: Mutex<BTreeSet<String>>,
+    warned: Warned,
 }
 
 /// What the server has listed.
@@ -40,7 +42,7 @@ struct Listing {
 }
 
 /// What the server says of one tool: hints.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Listed {
     reads: Option<bool>,
     is_idempotent: bool,
@@ -48,6 +50,8 @@ struct Listed {
     is_typed: bool,
     /// It has an argument of its own that is named like ours.
     takes_ours: bool,
+    /// The argument that takes a key.
+    slot: Option<Arc<Slot>>,
 }
 
 /// Why a tool is guarded, or is not.
@@ -89,7 +93,7 @@ impl Why {
 
 impl Tools {
     pub(super) fn new(configured: BTreeMap<String, Tool>) -> Self {
-        let configured = Configured { tools: configured, amiss: Mutex::default() };
+        let configured = Configured { tools: configured, warned: Warned::default() };
         Self { configured: Arc::new(configured), listed: Mutex::default() }
     }
 
@@ -123,6 +127,15 @@ impl Tools {
         self.why(name) == Why::Unlisted
     }
 
+    /// Whether the server has to be asked before a call is guarded: how a key is written depends on the tool's schema, and has
+    /// to be the same on every attempt.
+    pub(super) fn needs_schema(&self, name: &str) -> bool {
+        let listing = self.listing();
+        let is_listed = listing.tools.contains_key(name) && !listing.is_stale;
+        let is_off = self.configured(name).is_some_and(|tool| tool.key_argument == Some(KeyArgument::Off));
+        !is_listed && !is_off
+    }
+
     /// Whether the server may be asked for its list now. One that has none, or fails, is not asked with every call.
     pub(super) fn may_ask(&self, now: Instant) -> bool {
         self.listing().pause.is_none_or(|pause| pause <= now)
@@ -139,6 +152,38 @@ impl Tools {
     /// Whether our own argument is ours in this tool.
     pub(super) fn takes_repeat(&self, name: &str) -> bool {
         self.listed(name).is_none_or(|listed| !listed.takes_ours)
+    }
+
+    /// The argument of a guarded tool that the gateway fills, and how. The configuration outranks what a schema says.
+    pub(super) fn fills(&self, name: &str) -> Option<(String, Form)> {
+        let slot = self.slot(name);
+        match self.configured(name).and_then(|tool| tool.key_argument.as_ref()) {
+            Some(KeyArgument::Off) => None,
+            Some(KeyArgument::Named(argument)) => {
+                let form = slot.and_then(|slot| slot.form.ok()).unwrap_or(Form::Whole);
+                Some((argument.clone(), form))
+            }
+            None => {
+                let slot = slot.filter(|slot| self.is_key(name, &slot.name))?;
+                Some((slot.name.clone(), slot.form.ok()?))
+            }
+        }
+    }
+
+    /// Whether an argument of a guarded tool holds a key, so that what a model writes there does not tell calls apart. That
+    /// depends on its name alone: a server may list its tools late, or in another way.
+    pub(super) fn is_key(&self, name: &str, argument: &str) -> bool {
+        let configured = self.configured(name);
+        match configured.and_then(|tool| tool.key_argument.as_ref()) {
+            Some(KeyArgument::Off) => false,
+            Some(KeyArgument::Named(named)) if named == argument => true,
+            _ => is_key(argument) && !configured.is_some_and(|tool| tool.recipe_names(argument)),
+        }
+    }
+
+    /// The argument of a tool that takes a key, as far as its schema tells.
+    pub(super) fn slot(&self, name: &str) -> Option<Arc<Slot>> {
+        self.listed(name)?.slot
     }
 
     /// Whether a tool says that calling it twice is calling it once.
@@ -160,7 +205,13 @@ impl Tools {
     pub(super) fn learn(&self, name: &str, tool: &Members, argument: &str) {
         let hints = tool.object("annotations").unwrap_or_default();
         let hint = |name| hints.get(name).and_then(|hint| serde_json::from_str::<bool>(hint.get()).ok());
-        let properties = tool.object("inputSchema").and_then(|schema| schema.object("properties"));
+        let schema = tool.object("inputSchema").unwrap_or_default();
+        let properties = schema.object("properties");
+        let named = match self.configured(name).and_then(|tool| tool.key_argument.as_ref()) {
+            Some(KeyArgument::Named(named)) => Some(named.as_str()),
+            Some(KeyArgument::Off) | None => None,
+        };
+        let slot = Slot::find(&schema, named).map(Arc::new);
         let reads = match (hint("readOnlyHint"), hint("destructiveHint")) {
             // What destroys does not only read.
             (None, Some(true)) => Some(false),
@@ -174,6 +225,7 @@ impl Tools {
             is_idempotent: hint("idempotentHint") == Some(true),
             is_typed: tool.object("outputSchema").is_some(),
             takes_ours: properties.is_some_and(|properties| properties.get(argument).is_some()),
+            slot,
         };
         listing.tools.insert(name.to_owned(), listed);
     }
@@ -186,25 +238,20 @@ impl Tools {
         (listing.in_vain, listing.pause) = (0, None);
         drop(listing);
         if is_whole {
-            self.say_what_is_amiss();
+            // Not while anything is held that others wait for.
+            for message in self.missing().into_iter().chain(self.unfilled()) {
+                output::say(&message);
+            }
         }
     }
 
-    /// Says once what the file names and the server does not have: most likely a slip, and then nothing guards as it should.
-    fn say_what_is_amiss(&self) {
-        // Not while anything is held that others wait for.
-        for message in self.what_is_amiss() {
-            output::say(&message);
-        }
-    }
-
-    fn what_is_amiss(&self) -> Vec<String> {
+    /// Tools that the file names and the server does not have: most likely a slip, and then nothing guards as it should.
+    fn missing(&self) -> Vec<String> {
         let mut messages = Vec::new();
-        let mut amiss = self.configured.amiss.lock().unwrap_or_else(PoisonError::into_inner);
         let listing = self.listing();
         let probes = self.configured.tools.values().filter_map(|tool| tool.probe.as_ref()).map(|probe| &probe.tool);
         for name in self.configured.tools.keys().chain(probes) {
-            if !listing.tools.contains_key(name) && amiss.insert(name.clone()) {
+            if !listing.tools.contains_key(name) && self.configured.warned.is_first(About::Missing, name) {
                 let instead = instead(name, listing.tools.keys().map(String::as_str));
                 messages.push(format!(
                     "the configuration names the tool {}, which the server does not list; {}",
@@ -216,8 +263,54 @@ impl Tools {
         messages
     }
 
+    /// Guarded tools with an argument for a key that the gateway cannot fill.
+    fn unfilled(&self) -> Vec<String> {
+        let listing = self.listing();
+        let slots = listing.tools.iter().filter_map(|(name, listed)| Some((name.clone(), listed.slot.clone()?)));
+        let slots: Vec<(String, Arc<Slot>)> = slots.collect();
+        drop(listing);
+        let unfilled = slots.iter().filter_map(|(name, slot)| {
+            let why = self.unfit_slot(name, slot)?;
+            let is_new = self.configured.warned.is_first(About::KeyArgument, name);
+            is_new.then(|| format!("the tool {}: {}.", output::tame(name), output::tame(&why)))
+        });
+        unfilled.collect()
+    }
+
+    /// Says once that calls of a tool are never recognised as repeats, if a name among their arguments looks so. A recipe says
+    /// what makes them the same.
+    pub(super) fn warn_of_volatile(&self, name: &str, arguments: &Members) {
+        let warned = &self.configured.warned;
+        if self.has_recipe(name) || !warned.is_due(About::Volatile, name) {
+            return;
+        }
+        if let Some(warning) = volatile::warning(&volatile::in_arguments(arguments))
+            && warned.is_first(About::Volatile, name)
+        {
+            output::say(&format!("the tool {}: {}.", output::tame(name), output::tame(&warning)));
+        }
+    }
+
+    /// Whether the configuration says what makes calls of a tool the same.
+    pub(super) fn has_recipe(&self, name: &str) -> bool {
+        self.configured(name).is_some_and(|tool| tool.operation.key.is_some())
+    }
+
+    /// Why the argument of a guarded tool that takes a key does not get one that its schema accepts.
+    pub(super) fn unfit_slot(&self, name: &str, slot: &Slot) -> Option<String> {
+        let why = slot.form.err().filter(|_| self.why(name).is_guarded() && self.is_key(name, &slot.name))?;
+        let argument = &slot.name;
+        Some(if self.fills(name).is_some() {
+            format!("the gateway fills {argument} as configured, although {why}")
+        } else {
+            format!(
+                "the gateway does not fill {argument}, because {why}; a retry may reach the server with another key"
+            )
+        })
+    }
+
     fn listed(&self, name: &str) -> Option<Listed> {
-        self.listing().tools.get(name).copied()
+        self.listing().tools.get(name).cloned()
     }
 
     fn listing(&self) -> MutexGuard<'_, Listing> {

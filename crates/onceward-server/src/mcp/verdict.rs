@@ -3,6 +3,7 @@
 use onceward::core::class::{Class, Disposition, disposition};
 use onceward::core::evidence::{Evidence, in_text};
 use onceward::core::outcome::{Outcome, Verdict};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::Policy;
 
 use super::members::Members;
@@ -61,7 +62,7 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
 }
 
 fn failed(policy: &Policy, evidence: Option<Evidence>, cancelled: bool, outcome: Outcome) -> Ending {
-    if cancelled {
+    if cancelled && !planted(Plant::CancelledCallReleased) {
         return Ending::Doubt("the call was cut short");
     }
     match disposition(Class::Unclassified { evidence }, policy.errors(), false) {

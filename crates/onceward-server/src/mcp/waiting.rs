@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use onceward::core::plant::{Plant, planted};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{sleep, timeout};
 
@@ -191,6 +192,8 @@ impl Waiting {
     /// An answer has come.
     pub(super) fn take(&self, place: &Place, members: Members, line: &[u8]) -> Taker {
         let mut all = self.all();
+        let mixed_up = mixed_up(&all, place);
+        let place = mixed_up.as_ref().unwrap_or(place);
         // One that was not passed on yet cannot have an answer.
         if matches!(all.get(place), Some(For::Call { answer: None, .. })) {
             return Taker::Client;
@@ -226,6 +229,13 @@ impl Waiting {
     fn all(&self) -> MutexGuard<'_, HashMap<Place, For>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Another call that is under way, where that bug is planted.
+fn mixed_up(all: &HashMap<Place, For>, place: &Place) -> Option<Place> {
+    let is_other =
+        |(other, what): &(&Place, &For)| *other != place && matches!(what, For::Call { answer: Some(_), .. });
+    all.iter().find(|other| planted(Plant::AnswerToAnother) && is_other(other)).map(|(other, _)| other.clone())
 }
 
 impl Sent {

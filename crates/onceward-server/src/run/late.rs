@@ -57,7 +57,12 @@ pub(super) async fn late(
 pub(super) fn may_pass(error: &store::Error) -> bool {
     !matches!(
         error,
-        store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. } | store::Error::Gone { .. }
+        store::Error::Closed
+            | store::Error::Poisoned { .. }
+            | store::Error::Corrupt { .. }
+            | store::Error::Gone { .. }
+            | store::Error::NewerSchema { .. }
+            | store::Error::OlderSchema { .. }
     )
 }
 

@@ -2,6 +2,7 @@
 
 use onceward::core::class::{Class, Disposition, Errors, disposition};
 use onceward::core::evidence::in_exit_code;
+use onceward::core::plant::{Plant, planted};
 
 /// What becomes of the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +21,7 @@ pub(super) enum Settle {
 /// something that it ran itself: neither proves anything. Every other failure is what the policy says it is.
 pub(super) fn settle(code: u8, by_signal: bool, doubt_exit: &[u8], errors: Errors) -> Settle {
     let class = match code {
-        _ if by_signal => Class::Unknown,
+        _ if by_signal && !planted(Plant::SignalReleased) => Class::Unknown,
         0 => return Settle::Success,
         code if doubt_exit.contains(&code) => Class::Unknown,
         code => Class::Unclassified { evidence: in_exit_code(code) },

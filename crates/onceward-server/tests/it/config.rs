@@ -235,3 +235,19 @@ fn the_examples_of_the_guides_are_accepted() {
         assert!(examples > 0, "{page} has no example");
     }
 }
+
+#[test]
+fn a_tenant_secret_is_somewhere_else_and_long_enough() {
+    let place = Place::new();
+    let serve = |secret: &str, file: &str| {
+        place.write("secret", file);
+        let route = "[gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = \"http://127.0.0.1:9\"\n";
+        place.write("onceward.toml", &format!("tenant_secret = \"{secret}\"\n{route}"));
+        place.onceward(&["serve"])
+    };
+    serve("hunter2-hunter2-hunter2", "").says(78, &["tenant_secret", "env:NAME"]);
+    serve("file:secret", "short").says(78, &["tenant_secret", "16 characters"]);
+    serve("file:nowhere", "").says(78, &["tenant_secret"]);
+    let hash = format!("sha256:{}", "0".repeat(64));
+    serve(&hash, "").says(78, &["tenant_secret", "its hash is not enough"]);
+}

@@ -151,7 +151,7 @@ async fn a_ledger_with_real_intents_is_refused_and_keeps_them() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("no demo made"), "{stderr}");
     let ledger = Ledger::open(file.to_str().unwrap()).await.unwrap();
-    assert_eq!(ledger.list(&Filter::default(), None, 10).await.unwrap().seen.len(), 1);
+    assert_eq!(ledger.list(&Filter::default(), None, 10).await.unwrap().listed.len(), 1);
 }
 
 #[test]

@@ -62,3 +62,26 @@ fn refusals_say_what_is_wrong() {
     let missing = place.onceward(&["key", "--operation", "charge", "--intent", r#"{"at":"2026-11-15"}"#]);
     missing.says(64, &["the recipe of charge cannot be applied: the intent has no \"/customer\""]);
 }
+
+#[test]
+fn what_changes_on_every_try_is_warned_about_and_the_exit_code_stays() {
+    let place = Place::new();
+    place.write("onceward.toml", RECIPE);
+    let key = |operation: &str, intent: &str| place.onceward(&["key", "--operation", operation, "--intent", intent]);
+    let warned = key("op", r#"{"a":1,"timestamp":3}"#);
+    warned.says(0, &["warning", "/timestamp", "no recipe"]);
+    key("op", r#"{"a":1,"date":"2026-11-15"}"#).says(0, &[]);
+    assert_eq!(key("op", r#"{"a":1}"#).stderr, "");
+    // A recipe leaves it out.
+    assert_eq!(key("charge", &INTENT.replace("memo", "timestamp")).stderr, "");
+    let run = |flags: &[&str]| place.onceward(&[&["run", "--operation", "op"], flags, &["--", "true"]].concat());
+    run(&["--intent", r#"{"a":1,"nonce":3}"#]).says(0, &["/nonce"]);
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+    for time in [now.as_secs().to_string(), now.as_millis().to_string(), "2026-11-15T08:00:00Z".to_owned()] {
+        run(&["--key", &time]).says(0, &["looks like a time"]);
+    }
+    run(&["--key", "+49 30 1234567"]).says(0, &["looks like a phone number"]);
+    for quiet in [&["--key", "2026-11-15"][..], &["--key", "invoice-42"], &["--quiet", "--key", "1763190000"]] {
+        assert_eq!(run(quiet).stderr, "", "{quiet:?}");
+    }
+}

@@ -43,7 +43,7 @@ fn lists_are_filtered_and_paged() {
     assert_eq!(keys(&["--older-than", "1h"]), [""; 0]);
     assert_eq!(keys(&["--newer-than", "1h"]).len(), 4);
     let first = place.json(&["list", "--json", "--limit", "3"]);
-    let next = first["next"].as_i64().unwrap().to_string();
+    let next = first["next"].as_str().unwrap().to_owned();
     assert_eq!(keys(&["--limit", "3", "--cursor", &next]), ["done"]);
     let footer = place.onceward(&["list", "--limit", "3"]);
     assert!(footer.out().ends_with(&format!("There are more: add --cursor {next}\n")), "{}", footer.out());
@@ -204,6 +204,31 @@ fn an_item_in_doubt_is_settled_on_the_head_of_its_stream() {
     let item = |number| ledger.operation("op").item("s", number);
     assert_eq!(item(3).run(|_| Ok(3)).unwrap().value, 3);
     assert_eq!(item(2).run(|_| Ok(0)).unwrap().value, 2);
+}
+
+#[test]
+fn keys_that_look_like_personal_data_are_masked_unless_they_are_asked_for() {
+    let place = Place::new();
+    let key = "welcome:ann@example.com";
+    let run = place.onceward(&["run", "--operation", "op", "--key", key, "--on-error", "doubt", "--", "false"]);
+    assert!(run.stderr.contains("the key looks like an e-mail address"), "{}", run.stderr);
+    let name = ["--operation", "op", "--key", key];
+    let looks: [&[&str]; 4] = [&["list"], &["list", "--json"], &["get"], &["get", "--json"]];
+    let answer = |look: &[&str], flags: &[&str]| {
+        let name: &[&str] = if look[0] == "list" { &[] } else { &name };
+        place.onceward(&[look, name, flags].concat()).out().to_owned()
+    };
+    for look in looks {
+        let shown = answer(look, &[]);
+        assert!(!shown.contains("ann@") && shown.contains("[email "), "{look:?}: {shown}");
+        let shown = answer(look, &["--show-keys"]);
+        assert!(shown.contains(key), "{look:?}: {shown}");
+    }
+    let listed = place.json(&["list", "--json"]);
+    assert_eq!(listed["intents"][0]["key_masked"], true);
+    assert_eq!(place.json(&["list", "--json", "--show-keys"])["intents"][0]["key_masked"], false);
+    let settled = place.onceward(&[&["resolve"], &name[..], &["--did-not-happen", "--json"]].concat());
+    assert!(!settled.out().contains("ann@") && settled.out().contains("\"key_masked\":true"), "{}", settled.out());
 }
 
 #[test]

@@ -129,6 +129,65 @@ fn the_printed_configuration_is_accepted_as_it_is_and_uncommented() {
     assert_eq!(tools["odd\u{1b}[31m\nname \"x\""].to_string(), "{ guard = true }");
 }
 
+/// Lists the tools of `tools.json`, and does nothing else.
+const LISTS: &str = r#"
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message: continue
+    first = {"protocolVersion": "2025-11-25", "capabilities": {}}
+    result = {"tools": json.load(open("tools.json"))} if message["method"] == "tools/list" else first
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"#;
+
+fn with_tools(place: &Place, tools: &str, flags: &[&str]) -> Answer {
+    place.write("tools.json", tools);
+    place.write("tools.py", LISTS);
+    place.onceward(&[&["mcp", "inspect", "--server", "shop"], flags, &["--", "python3", "tools.py"]].concat())
+}
+
+#[test]
+fn arguments_for_keys_are_shown_as_filled_or_not() {
+    let place = Place::new();
+    let tools = r#"[
+        {"name":"pay","inputSchema":{"properties":{"a":{},"idempotencyKey":{"type":"string"}},"required":["a"]}},
+        {"name":"book","inputSchema":{"properties":{"a":{},"idempotency_key":{"type":"string","maxLength":9}}}},
+        {"name":"ship","inputSchema":{"properties":{"a":{},"client_token":{"type":"string"}},"required":["a"]}},
+        {"name":"get_x","inputSchema":{"properties":{"idempotency_key":{"type":"string"}}}}]"#;
+    let answer = with_tools(&place, tools, &[]);
+    answer.says(0, &[]);
+    let out = answer.out();
+    assert!(out.contains("\npay: the gateway fills idempotencyKey, the same on every attempt."), "{out}");
+    assert!(
+        out.contains("\nWarning: book: the gateway does not fill idempotency_key, because its schema allows fewer")
+    );
+    assert!(out.contains("#key_argument = \"client_token\"") && out.matches("key_argument").count() == 1, "{out}");
+    assert!(!out.contains("get_x: "), "{out}");
+    let json: serde_json::Value = serde_json::from_slice(&with_tools(&place, tools, &["--json"]).stdout).unwrap();
+    let of = |tool: usize| {
+        let tool = &json["tools"][tool];
+        (tool["fills"].as_str(), tool["warnings"].as_array().unwrap().len())
+    };
+    assert_eq!([0, 1, 2, 3].map(of), [(Some("idempotencyKey"), 0), (None, 1), (None, 0), (None, 0)]);
+}
+
+#[test]
+fn arguments_that_change_with_every_try_are_warned_about() {
+    let place = Place::new();
+    let tools = r#"[
+        {"name":"send","inputSchema":{"properties":{"to":{},"head":{"properties":{"nonce":{}}},"timestamp":{}}}},
+        {"name":"get_x","inputSchema":{"properties":{"timestamp":{}}}},
+        {"name":"post","inputSchema":{"properties":{"to":{},"retry_count":{}}}}]"#;
+    place.write("own.toml", "[mcp.server.shop.tool.post]\nkey = [\"/to\"]\n");
+    let answer = with_tools(&place, tools, &["--config", "own.toml"]);
+    let out = answer.out();
+    assert!(
+        out.contains("\nWarning: send: the arguments nonce, timestamp look as if they change with every try"),
+        "{out}"
+    );
+    assert_eq!(out.matches("Warning").count(), 1, "{out}");
+}
+
 #[test]
 fn the_configuration_decides_also_here() {
     let place = Place::new();

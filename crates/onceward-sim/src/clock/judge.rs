@@ -41,7 +41,7 @@ pub enum Told {
 #[derive(Clone, Debug)]
 struct Done {
     value: String,
-    /// When, by the clock of whoever wrote it.
+    /// From when it is kept: when it was written, by the clock of its owner, or when its record was made if that was later.
     at: Readings,
     /// The latest that a clock showed while somebody swept.
     swept: i64,
@@ -70,6 +70,8 @@ pub struct Case {
     attempts: Vec<Attempt>,
     /// When an attempt may first have reached the other side, in truth.
     first_sent: Option<i64>,
+    /// When its record was made, by the clock of its first owner.
+    made: Option<Readings>,
     /// Who alone may write.
     owner: Option<u64>,
     /// Nobody works on it, and it was given back with a wait.
@@ -107,6 +109,7 @@ impl Case {
             sort,
             attempts: Vec::new(),
             first_sent: None,
+            made: None,
             owner: None,
             waits: false,
             untried: None,
@@ -131,6 +134,9 @@ impl Case {
         match told {
             Told::Run { holder, attempt, probe_first } => {
                 self.starts_over(*attempt, shown)?;
+                if *attempt == 1 {
+                    self.made = Some(shown);
+                }
                 self.granted(*holder, *probe_first, shown, truth)
             }
             Told::Replay(value) => {
@@ -351,7 +357,10 @@ impl Case {
         self.waits = false;
     }
 
-    fn is_done(&mut self, value: &str, at: Readings) {
+    /// Where the clock was set back since the record was made, the outcome is kept from then.
+    fn is_done(&mut self, value: &str, shown: Readings) {
+        let made = self.made.unwrap_or(shown);
+        let at = Readings { earliest: shown.earliest.max(made.earliest), latest: shown.latest.max(made.latest) };
         self.settle();
         self.owner = None;
         self.untried = None;

@@ -14,6 +14,7 @@ use super::judge::Judge;
 use super::plan::Sort;
 use super::worker::OPERATION;
 use crate::dice::Dice;
+use crate::standing;
 
 /// The identity of an intent.
 pub fn identity(intent: u64) -> Identity {
@@ -27,7 +28,7 @@ pub fn identity(intent: u64) -> Identity {
 impl Judge {
     /// Compares what the ledger holds with what happened. The answer is how the intent stands.
     pub fn compare(&mut self, intent: u64, seen: Option<&Seen>) -> Option<Status> {
-        let standing = seen.and_then(|seen| seen.standing()).map(|standing| standing.status());
+        let standing = seen.and_then(|seen| standing::status(&seen.record, seen.now, seen.owner_gone));
         let asked = seen.map_or_else(now, |seen| seen.now.as_millis());
         let history = self.history(intent);
         let sort = history.sort;
@@ -181,7 +182,7 @@ impl View<'_> {
             return Some("in doubt, but no attempt came as far as `sent`".to_owned());
         }
         // Where a living owner can be superseded its proof may come too late, and the doubt rightly stays.
-        let in_time = self.sort.in_doubt != InDoubt::Probe && (self.sort.holds() || !self.sort.slow);
+        let in_time = self.sort.in_doubt != InDoubt::Probe && (self.sort.holds() || !self.sort.can_lose_its_lease());
         let harmless = |number: u32| match self.generation.attempts.get(&number) {
             _ if number <= self.generation.settled => true,
             None => marks,
@@ -215,12 +216,13 @@ mod tests {
     fn faults(sort: Sort, standing: Option<Status>, change: impl Fn(&mut Attempt)) -> Vec<String> {
         let mut attempt = Attempt {
             nonce: "a".to_owned(),
+            asked: 1,
             tried: 1,
             until: 1,
             sending: false,
             sent: false,
             sent_by: None,
-            effect: false,
+            effect: None,
             ended: None,
             told: false,
         };
@@ -234,10 +236,10 @@ mod tests {
     fn an_effect_without_an_outcome_stays_visible() {
         let hold = sort(|sort| sort.holds() && !sort.marks && !sort.brief);
         for standing in [Some(Status::Done), Some(Status::InDoubt)] {
-            assert!(faults(hold, standing, |attempt| attempt.effect = true).is_empty(), "{standing:?}");
+            assert!(faults(hold, standing, |attempt| attempt.effect = Some(2)).is_empty(), "{standing:?}");
         }
         for standing in [None, Some(Status::Open), Some(Status::Tombstone), Some(Status::Dead), Some(Status::Queued)] {
-            assert_eq!(faults(hold, standing, |attempt| attempt.effect = true).len(), 1, "{standing:?}");
+            assert_eq!(faults(hold, standing, |attempt| attempt.effect = Some(2)).len(), 1, "{standing:?}");
         }
     }
 

@@ -9,7 +9,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use onceward::core::plant;
 
+use super::journal::{Eye, What};
+use super::judge::Judge;
 use super::plan::{Fate, Part};
+use super::scene::{self, Cue};
 use super::{Misdeed, Options};
 use crate::dice::Dice;
 
@@ -21,6 +24,9 @@ const LAST_HANGS: Duration = Duration::from_secs(1200);
 
 /// A process has made its ledger after so many microseconds, about.
 const LONGEST_BIRTH: u64 = 20_000;
+
+/// Stands for the number of a cycle in a scene.
+const SCENE: u64 = 999_999;
 
 /// How often the parent looks at its workers.
 const TICK: Duration = Duration::from_micros(500);
@@ -62,15 +68,40 @@ impl Cast {
         let mut actors: Vec<Actor> = (0..workers)
             .map(|worker| {
                 let fate = Part::of(self.options.seed, cycle, worker, workers).fate;
-                self.start(cycle, worker, fate, Some(since))
+                self.start(cycle, worker, fate, &["--since", &since.to_string()])
             })
             .collect();
         self.direct(&mut actors, HANGS)
     }
 
+    /// Plays the scene of a misdeed: the second worker begins when the first has come as far as it has to.
+    pub fn stage(&mut self, misdeed: Misdeed, eye: &mut Eye, judge: &mut Judge) -> Vec<String> {
+        let fate = scene::part(self.options.seed, misdeed, 0).fate;
+        let mut actors = vec![self.start(SCENE, 0, fate, &["--scene"])];
+        let mut faults = Vec::new();
+        let started = Instant::now();
+        match scene::cue(misdeed) {
+            None => {}
+            Some(Cue::Ended) => faults.extend(self.direct(&mut actors, HANGS)),
+            Some(Cue::Began) => loop {
+                let lines = eye.look().expect("the journal can be read");
+                lines.iter().for_each(|line| judge.hear(line));
+                if lines.iter().any(|line| matches!(line.what, What::Try { .. })) || started.elapsed() > HANGS {
+                    break;
+                }
+                std::thread::sleep(TICK);
+            },
+        }
+        if scene::cue(misdeed).is_some() {
+            actors.push(self.start(SCENE, 1, Fate::Live, &["--scene"]));
+        }
+        faults.extend(self.direct(&mut actors, HANGS));
+        faults
+    }
+
     /// Plays the end: one worker that nothing happens to.
     pub fn finish(&mut self, cycle: u64) -> Vec<String> {
-        let actor = self.start(cycle, 0, Fate::Live, None);
+        let actor = self.start(cycle, 0, Fate::Live, &["--last"]);
         self.direct(&mut [actor], LAST_HANGS)
     }
 
@@ -92,7 +123,7 @@ impl Cast {
         self.direct(&mut actors, HANGS)
     }
 
-    fn start(&mut self, cycle: u64, worker: u64, fate: Fate, since: Option<u64>) -> Actor {
+    fn start(&mut self, cycle: u64, worker: u64, fate: Fate, casting: &[&str]) -> Actor {
         self.started += 1;
         let mut command = Command::new(&self.program);
         command.arg("worker").arg("--folder").arg(&self.folder).stdin(Stdio::null());
@@ -112,10 +143,7 @@ impl Cast {
             command.arg("--misdeed").arg(name);
         }
         self.plant(&mut command);
-        match since {
-            Some(since) => command.arg("--since").arg(since.to_string()),
-            None => command.arg("--last"),
-        };
+        command.args(casting);
         let child = command.spawn().expect("the harness can start itself");
         Actor { child, fate, worker, is_stopped: false, is_over: false }
     }

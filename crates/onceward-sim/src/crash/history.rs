@@ -45,6 +45,8 @@ pub struct Generation {
 pub struct Attempt {
     /// Its name in the journal, and its value.
     pub nonce: String,
+    /// When its caller asked, which is before the claim was granted.
+    pub asked: i64,
     /// When its work began.
     pub tried: i64,
     /// Until when its lease lasts at least.
@@ -55,8 +57,8 @@ pub struct Attempt {
     pub sent: bool,
     /// It was sent by this time, if it was.
     pub sent_by: Option<i64>,
-    /// Its effect took place.
-    pub effect: bool,
+    /// When its effect reached the other side.
+    pub effect: Option<i64>,
     /// What it was about to tell the ledger, and when.
     pub ended: Option<(Ending, i64)>,
     /// The caller was told how it ended, so the ledger knows it too.
@@ -132,7 +134,7 @@ impl History {
         }
         // A probe found the receipt of an attempt that could not tell of it itself.
         if let Some((index, number)) = self.attempt(nonce)
-            && self.generations[index].attempts[&number].effect
+            && self.generations[index].attempts[&number].effect.is_some()
             && let Some(finished) = self.generations[index].finished()
         {
             return Some((index, None, finished));
@@ -192,7 +194,7 @@ impl Generation {
 
     /// The attempts whose effect took place.
     pub fn effects(&self) -> impl Iterator<Item = &Attempt> {
-        self.attempts.values().filter(|attempt| attempt.effect)
+        self.attempts.values().filter(|attempt| attempt.effect.is_some())
     }
 }
 

@@ -8,6 +8,7 @@
 //! - `judge`: the rules that the journal alone can break.
 //! - `audit`: the rules about what the ledger holds after a cycle.
 //! - `cast`: starting, stopping and killing the workers of a cycle.
+//! - `scene`: one short play for each misdeed, in which nothing is left to chance.
 //! - `misdeed`: what is done wrong on purpose, to see that it is caught.
 //! - `report`: what is printed.
 
@@ -19,6 +20,7 @@ mod judge;
 mod misdeed;
 mod plan;
 mod report;
+mod scene;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -35,6 +37,7 @@ use journal::{Eye, Pen, What};
 use judge::Judge;
 pub use misdeed::Misdeed;
 pub use plan::Part;
+pub use scene::part as scene;
 pub use worker::{Orders, run as work};
 
 /// The whole file is checked once in this many cycles, because it takes longer and longer.
@@ -167,6 +170,9 @@ impl<'a> Run<'a> {
     async fn cycles(&mut self) {
         let started = Instant::now();
         let mut told = Instant::now();
+        if let Some(misdeed) = self.options.misdeed {
+            self.scene(misdeed).await;
+        }
         for cycle in 0..self.options.cycles {
             self.cycle(cycle).await;
             if told.elapsed() > PROGRESS {
@@ -200,8 +206,23 @@ impl<'a> Run<'a> {
         if cycle.is_multiple_of(BIRTH_EVERY) {
             self.birth(cycle).await;
         }
+        self.report(&format!("cycle {cycle}"));
+    }
+
+    /// The play of a misdeed, step by step.
+    async fn scene(&mut self, misdeed: Misdeed) {
+        let intent = scene::intent(self.options.seed, misdeed);
+        let faults = self.cast.stage(misdeed, &mut self.eye, &mut self.judge);
+        self.judge.violations.extend(faults);
+        self.listen();
+        self.spoil();
+        self.audit(BTreeSet::from([intent]), None).await;
+        self.report("the scene");
+    }
+
+    fn report(&mut self, when: &str) {
         for violation in self.judge.violations.iter_mut().skip(self.reported) {
-            *violation = format!("cycle {cycle}: {violation}");
+            *violation = format!("{when}: {violation}");
             report::found(violation);
         }
         self.reported = self.judge.violations.len();

@@ -34,8 +34,12 @@ const BRIEF_TOMBSTONE: Duration = Duration::from_millis(25);
 /// How long the other side knows the key of a brief one: longer than the key is held, so that it counts.
 const BRIEF_MEMORY: Duration = Duration::from_millis(60);
 
-/// How long a forgetful other side knows a key: longer than a call, shorter than a cycle.
-pub const FORGETFUL: Duration = Duration::from_millis(50);
+/// How long a forgetful other side knows a key: some attempts come within that time and some after it.
+pub const FORGETFUL: Duration = Duration::from_millis(120);
+
+/// How long an attempt may take where the other side soon forgets: well below its memory, so that attempts are granted
+/// both early and so late that they could only just arrive in time.
+const FORGETFUL_RUNTIME: Duration = Duration::from_millis(20);
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -81,12 +85,26 @@ impl Sort {
             in_doubt: self.in_doubt,
             on_error: self.on_error,
             marks_sent: self.marks,
-            max_runtime: if self.slow { SHORT_RUNTIME } else { LONG_RUNTIME },
+            max_runtime: self.max_runtime(),
             honours_key_for: self.honours_key_for(),
             retention: Some(Retention::For(self.retention())),
             tombstone: Some(if self.brief { BRIEF_TOMBSTONE } else { DAY }),
             ..Policy::default()
         }
+    }
+
+    /// The longest that an attempt may take, as the policy promises it to the ledger.
+    pub fn max_runtime(self) -> Duration {
+        match self {
+            Self { slow: true, .. } => SHORT_RUNTIME,
+            Self { forgetful: true, .. } => FORGETFUL_RUNTIME,
+            _ => LONG_RUNTIME,
+        }
+    }
+
+    /// Whether a process that is stopped for a while may find that its lease has lapsed.
+    pub fn can_lose_its_lease(self) -> bool {
+        self.slow || self.forgetful
     }
 
     /// How long the other side knows the key. A brief one that is held is never tried again for that, so it may be short.
@@ -244,6 +262,11 @@ impl Part {
 pub fn window(cycle: u64) -> impl Iterator<Item = u64> {
     let end = FIRST + FRESH * (cycle + 1);
     end.saturating_sub(FRESH * LIFE).max(FIRST)..end
+}
+
+/// Intents that are not brief, from the first one on.
+pub fn lasting() -> std::ops::Range<u64> {
+    FIRST..FIRST + 10_000
 }
 
 /// The brief intents, which are in every cycle.

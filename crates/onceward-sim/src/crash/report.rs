@@ -42,6 +42,7 @@ pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Durat
         ("claims granted", tally.claims),
         ("taken over from the dead or lapsed", tally.takeovers),
         ("effects", tally.effects),
+        ("... too late, by attempts that overran", tally.overran),
         ("outcomes acknowledged", tally.acknowledged),
         ("outcomes replayed", tally.replays),
         ("told: in doubt", told(super::journal::Answer::InDoubt)),

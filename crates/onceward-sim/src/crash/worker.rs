@@ -16,13 +16,16 @@ use onceward::core::record::State;
 use onceward::step::{Step, on_step};
 use onceward::{Claim, Done, Error, Failure, InDoubt, Ledger, Operation};
 
-use super::journal::{Answer, Ending, Eye, Pen, What, now};
+use super::journal::{Answer, Ending, Eye, Line, Pen, What, now};
 use super::misdeed::Misdeed;
 use super::plan::{Part, Sort, Turn, Visit};
-use crate::dice::Dice;
 
 /// Calls that one worker has going at the same time, so that writes of one process meet in one transaction.
 const LANES: usize = 3;
+
+/// How often a worker whose claim was stolen looks whether somebody fell for it, a millisecond apart: two seconds are
+/// enough for a process that is started to begin.
+const TAKEN_OVER_LOOKS: u32 = 2000;
 
 /// The operation of all intents.
 pub const OPERATION: &str = "crash";
@@ -204,11 +207,13 @@ impl Call {
         let (created, until) = lease(&looking, claim.attempt()).await;
         self.began.store(true, Ordering::SeqCst);
         let asked = self.asked.load(Ordering::SeqCst);
-        self.write(What::Try { attempt: claim.attempt(), created, until, asked });
-        if self.world.orders.misdeed == Some(Misdeed::Steal) && self.sort().in_doubt == InDoubt::Retry {
+        let steals = self.world.orders.misdeed == Some(Misdeed::Steal) && self.sort().in_doubt == InDoubt::Retry;
+        if steals {
             Misdeed::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
-            // Time enough for somebody else to fall for it.
-            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.write(What::Try { attempt: claim.attempt(), created, until, asked });
+        if steals {
+            self.until_taken_over(claim.attempt()).await;
         }
         if claim.probe_first() {
             if let Some(receipt) = self.probe(created) {
@@ -239,6 +244,20 @@ impl Call {
         }
         tokio::time::sleep(self.visit.after).await;
         self.end(leave).await
+    }
+
+    /// Waits until another attempt at the same intent has begun, or for as long as one may take to begin.
+    async fn until_taken_over(&self, own: u32) {
+        let mut eye = Eye::open(&super::journal_path(&self.world.orders.folder)).expect("the journal is there");
+        eye.seek(self.world.orders.since);
+        let is_other = |line: &Line| matches!(line.what, What::Try { attempt, .. } if attempt > own);
+        for _ in 0..TAKEN_OVER_LOOKS {
+            let lines = eye.look().expect("the journal can be read");
+            if lines.iter().any(|line| line.intent == self.visit.intent && is_other(line)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Asks the other side for an effect of this intent since its record was made.
@@ -318,8 +337,7 @@ impl Call {
     fn go_rogue(&self, said: &What) {
         let refused =
             matches!(said, What::Told { answer: Answer::InDoubt | Answer::InFlight, .. } | What::Replay { .. });
-        let parts = [self.world.orders.cycle, self.world.orders.worker, self.visit.intent];
-        if self.world.orders.misdeed == Some(Misdeed::Rogue) && refused && Dice::of(&parts).one_in(4) {
+        if self.world.orders.misdeed == Some(Misdeed::Rogue) && refused {
             self.write(What::Effect { key: "rogue".to_owned() });
         }
     }

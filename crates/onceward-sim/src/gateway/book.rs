@@ -2,13 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::Options;
+use super::{Options, RUNTIME};
 use crate::dice::Dice;
 
 /// How many keys stay in play: old ones are asked for again.
 const IN_PLAY: u64 = 60;
+
+/// How many of the last questions for a key are remembered: more cannot be under way within the time of an attempt.
+const ASKED: usize = 64;
 
 /// What a client was told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +39,15 @@ impl Told {
 
 #[derive(Debug, Default)]
 struct Page {
+    /// When clients asked, the first time and the last times.
+    first_asked: Option<Instant>,
+    asked: Vec<Instant>,
     arrivals: u64,
     effects: u64,
+    /// Since when the upstream knows the key.
+    known_since: Option<Instant>,
+    /// Effects that no policy permits.
+    doubled: u64,
     /// Every final answer that was given.
     answers: BTreeSet<String>,
     in_doubt: bool,
@@ -50,26 +60,58 @@ struct State {
     violations: Vec<String>,
     told: BTreeMap<String, u64>,
     unheard: u64,
+    /// Keys that have happened and have no final answer yet.
+    unfinished: BTreeSet<String>,
+    /// Effects after the upstream had forgotten the key, by attempts that took longer than they may.
+    overran: u64,
 }
 
 /// Everything that is known.
-#[derive(Debug, Default)]
-pub struct Book(Mutex<State>);
+#[derive(Debug)]
+pub struct Book {
+    state: Mutex<State>,
+    /// How long the upstream remembers keys, if it does.
+    memory: Option<Duration>,
+}
 
 impl Book {
+    pub fn new(options: &Options) -> Self {
+        Self { state: Mutex::default(), memory: options.memory }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A key to ask for: mostly one that is new.
     pub fn pick(&self, dice: &mut Dice) -> String {
         let mut state = self.state();
+        // What clients have given up on comes back after a while: before the upstream has forgotten it, or later.
+        if self.memory.is_some() && dice.one_in(6) {
+            let from = format!("k-{}", dice.below(state.next.max(1)));
+            let found = state.unfinished.range(from..).next().or(state.unfinished.first());
+            if let Some(found) = found {
+                return found.clone();
+            }
+        }
         if state.next > 0 && dice.one_in(3) {
             let back = dice.below(state.next.min(IN_PLAY));
             return format!("k-{}", state.next - 1 - back);
         }
         state.next += 1;
         format!("k-{}", state.next - 1)
+    }
+
+    /// A client is about to ask.
+    pub fn asked(&self, key: &str) {
+        let now = Instant::now();
+        let mut state = self.state();
+        let page = state.pages.entry(key.to_owned()).or_default();
+        page.first_asked.get_or_insert(now);
+        page.asked.push(now);
+        if page.asked.len() > ASKED {
+            page.asked.remove(0);
+        }
     }
 
     /// A request has arrived at the upstream. Says how many did before.
@@ -80,14 +122,28 @@ impl Book {
         page.arrivals - 1
     }
 
-    /// The effect takes place, unless the upstream remembers that it did. Says which one it is.
-    pub fn happened(&self, key: &str, remembers: bool) -> u64 {
+    /// The effect takes place, unless the upstream still remembers that it did. Says which one it is. A second one is a
+    /// double effect, unless the upstream has forgotten the key and no client asked within the time that an attempt may
+    /// take: then an attempt took longer than it may.
+    pub fn happened(&self, key: &str) -> u64 {
+        let now = Instant::now();
         let mut state = self.state();
         let page = state.pages.entry(key.to_owned()).or_default();
-        if !(remembers && page.effects > 0) {
-            page.effects += 1;
+        let remembered = self.memory.zip(page.known_since).is_some_and(|(memory, since)| now < since + memory);
+        if remembered {
+            return page.effects;
         }
-        page.effects
+        let overran = self.memory.is_some() && page.asked.iter().all(|asked| now.duration_since(*asked) > RUNTIME);
+        page.effects += 1;
+        page.known_since = Some(now);
+        let is_second = page.effects > 1;
+        page.doubled += u64::from(is_second && !overran);
+        let (effects, is_open) = (page.effects, page.answers.is_empty());
+        if is_open {
+            state.unfinished.insert(key.to_owned());
+        }
+        state.overran += u64::from(is_second && overran);
+        effects
     }
 
     /// How often it has taken place.
@@ -113,8 +169,19 @@ impl Book {
                     let answers = page.answers.clone();
                     state.violations.push(format!("{key}: two final answers: {answers:?}"));
                 }
+                state.unfinished.remove(key);
             }
-            Told::Problem(name) if name == "in-doubt" => page.in_doubt = true,
+            Told::Problem(name) if name == "in-doubt" => {
+                page.in_doubt = true;
+                // The gateway counts from when it first sent the key, which is not before the first client asked.
+                let too_soon = self
+                    .memory
+                    .zip(page.first_asked)
+                    .is_some_and(|(memory, first)| Instant::now() + RUNTIME < first + memory);
+                if too_soon {
+                    state.violations.push(format!("{key}: held in doubt while the upstream remembers the key"));
+                }
+            }
             Told::Problem(name) if name == "mismatch" || name == "collision" => {
                 state.violations.push(format!("{key}: told {name} although every request is the same"));
             }
@@ -127,17 +194,24 @@ impl Book {
         self.state().unheard += 1;
     }
 
-    /// Keys with a final answer.
-    pub fn acknowledged(&self) -> Vec<String> {
-        let state = self.state();
-        state.pages.iter().filter(|(_, page)| !page.answers.is_empty()).map(|(key, _)| key.clone()).collect()
+    /// Every key that was asked for.
+    pub fn keys(&self) -> Vec<String> {
+        self.state().pages.keys().cloned().collect()
     }
 
-    /// What was acknowledged must be told again, word for word, as a repeat.
+    /// What was acknowledged must be told again, word for word, as a repeat; and nothing is under way when nothing runs.
     pub fn told_at_the_end(&self, key: &str, told: &Told) {
         let first = self.state().pages.get(key).and_then(|page| page.answers.first().cloned());
+        let Some(first) = first else {
+            if let Told::Problem(name) = told
+                && name != "in-doubt"
+            {
+                self.violation(format!("{key}: never comes to an end: told {name} when nothing runs"));
+            }
+            return self.told(key, told.clone());
+        };
         let same = match told {
-            Told::Done { text, replayed: true } | Told::Failed { text, replayed: true } => Some(text) == first.as_ref(),
+            Told::Done { text, replayed: true } | Told::Failed { text, replayed: true } => *text == first,
             _ => false,
         };
         if !same {
@@ -155,16 +229,13 @@ impl Book {
         self.state().violations.len()
     }
 
-    /// Looks at the whole. Without `honours_key` a doubt is held, so nothing happens twice.
-    pub fn judge(&self, options: &Options) {
+    /// Looks at the whole: nothing has happened twice, and every answer tells of an effect of its own key.
+    pub fn judge(&self) {
         let mut state = self.state();
         let mut found = Vec::new();
         for (key, page) in &state.pages {
-            if page.effects > 1 {
+            if page.doubled > 0 {
                 found.push(format!("{key}: happened {} times", page.effects));
-            }
-            if options.honours_key && page.in_doubt {
-                found.push(format!("{key}: held in doubt although the upstream remembers keys"));
             }
             for answer in page.answers.iter().filter(|answer| answer.contains(" effect ")) {
                 if page.effects == 0 || !answer.starts_with(&format!("{key} ")) {
@@ -190,6 +261,7 @@ impl Book {
         line("keys", state.pages.len() as u64);
         line("requests at the upstream", state.pages.values().map(|page| page.arrivals).sum());
         line("effects", state.pages.values().map(|page| page.effects).sum());
+        line("... too late, by attempts that overran", state.overran);
         line("keys with a final answer", state.pages.values().filter(|page| !page.answers.is_empty()).count() as u64);
         line("keys told to be in doubt", state.pages.values().filter(|page| page.in_doubt).count() as u64);
         line("answers that did not arrive", state.unheard);

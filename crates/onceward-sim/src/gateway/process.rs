@@ -1,67 +1,94 @@
-//! The gateway as a process of its own: this very binary, which stands in for the product.
+//! A gateway as a process of its own, and where clients find those that run.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use onceward::core::plant;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 
 use super::Options;
+use crate::dice::Dice;
+use crate::kills::product::{Product, end};
 
-/// Where the gateway is at the moment; `None` while there is none.
-pub type Address = Arc<Mutex<Option<String>>>;
+/// Where each gateway is at the moment; `None` while it is gone.
+#[derive(Clone, Debug)]
+pub struct Addresses(Arc<Mutex<Vec<Option<String>>>>);
+
+impl Addresses {
+    pub fn of(gateways: usize) -> Self {
+        Self(Arc::new(Mutex::new(vec![None; gateways])))
+    }
+
+    /// One of those that run.
+    pub fn pick(&self, dice: &mut Dice) -> Option<String> {
+        let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let running: Vec<&String> = addresses.iter().flatten().collect();
+        let place = usize::try_from(dice.below(running.len() as u64)).unwrap_or(0);
+        running.get(place).map(|address| (*address).clone())
+    }
+
+    pub fn put(&self, place: usize, address: Option<String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[place] = address;
+    }
+}
+
+/// How gateways are started: all on one ledger, in front of one upstream.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub folder: PathBuf,
+    pub upstream: u16,
+    pub options: Options,
+}
+
+impl Start {
+    /// Starts a gateway, waits until it listens, and says where.
+    pub async fn start(&self) -> (Process, String) {
+        let product = Product::of(&self.options.common);
+        let store = self.folder.join("ledger.db");
+        let upstream = format!("http://127.0.0.1:{}", self.upstream);
+        let mut command = match self.options.memory {
+            None => {
+                let mut command = product.command(&["gateway", "--listen", "127.0.0.1:0", "--tenant", "fixed:sim"]);
+                command.args(["--wait", "2s", "--upstream", &upstream]);
+                command
+            }
+            Some(memory) => {
+                let config = format!(
+                    "[operation.sim]\nmax_runtime = \"{}ms\"\nhonours_key_for = \"{}ms\"\n\
+                     [gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = {upstream:?}\n\
+                     operation = \"sim\"\nhonours_key = true\ntenant = \"fixed:sim\"\nwait = \"2s\"\n",
+                    super::RUNTIME.as_millis(),
+                    memory.as_millis()
+                );
+                let file = self.folder.join("onceward.toml");
+                std::fs::write(&file, config).expect("the folder can be written");
+                let mut command = product.command(&["serve", "--listen", "127.0.0.1:0", "--config"]);
+                command.arg(file);
+                command
+            }
+        };
+        let child = command.arg("--store").arg(store).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let mut child = child.expect("a gateway");
+        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        loop {
+            let line = lines.next_line().await.expect("its output").expect("a gateway says where it listens");
+            if let Some((_, address)) = line.split_once("onceward gateway listens on http://") {
+                return (Process { child }, address.to_owned());
+            }
+        }
+    }
+}
 
 /// A gateway that runs.
+#[derive(Debug)]
 pub struct Process {
     child: Child,
-    folder: PathBuf,
-    upstream: u16,
-    options: Options,
-    address: Address,
 }
 
 impl Process {
-    /// Starts a gateway, and waits until it listens.
-    pub async fn start(folder: &Path, upstream: u16, options: &Options) -> Self {
-        Self::at(folder.to_owned(), upstream, options.clone(), Address::default()).await
-    }
-
-    async fn at(folder: PathBuf, upstream: u16, options: Options, address: Address) -> Self {
-        let mut command = Command::new(std::env::current_exe().expect("this binary"));
-        command.args(["onceward", "gateway", "--listen", "127.0.0.1:0", "--tenant", "fixed:sim", "--wait", "2s"]);
-        command.arg("--upstream").arg(format!("http://127.0.0.1:{upstream}"));
-        command.arg("--store").arg(folder.join("ledger.db"));
-        if options.honours_key {
-            command.arg("--honours-key");
-        }
-        if let Some(plant) = plant::current() {
-            command.arg("--plant").arg(plant.name());
-        }
-        let child = command.env("ONCEWARD_LOG", "off").stdout(Stdio::piped()).kill_on_drop(true).spawn();
-        let mut child = child.expect("a gateway");
-        let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
-        let line = lines.next_line().await.expect("its first line").expect("a gateway says where it listens");
-        let url = line.rsplit_once("http://").map(|(_, address)| address.to_owned());
-        *address.lock().unwrap_or_else(PoisonError::into_inner) = Some(url.expect("an address"));
-        Self { child, folder, upstream, options, address }
-    }
-
-    /// Where it is, also after it was started again.
-    pub fn address(&self) -> Address {
-        Arc::clone(&self.address)
-    }
-
     /// Ends it without a word.
     pub async fn kill(&mut self) {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.child.start_kill().expect("a gateway that runs");
-        self.child.wait().await.expect("its end");
-    }
-
-    /// Starts the next one on the same ledger.
-    pub async fn again(self) -> Self {
-        Self::at(self.folder, self.upstream, self.options, self.address).await
+        end(&mut self.child).await;
     }
 }

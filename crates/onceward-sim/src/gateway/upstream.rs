@@ -1,5 +1,5 @@
-//! The other side: it has effects, and sometimes loses their answers. What it does with a request follows from its key, so
-//! that a run can be made again.
+//! The upstream: it has effects, and sometimes loses their answers. What it does with a request follows from its key, so
+//! that a run can be made again. One that remembers keys answers a known key without a second effect, until it forgets it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,10 @@ use super::Options;
 use super::book::Book;
 use crate::dice::Dice;
 
-/// What the other side does with a request.
+/// Keys that begin like this lose the answer to their first request, after its effect.
+pub const LOSES_FIRST: &str = "lost-";
+
+/// What the upstream does with a request.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Answer,
@@ -32,7 +35,7 @@ enum Deed {
     Break,
 }
 
-/// The other side, on a port of its own.
+/// The upstream, on a port of its own.
 pub struct Upstream {
     pub port: u16,
 }
@@ -72,25 +75,29 @@ async fn answer(
     let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
     let number: u64 = key.trim_start_matches("k-").parse().unwrap_or(0);
     let arrival = book.arrived(&key);
-    let mut dice = Dice::of(&[options.seed, 3, number, arrival]);
-    let deed = dice.weighted(&[
-        (12, Deed::Answer),
-        (4, Deed::Dawdle),
-        (2, Deed::Refuse),
-        (1, Deed::Fail),
-        (1, Deed::LoseAnswer),
-        (1, Deed::Break),
-    ]);
+    let mut dice = Dice::of(&[options.common.seed, 3, number, arrival]);
+    let deed = match key.strip_prefix(LOSES_FIRST) {
+        Some(_) if arrival == 0 => Deed::Break,
+        Some(_) => Deed::Answer,
+        None => dice.weighted(&[
+            (12, Deed::Answer),
+            (4, Deed::Dawdle),
+            (2, Deed::Refuse),
+            (1, Deed::Fail),
+            (1, Deed::LoseAnswer),
+            (1, Deed::Break),
+        ]),
+    };
     match deed {
         Deed::Refuse => return Ok(said(StatusCode::TOO_MANY_REQUESTS, "later".to_owned())),
-        // What is done is done: who remembers keys says so again.
-        Deed::Fail if !(options.honours_key && book.effects(&key) > 0) => {
+        // What is done is done: an upstream that remembers keys says so again.
+        Deed::Fail if !(options.memory.is_some() && book.effects(&key) > 0) => {
             return Ok(said(StatusCode::INTERNAL_SERVER_ERROR, format!("failed {key}")));
         }
         Deed::Dawdle => tokio::time::sleep(Duration::from_millis(dice.below(60))).await,
         _ => {}
     }
-    let effect = book.happened(&key, options.honours_key);
+    let effect = book.happened(&key);
     match deed {
         Deed::LoseAnswer => Ok(said(StatusCode::BAD_GATEWAY, "lost".to_owned())),
         Deed::Break => Err(Broken),

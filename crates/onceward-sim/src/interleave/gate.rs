@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use onceward::clock::Clock;
 use onceward::core::hash::Digest;
-use onceward::core::record::{Draft, Fence, Lease, Record, Seen, Standing, State};
+use onceward::core::record::{Draft, Fence, Lease, Record, Seen, State, Status};
 use onceward::core::time::{Timestamp, When};
 use onceward::store::memory::Memory;
 use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use super::Lie;
 use super::history::History;
 use super::plan::actor_of_lease;
+use crate::standing;
 
 tokio::task_local! {
     /// The caller in whose own task a call is made.
@@ -200,7 +201,7 @@ fn writer(draft: &Draft, expected: Option<Fence>, history: &History) -> Option<u
 }
 
 fn is_running(seen: &Seen) -> bool {
-    matches!(seen.standing(), Some(Standing::Running { .. }))
+    standing::status(&seen.record, seen.now, seen.owner_gone) == Some(Status::Running)
 }
 
 fn is_leased<T>(record: &Record<T>) -> bool {

@@ -1,5 +1,6 @@
 //! Whether what was written and what was told can be true together: every write is what `decide` says of the very
-//! record that it replaced, and every answer was the right one at some moment between question and answer.
+//! record that it replaced, and every answer was the right one at some moment between question and answer. Whether `decide`
+//! itself is right is not asked here but by the model, the walks and the vectors; effects are judged without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,13 +9,14 @@ use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take,
 use onceward::core::hash::Digest;
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::InDoubt;
-use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
+use onceward::core::record::{Fence, Phase, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::{Call, Error, Reach};
 
 use super::actor::{Exchange, Happened, Notes, Told, json, text};
 use super::history::{Change, History, Moment};
 use super::plan::{End, Plan, actor_of_lease, id};
+use crate::standing;
 
 /// The judge of one schedule.
 pub struct Judge<'a> {
@@ -29,10 +31,28 @@ fn seen(record: &Record, now: Timestamp) -> Seen {
     Seen { record: record.clone(), now, owner_gone: false }
 }
 
+/// Since when a record is in doubt at this moment: since it says so, or since its lease lapsed.
+fn in_doubt_since(seen: &Seen) -> Option<Timestamp> {
+    let Seen { record, now, owner_gone } = seen;
+    let is_doubt = standing::status(record, *now, *owner_gone) == Some(Status::InDoubt);
+    let since = record.doubt_since.unwrap_or(match &record.state {
+        State::Leased(lease) => lease.until.min(*now),
+        _ => record.updated_at,
+    });
+    is_doubt.then_some(since)
+}
+
 /// The question that a call asks.
 fn begin(call: &Call, fence: Fence) -> Command {
     let policy = &call.policy;
-    let take = Take { fence, lease: policy.lease(), marks_sent: policy.marks_sent, probes: policy.probes, owner: None };
+    let take = Take {
+        fence,
+        lease: policy.lease(),
+        marks_sent: policy.marks_sent,
+        probes: policy.probes,
+        owner: None,
+        claim: None,
+    };
     Command::Begin(Begin {
         identity: call.identity.clone(),
         key_digest: call.key_digest,
@@ -122,7 +142,7 @@ impl<'a> Judge<'a> {
             (Answer::Decision(decision), told) if alike(&decision, told) => true,
             // Who waits is told of a doubt, also where a new caller would be let in.
             (_, Decision::InDoubt { since }) if exchange.act.waits => {
-                seen.and_then(|seen| seen.standing()) == Some(Standing::InDoubt { since: *since })
+                seen.is_some_and(|seen| in_doubt_since(&seen) == Some(*since))
             }
             _ => false,
         };
@@ -217,7 +237,7 @@ impl<'a> Judge<'a> {
                 let is_harmless = one.end.is_some_and(|(end, at)| end.is_harmless() && at.position <= next.at.position);
                 let mut states = self.history.between(id(intent), one.at, next.at).into_iter();
                 let is_forgotten = states.any(|(record, _, until)| {
-                    record.is_some_and(|record| is_done(record) && seen(record, until).standing().is_none())
+                    record.is_some_and(|record| is_done(record) && standing::status(record, until, false).is_none())
                 });
                 if !is_harmless && !is_forgotten {
                     wrong.push(format!("an effect took place twice: {one:?}, then {next:?}"));

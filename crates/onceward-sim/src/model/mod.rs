@@ -23,7 +23,7 @@ use world::{Action, World};
 pub struct Bounds {
     /// How often a claim may be asked for.
     pub begins: u8,
-    /// How far the clock goes. A lease is 2, retention 2, a tombstone 1, the other side's memory 4.
+    /// How far the clock goes. A lease is 3, retention 2, a tombstone 1, the other side's memory 4, an attempt at most 1.
     pub ticks: u8,
 }
 

@@ -12,6 +12,10 @@ pub(super) struct Truth {
     pub(super) unsettled: Attempts,
     /// An attempt has acted on the outside world since the last doubt was settled.
     pub(super) acted: bool,
+    /// Since when the other side remembers the key, under `retry`: from the first effect on.
+    known_since: Option<u8>,
+    /// Until when the lease of the owner lasts.
+    lease: Option<u8>,
     /// When an attempt was first sent.
     pub(super) first_sent: Option<u8>,
     /// Who alone may write: the last claim that was granted; 0 after a person has decided.
@@ -35,7 +39,10 @@ pub(super) struct Truth {
 pub(super) const RETENTION: u8 = 2;
 pub(super) const TOMBSTONE: u8 = 1;
 pub(super) const HONOURS_KEY: u8 = 4;
-pub(super) const LEASE: u8 = 2;
+pub(super) const LEASE: u8 = 3;
+
+/// The longest that an attempt may take, as its policy promises.
+pub(super) const RUNTIME: u8 = 1;
 
 /// How long what did not happen is remembered: as long as an outcome holds the key, and as long as the other side knows it.
 const UNTRIED: u8 = if RETENTION + TOMBSTONE > HONOURS_KEY { RETENTION + TOMBSTONE } else { HONOURS_KEY };
@@ -51,9 +58,19 @@ impl Truth {
         }
     }
 
+    /// Whether somebody works on it.
+    pub(super) fn is_running(&self, now: u8) -> bool {
+        self.lease.is_some_and(|until| now < until)
+    }
+
+    /// Whether an attempt may have happened, and nothing is known of it.
+    pub(super) fn is_unknown(&self) -> bool {
+        self.unsettled != 0 && self.committed.is_none()
+    }
+
     /// A claim was granted.
-    pub(super) fn granted(&mut self, claim: u8, now: u8, beside_a_lease: bool, probe_first: bool, in_doubt: InDoubt) {
-        self.demand(!beside_a_lease, "a claim was granted beside a lease that lives");
+    pub(super) fn granted(&mut self, claim: u8, now: u8, probe_first: bool, in_doubt: InDoubt) {
+        self.demand(!self.is_running(now), "a claim was granted beside a lease that lives");
         if let Some((_, at)) = self.committed {
             self.demand(now >= at + RETENTION + TOMBSTONE, "finished work ran again");
             self.start_over();
@@ -74,6 +91,31 @@ impl Truth {
             }
         }
         self.owner = claim;
+        self.lease = Some(now + LEASE);
+    }
+
+    /// An attempt acts. One that kept to its time must not reach an other side that has forgotten the first one. What
+    /// acts after a person said that it did not happen contradicts that person, and not the ledger.
+    pub(super) fn acts(&mut self, claim: u8, granted: u8, now: u8, in_doubt: InDoubt) {
+        self.acted = true;
+        if in_doubt != InDoubt::Retry || self.unsettled & bit(claim) == 0 {
+            return;
+        }
+        let first = *self.known_since.get_or_insert(now);
+        let is_double = now >= first + HONOURS_KEY && now <= granted + RUNTIME;
+        self.demand(!is_double, "an effect arrived after the other side had forgotten the key");
+    }
+
+    /// The lease was renewed.
+    pub(super) fn renewed(&mut self, claim: u8, now: u8) {
+        self.wrote(claim);
+        self.lease = Some(now + LEASE);
+    }
+
+    /// The owner does not know what came of its attempt.
+    pub(super) fn doubted(&mut self, claim: u8) {
+        self.wrote(claim);
+        self.lease = None;
     }
 
     /// A claim that has sent nothing was granted or renewed.
@@ -102,6 +144,7 @@ impl Truth {
     /// An attempt was proven to have done nothing.
     pub(super) fn released(&mut self, claim: u8, now: u8) {
         self.wrote(claim);
+        self.lease = None;
         self.unsettled &= !bit(claim);
         self.lapses = 0;
         self.given_back = (self.unsettled == 0).then_some(now);
@@ -131,9 +174,10 @@ impl Truth {
     }
 
     /// A person decided.
-    pub(super) fn resolved(&mut self, happened: Option<u8>, now: u8, beside_a_lease: bool) {
-        self.demand(!beside_a_lease, "a person decided while somebody worked");
+    pub(super) fn resolved(&mut self, happened: Option<u8>, now: u8) {
+        self.demand(!self.is_running(now), "a person decided while somebody worked");
         self.owner = 0;
+        self.lease = None;
         match happened {
             Some(claim) => self.commit(claim, now),
             None => {
@@ -147,6 +191,7 @@ impl Truth {
     fn commit(&mut self, claim: u8, now: u8) {
         self.demand(self.committed.is_none(), "a second outcome was committed");
         self.committed = Some((claim, now));
+        self.lease = None;
         (self.given_back, self.lapses) = (None, 0);
         self.unsettled = 0;
     }

@@ -6,16 +6,17 @@ use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take,
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::Outcome;
-use onceward::core::policy::{Policy, Retention};
-use onceward::core::record::{Fence, Phase, Record, Seen, Standing, State};
+use onceward::core::policy::{InDoubt, Policy, Retention};
+use onceward::core::record::{Fence, Phase, Record, Seen, State};
 use onceward::core::time::Timestamp;
 
 use super::Intent;
 use super::truth::{self, HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
 
-/// A tick is longer than the margin that `retry` leaves for an attempt, so that ticks are all that matters.
-const TICK: Duration = Duration::from_secs(30);
-const LEASE: Duration = Duration::from_secs(30 * truth::LEASE as u64);
+/// A lease is three ticks, and three times what an attempt may take: so an attempt may act in the tick of its grant and in
+/// the next one.
+const TICK: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_secs(20 * truth::LEASE as u64);
 
 /// A person's decision is named like a claim that nobody can draw.
 const PERSON: u8 = u8::MAX;
@@ -38,6 +39,8 @@ struct Hold {
     is_sent: bool,
     must_ask: bool,
     acted: bool,
+    /// When the claim was granted. It counts only where the other side's memory does.
+    granted: u8,
 }
 
 /// Something that can happen.
@@ -101,9 +104,9 @@ impl World {
             Action::Reset => world.resolve(Resolution::Reset),
             Action::Crash(worker) => world.workers[worker] = None,
             Action::Act(worker) => {
-                world.truth.acted = true;
                 if let Some(hold) = &mut world.workers[worker] {
                     hold.acted = true;
+                    world.truth.acts(hold.claim, hold.granted, world.now, model.in_doubt);
                 }
             }
             Action::Sent(worker)
@@ -120,7 +123,7 @@ impl World {
     fn begin(&mut self, model: &Intent, marks_sent: bool) {
         self.drawn += 1;
         let claim = self.drawn;
-        let take = Take { fence: fence(claim), lease: LEASE, marks_sent, probes: true, owner: None };
+        let take = Take { fence: fence(claim), lease: LEASE, marks_sent, probes: true, owner: None, claim: None };
         let begin = Begin {
             identity: identity(),
             key_digest: None,
@@ -128,10 +131,9 @@ impl World {
             terms: policy(model).terms(),
             take,
         };
-        let beside_a_lease = self.is_running();
         if let Answer::Decision(Decision::Acquired(acquired)) = self.write(&Command::Begin(begin)) {
             let is_sent = acquired.phase == Phase::Sent;
-            self.truth.granted(claim, self.now, beside_a_lease, acquired.probe_first, model.in_doubt);
+            self.truth.granted(claim, self.now, acquired.probe_first, model.in_doubt);
             if is_sent {
                 self.truth.sent(claim, self.now);
             } else {
@@ -139,7 +141,8 @@ impl World {
             }
             let free = self.workers.iter().position(Option::is_none).expect("a worker is idle");
             let must_ask = acquired.probe_first;
-            self.workers[free] = Some(Hold { claim, is_sent, must_ask, acted: false });
+            let granted = if model.in_doubt == InDoubt::Retry { self.now } else { 0 };
+            self.workers[free] = Some(Hold { claim, is_sent, must_ask, acted: false, granted });
         }
     }
 
@@ -170,13 +173,13 @@ impl World {
         }
         match command {
             Command::Sent { .. } => {
-                self.truth.wrote(hold.claim);
+                self.truth.renewed(hold.claim, self.now);
                 self.truth.sent(hold.claim, self.now);
                 hold.is_sent = true;
                 self.workers[worker] = Some(hold);
             }
             Command::Renew { .. } => {
-                self.truth.wrote(hold.claim);
+                self.truth.renewed(hold.claim, self.now);
                 if !hold.is_sent {
                     self.truth.claimed(self.now);
                 }
@@ -190,7 +193,7 @@ impl World {
             Command::Release { .. } => self.truth.released(hold.claim, self.now),
             // Nothing has left, so there is nothing to doubt.
             Command::Doubt { .. } if !hold.is_sent => self.truth.released(hold.claim, self.now),
-            Command::Doubt { .. } => self.truth.wrote(hold.claim),
+            Command::Doubt { .. } => self.truth.doubted(hold.claim),
             _ => self.truth.finished(hold.claim, self.now),
         }
     }
@@ -202,9 +205,8 @@ impl World {
             return;
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
-        let beside_a_lease = self.is_running();
         if self.write(&Command::Resolve { version, resolution, fence: fence(PERSON) }) == Answer::Accepted {
-            self.truth.resolved(happened.then_some(PERSON), self.now, beside_a_lease);
+            self.truth.resolved(happened.then_some(PERSON), self.now);
         }
     }
 
@@ -236,14 +238,6 @@ impl World {
         self.record.clone().map(|record| Seen { record, now: self.time(), owner_gone: false })
     }
 
-    fn standing(&self) -> Option<Standing> {
-        self.seen().and_then(|seen| seen.standing())
-    }
-
-    fn is_running(&self) -> bool {
-        matches!(self.standing(), Some(Standing::Running { .. }))
-    }
-
     pub(super) fn keeps_its_outcome(&self) -> bool {
         let Some((claim, at)) = self.truth.committed else { return true };
         let is_kept = || match self.record.as_ref().map(|record| &record.state) {
@@ -255,16 +249,21 @@ impl World {
 
     /// There is a record of what did not happen, and it is as if there were none.
     pub(super) fn has_forgotten(&self) -> bool {
-        self.record.is_some() && self.standing().is_none() && self.truth.is_untried(self.now)
+        self.record.is_some() && self.truth.is_untried(self.now)
     }
 
+    /// What is unknown is leased, or recorded as a doubt.
     pub(super) fn shows_its_doubt(&self) -> bool {
-        let is_unknown = self.truth.unsettled != 0 && self.truth.committed.is_none();
-        !is_unknown || matches!(self.standing(), Some(Standing::Running { .. } | Standing::InDoubt { .. }))
+        let is_recorded = self.record.as_ref().is_some_and(|record| match &record.state {
+            State::InDoubt { .. } => true,
+            State::Leased(lease) => lease.phase == Phase::Sent || record.doubt_since.is_some(),
+            _ => false,
+        });
+        !self.truth.is_unknown() || is_recorded
     }
 
     pub(super) fn can_be_settled(&self) -> bool {
-        if !matches!(self.standing(), Some(Standing::InDoubt { .. })) {
+        if !self.truth.is_unknown() || self.truth.is_running(self.now) {
             return true;
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
@@ -277,13 +276,14 @@ impl World {
 }
 
 /// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either. When it was written counts only for what was given back, and for
-/// a claim that was written to after it had lapsed.
+/// one step with the write, so they decide nothing either, and without them no repeated request can be recognised. When it
+/// was written counts only for what was given back, and for a claim that was written to after it had lapsed.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
+    record.made_by = None;
     let counts = match &record.state {
         State::Open { .. } => true,
         State::Leased(lease) => record.updated_at > lease.until,

@@ -17,8 +17,9 @@ pub struct Check {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub const CHECKS: [Check; 9] = [
+pub const CHECKS: [Check; 14] = [
     Check { name: "vectors", arguments: "", quick: Some(""), limit: MINUTE },
+    Check { name: "scenes", arguments: "", quick: Some(""), limit: Duration::from_secs(120) },
     Check {
         name: "walk",
         arguments: "--runs 400 --seed 1",
@@ -52,6 +53,10 @@ pub const CHECKS: [Check; 9] = [
         quick: None,
         limit: Duration::from_secs(900),
     },
+    Check { name: "gateway", arguments: "--kills 50 --seed 1", quick: None, limit: Duration::from_secs(600) },
+    Check { name: "mcp", arguments: "--kills 40 --seed 1", quick: None, limit: Duration::from_secs(600) },
+    Check { name: "api", arguments: "--kills 40 --seed 1", quick: None, limit: Duration::from_secs(600) },
+    Check { name: "run", arguments: "--kills 60 --seed 1", quick: None, limit: Duration::from_secs(600) },
 ];
 
 /// Bugs that only one check can find. Where it did not run, they are left out.

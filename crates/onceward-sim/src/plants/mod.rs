@@ -29,6 +29,8 @@ pub struct Options {
     pub every: bool,
     /// A line of JSON for each bug.
     pub json: bool,
+    /// The rows of the table in `docs/internals/proof.md`, at the end.
+    pub table: bool,
 }
 
 /// What came of one bug.
@@ -57,6 +59,9 @@ pub fn run(options: &Options) -> bool {
         let row = try_one(*plant, &checks, options);
         tell(&row, options.json);
         rows.push(row);
+    }
+    if options.table {
+        rows.iter().for_each(print_row);
     }
     sum_up(&rows, options.json)
 }
@@ -119,6 +124,12 @@ fn tell(row: &Row, json: bool) {
         (true, None) => println!("  NOT CAUGHT"),
         _ => {}
     }
+}
+
+/// One row of the table of planted bugs.
+fn print_row(row: &Row) {
+    let by = row.caught.first().map_or("nothing", |caught| caught.by);
+    println!("| `{}` | {} | {by} |", row.plant.name(), row.plant.about());
 }
 
 fn sum_up(rows: &[Row], json: bool) -> bool {

@@ -2,12 +2,13 @@
 
 use onceward::clock::{Clock, ManualClock};
 use onceward::core::decide::Decision;
-use onceward::core::record::{Lease, Phase, Record, Seen, Standing, State};
+use onceward::core::record::{Lease, Phase, Record, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::{Begun, InDoubt, Ledger, Outcome};
 
 use super::work::{operation, window};
 use crate::dice::Dice;
+use crate::standing;
 use crate::vfs::Drive;
 use crate::witness::Book;
 
@@ -82,7 +83,7 @@ impl<'a> Answer<'a> {
 /// The rules, written again from what is promised, and not taken from `decide`.
 fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> bool {
     let Some(record) = before else { return matches!(answer, Answer::Acquired { attempt: 1 }) };
-    let standing = Seen { record: record.clone(), now, owner_gone: false }.standing();
+    let status = standing::status(record, now, false);
     let next = matches!(answer, Answer::Acquired { attempt } if *attempt == record.attempts + 1);
     let may_have_happened = record.doubt_since.is_some();
     match &record.state {
@@ -94,10 +95,10 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
         {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }
-        State::Done { .. } | State::Tombstone { .. } if standing.is_none() => {
+        State::Done { .. } | State::Tombstone { .. } if status.is_none() => {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }
-        State::Done { outcome, .. } if standing == Some(Standing::Done) => {
+        State::Done { outcome, .. } if status == Some(Status::Done) => {
             matches!(answer, Answer::Replay(replayed) if *replayed == outcome)
         }
         State::Done { .. } | State::Tombstone { .. } => matches!(answer, Answer::NotKept),

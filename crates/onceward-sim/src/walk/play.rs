@@ -342,19 +342,19 @@ impl Walk {
         let tenant = operation.call().map_err(|error| error.to_string())?.identity.tenant;
         let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
         let page = ledger.list(&filter, None, 100).await.map_err(store)?;
-        let own = |seen: &&onceward::core::record::Seen| {
-            seen.record.identity.as_ref().is_some_and(|identity| identity.tenant == tenant)
+        let own = |listed: &&onceward::store::Listed| {
+            listed.seen.record.identity.as_ref().is_some_and(|identity| identity.tenant == tenant)
         };
         let unswept = |(other, life): &(&Who, &Life)| {
             let stands = !matches!(life.standing(now), Standing::Free | Standing::Tombstone);
             other.tenant == who.tenant && stands
         };
         let least = self.lives.iter().filter(unswept).count();
-        if page.seen.len() < least || page.seen.iter().filter(own).count() != page.seen.len() {
+        if page.listed.len() < least || page.listed.iter().filter(own).count() != page.listed.len() {
             return Err(format!(
                 "{} lists {} intents, not all its own, or fewer than {least}",
                 who.tenant(),
-                page.seen.len()
+                page.listed.len()
             ));
         }
         Ok(())

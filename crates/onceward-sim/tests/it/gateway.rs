@@ -26,7 +26,22 @@ fn fifty_kills_make_nothing_happen_twice_and_lose_no_answer() {
 }
 
 #[test]
-fn where_the_other_side_remembers_keys_nothing_is_held() {
+fn two_gateways_on_one_ledger_survive_kills_while_the_next_one_starts() {
+    let (output, text) = gateway(&["--kills", "20", "--seed", "20260101", "--gateways", "2"]);
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(number(&text, "effects") >= 50, "{text}");
+    assert!(number(&text, "told: done, replayed") >= 10, "{text}");
+}
+
+#[test]
+fn a_retry_after_the_upstream_forgot_the_key_is_caught_without_a_kill() {
+    let (output, text) = gateway(&["--kills", "0", "--honours-key", "--plant", "retry-past-memory"]);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("after the memory a retry was told"), "{text}");
+}
+
+#[test]
+fn an_upstream_that_remembers_keys_is_asked_again_until_it_forgets_them() {
     let (output, text) = gateway(&["--kills", "20", "--seed", "20260101", "--honours-key"]);
     assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(number(&text, "requests at the upstream") > number(&text, "effects"), "{text}");

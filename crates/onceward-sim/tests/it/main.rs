@@ -6,8 +6,10 @@
 mod crash;
 mod disk;
 mod gateway;
+mod kills;
 mod plants;
 mod power;
+mod proof;
 mod schedules;
 mod tidy;
 mod turns;

@@ -18,6 +18,40 @@ fn every_bug_that_can_be_caught_in_seconds_is_caught() {
     assert!(text.contains(" escaped") && text.contains("caught by"), "{text}");
 }
 
+#[test]
+fn every_scene_on_the_real_surfaces_goes_as_it_must() {
+    let output = sim("scenes");
+    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), String::from_utf8_lossy(&output.stderr));
+}
+
+/// A bug in a surface: the scenes alone must notice, without luck.
+fn noticed_by_a_scene(plant: &str, scene: &str) {
+    let output = sim(&format!("scenes --plant {plant}"));
+    let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.lines().any(|line| line.starts_with(&format!("VIOLATION {scene}: "))), "{text}");
+}
+
+#[test]
+fn a_scene_notices_that_a_lost_connection_counts_as_never_made() {
+    noticed_by_a_scene("lost-is-not-sent", "http: a connection lost after the effect is held");
+}
+
+#[test]
+fn a_scene_notices_that_held_work_runs_again_after_a_kill() {
+    noticed_by_a_scene("lapse-is-proof", "http: a gateway killed during the effect leaves a doubt");
+}
+
+#[test]
+fn a_scene_notices_that_answers_are_mixed_up() {
+    noticed_by_a_scene("answer-to-another", "mcp: answers go to the calls that they are for");
+}
+
+#[test]
+fn a_scene_notices_that_a_signal_counts_as_proof() {
+    noticed_by_a_scene("signal-released", "run: a command that a signal ended is held");
+}
+
 /// A rule taken out of `decide`: the model checker alone must notice.
 fn noticed_by_the_model(plant: &str) {
     let output = sim(&format!("model --begins 3 --ticks 7 --plant {plant}"));
@@ -49,6 +83,16 @@ fn the_model_checker_notices_a_proof_that_speaks_for_all_attempts() {
 #[test]
 fn the_model_checker_notices_that_the_tombstone_is_ignored() {
     noticed_by_the_model("tombstone-ignored");
+}
+
+#[test]
+fn the_model_checker_notices_an_effect_that_arrives_after_the_key_was_forgotten() {
+    noticed_by_the_model("attempt-outlives-memory");
+}
+
+#[test]
+fn the_model_checker_notices_a_retry_after_the_key_was_forgotten() {
+    noticed_by_the_model("retry-past-memory");
 }
 
 #[test]

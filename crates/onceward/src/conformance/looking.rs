@@ -216,6 +216,68 @@ pub async fn a_list_pages_through_everything_once_the_newest_first(store: &AnySt
     }
 }
 
+pub async fn a_list_shows_the_size_of_an_outcome_and_none_of_its_contents(store: &AnyStore, _: &ManualClock) {
+    for (number, outcome) in outcomes().into_iter().enumerate() {
+        let done = finished(store, &number.to_string(), outcome.clone()).await;
+        let page = store.list(&Filter::default(), None, 1).await.unwrap();
+        let listed = &page.listed[0];
+        assert_eq!(listed.seen.record.id, done.id);
+        let State::Done { outcome: shown, .. } = &listed.seen.record.state else { panic!("{listed:?}") };
+        assert_eq!(shown.headers, []);
+        assert_eq!((shown.verdict, shown.status), (outcome.verdict, outcome.status));
+        match outcome.body {
+            Body::Kept(bytes) => {
+                assert_eq!(shown.body, Body::Kept(vec![].into()));
+                assert_eq!(listed.body_size, Some(bytes.len() as u64));
+            }
+            too_large => assert_eq!((&shown.body, listed.body_size), (&too_large, None)),
+        }
+    }
+    let mut queued = draft("queued", 1);
+    (queued.state, queued.payload) = (State::Queued { due: When::NOW }, Some("letter".into()));
+    created(store, queued).await;
+    let page = store.list(&Filter::default(), None, 1).await.unwrap();
+    assert_eq!(page.listed[0].seen.record.payload, Some(vec![].into()));
+}
+
+pub async fn a_cursor_of_another_tenant_leads_nowhere(store: &AnyStore, clock: &ManualClock) {
+    let tenants = ["acme", "other"].map(|name| Tenant::new(name).unwrap());
+    for number in 0..6 {
+        let begin = begin_as(identity(tenants[number % 2].as_str(), "charge", &number.to_string()), 1, false);
+        created(store, drafted(decide(None, &begin).write)).await;
+        clock.advance(SECOND);
+    }
+    let list = async |tenant: &Tenant, after| {
+        let filter = Filter { tenant: Some(tenant.clone()), ..Filter::default() };
+        let page = store.list(&filter, after, 2).await.unwrap();
+        let key = |listed: &Listed| listed.seen.record.identity.as_ref().unwrap().key.as_str().to_owned();
+        (page.listed.iter().map(key).collect::<Vec<_>>(), page.next)
+    };
+    let (first, next) = list(&tenants[0], None).await;
+    assert_eq!(first, ["4", "2"]);
+    assert_eq!(list(&tenants[0], next).await, (vec!["0".to_owned()], None));
+    // As if there were no such record: only the time counts, and nothing of the first tenant is shown.
+    let unknown = next.map(|cursor| Cursor { id: digest(b"unknown"), ..cursor });
+    assert_eq!(list(&tenants[1], next).await, list(&tenants[1], unknown).await);
+    assert_eq!(list(&tenants[1], next).await.0, ["1"]);
+}
+
+pub async fn a_list_goes_on_after_the_record_of_its_cursor_is_gone(store: &AnyStore, clock: &ManualClock) {
+    for key in ["first", "second", "third"] {
+        match key {
+            "second" => drop(finished(store, key, Outcome::success("1")).await),
+            key => drop(created(store, draft(key, 1)).await),
+        }
+        clock.advance(SECOND);
+    }
+    let page = store.list(&Filter::default(), None, 2).await.unwrap();
+    clock.advance(1000 * SECOND);
+    while store.purge(100).await.unwrap().total() > 0 {}
+    let rest = store.list(&Filter::default(), page.next, 2).await.unwrap();
+    let key = |listed: &Listed| listed.seen.record.identity.as_ref().unwrap().key.as_str().to_owned();
+    assert_eq!(rest.listed.iter().map(key).collect::<Vec<_>>(), ["first"]);
+}
+
 pub async fn a_list_can_be_narrowed(store: &AnyStore, clock: &ManualClock) {
     let start = clock.now();
     for (tenant, operation) in [("acme", "charge"), ("acme", "refund"), ("other", "charge")] {
@@ -307,14 +369,15 @@ pub async fn counts_agree_with_the_list(store: &AnyStore, clock: &ManualClock) {
 }
 
 pub async fn the_audit_trail_is_written_with_the_record_or_not_at_all(store: &AnyStore, clock: &ManualClock) {
-    let event = |what, note: &str| Event { what, by: Some("ana".into()), note: Some(note.into()) };
+    let event =
+        |what, note: &str| Event { what, by: Some("ana".into()), token: Some("ci".into()), note: Some(note.into()) };
     let record = created(store, draft("a", 1)).await;
     let replace = |event| Replace { event: Some(event), ..Replace::of(&record, record.next()) };
     store.replace(replace(event(What::ResolvedHappened, "first"))).await.unwrap();
     let answer = store.replace(replace(event(What::ResolvedDidNotHappen, "conflict"))).await.unwrap();
     assert!(matches!(answer, Replaced::Conflict(_)));
     clock.advance(SECOND);
-    let bare = Event { what: What::Contradiction, by: None, note: None };
+    let bare = Event { what: What::Contradiction, by: None, token: None, note: None };
     store.append(record.id, bare.clone()).await.unwrap();
     store.append(digest(b"another"), event(What::StaleFinish, "another")).await.unwrap();
     let trail = store.trail(record.id).await.unwrap();

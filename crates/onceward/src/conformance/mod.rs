@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceward_core::claim::{ClaimId, Mark};
 use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, Write, decide};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::digest;
@@ -37,7 +38,7 @@ use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::When;
 
 use crate::clock::{Clock, ManualClock};
-use crate::store::{Event, Filter, Inserted, Page, Replace, Replaced, Store, What};
+use crate::store::{Cursor, Event, Filter, Inserted, Listed, Page, Replace, Replaced, Store, What};
 
 /// An empty store to try, and whatever must stay alive with it.
 pub struct Fixture {
@@ -76,6 +77,9 @@ macro_rules! conformance {
             a_key_is_free_again_after_its_record_is_removed,
             a_record_that_was_made_anew_is_another_although_its_version_is_the_same,
             a_list_pages_through_everything_once_the_newest_first,
+            a_list_shows_the_size_of_an_outcome_and_none_of_its_contents,
+            a_cursor_of_another_tenant_leads_nowhere,
+            a_list_goes_on_after_the_record_of_its_cursor_is_gone,
             a_list_can_be_narrowed,
             a_lapsed_claim_is_listed_as_what_it_is,
             counts_agree_with_the_list,
@@ -126,7 +130,7 @@ fn begin_as(identity: Identity, number: u128, marks_sent: bool) -> Command {
         key_digest: None,
         fingerprint: Fingerprint::none(),
         terms: terms(),
-        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None },
+        take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None, claim: None },
     })
 }
 
@@ -170,9 +174,9 @@ async fn finished(store: &AnyStore, key: &str, outcome: Outcome) -> Record {
 async fn every_page(store: &AnyStore, filter: &Filter, size: usize) -> Vec<Seen> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let Page { seen, next } = store.list(filter, after, size).await.unwrap();
-        assert!(seen.len() <= size, "a page holds no more than was asked for");
-        all.extend(seen);
+        let Page { listed, next } = store.list(filter, after, size).await.unwrap();
+        assert!(listed.len() <= size, "a page holds no more than was asked for");
+        all.extend(listed.into_iter().map(|listed| listed.seen));
         after = next;
         if after.is_none() {
             return all;

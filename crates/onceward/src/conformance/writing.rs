@@ -93,6 +93,8 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
         draft.doubt_since = full.then_some(When::In(2 * SECOND));
         draft.last_error = full.then(|| "Fehler: \"größer\"\n".to_owned());
         draft.sequence = full.then_some(number as u64);
+        (0..number).for_each(|id| draft.claims.add((id % 3 > 0).then(|| ClaimId::new(b"", &id.to_string()))));
+        draft.made_by = full.then(|| Mark::of_owner("release", fence(1)));
         let inserted = created(store, draft).await;
         assert_eq!(seen(store, &inserted).await.record, inserted, "after insert");
         let replaced = written(store, &inserted, inserted.next()).await;

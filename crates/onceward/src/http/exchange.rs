@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
@@ -21,22 +20,21 @@ use onceward_core::policy::InDoubt;
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body, Unread};
+use super::cut_off::CloseDelimited;
 use super::dialect::Dialect;
 use super::problem::{Kind, Problem};
 use super::rules::Rules;
-use super::streamed::{Handing, Told, clone, ended, log, settle, stream};
+use super::spelling::{self, Spelt};
+use super::streamed::{self, Handing, Told, announce, clone, ended, settle, stream};
 use super::verdict::{self, Ending};
 use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{Call, CarriedOn, Claim, Guard, Ledger, Started};
+use crate::ledger::{CarriedOn, Claim, Guard, Ledger, Started};
 
 /// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
 /// lease.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
-
-/// Timers and the store's clock need not agree on the very millisecond.
-const AFTER_THE_MOMENT: Duration = Duration::from_millis(5);
 
 /// When to ask again about what will pass soon.
 const SOON: Duration = Duration::from_secs(1);
@@ -79,6 +77,7 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
     let dialect = Dialect::of(rules.profile, &received.parts.headers);
+    let spelt = Spelt::of(rules, &received.parts.headers, key.as_deref());
     let call = match rules.call(&received, key, SystemClock.now()) {
         Ok(call) => call,
         Err(problem) => return problem.response(dialect),
@@ -86,8 +85,15 @@ where
     let mut request = Request::from_parts(received.parts, received.body);
     let Some(call) = call else { return passed(dialect, send(request, None).await) };
     let downstream = rules.downstream_header(&call);
-    match started(ledger, &call).await {
-        Ok(Started::Guarded(guard)) => {
+    let begun = match spelling::begin(ledger, &call, spelt.as_ref()).await {
+        Ok(begun) => begun,
+        Err(error) => return failed(rules, dialect, &error),
+    };
+    if let Some((name, value)) = begun.respelt {
+        request.headers_mut().insert(name, value);
+    }
+    match begun.started {
+        Started::Guarded(guard) => {
             let claim = guard.claim();
             let record = rules.holds_for_a_window(&call).then(|| guard.created_at());
             keyed(&mut request, downstream, &claim, record);
@@ -98,12 +104,11 @@ where
             let answer = AssertUnwindSafe(carried).catch_unwind().await;
             answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
         }
-        Ok(Started::Answered(decision)) => answered(dialect, &call.identity, decision),
-        Ok(Started::Unguarded(claim)) => {
+        Started::Answered(decision) => answered(rules, dialect, &call.identity, decision),
+        Started::Unguarded(claim) => {
             keyed(&mut request, downstream, &claim, None);
             passed(dialect, send(request, Some(claim)).await)
         }
-        Err(error) => failed(dialect, &error),
     }
 }
 
@@ -121,24 +126,6 @@ fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &C
     };
     if let Ok(value) = HeaderValue::try_from(key) {
         request.headers_mut().insert(name, value);
-    }
-}
-
-/// Begins. Who comes back before the other side wants to be asked again waits for that moment as for running work: many
-/// clients do not look at Retry-After, and would use up their tries on being told to wait.
-async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
-    let from = Instant::now();
-    match ledger.start(call).await? {
-        Started::Answered(Decision::InFlight { retry_after, running: false, .. })
-            if from.elapsed() + retry_after < call.policy.wait =>
-        {
-            tokio::time::sleep(retry_after + AFTER_THE_MOMENT).await;
-            let mut call = call.clone();
-            let left = call.policy.wait.saturating_sub(from.elapsed());
-            Arc::make_mut(&mut call.policy).wait = left;
-            ledger.start(&call).await
-        }
-        started => Ok(started),
     }
 }
 
@@ -172,7 +159,7 @@ fn problem_of(missing: &NoAnswer) -> Problem {
 }
 
 /// What a repeat is told.
-fn answered(dialect: Dialect, identity: &Identity, decision: Decision) -> Response<Body> {
+fn answered(rules: &Rules, dialect: Dialect, identity: &Identity, decision: Decision) -> Response<Body> {
     let problem = match decision {
         Decision::Replay { outcome, expires_at, .. } => match kept::response(&outcome, expires_at) {
             Some(response) => return response,
@@ -194,7 +181,15 @@ fn answered(dialect: Dialect, identity: &Identity, decision: Decision) -> Respon
         Decision::Dead => Problem::new(Kind::Dead),
         Decision::Acquired(_) => Problem::new(Kind::InFlight).later(SOON),
     };
-    problem.response(dialect)
+    with_status(problem, rules).response(dialect)
+}
+
+/// What is in flight has the status that the route says.
+fn with_status(problem: Problem, rules: &Rules) -> Problem {
+    match problem.kind {
+        Kind::InFlight => problem.status(rules.in_flight_status),
+        _ => problem,
+    }
 }
 
 fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) -> Problem {
@@ -209,7 +204,7 @@ fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) ->
 }
 
 /// Nothing ran. What the store says may name files and hosts: it is for the log.
-fn failed(dialect: Dialect, error: &Error) -> Response<Body> {
+fn failed(rules: &Rules, dialect: Dialect, error: &Error) -> Response<Body> {
     let problem = match error {
         Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
         Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
@@ -224,7 +219,7 @@ fn failed(dialect: Dialect, error: &Error) -> Response<Body> {
             Problem::new(Kind::StoreDown).later(SOON)
         }
     };
-    problem.response(dialect)
+    with_status(problem, rules).response(dialect)
 }
 
 /// One request under its claim.
@@ -261,7 +256,7 @@ impl One {
             NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
             NoAnswer::TimedOut => self.guard.doubt(Some("the other side did not answer in time")).await,
         };
-        log(ended.err());
+        streamed::of(ended);
         if matches!(missing, NoAnswer::Lost(_) | NoAnswer::TimedOut) {
             problem = problem.retry(in_doubt == InDoubt::Retry).about(&identity);
         }
@@ -272,7 +267,7 @@ impl One {
     where
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
         let (status, profile) = (parts.status, self.rules.profile);
         let ending = if status == StatusCode::OK && grpc::is_spoken(&parts.headers) {
             grpc::ending(profile, &parts.headers)
@@ -282,7 +277,10 @@ impl One {
         match ending {
             None => return self.keep(parts, body, Told::Behind(profile)).await,
             Some(Ending::Keep(verdict)) => return self.keep(parts, body, Told::Ahead(verdict)).await,
-            Some(ending) => log(ended(self.guard, ending, &format!("answered {status}")).await),
+            Some(ending) => {
+                let recorded = ended(self.guard, ending, &format!("answered {status}")).await;
+                recorded.tell(&mut parts.headers, None);
+            }
         }
         Response::from_parts(parts, body.map_err(Into::into).boxed_unsync())
     }
@@ -295,16 +293,13 @@ impl One {
     {
         let limit = self.rules.policy.keep_limit;
         let length = body.size_hint().exact();
-        let expires = self.guard.call().policy.kept_for().map(|kept| SystemClock.now().after(kept));
-        if let Some(expires) = expires.and_then(kept::date)
-            && matches!(told, Told::Ahead(_))
-            && length.is_none_or(|length| length <= limit as u64)
-        {
-            parts.headers.insert(kept::EXPIRES, expires);
-        }
+        let expires =
+            self.guard.call().policy.kept_for().map(|kept| SystemClock.now().after(kept)).and_then(kept::date);
         if length.is_none_or(|length| length > limit as u64) {
             let (filling, handed) = body::filled(self.rules.reader_patience);
-            let how = Handing { limit, length, unread: self.rules.unread_for, told };
+            let close_delimited = parts.extensions.get::<CloseDelimited>().is_some();
+            let how = Handing { limit, length, close_delimited, expires, unread: self.rules.unread_for, told };
+            announce(&mut parts.headers);
             let streamed = stream(self.guard, how, clone(&parts), body, filling);
             tokio::spawn(Box::pin(streamed).in_current_span());
             return Response::from_parts(parts, handed);
@@ -312,7 +307,8 @@ impl One {
         match body::whole(body, limit).await {
             Ok((bytes, trailers)) => {
                 let kept = outcome::Body::Kept(bytes.clone());
-                log(settle(self.guard, &parts, trailers.as_ref(), told, kept).await);
+                let recorded = settle(self.guard, &parts, trailers.as_ref(), told, kept).await;
+                recorded.tell(&mut parts.headers, expires.as_ref());
                 Response::from_parts(parts, body::ended(bytes, trailers))
             }
             Err(Unread::Broken(error)) => self.missing(NoAnswer::Lost(format!("the answer broke off: {error}"))).await,

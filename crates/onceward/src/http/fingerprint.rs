@@ -8,6 +8,7 @@ use http::{HeaderName, request};
 
 use onceward_core::fingerprint::{Builder, Fingerprint};
 use onceward_core::json::Value;
+use onceward_core::plant::{Plant, planted};
 
 use super::paths;
 
@@ -32,6 +33,9 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) 
         builder = builder.part("encoding", encoding.as_bytes());
     }
     builder = with_headers(builder, parts, headers);
+    if planted(Plant::BodyNotCompared) {
+        return builder.build();
+    }
     match canonical(&kind, body) {
         Some((how, text)) => builder.part(how, text),
         None => builder.part("raw", body),
@@ -89,11 +93,11 @@ fn content_type(parts: &request::Parts) -> String {
 }
 
 /// The media type without its parameters.
-fn essence(kind: &str) -> String {
+pub(super) fn essence(kind: &str) -> String {
     kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-fn is_json(essence: impl AsRef<str>) -> bool {
+pub(super) fn is_json(essence: impl AsRef<str>) -> bool {
     let essence = essence.as_ref();
     essence == "application/json" || essence.ends_with("+json")
 }

@@ -78,21 +78,25 @@ fn pushback(headers: &HeaderMap) -> Duration {
 /// themselves.
 pub fn status(kind: Kind) -> u16 {
     match kind {
-        Kind::KeyMissing | Kind::KeyMalformed | Kind::BodyMalformed | Kind::BadRequest | Kind::Mismatch => {
-            INVALID_ARGUMENT
-        }
+        Kind::KeyMissing
+        | Kind::KeyMalformed
+        | Kind::BodyMalformed
+        | Kind::CookieNotListed
+        | Kind::BadRequest
+        | Kind::Mismatch => INVALID_ARGUMENT,
         Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
         Kind::InFlight
         | Kind::AttemptFailed
         | Kind::StoreDown
+        | Kind::TenantUnknown
         | Kind::Unreachable
         | Kind::TooSlow
         | Kind::Overloaded => UNAVAILABLE,
         Kind::InDoubt | Kind::Collision | Kind::NotKept | Kind::Queued | Kind::Dead => FAILED_PRECONDITION,
         Kind::NoAnswer => UNKNOWN,
         Kind::TimedOut => DEADLINE_EXCEEDED,
-        Kind::NoRoute => UNIMPLEMENTED,
+        Kind::NoRoute | Kind::WrongHost => UNIMPLEMENTED,
     }
 }
 

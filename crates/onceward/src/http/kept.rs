@@ -7,6 +7,7 @@ use http::header::{self, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode, response};
 
 use onceward_core::outcome::{self, Outcome, Verdict};
+use onceward_core::plant::{Plant, planted};
 use onceward_core::time::Timestamp;
 
 use super::body::{self, Body};
@@ -16,6 +17,9 @@ pub const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 
 /// Says until when a repeat gets the same answer.
 pub const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+
+/// Says with `false` that the outcome of an answer could not be recorded: a repeat may not get it.
+pub const RECORDED: HeaderName = HeaderName::from_static("idempotency-recorded");
 
 /// A trailer is kept among the headers, under a name that no header can have.
 const TRAILER: &str = "trailer:";
@@ -34,7 +38,7 @@ pub const HOP_BY_HOP: [HeaderName; 8] = [
 
 /// Headers that are about this one delivery: a cookie would log somebody in, a length and a date are made anew, and who asks
 /// again gets the same.
-const NOT_KEPT: [HeaderName; 9] = [
+const NOT_KEPT: [HeaderName; 10] = [
     header::SET_COOKIE,
     header::CONTENT_LENGTH,
     header::DATE,
@@ -44,6 +48,7 @@ const NOT_KEPT: [HeaderName; 9] = [
     HeaderName::from_static("x-should-retry"),
     REPLAYED,
     EXPIRES,
+    RECORDED,
 ];
 
 /// A body from here on fills the better part of the buffer that it came in, or was put together in one of its own.
@@ -58,8 +63,10 @@ pub fn outcome(
 ) -> Outcome {
     let named = connection_names(&parts.headers);
     let content_type = parts.headers.get(CONTENT_TYPE).map(text).unwrap_or_default();
+    let is_cookie = |name: &HeaderName| planted(Plant::CookieKept) && *name == header::SET_COOKIE;
     let kept = parts.headers.iter().filter(|(name, _)| {
-        *name != CONTENT_TYPE && !HOP_BY_HOP.contains(name) && !NOT_KEPT.contains(name) && !named.contains(name)
+        let is_passing = HOP_BY_HOP.contains(name) || NOT_KEPT.contains(name) || named.contains(name);
+        *name != CONTENT_TYPE && (!is_passing || is_cookie(name))
     });
     let mut headers: Vec<(String, String)> =
         kept.map(|(name, value)| (name.as_str().to_owned(), text(value))).collect();
@@ -84,6 +91,7 @@ pub fn response(outcome: &Outcome, expires: Option<Timestamp>) -> Option<Respons
     let mut trailers = HeaderMap::new();
     let mut response = Response::new(());
     let status = u16::try_from(outcome.status).ok().filter(|status| *status >= 200);
+    let status = if planted(Plant::StatusNotKept) { Some(200) } else { status };
     let status = status.and_then(|status| StatusCode::from_u16(status).ok());
     // What was settled by hand or by another surface has no status of HTTP.
     *response.status_mut() = status.unwrap_or(match outcome.verdict {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, request};
+use http::{HeaderName, Method, StatusCode, request};
 
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
@@ -15,10 +15,13 @@ use onceward_core::time::Timestamp;
 
 use super::exchange::Received;
 use super::fingerprint;
+use super::identity;
 use super::kept::connection_names;
+use super::key_format::KeyFormat;
 use super::paths;
 use super::problem::{Kind, Problem};
 use super::profile::Profile;
+use super::tenant::Names;
 use crate::ledger::Call;
 
 /// A guarded request is read whole; this holds any order.
@@ -73,6 +76,8 @@ pub struct Rules {
     pub key_mode: KeyMode,
     /// Where it is.
     pub key_from: KeyFrom,
+    /// What it has to look like.
+    pub key_format: Option<KeyFormat>,
     /// Which methods are guarded.
     pub methods: Vec<Method>,
     /// The policy. Its `wait` is how long a repeat waits.
@@ -81,8 +86,16 @@ pub struct Rules {
     pub recipe: Option<Arc<Recipe>>,
     /// Headers that must agree when a key comes again.
     pub compared_headers: Vec<HeaderName>,
+    /// Headers that tell callers apart: their values are part of whose request it is.
+    pub identity_headers: Vec<HeaderName>,
+    /// Headers that do not tell callers apart. A cookie that is in neither list is refused where a key is derived.
+    pub ignored_headers: Vec<HeaderName>,
+    /// How callers are named after the values of `identity_headers`.
+    pub names: Names,
     /// Statuses that prove that nothing happened.
     pub refusals: Vec<u16>,
+    /// The status of `in-flight`: 409, or 425.
+    pub in_flight_status: StatusCode,
     /// The largest guarded request.
     pub request_limit: usize,
     /// How long the body of a guarded request may take to arrive. Nothing is begun before.
@@ -105,11 +118,16 @@ impl Default for Rules {
             profile: Profile::default(),
             key_mode: KeyMode::default(),
             key_from: KeyFrom::Header(IDEMPOTENCY_KEY),
+            key_format: None,
             methods: vec![Method::POST, Method::PATCH],
             policy: Arc::new(Policy { wait: DEFAULT_WAIT, ..Policy::default() }),
             recipe: None,
             compared_headers: Vec::new(),
+            identity_headers: Vec::new(),
+            ignored_headers: Vec::new(),
+            names: Names::default(),
             refusals: Vec::new(),
+            in_flight_status: StatusCode::CONFLICT,
             request_limit: DEFAULT_REQUEST_LIMIT,
             body_timeout: DEFAULT_BODY_TIMEOUT,
             downstream_key: None,
@@ -187,7 +205,8 @@ impl Rules {
             KeyFrom::Header(name) => Some(name),
             KeyFrom::Body(_) => None,
         };
-        let mut counting = self.compared().into_iter().chain(key_header).chain(&self.downstream_key);
+        let compared = self.compared().into_iter().chain(&self.identity_headers);
+        let mut counting = compared.chain(key_header).chain(&self.downstream_key);
         let named = connection_names(&parts.headers);
         if let Some(name) = counting.find(|name| named.contains(name)) {
             let detail = format!("{name}: the header Connection says that it goes no further");
@@ -199,7 +218,7 @@ impl Rules {
             KeyFrom::Body(_) => return Ok(Asks::Guard(None)),
         };
         match (key, self.key_mode) {
-            (Some(key), _) => Ok(Asks::Guard(Some(key))),
+            (Some(key), _) => self.well_formed(&key).map(|()| Asks::Guard(Some(key))),
             (None, KeyMode::Derived) => Ok(Asks::Guard(None)),
             (None, KeyMode::Optional) => Ok(Asks::Nothing),
             (None, KeyMode::Required) => Err(self.key_missing()),
@@ -222,13 +241,21 @@ impl Rules {
         now: Timestamp,
     ) -> Result<Option<Call>, Problem> {
         let bad = |error: onceward_core::name::Error| Problem::because(Kind::BadRequest, error);
-        let (tenant, operation) = (Tenant::new(&received.tenant).map_err(bad)?, operation(&received.parts)?);
+        let tenant = identity::tenant(&received.tenant, &received.parts.headers, &self.identity_headers, &self.names);
+        let (tenant, operation) = (Tenant::new(tenant).map_err(bad)?, operation(&received.parts)?);
         let (mut body, mut policy) = (Body { received, value: None }, Arc::clone(&self.policy));
         let key = match (key, &self.key_from) {
             (None, KeyFrom::Body(_)) if self.key_mode == KeyMode::Optional && !body.is_json() => return Ok(None),
-            (None, KeyFrom::Body(pointer)) => body.key(pointer)?,
+            (None, KeyFrom::Body(pointer)) => {
+                let key = body.key(pointer)?;
+                key.as_deref().map_or(Ok(()), |key| self.well_formed(key))?;
+                key
+            }
             (key, _) => key,
         };
+        if key.is_none() && self.key_mode == KeyMode::Derived {
+            self.without_unlisted_cookie(&received.parts.headers)?;
+        }
         let compared = self.compared();
         let whole = || fingerprint::of_request(&received.parts, &received.body, &compared);
         if let (None, Some(window)) = (&key, self.window) {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, response};
+use http::header::TRAILER;
+use http::{HeaderMap, HeaderValue, Response, response};
 use http_body::Frame;
 use http_body_util::BodyExt;
 use tokio::time::Instant;
@@ -12,11 +13,12 @@ use tokio::time::Instant;
 use onceward_core::outcome::{self, Verdict};
 
 use super::body::{self, Filling, Keeping};
+use super::cut_off::is_cut_off;
 use super::profile::Profile;
 use super::verdict::Ending;
 use super::{grpc, kept};
 use crate::error::Error;
-use crate::ledger::Guard;
+use crate::ledger::{Guard, Reach};
 
 /// How an answer is handed over.
 pub(super) struct Handing {
@@ -24,6 +26,10 @@ pub(super) struct Handing {
     pub(super) limit: usize,
     /// Its length, if it said one.
     pub(super) length: Option<u64>,
+    /// It ends with its connection, so that its end alone does not say that it is whole.
+    pub(super) close_delimited: bool,
+    /// Until when it is kept.
+    pub(super) expires: Option<HeaderValue>,
     /// How long it is read to its end although nobody takes it any more.
     pub(super) unread: Duration,
     pub(super) told: Told,
@@ -34,7 +40,7 @@ pub(super) async fn stream<B>(guard: Guard, how: Handing, head: response::Parts,
 where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
-    let Handing { limit, length, unread, told } = how;
+    let Handing { limit, length, close_delimited, expires, unread, told } = how;
     let mut keeping = Keeping::new(limit);
     let mut trailers = None;
     let mut last = None;
@@ -64,12 +70,25 @@ where
             Ok(Err(frame)) => trailers = frame.into_trailers().ok(),
             Err(error) => {
                 let error: body::Error = error;
-                log(guard.doubt(Some(&format!("the answer broke off: {error}"))).await.err());
+                of(guard.doubt(Some(&format!("the answer broke off: {error}"))).await);
                 return filling.break_off(error).await;
             }
         }
     }
-    log(settle(guard, &head, trailers.as_ref(), told, keeping.end()).await);
+    let kept = keeping.end();
+    if let outcome::Body::Kept(bytes) = &kept
+        && close_delimited
+        && is_cut_off(&head.headers, bytes)
+    {
+        let why = "the answer ended with its connection, in the middle of its content";
+        of(guard.doubt(Some(why)).await);
+        return filling.break_off(why.into()).await;
+    }
+    // Its head has left: what became of it can only stand behind it.
+    let recorded = settle(guard, &head, trailers.as_ref(), told, kept).await;
+    let mut behind = trailers.unwrap_or_default();
+    recorded.tell(&mut behind, expires.as_ref());
+    let trailers = (!behind.is_empty()).then_some(behind);
     for frame in last.into_iter().chain(trailers.map(Frame::trailers)) {
         filling.put(frame).await;
     }
@@ -93,6 +112,32 @@ pub(super) enum Told {
     Behind(Profile),
 }
 
+/// What is known about a record once its answer is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recorded {
+    /// Repeats get this answer.
+    Kept,
+    /// It ended as the answer says, and the answer is not kept: it released the claim, or left a doubt.
+    Ended,
+    /// The answer is true, but the record does not say so: somebody else holds the claim, or the store failed.
+    No,
+}
+
+impl Recorded {
+    /// What the client is told about it.
+    pub(super) fn tell(self, headers: &mut HeaderMap, expires: Option<&HeaderValue>) {
+        match (self, expires) {
+            (Self::Kept, Some(expires)) => {
+                headers.insert(kept::EXPIRES, expires.clone());
+            }
+            (Self::No, _) => {
+                headers.insert(kept::RECORDED, HeaderValue::from_static("false"));
+            }
+            (Self::Kept | Self::Ended, _) => {}
+        }
+    }
+}
+
 /// The answer is there, all of it: what became of the effect is recorded.
 pub(super) async fn settle(
     guard: Guard,
@@ -100,24 +145,55 @@ pub(super) async fn settle(
     trailers: Option<&HeaderMap>,
     told: Told,
     body: outcome::Body,
-) -> Option<Error> {
+) -> Recorded {
     let ending = match told {
         Told::Ahead(verdict) => Ending::Keep(verdict),
         // Without its end, an answer of gRPC says nothing.
         Told::Behind(profile) => trailers.and_then(|trailers| grpc::ending(profile, trailers)).unwrap_or(Ending::Doubt),
     };
     match ending {
-        Ending::Keep(verdict) => guard.finish(kept::outcome(head, trailers, verdict, body)).await.err(),
+        Ending::Keep(verdict) => {
+            let is_kept = matches!(body, outcome::Body::Kept(_));
+            let recorded = of(guard.finish(kept::outcome(head, trailers, verdict, body)).await);
+            // Done, and too large to be repeated.
+            if recorded == Recorded::Kept && !is_kept { Recorded::Ended } else { recorded }
+        }
         ending => ended(guard, ending, "answered so in its trailers").await,
     }
 }
 
 /// An answer that is not kept.
-pub(super) async fn ended(guard: Guard, ending: Ending, why: &str) -> Option<Error> {
-    match ending {
-        Ending::Release(after) => guard.release(after, Some(why)).await.err(),
-        Ending::Doubt | Ending::Keep(_) => guard.doubt(Some(why)).await.err(),
+pub(super) async fn ended(guard: Guard, ending: Ending, why: &str) -> Recorded {
+    let ended = match ending {
+        Ending::Release(after) => guard.release(after, Some(why)).await,
+        Ending::Doubt | Ending::Keep(_) => guard.doubt(Some(why)).await,
+    };
+    match of(ended) {
+        Recorded::Kept => Recorded::Ended,
+        other => other,
     }
+}
+
+/// Whether an end was recorded. The answer is true although it was not, so it is handed over all the same.
+pub(super) fn of(ended: Result<Reach, Error>) -> Recorded {
+    match ended {
+        Ok(Reach::Written) => Recorded::Kept,
+        Ok(Reach::Stale) => {
+            tracing::warn!(
+                "an outcome was not recorded: the claim of its request was superseded; it is in the audit trail"
+            );
+            Recorded::No
+        }
+        Err(error) => {
+            tracing::error!(%error, "an outcome was not recorded");
+            Recorded::No
+        }
+    }
+}
+
+/// Says in a head what may stand behind the body.
+pub(super) fn announce(headers: &mut HeaderMap) {
+    headers.append(TRAILER, HeaderValue::from_static("idempotency-expires, idempotency-recorded"));
 }
 
 /// The head once more: it goes to the client before the outcome is made from it.
@@ -126,11 +202,4 @@ pub(super) fn clone(parts: &response::Parts) -> response::Parts {
     head.status = parts.status;
     head.headers = parts.headers.clone();
     head
-}
-
-/// The answer is true although it could not be recorded, so it is handed over all the same.
-pub(super) fn log(error: Option<Error>) {
-    if let Some(error) = error {
-        tracing::error!(%error, "what came of a guarded request could not be recorded");
-    }
 }

@@ -1,26 +1,60 @@
 //! Whose request it is, as far as its head tells. A replay is answered without asking the other side, so this has to be
 //! as good as the other side's own check.
 
+use std::fmt;
+use std::sync::Arc;
+
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request;
 
-use onceward_core::hash::digest;
+use onceward_core::hash::{Digest, digest, hmac};
+use onceward_core::plant::{Plant, planted};
 
 use super::problem::{Kind, Problem};
 
+/// Makes names of tenants from credentials. Without a secret the name is a plain hash, and whoever reads the ledger can
+/// confirm a guess of a credential; with one, only those who know the secret can.
+#[derive(Clone, Default)]
+pub struct Names {
+    secret: Option<Arc<[u8]>>,
+}
+
+impl Names {
+    /// Names that are keyed with this secret. Under another secret every credential is another tenant.
+    pub fn keyed(secret: &[u8]) -> Self {
+        Self { secret: Some(secret.into()) }
+    }
+
+    /// The name of the tenant whose credential has this digest: 128 bits of it, which nobody finds a second time.
+    pub fn name(&self, prefix: &str, credential: Digest) -> String {
+        let named = match &self.secret {
+            Some(secret) => hmac(secret, credential.as_bytes()),
+            None => credential,
+        };
+        format!("{prefix}{}", &named.to_hex()[..32])
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").field("keyed", &self.secret.is_some()).finish()
+    }
+}
+
 /// A hash of the credential: for API keys that stay the same. `instead` is the advice to those whose credential does not.
-pub fn of_authorization(parts: &request::Parts, instead: &str) -> Result<String, Problem> {
+pub fn of_authorization(parts: &request::Parts, names: &Names, instead: &str) -> Result<String, Problem> {
     let credential = of_header(parts, &AUTHORIZATION)?;
     let (scheme, token) = match credential.split_once(' ') {
         Some((scheme, token)) => (scheme.to_ascii_lowercase(), token.trim()),
         None => (String::new(), credential.as_str()),
     };
+    let token = if planted(Plant::CallersShareKeys) { "" } else { token };
     let changing = if is_jwt(token) {
         "This is a JSON Web Token. A refreshed one"
     } else if SIGNED.contains(&scheme.as_str()) || scheme.starts_with("aws4-") {
         "This credential is made for one request. That of its retry"
     } else {
-        return Ok(format!("auth:{}", &digest(format!("{scheme} {token}").as_bytes()).to_hex()[..32]));
+        return Ok(names.name("auth:", digest(format!("{scheme} {token}").as_bytes())));
     };
     let detail = format!("{changing} would be another tenant, and would find none of its keys. {instead}");
     Err(Problem::because(Kind::BadCredential, detail))
@@ -57,7 +91,20 @@ mod tests {
 
     fn of(credential: &str) -> Result<String, Kind> {
         let (parts, ()) = http::Request::post("/").header(AUTHORIZATION, credential).body(()).unwrap().into_parts();
-        of_authorization(&parts, "").map_err(|problem| problem.kind)
+        of_authorization(&parts, &Names::default(), "").map_err(|problem| problem.kind)
+    }
+
+    #[test]
+    fn a_secret_keys_the_names_of_tenants_and_is_not_shown() {
+        let credential = digest(b"bearer sk_7");
+        let [plain, one, other] = [Names::default(), Names::keyed(b"one"), Names::keyed(b"other")];
+        assert_eq!(plain.name("auth:", credential), format!("auth:{}", &credential.to_hex()[..32]));
+        assert_eq!(one.name("auth:", credential), Names::keyed(b"one").name("auth:", credential));
+        assert_ne!(one.name("auth:", credential), plain.name("auth:", credential));
+        assert_ne!(one.name("auth:", credential), other.name("auth:", credential));
+        assert_ne!(one.name("auth:", credential), one.name("auth:", digest(b"bearer sk_8")));
+        assert_eq!(one.name("", credential).len(), 32);
+        assert!(!format!("{one:?}").contains("one"));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
 use onceward_core::outcome::Verdict;
+use onceward_core::plant::{Plant, planted};
 
 use super::profile::Profile;
 
@@ -26,6 +27,7 @@ pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refu
     let later = retry_after(headers);
     match status.as_u16() {
         number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
+        502 if planted(Plant::BadGatewayReleased) => Ending::Release(Duration::ZERO),
         // A rate limit is checked before the work.
         429 => Ending::Release(later.unwrap_or_default()),
         // A load shedder speaks before the work and says when to come back. Without that, the status may also come from a

@@ -23,12 +23,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderName, Method, request};
+use http::{HeaderName, Method, StatusCode, request};
 use onceward_core::policy::{Policy, Tier};
 
 use crate::Ledger;
 use crate::http::rules::{KeyFrom, KeyMode};
-use crate::http::{Body, Problem, Profile, Rules, tenant};
+use crate::http::tenant::Names;
+use crate::http::{Body, KeyFormat, Problem, Profile, Rules, tenant};
 
 #[cfg(feature = "axum")]
 pub use extract::NoClaim;
@@ -66,7 +67,7 @@ struct Guarding {
 impl IdempotencyLayer {
     /// Guards with the default rules: profile `ietf`, a key is required, and the tenant is the credential.
     pub fn new(ledger: Ledger) -> Self {
-        let tenant: Arc<TenantOf> = Arc::new(|parts| tenant::of_authorization(parts, OTHER_TENANT));
+        let tenant: Arc<TenantOf> = Arc::new(|parts| tenant::of_authorization(parts, &Names::default(), OTHER_TENANT));
         Self { guarding: Guarding { ledger, rules: Arc::new(Rules::default()), tenant }, body: |body| body }
     }
 }
@@ -114,6 +115,12 @@ impl<B> IdempotencyLayer<B> {
         self.change(|rules| rules.key_from = KeyFrom::Body(pointer.into()))
     }
 
+    /// What a client's key has to look like: a key that does not fit gets 400.
+    #[must_use]
+    pub fn key_format(self, format: KeyFormat) -> Self {
+        self.change(|rules| rules.key_format = Some(format))
+    }
+
     /// Which methods are guarded.
     #[must_use]
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
@@ -146,6 +153,24 @@ impl<B> IdempotencyLayer<B> {
         self.change(|rules| *rules = rules.clone().honours_key(honours))
     }
 
+    /// The status of a repeat while its request runs: 409, or 425 for clients that take 409 for final.
+    #[must_use]
+    pub fn in_flight_status(self, status: StatusCode) -> Self {
+        self.change(|rules| rules.in_flight_status = status)
+    }
+
+    /// Headers that tell callers apart, such as `Cookie`: their values are part of whose request it is.
+    #[must_use]
+    pub fn identity_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|rules| rules.identity_headers = names.into_iter().collect())
+    }
+
+    /// Headers that do not tell callers apart. Where keys are derived, a `Cookie` that is in neither list is refused.
+    #[must_use]
+    pub fn ignored_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.change(|rules| rules.ignored_headers = names.into_iter().collect())
+    }
+
     /// The largest guarded request.
     #[must_use]
     pub fn request_limit(self, bytes: usize) -> Self {
@@ -166,7 +191,7 @@ impl<B> IdempotencyLayer<B> {
     /// A hash of the header `Authorization`: for API keys that stay the same. This is the default.
     #[must_use]
     pub fn tenant_authorization(self) -> Self {
-        self.tenant(|parts| tenant::of_authorization(parts, OTHER_TENANT))
+        self.tenant(|parts| tenant::of_authorization(parts, &Names::default(), OTHER_TENANT))
     }
 
     /// All requests are of one tenant. Only where all callers may see each other's answers: behind a service of your own,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use onceward_core::claim::ClaimId;
 use onceward_core::decide::{Acquired, Answer, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::plant::{Plant, planted};
@@ -44,6 +45,8 @@ pub enum Begun {
 pub(super) enum Won {
     Acquired(Acquired, Seen),
     Answered(Decision),
+    /// The claim that was made with the same claim id is over.
+    Stale,
 }
 
 impl Operation {
@@ -57,7 +60,7 @@ impl Operation {
 impl Ledger {
     /// Asks for the claim on a call that is ready.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        let (command, fence) = match self.asked(call, call.policy.lease(), self.inner.store.owner())? {
+        let (command, fence) = match self.asked(call, call.policy.lease(), self.inner.store.owner(), None)? {
             Ok(asked) => asked,
             Err(decision) => return Ok(Begun::Answered(decision)),
         };
@@ -74,6 +77,7 @@ impl Ledger {
         call: &Call,
         lease: Duration,
         owner: Option<Owner>,
+        claim: Option<ClaimId>,
     ) -> Result<Result<(Command, Fence), Decision>, Error> {
         let mut command = call.begin(Take {
             fence: NO_FENCE,
@@ -81,6 +85,7 @@ impl Ledger {
             marks_sent: call.policy.marks_sent,
             probes: call.policy.probes,
             owner,
+            claim,
         });
         if let Some(decision) = self.at_hand(call, &command) {
             return Ok(Err(self.noted(decision)));
@@ -119,6 +124,8 @@ impl Ledger {
         for _ in 0..MOST_LAPSES {
             match self.contest(call, &command, take).await? {
                 Won::Answered(decision) => return Ok(Asked::Answered(decision)),
+                // Only a claim id can be used up, and none was given.
+                Won::Stale => break,
                 Won::Acquired(acquired, seen) => {
                     let (guard, mut renewal) = Guard::new(self.clone(), call, acquired, seen, from);
                     if renewal.is_fresh().await {
@@ -141,9 +148,10 @@ impl Ledger {
             Err(Stuck::Store(error)) => {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.
-                if !call.runs_without(&error) {
+                // A claim with an id is not given back either: a repeat of the request may have been granted it meanwhile.
+                if !call.runs_without(&error) && claim_id(command).is_none() {
                     let why = "the store failed before the work began";
-                    self.give_back(call.identity.digest(), fence, why, GIVE_BACK_AFTER);
+                    self.give_back(call.identity.digest(), given_back(fence, why), GIVE_BACK_AFTER);
                 }
                 return Err(error.into());
             }
@@ -160,7 +168,8 @@ impl Ledger {
                 }
                 Ok(Won::Answered(self.noted(decision)))
             }
-            (Answer::Accepted | Answer::Stale { .. } | Answer::Refused(_) | Answer::Archived, _) => {
+            (Answer::Stale { .. }, _) => Ok(Won::Stale),
+            (Answer::Accepted | Answer::Refused(_) | Answer::Archived, _) => {
                 Err(Error::Contended { intent: call.name() })
             }
         }
@@ -205,9 +214,8 @@ impl Ledger {
 
     /// A write whose answer was lost may have held, or nobody was there any more to take it. Nothing has started, so the
     /// claim, if there is one, is given back rather than left to lapse into doubt.
-    pub(super) fn give_back(&self, id: Digest, fence: Fence, why: &str, after: Duration) {
+    pub(super) fn give_back(&self, id: Digest, command: Command, after: Duration) {
         let inner = Arc::clone(&self.inner);
-        let command = Command::Release { fence, not_before: Duration::ZERO, error: Some(why.to_owned()) };
         tokio::spawn(async move {
             let mut pause = after;
             for _ in 0..GIVE_BACK_TRIES {
@@ -220,6 +228,19 @@ impl Ledger {
                 pause = (pause * 4).max(GIVE_BACK_AFTER);
             }
         });
+    }
+}
+
+/// Gives a claim back whose fence no caller knows.
+pub(super) fn given_back(fence: Fence, why: &str) -> Command {
+    Command::Release { fence, not_before: Duration::ZERO, error: Some(why.to_owned()) }
+}
+
+/// The id that the caller chose for the claim that it asks for.
+pub(super) fn claim_id(command: &Command) -> Option<ClaimId> {
+    match command {
+        Command::Begin(begin) | Command::BeginItem(BeginItem { begin, .. }) => begin.take.claim,
+        _ => None,
     }
 }
 

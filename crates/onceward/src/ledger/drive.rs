@@ -5,7 +5,7 @@ use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Record, Seen, State};
 
 use super::Inner;
-use crate::store::{self, Event, Inserted, Replace, Replaced};
+use crate::store::{self, Event, Inserted, Replace, Replaced, What};
 
 /// A conflict means that somebody else got on with the same record. Nobody loses this often in a row unless
 /// the store misbehaves.
@@ -61,7 +61,7 @@ impl Inner {
                     Inserted::Created { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
                     Inserted::Exists(seen) => Some(*seen),
                 },
-                Some(last) => match self.store.replace(replace(last, &draft, event.as_ref())).await? {
+                Some(last) => match self.store.replace(replace(last, &draft, event.as_ref(), command)).await? {
                     Replaced::Written { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
                     Replaced::Conflict(seen) => seen.map(|seen| *seen),
                 },
@@ -99,8 +99,17 @@ impl Inner {
     }
 }
 
-fn replace(last: &Record, draft: &Draft, event: Option<&Event>) -> Replace {
-    Replace { event: event.cloned(), ..Replace::of(last, draft.clone()) }
+fn replace(last: &Record, draft: &Draft, event: Option<&Event>, command: &Command) -> Replace {
+    let event = event.cloned().or_else(|| told_by(last, command));
+    Replace { event, ..Replace::of(last, draft.clone()) }
+}
+
+/// What a command leaves in the audit trail by itself. A probe that found nothing clears the doubt, and an effect that comes
+/// later is then a second one: the trail is the only place that still says why the work was done again.
+fn told_by(last: &Record, command: &Command) -> Option<Event> {
+    let Command::NotFound { .. } = command else { return None };
+    let since = last.doubt_since.map(|since| format!("of an attempt in doubt since {since}"));
+    Some(Event { what: What::ProbeFoundNothing, by: None, token: None, note: since })
 }
 
 impl Driven {

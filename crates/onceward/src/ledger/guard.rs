@@ -425,7 +425,12 @@ fn no_answer() -> store::Error {
 fn is_final(error: &store::Error) -> bool {
     matches!(
         error,
-        store::Error::Closed | store::Error::Poisoned { .. } | store::Error::Corrupt { .. } | store::Error::Gone { .. }
+        store::Error::Closed
+            | store::Error::Poisoned { .. }
+            | store::Error::Corrupt { .. }
+            | store::Error::Gone { .. }
+            | store::Error::NewerSchema { .. }
+            | store::Error::OlderSchema { .. }
     )
 }
 

@@ -30,7 +30,7 @@ impl Inner {
         let Reporter { intent, who, repeats } = reporter;
         let reported = serde_json::to_string(&outcome.clone().within(LARGEST_NOTE)).unwrap_or_default();
         let what = if contradicts { What::Contradiction } else { What::StaleFinish };
-        let event = Event { what, by: None, note: Some(format!("{who} reported {reported}")) };
+        let event = Event { what, by: None, token: None, note: Some(format!("{who} reported {reported}")) };
         if repeats && self.is_known(id, &event).await {
             return;
         }

@@ -47,7 +47,7 @@ pub use guard::{Guard, Reach};
 pub use remote::{Grant, Granted, Held, Holder};
 pub use run::Done;
 pub(crate) use run::{Started, answered, unguarded};
-pub use settle::{Intent, Resolved};
+pub use settle::{Intent, Resolved, Who};
 
 /// The ledger: record an intent, let one caller do the work, give every repeat the outcome. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -188,8 +188,7 @@ impl Ledger {
     /// Whether the store can be read and written.
     pub async fn ping(&self) -> Result<(), store::Error> {
         self.inner.store.get(onceward_core::hash::digest(b"ping")).await?;
-        // A write that seldom has anything to do, and that somebody has to do anyway.
-        self.inner.store.purge(1).await.map(drop)
+        self.inner.store.check().await
     }
 
     /// Ends the store's threads and waits for them. Claims that are still held are left to lapse.

@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use onceward_core::claim::ClaimId;
 use onceward_core::decide::{Acquired, Answer, Command, Decision};
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE};
 use onceward_core::record::{Fence, Seen, downstream_key};
 
-use super::begin::{MOST_LAPSES, Won, fence, set_fence};
+use super::begin::{MOST_LAPSES, Won, fence, given_back, set_fence};
 use super::carried_on::CarriedOn;
 use super::drive::{Driven, Stuck};
 use super::guard::{renewed_after, shortened};
@@ -32,10 +33,13 @@ pub enum Granted {
     Answered(Decision),
     /// The store is down, and the policy lets the work run all the same, with this downstream key.
     Unguarded(String),
+    /// The claim that was made with the same claim id is over: released, doubted or taken over. A new one needs a new id.
+    Stale,
 }
 
-/// A claim that is on its way to its remote owner. Dropped before [`Grant::hand_over`], it is given back: nobody knows its
-/// fence, so nobody can have begun the work.
+/// A claim that is on its way to its remote owner. Dropped before [`Grant::hand_over`], it is given back: no caller knows
+/// its fence, so none can have begun the work. A claim that was granted again to a repeat of the same request is left as it
+/// is: the answer to the first request may have arrived.
 pub struct Grant {
     ledger: Ledger,
     call: Call,
@@ -43,6 +47,9 @@ pub struct Grant {
     seen: Seen,
     runtime: Handle,
     handed_over: bool,
+    claim: Option<ClaimId>,
+    /// The same claim may have been granted to another request with the same claim id.
+    shared: bool,
 }
 
 /// A remote owner of a claim, as its fence names it.
@@ -66,10 +73,17 @@ impl Ledger {
     /// Asks for a claim on behalf of a remote caller, and waits up to `wait` if somebody else is at it. A lease of its own
     /// replaces the policy's.
     ///
-    /// A caller that goes away before it has the answer leaves a released claim.
-    pub async fn grant(&self, call: &Call, lease: Option<Duration>, wait: Duration) -> Result<Granted, Error> {
+    /// A caller that goes away before it has the answer leaves a released claim. With a claim id it may repeat the request:
+    /// while the claim is held, the repeat is granted the same one, whichever server answers.
+    pub async fn grant(
+        &self,
+        call: &Call,
+        claim: Option<ClaimId>,
+        lease: Option<Duration>,
+        wait: Duration,
+    ) -> Result<Granted, Error> {
         let lease = lease.unwrap_or_else(|| call.policy.lease()).min(LONGEST_LEASE);
-        let mut granted = match self.grant_now(call, lease).await {
+        let mut granted = match self.grant_now(call, claim, lease).await {
             // Only before anything was answered: afterwards somebody else may be at it.
             Err(Error::Store(error)) if call.runs_without(&error) => {
                 let intent = call.name();
@@ -86,7 +100,7 @@ impl Ledger {
         {
             let waiting = waiting.get_or_insert_with(|| self.waiting(call, wait));
             match self.watch(call, waiting).await? {
-                Waited::Ask => granted = self.grant_now(call, lease).await?,
+                Waited::Ask => granted = self.grant_now(call, claim, lease).await?,
                 Waited::Doubt(since) => return Ok(Granted::Answered(Decision::InDoubt { since })),
                 Waited::TooLong => break,
             }
@@ -94,9 +108,9 @@ impl Ledger {
         Ok(granted)
     }
 
-    async fn grant_now(&self, call: &Call, lease: Duration) -> Result<Granted, Error> {
+    async fn grant_now(&self, call: &Call, claim: Option<ClaimId>, lease: Duration) -> Result<Granted, Error> {
         // The owner is somewhere else: whether this process lives says nothing about it.
-        let (mut command, mut take) = match self.asked(call, lease, None)? {
+        let (mut command, mut take) = match self.asked(call, lease, None, claim)? {
             Ok(asked) => asked,
             Err(decision) => return Ok(Granted::Answered(decision)),
         };
@@ -106,9 +120,12 @@ impl Ledger {
                 let from = Instant::now();
                 match ledger.contest(&call, &command, take).await? {
                     Won::Answered(decision) => return Ok(Granted::Answered(decision)),
+                    Won::Stale => return Ok(Granted::Stale),
                     Won::Acquired(acquired, seen) => {
                         let (ledger, call, runtime) = (ledger.clone(), call.clone(), Handle::current());
-                        let mut grant = Grant { ledger, call, acquired, seen, runtime, handed_over: false };
+                        let shared = acquired.fence != take;
+                        let mut grant =
+                            Grant { ledger, call, acquired, seen, runtime, handed_over: false, claim, shared };
                         if grant.is_fresh(from, lease).await {
                             return Ok(Granted::Acquired(Box::new(grant)));
                         }
@@ -165,6 +182,8 @@ impl Grant {
         let holder = self.ledger.holder(self.call.identity.clone(), self.acquired.fence);
         match holder.write(Command::Renew { fence: self.acquired.fence, lease }).await {
             Ok(Held::Written(seen)) => {
+                // Another write in between was that of a repeat, which has the claim too.
+                self.shared |= seen.record.version != self.seen.record.version + 1;
                 self.seen = *seen;
                 true
             }
@@ -177,11 +196,17 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if !self.handed_over {
-            let _inside = self.runtime.enter();
-            let why = "the caller went away before it had the claim";
-            self.ledger.give_back(self.call.identity.digest(), self.acquired.fence, why, Duration::ZERO);
+        if self.handed_over || self.shared {
+            return;
         }
+        let _inside = self.runtime.enter();
+        let (fence, version) = (self.acquired.fence, self.seen.record.version);
+        let why = "the caller went away before it had the claim";
+        let command = match self.claim {
+            None => given_back(fence, why),
+            Some(_) => Command::GiveBack { fence, version, error: Some(why.to_owned()) },
+        };
+        self.ledger.give_back(self.call.identity.digest(), command, Duration::ZERO);
     }
 }
 

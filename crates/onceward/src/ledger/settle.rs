@@ -52,6 +52,15 @@ pub enum Resolved {
     Refused(Refusal),
 }
 
+/// Who settles an intent, for the audit trail.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Who<'a> {
+    /// As they say themselves.
+    pub by: Option<&'a str>,
+    /// The name of their token, which the surface has checked.
+    pub token: Option<&'a str>,
+}
+
 impl Operation {
     /// Looks at the intent without touching it.
     pub async fn get(&self) -> Result<Option<Intent>, Error> {
@@ -101,6 +110,18 @@ impl Ledger {
         by: Option<&str>,
         note: Option<&str>,
     ) -> Result<Resolved, Error> {
+        self.resolve_as(identity, version, resolution, Who { by, token: None }, note).await
+    }
+
+    /// The same for a caller that is known by a token.
+    pub async fn resolve_as(
+        &self,
+        identity: &Identity,
+        version: u64,
+        resolution: Resolution,
+        who: Who<'_>,
+        note: Option<&str>,
+    ) -> Result<Resolved, Error> {
         let id = identity.digest();
         let (what, resolution) = match resolution {
             Resolution::Happened(outcome) => {
@@ -115,7 +136,8 @@ impl Ledger {
         // The head of a stream goes on, and its trail stays: so each entry says which item it is about.
         let item = seen.as_ref().and_then(|seen| seen.record.sequence).map(|number| format!("item {number}"));
         let note = [item.as_deref(), note].into_iter().flatten().collect::<Vec<_>>().join(": ");
-        let event = Event { what, by: by.map(str::to_owned), note: Some(note).filter(|note| !note.is_empty()) };
+        let (by, token) = (who.by.map(str::to_owned), who.token.map(str::to_owned));
+        let event = Event { what, by, token, note: Some(note).filter(|note| !note.is_empty()) };
         let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
         let driven = match self.inner.drive(seen, &command, event).await {
             Ok(driven) => driven,

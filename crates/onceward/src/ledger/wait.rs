@@ -180,6 +180,7 @@ fn may_be_tried(seen: &Seen, call: &Call) -> bool {
         marks_sent: call.policy.marks_sent,
         probes: call.policy.probes,
         owner: None,
+        claim: None,
     });
     matches!(decide(Some(seen), &begin).answer, Answer::Decision(Decision::Acquired(_)))
 }

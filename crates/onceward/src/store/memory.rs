@@ -13,7 +13,7 @@ use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::{
-    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Page, Purged, Replace,
+    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Listed, Page, Purged, Replace,
     Replaced, Store,
 };
 use crate::clock::Clock;
@@ -65,6 +65,20 @@ impl Tables {
         }
         self.in_order.insert(order, id);
         self.records.insert(id, (order, record));
+    }
+
+    /// Before which place in the order a page begins, and what the newest time in it may be.
+    fn after(&self, filter: &Filter, after: Option<Cursor>) -> (i64, Timestamp) {
+        let whole = (i64::MAX, Timestamp::from_millis(i64::MAX));
+        let Some(cursor) = after else { return whole };
+        let is_listed = |(_, record): &&(i64, Record)| {
+            let owner = record.identity.as_ref().map(|identity| &identity.tenant);
+            filter.tenant.is_none() || owner == filter.tenant.as_ref()
+        };
+        match self.records.get(&cursor.id).filter(is_listed) {
+            Some((order, _)) => (*order, whole.1),
+            None => (whole.0, cursor.at),
+        }
     }
 
     fn remove(&mut self, id: Digest) -> Option<i64> {
@@ -155,14 +169,14 @@ impl Store for Memory {
         let tables = self.tables();
         let limit = limit.clamp(1, LARGEST_PAGE);
         let mut page = Page::default();
-        let end = after.map_or(i64::MAX, |cursor| cursor.0);
-        for (order, id) in tables.in_order.range(..end).rev() {
+        let (end, latest) = tables.after(filter, after);
+        for (_, id) in tables.in_order.range(..end).rev() {
             let Some((_, record)) = tables.records.get(id) else { continue };
-            let seen = self.seen(record);
-            if matches(filter, &seen) {
-                page.seen.push(seen);
-                page.next = Some(Cursor(*order));
-                if page.seen.len() == limit {
+            let listed = Listed::of(record, self.clock.now());
+            if record.created_at <= latest && matches(filter, &listed.seen) {
+                page.listed.push(listed);
+                page.next = Some(Cursor::at(record));
+                if page.listed.len() == limit {
                     return Ok(page);
                 }
             }

@@ -5,6 +5,7 @@
 //! - [`sqlite`]: one file, several processes, group commit.
 
 pub mod memory;
+mod page;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -22,6 +23,8 @@ use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
 use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
+
+pub use page::{Cursor, Listed, NotACursor, Page};
 
 /// The most records that one page of a list holds.
 pub const LARGEST_PAGE: usize = 1000;
@@ -45,7 +48,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// has come, found without scanning.
     async fn purge(&self, limit: usize) -> Result<Purged, Error>;
 
-    /// Lists records, the newest first, at most `limit` of them after the cursor.
+    /// Lists records, the newest first, at most `limit` of them after the cursor. Outcomes and payloads are not read.
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
     /// How many intents stand how: all of them, or one tenant's. Tombstones have no names any more, so they are nobody's.
@@ -56,6 +59,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
     async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
+
+    /// Whether the store can be written: writes something that changes no record. A store that cannot do that frees one
+    /// expired record, if there is one.
+    async fn check(&self) -> Result<(), Error> {
+        self.purge(1).await.map(drop)
+    }
 
     /// This process, if the store can tell whether it is alive.
     fn owner(&self) -> Option<Owner> {
@@ -152,20 +161,6 @@ pub struct Filter {
     pub created_since: Option<Timestamp>,
 }
 
-/// Where a page ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Cursor(pub i64);
-
-/// A page of a list.
-#[derive(Clone, Debug, Default)]
-pub struct Page {
-    /// The records.
-    pub seen: Vec<Seen>,
-    /// Where to go on; `None` at the end.
-    pub next: Option<Cursor>,
-}
-
 /// How many intents stand how.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -183,8 +178,11 @@ impl Counts {
 pub struct Event {
     /// What happened.
     pub what: What,
-    /// Who did it, where that is known.
+    /// Who did it, as they said themselves.
     pub by: Option<String>,
+    /// The name of the token with which it was asked for: what is proven of who did it.
+    #[serde(default)]
+    pub token: Option<String>,
     /// Anything to add.
     pub note: Option<String>,
 }
@@ -197,6 +195,8 @@ pub enum What {
     StaleFinish,
     /// The same, and the report cannot be true together with the record.
     Contradiction,
+    /// A probe found no trace of an earlier attempt, and the work went on.
+    ProbeFoundNothing,
     /// Somebody decided that it happened.
     ResolvedHappened,
     /// Somebody decided that it did not happen.
@@ -213,6 +213,7 @@ impl What {
         match self {
             Self::StaleFinish => "stale_finish",
             Self::Contradiction => "contradiction",
+            Self::ProbeFoundNothing => "probe_found_nothing",
             Self::ResolvedHappened => "resolved_happened",
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
@@ -225,6 +226,7 @@ impl What {
         [
             Self::StaleFinish,
             Self::Contradiction,
+            Self::ProbeFoundNothing,
             Self::ResolvedHappened,
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
@@ -318,6 +320,20 @@ pub enum Error {
     Missing {
         /// Where it was.
         path: PathBuf,
+    },
+    /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
+    #[error(
+        "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \
+         the version that made it, then move the file away and start a new ledger",
+        path.display()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The version that is known.
+        known: i64,
     },
     /// The file cannot be written.
     #[error("the ledger {} is read-only: check the permissions of the file and its folder", path.display())]

@@ -167,8 +167,9 @@ async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
          UPDATE intent SET state = 'open' WHERE key = 'no claim'";
     Connection::open(&path).unwrap().execute_batch(damage).unwrap();
 
-    let listed = store.list(&Filter::default(), None, 10).await.unwrap().seen;
-    let keys: Vec<&str> = listed.iter().map(|seen| seen.record.identity.as_ref().unwrap().key.as_str()).collect();
+    let listed = store.list(&Filter::default(), None, 10).await.unwrap().listed;
+    let keys: Vec<&str> =
+        listed.iter().map(|listed| listed.seen.record.identity.as_ref().unwrap().key.as_str()).collect();
     assert_eq!(keys, ["claimed", "5", "4", "3"]);
     assert_eq!(store.counts(None).await.unwrap().of(Status::Running), 1);
 
@@ -216,7 +217,7 @@ async fn a_write_whose_audit_entry_fails_is_not_written_either() {
     let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'refused'); END";
     Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
 
-    let event = Event { what: What::ResolvedHappened, by: None, note: None };
+    let event = Event { what: What::ResolvedHappened, by: None, token: None, note: None };
     let with_event = Replace { event: Some(event), ..Replace::of(&before, before.next()) };
     // In the same transaction as others, which are not to be lost with it.
     let other = Ledger::builder().on(store.clone()).operation("charge").key("other");

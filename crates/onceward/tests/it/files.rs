@@ -67,55 +67,32 @@ async fn a_newer_schema_is_refused() {
     assert!(error.to_string().contains("upgrade onceward"), "{error}");
 }
 
-/// As when a newer build is started while this one still runs.
 #[tokio::test]
-async fn a_process_writes_nothing_more_once_a_newer_one_has_changed_the_schema() {
+async fn an_older_or_unknown_schema_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
-    let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
-    ledger.operation("charge").key("before").run(|_| async { Ok(effects.happen()) }).await.unwrap();
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
-    for _ in 0..2 {
-        let error = ledger.operation("charge").key("k").run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
-        assert!(error.to_string().contains("upgrade onceward"), "{error}");
+    ledger_with_one_charge(&path).await;
+    for version in [1, 0, -7] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        let error = refusal(&path);
+        assert!(matches!(error, Error::OlderSchema { found, .. } if found == version), "{error}");
+        assert!(error.to_string().contains("start a new ledger"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), before);
     }
-    assert_eq!(effects.count(), 1);
-    ledger.close().await;
 }
 
-/// What was given back under the first schema is found by the sweeper too, at the same time as if it were written today.
 #[tokio::test]
-async fn a_ledger_of_the_first_schema_is_brought_up_to_date() {
+async fn a_ledger_whose_schema_was_changed_by_a_newer_build_is_not_written_any_more() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
-    ledger_with_one_charge(&path).await;
     let ledger = Ledger::open(url(&path)).await.unwrap();
-    for key in ["refused", "far off", "an item", "for ever"] {
-        let refused = |_| async { Err::<(), _>(Failure::not_sent("refused")) };
-        ledger.operation("charge").key(key).run(refused).await.unwrap_err();
-    }
-    ledger.close().await;
-    let forget_at = |key: &str| -> Option<i64> {
-        let query = "SELECT forget_at FROM intent WHERE key = ?1";
-        Connection::open(&path).unwrap().query_row(query, [key], |row| row.get(0)).unwrap()
-    };
-    let before = forget_at("refused");
-    assert!(before.is_some());
-    let old = "DROP TABLE ledger;
-         DROP INDEX intent_untried;
-         UPDATE intent SET forget_at = NULL WHERE state = 'open';
-         UPDATE intent SET retention = 9223372036854775807 WHERE key = 'far off';
-         UPDATE intent SET sequence = 1 WHERE key = 'an item';
-         UPDATE intent SET retention = NULL WHERE key = 'for ever';
-         PRAGMA user_version = 1";
-    Connection::open(&path).unwrap().execute_batch(old).unwrap();
-    std::fs::remove_file(format!("{}-mark", url(&path))).unwrap();
-    ledger_with_one_charge(&path).await;
-    let version = "PRAGMA user_version";
-    let version: i64 = Connection::open(&path).unwrap().query_row(version, [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 3);
-    let found = ["refused", "far off", "an item", "for ever"].map(forget_at);
-    assert_eq!(found, [before, Some(i64::MAX), None, None]);
+    ledger.ping().await.unwrap();
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = ledger.ping().await.unwrap_err();
+    assert!(matches!(error, Error::NewerSchema { found: 99, .. }), "{error}");
+    let run = ledger.operation("charge").key("k").run(|_| async { Ok::<_, Failure>(7) }).await;
+    assert!(run.is_err());
 }
 
 #[tokio::test]

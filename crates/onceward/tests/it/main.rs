@@ -17,6 +17,7 @@ mod polling;
 #[cfg(unix)]
 mod private;
 mod races;
+mod recorded;
 mod remote;
 mod settling;
 mod store_faults;

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use onceward::core::claim::ClaimId;
 use onceward::core::decide::Decision;
 use onceward::core::outcome::Outcome;
 use onceward::core::record::Status;
@@ -15,7 +16,7 @@ fn call(ledger: &Ledger, key: &str) -> Call {
 }
 
 async fn granted(ledger: &Ledger, call: &Call) -> Box<Grant> {
-    match ledger.grant(call, None, Duration::ZERO).await.unwrap() {
+    match ledger.grant(call, None, None, Duration::ZERO).await.unwrap() {
         Granted::Acquired(grant) => grant,
         other => panic!("{other:?}"),
     }
@@ -57,7 +58,7 @@ async fn a_caller_that_goes_away_while_its_claim_is_written_leaves_a_released_cl
     for number in 0..50 {
         let call = call(&ledger, &format!("k{number}"));
         {
-            let asking = ledger.grant(&call, None, Duration::ZERO);
+            let asking = ledger.grant(&call, None, None, Duration::ZERO);
             tokio::pin!(asking);
             // The store has been asked, and most times has not answered yet.
             early += usize::from(futures_util::poll!(&mut asking).is_pending());
@@ -94,7 +95,7 @@ async fn a_waiting_caller_in_this_process_is_woken_by_a_remote_owner() {
     let waiting = ledger.clone();
     let waiter = tokio::spawn({
         let call = call.clone();
-        async move { waiting.grant(&call, None, Duration::from_secs(3600)).await }
+        async move { waiting.grant(&call, None, None, Duration::from_secs(3600)).await }
     });
     tokio::time::sleep(Duration::from_millis(50)).await;
     holder.finish(Outcome::success("1")).await.unwrap();
@@ -155,7 +156,7 @@ async fn a_claim_whose_answer_was_lost_is_given_back() {
     let ledger = Ledger::builder().on(store.clone());
     let call = call(&ledger, "k");
     store.lose_next_answer.store(true, Ordering::SeqCst);
-    assert!(ledger.grant(&call, None, Duration::ZERO).await.is_err());
+    assert!(ledger.grant(&call, None, None, Duration::ZERO).await.is_err());
     becomes_open(&ledger, &call).await;
 }
 
@@ -166,7 +167,7 @@ async fn a_claim_that_took_longer_than_its_lease_is_renewed_before_it_is_granted
     let call = call(&ledger, "k");
     store.insert_millis.store(400, Ordering::SeqCst);
     let lease = Some(Duration::from_millis(300));
-    let Granted::Acquired(grant) = ledger.grant(&call, lease, Duration::ZERO).await.unwrap() else { panic!() };
+    let Granted::Acquired(grant) = ledger.grant(&call, None, lease, Duration::ZERO).await.unwrap() else { panic!() };
     assert_eq!(grant.seen().record.version, 2, "it was written, and renewed");
     grant.hand_over();
     assert_eq!(status(&ledger, &call).await, Some(Status::Running));
@@ -179,13 +180,66 @@ async fn a_store_that_is_down_is_no_licence_unless_the_policy_says_so_and_never_
     let ledger = Ledger::builder().policy("low", open).on(store.clone());
     let (low, high) = (ledger.operation("low").key("k").call().unwrap(), call(&ledger, "k"));
     store.set_down(true);
-    assert!(ledger.grant(&high, None, Duration::ZERO).await.is_err());
-    assert!(matches!(ledger.grant(&low, None, Duration::ZERO).await.unwrap(), Granted::Unguarded(_)));
+    assert!(ledger.grant(&high, None, None, Duration::ZERO).await.is_err());
+    assert!(matches!(ledger.grant(&low, None, None, Duration::ZERO).await.unwrap(), Granted::Unguarded(_)));
     store.set_down(false);
     granted(&ledger, &low).await.hand_over();
-    let waiting = ledger.grant(&low, None, Duration::from_secs(60));
+    let waiting = ledger.grant(&low, None, None, Duration::from_secs(60));
     tokio::pin!(waiting);
     assert!(tokio::time::timeout(Duration::from_millis(50), &mut waiting).await.is_err(), "it waits");
     store.set_down(true);
     assert!(waiting.await.is_err(), "somebody else is at it");
+}
+
+/// A repeat of one request, on a ledger of its own.
+async fn repeated(ledger: &Ledger, call: &Call) -> Box<Grant> {
+    match ledger.grant(call, Some(ClaimId::new(b"", "c")), None, Duration::ZERO).await.unwrap() {
+        Granted::Acquired(grant) => grant,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_claim_with_an_id_that_no_caller_was_told_is_given_back_and_its_id_is_free() {
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let call = call(&ledger, "k");
+    drop(repeated(&ledger, &call).await);
+    becomes_open(&ledger, &call).await;
+    assert_eq!(repeated(&ledger, &call).await.acquired().attempt, 2);
+}
+
+#[tokio::test]
+async fn a_lost_answer_does_not_take_the_claim_from_the_repeat_that_was_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.db");
+    let (here, there) =
+        (Ledger::open(path.to_str().unwrap()).await.unwrap(), Ledger::open(path.to_str().unwrap()).await.unwrap());
+    let call = call(&here, "k");
+    let first = repeated(&here, &call).await;
+    let again = repeated(&there, &call).await;
+    assert_eq!(again.acquired().fence, first.acquired().fence);
+    let holder = there.holder(call.identity.clone(), again.acquired().fence);
+    again.hand_over();
+    // Both a first answer and another repeat get lost. Giving back is a write of its own, and later ones wait for it.
+    drop(first);
+    drop(repeated(&here, &call).await);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(matches!(holder.renew(None).await.unwrap(), Held::Written(_)));
+    assert_eq!(status(&here, &call).await, Some(Status::Running));
+}
+
+#[tokio::test]
+async fn a_claim_with_an_id_survives_a_store_that_fails_after_writing_it() {
+    let store = Faulty::new();
+    let ledger = Ledger::builder().on(store.clone());
+    let call = call(&ledger, "k");
+    store.lose_next_answer.store(true, Ordering::SeqCst);
+    let id = Some(ClaimId::new(b"", "c"));
+    assert!(ledger.grant(&call, id, None, Duration::ZERO).await.is_err());
+    let again = repeated(&ledger, &call).await;
+    assert_eq!(again.acquired().attempt, 1);
+    let holder = ledger.holder(call.identity.clone(), again.acquired().fence);
+    again.hand_over();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(matches!(holder.renew(None).await.unwrap(), Held::Written(_)));
 }

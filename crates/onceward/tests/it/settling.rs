@@ -128,9 +128,11 @@ async fn the_ledger_sweeps_by_itself() {
             ledger.operation("other").key(&number.to_string()).run(|_| async { Ok(()) }).await.unwrap();
         }
         let left = async || {
-            let all = ledger.list(&Filter::default(), None, 1000).await.unwrap().seen;
+            let all = ledger.list(&Filter::default(), None, 1000).await.unwrap().listed;
             all.iter()
-                .filter(|seen| seen.record.identity.as_ref().is_none_or(|name| name.operation.as_str() == "charge"))
+                .filter(|listed| {
+                    listed.seen.record.identity.as_ref().is_none_or(|name| name.operation.as_str() == "charge")
+                })
                 .count()
         };
         eventually("the expired ones are gone", async || left().await == 0).await;

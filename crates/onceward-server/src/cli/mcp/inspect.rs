@@ -71,6 +71,8 @@ fn as_json(tool: &Row) -> serde_json::Value {
         "guarded": tool.guarded,
         "why": tool.why,
         "in_doubt": tool.in_doubt.as_ref().map(|(what, _)| what),
+        "fills": tool.fills,
+        "warnings": tool.warnings,
         "suggestion": suggestion,
     })
 }
@@ -91,9 +93,22 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
     }
     let guarded = report.tools.iter().filter(|tool| tool.guarded).count();
     let is_suggested = report.tools.iter().any(|tool| tool.suggestion.is_some());
+    let fills = report.tools.iter().filter_map(|tool| {
+        let fills = tool.fills.as_ref()?;
+        Some(format!(
+            "\n{}: the gateway fills {}, the same on every attempt.",
+            output::tame(&tool.name),
+            output::tame(fills)
+        ))
+    });
+    let warnings = report.tools.iter().flat_map(|tool| {
+        let name = output::tame(&tool.name);
+        tool.warnings.iter().map(move |warning| format!("\nWarning: {name}: {}.", output::tame(warning)))
+    });
+    let notes: String = fills.chain(warnings).collect();
     let judge = "\n# What stands behind # is a guess by names: judge it, and take the # away to use it.";
     format!(
-        "{}\n\n{guarded} of {} tools are guarded.\n\n# To start from, in onceward.toml, for onceward mcp --config \
+        "{}\n\n{guarded} of {} tools are guarded.{notes}\n\n# To start from, in onceward.toml, for onceward mcp --config \
          onceward.toml. It works without, too: onceward mcp --server {} -- {}{}\n\n{}",
         table(&rows),
         report.tools.len(),

@@ -139,9 +139,10 @@ impl Mcp {
         };
         let (shown, server) = configured(&settings, known.as_deref().unwrap_or(&name));
         if let Some(upstream) = self.upstream {
-            let tenant = source(global)?;
+            let names = settings.tenant_names()?;
+            let tenant = source(global)?.map(|tenant| tenant.with(&names));
             let listen = self.listen.unwrap_or(LISTEN);
-            let remote = Remote { upstream, listen, tenant, upstream_ca: self.upstream_ca };
+            let remote = Remote { upstream, listen, tenant, names, upstream_ca: self.upstream_ca };
             let front = Front { name, shown, server, tenant: Tenant::default(), session, store, flags };
             return block_on_every_core(before_remote(front, mcp, remote));
         }
@@ -216,9 +217,12 @@ fn configured(settings: &Settings, name: &str) -> (String, Server) {
     (name.to_owned(), servers.get(name).cloned().unwrap_or_default())
 }
 
-/// Whether every configured tool makes sense.
+/// Whether every configured server and tool makes sense.
 fn sound(settings: &Settings) -> Result<(), Fault> {
     for (server, named) in &settings.mcp().server {
+        if let Some((field, what)) = named.mistake() {
+            return Err(Fault::config(format!("mcp.server.{server}.{field}: {what}")));
+        }
         for (tool, configured) in &named.tool {
             if let Some((field, what)) = configured.mistake() {
                 return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));

@@ -1,7 +1,7 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
-//!   server-sent events.
+//! - `identity`: who calls. `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
+//!   server-sent events. `listing`: the list of tools.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
@@ -9,6 +9,8 @@ mod callers;
 mod envelope;
 mod events;
 mod head;
+mod identity;
+mod listing;
 mod own;
 mod patience;
 mod post;
@@ -23,24 +25,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, LOCATION};
+use http::header::{CONTENT_ENCODING, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
-use http_body::Frame;
+use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use onceward::core::hash::Fields;
 use onceward::core::name::Tenant;
-use onceward::http::body::{self, filled, full};
+use onceward::http::body::{self, full};
 use onceward::http::exchange::without_answer;
-use onceward::http::{Body, Kind, NoAnswer, Problem, Profile, Rules};
+use onceward::http::room::Room;
+use onceward::http::tenant::Names;
+use onceward::http::{Body, Kind, Problem, Profile, Rules, key};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::gate::{self, Gate, Way};
-use super::list;
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
+use super::name::DIGITS;
 use super::waiting::{Cancelled, Place, Waiting};
 use crate::exit::{Fault, STORE};
 use crate::gateway::{self, Route, Routes, Upstreams, headers};
@@ -51,8 +55,9 @@ use crate::stop::Signals;
 use callers::Callers;
 use events::{Event, Events};
 use head::{client, is_form, is_plain, is_stream};
+pub(super) use identity::Identity;
 use own::{empty, refused};
-use post::{LAST_EVENT, Post};
+use post::{KEY, LAST_EVENT, Post};
 use readers::{Readers, Reading};
 use under_way::UnderWay;
 
@@ -61,6 +66,18 @@ const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
 
 /// The largest answer that comes in one piece.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
+
+/// The largest message that counts as small, and the memory that all small ones take together: some thousands of common ones.
+/// They have room of their own, so that a few large messages which come slowly do not keep all others out.
+const SMALL: usize = 1024 * 1024;
+const SMALL_ROOM: usize = 32 * 1024 * 1024;
+
+/// The memory that all other messages take together: one of the largest. While a call is carried out, it takes several times
+/// the size of its message.
+const ROOM: usize = REQUEST_LIMIT;
+
+/// The largest form of a caller that is not known: what a login sends.
+const FORM_LIMIT: usize = 64 * 1024;
 
 /// How long a client may take for its message.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
@@ -92,8 +109,9 @@ pub(super) struct Server {
     path: String,
     /// The socket is for this machine only.
     is_local: bool,
-    /// Nothing says whose calls they are, so that credentials do.
-    by_credential: bool,
+    identity: Identity,
+    /// The memory of messages that are read or under way: of small ones, and of all others.
+    rooms: [Room; 2],
     waiting: Waiting,
     readers: Readers,
     under_way: UnderWay,
@@ -107,15 +125,16 @@ pub(crate) struct Remote {
     pub(crate) listen: SocketAddr,
     /// Where to take the tenant from; always the same one if this is nothing.
     pub(crate) tenant: Option<gateway::Tenant>,
+    /// How callers are named after their credentials.
+    pub(crate) names: Names,
     /// Certificates to believe, besides those that the system knows.
     pub(crate) upstream_ca: Option<std::path::PathBuf>,
 }
 
 /// Serves until a signal.
-pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Result<u8, Fault> {
+pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, prefix: String) -> Result<u8, Fault> {
     let upstream = gateway::address(&remote.upstream).map_err(|what| Fault::usage(format!("--upstream: {what}")))?;
     let is_local = remote.listen.ip().to_canonical().is_loopback();
-    let by_credential = remote.tenant.is_none();
     let tenant = match remote.tenant {
         Some(tenant) => tenant,
         None if is_local => gateway::Tenant::Fixed(Tenant::default().to_string()),
@@ -136,6 +155,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
         tenant,
         trusted_peers: Vec::new(),
         timeout: ANSWER_WITHIN,
+        encoded_slashes: false,
         honours_key: false,
     };
     let routes = Routes::new(vec![route.clone()]);
@@ -145,9 +165,9 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, prefix: String) -> Resu
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
-    let callers = Callers::of(gate);
+    let (callers, rooms) = (Callers::of(gate), [Room::of(SMALL_ROOM), Room::of(ROOM)]);
     let server =
-        Server { callers, upstreams, route, path, is_local, by_credential, waiting, readers, under_way, own, prefix };
+        Server { callers, upstreams, route, path, is_local, identity, rooms, waiting, readers, under_way, own, prefix };
     let server = Arc::new(server);
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
@@ -212,6 +232,9 @@ impl Server {
         if parts.uri.path() == READY {
             return self.ready().await;
         }
+        if let Some(why) = self.identity.refusal(&parts.headers) {
+            return refused(StatusCode::BAD_REQUEST, None, UNCLEAR, &why);
+        }
         if parts.uri.path() == "/"
             && let Ok(path) = self.path.parse()
         {
@@ -220,7 +243,7 @@ impl Server {
         if parts.method != Method::POST {
             let client = client(&parts.headers).unwrap_or_default();
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
-            let request = Request::from_parts(parts, gateway::boxed(body));
+            let request = Request::from_parts(parts, gateway::streamed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
                 Ok(mut response) => {
                     self.relocate(response.headers_mut());
@@ -235,7 +258,15 @@ impl Server {
             let why = "messages are taken as plain UTF-8 only";
             return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, UNCLEAR, why);
         }
-        let body = match body::received(body, REQUEST_LIMIT, BODY_WITHIN).await {
+        // Whose message it is has to be known before it takes memory. A login may come from a caller who is not known yet.
+        let limit = match self.tenant(&parts, peer) {
+            Ok(_) => REQUEST_LIMIT,
+            Err(_) if is_form => FORM_LIMIT,
+            Err(problem) => return problem.response(Profile::default()),
+        };
+        let is_small = body.size_hint().upper().is_some_and(|bytes| bytes <= SMALL as u64);
+        let room = &self.rooms[usize::from(!is_small)];
+        let body = match body::received_in(room, body, limit, BODY_WITHIN).await {
             Ok((body, _)) => body,
             Err(problem) => return problem.response(Profile::default()),
         };
@@ -266,7 +297,7 @@ impl Server {
             Message::Request { id, written, method, members }
                 if method == CALL && self.gate(&parts, peer).way(&members) == Way::Guard =>
             {
-                self.guard(parts, peer, id, written, members, &body).await
+                self.guard(parts, peer, id, written, members, body).await
             }
             Message::Request { id, method, .. } if method == "tools/list" => self.list(parts, peer, id, body).await,
             Message::Notification { method, members } if method == "notifications/cancelled" => {
@@ -309,7 +340,7 @@ impl Server {
         id: Id,
         written: Box<RawValue>,
         members: Members,
-        body: &[u8],
+        body: Bytes,
     ) -> Response<Body> {
         if let Some(name) = envelope::disagreement(&parts.headers, &members) {
             let why = format!("the header {name} does not say what the message says");
@@ -318,6 +349,13 @@ impl Server {
         let tenant = match self.tenant(&parts, peer) {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(Profile::default()),
+        };
+        let key = match key::in_headers(&parts.headers, &KEY) {
+            Ok(key) => key,
+            Err(why) => {
+                let why = format!("the header Idempotency-Key cannot be used: {why}");
+                return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, &why);
+            }
         };
         // Without a session, ids of several clients are the same.
         let client = client(&parts.headers).unwrap_or_else(|| self.own_name());
@@ -330,7 +368,7 @@ impl Server {
         let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
-        let request = gate::Request { tenant, scope, id, written, line: body.to_vec(), members };
+        let request = gate::Request { tenant, scope, id, written, line: body, members, key };
         tokio::spawn(async move {
             let line = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
@@ -340,12 +378,10 @@ impl Server {
         answer.await.unwrap_or_else(|_| empty(StatusCode::ACCEPTED))
     }
 
-    /// Whose call it is. Where nothing says so, a credential does: somebody else's result is nobody else's business.
+    /// Whose call it is: what `--tenant` names, and what the headers that count say.
     fn tenant(&self, parts: &request::Parts, peer: Peer) -> Result<Tenant, Problem> {
-        let name = match head::credential(&parts.headers).filter(|_| self.by_credential) {
-            Some(name) => name,
-            None => self.route.tenant.of(parts, peer)?,
-        };
+        let named = self.route.tenant.of(parts, peer)?;
+        let name = self.identity.of(&parts.headers, Some(&named)).unwrap_or(named);
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
     }
 
@@ -362,7 +398,7 @@ impl Server {
             (true, None | Some("")) => String::new(),
             (_, query) => {
                 let given = Fields::new().field(path.trim_end_matches('/')).field(query.unwrap_or_default());
-                format!("?{}", &given.digest().to_hex()[..6])
+                format!("?{}", &given.digest().to_hex()[..DIGITS])
             }
         }
     }
@@ -375,37 +411,6 @@ impl Server {
         if let Some(path) = rest.and_then(|rest| HeaderValue::try_from(rest).ok()) {
             headers.insert(LOCATION, path);
         }
-    }
-
-    /// Asks for the tools, and adds what the gateway offers.
-    async fn list(self: Arc<Self>, mut parts: request::Parts, peer: Peer, id: Id, body: Bytes) -> Response<Body> {
-        parts.headers.remove(ACCEPT_ENCODING);
-        let gate = self.gate(&parts, peer);
-        let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
-        let (mut head, body) = match answer {
-            Ok(answer) => answer.into_parts(),
-            Err(missing) => return without_answer(&missing, Profile::default()),
-        };
-        let edited = move |message: &[u8]| match Message::heard(message) {
-            Message::Answer { id: of, members } if of == id => list::edited(&members, &gate.tools),
-            _ => None,
-        };
-        if is_stream(&head.headers) {
-            head.headers.remove(CONTENT_LENGTH);
-            let (filling, handed) = filled(READER_PATIENCE);
-            tokio::spawn(streamed(body, filling, edited));
-            return Response::from_parts(head, handed);
-        }
-        if head.status != StatusCode::OK {
-            self.relocate(&mut head.headers);
-            return Response::from_parts(head, gateway::boxed(body));
-        }
-        let Ok((bytes, _)) = body::whole(body, ANSWER_LIMIT).await else {
-            return without_answer(&NoAnswer::Lost("the answer broke off".to_owned()), Profile::default());
-        };
-        let bytes = edited(&bytes).map_or(bytes, |edited| edited.written().into());
-        head.headers.remove(CONTENT_LENGTH);
-        Response::from_parts(head, full(bytes))
     }
 
     /// Streams of news may have the answer to a call whose own stream broke off.
@@ -459,36 +464,4 @@ impl Server {
     fn own_name(&self) -> String {
         format!("{}{}", self.prefix, self.own.fetch_add(1, Ordering::Relaxed))
     }
-}
-
-/// Passes events on, some of them changed.
-async fn streamed(
-    mut body: Incoming,
-    mut filling: body::Filling,
-    edited: impl Fn(&[u8]) -> Option<Members> + Send + 'static,
-) {
-    let mut events = Events::default();
-    loop {
-        let frame = tokio::select! {
-            frame = body.frame() => frame,
-            // A server may keep the stream open after its answer.
-            () = filling.unread() => return,
-        };
-        match frame.map(|frame| frame.map(Frame::into_data)) {
-            Some(Ok(Ok(data))) => events.put(&data),
-            Some(Ok(Err(_))) => {}
-            Some(Err(error)) => return filling.break_off(error.into()).await,
-            None => break,
-        }
-        while let Some(event) = events.next() {
-            let changed = event.data().and_then(|data| edited(&data));
-            let event =
-                changed.map_or(event.clone(), |changed| Event::of(changed.written().as_bytes(), event.id().as_deref()));
-            filling.put(Frame::data(event.0)).await;
-        }
-    }
-    if let Some(rest) = events.rest() {
-        filling.put(Frame::data(rest.0)).await;
-    }
-    filling.end();
 }

@@ -1,7 +1,7 @@
 //! One guarded call over HTTP: sent to the server, its answer held back until it is kept, everything else handed on as it
 //! comes. A stream that breaks off is taken up again where it was, if its client does not do so.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,6 +28,9 @@ use crate::mcp::waiting::{Late, Place};
 
 /// Where a reader of events says where it was.
 pub(super) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Where a client puts a key of its own.
+pub(super) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// What the newest generation repeats of a message, for those on the way who do not read it.
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
@@ -62,6 +65,8 @@ struct Exchange {
     parts: request::Parts,
     peer: Peer,
     place: Place,
+    /// The key of the call downstream.
+    key: OnceLock<HeaderValue>,
     delivery: Mutex<Delivery>,
 }
 
@@ -120,7 +125,8 @@ impl Post {
         // What is looked at has to be readable, and its length may change.
         parts.headers.remove(ACCEPT_ENCODING);
         parts.headers.remove(CONTENT_LENGTH);
-        Self(Arc::new(Exchange { server, parts, peer, place, delivery: Mutex::new(Delivery::Open(reply)) }))
+        let (key, delivery) = (OnceLock::new(), Mutex::new(Delivery::Open(reply)));
+        Self(Arc::new(Exchange { server, parts, peer, place, key, delivery }))
     }
 
     /// Hands the answer over, after it was kept.
@@ -282,13 +288,30 @@ impl Exchange {
 
     /// The stream from where it was.
     async fn taken_up(&self, at: &str) -> Option<Source> {
-        let mut headers = self.parts.headers.clone();
+        let mut headers = self.headers_of_ours();
         headers.remove(CONTENT_TYPE);
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         headers.insert(LAST_EVENT, HeaderValue::try_from(at).ok()?);
         let response = self.request(Method::GET, headers, Vec::new()).await.ok()?;
         let is_there = response.status() == StatusCode::OK && is_stream(response.headers());
         is_there.then(|| Source::of(response.into_body()))
+    }
+
+    /// The client's headers, for a request of ours on its behalf: a server that honours keys must not take it for the call.
+    fn headers_of_ours(&self) -> HeaderMap {
+        let mut headers = self.parts.headers.clone();
+        headers.remove(KEY);
+        headers
+    }
+
+    /// The client's headers, for the call itself. A key in them becomes the key of the call downstream, which is the same on
+    /// every attempt and another one for a repeat on purpose.
+    fn headers_of_call(&self) -> HeaderMap {
+        let mut headers = self.parts.headers.clone();
+        if let Some(key) = self.key.get().filter(|_| headers.contains_key(KEY)) {
+            headers.insert(KEY, key.clone());
+        }
+        headers
     }
 
     async fn replace(&self, next: impl FnOnce(oneshot::Sender<Response<Body>>) -> Delivery) {
@@ -305,7 +328,7 @@ impl Link for Post {
         let sent = self.0.server.waiting.send(&self.0.place)?;
         let (exchange, cancelled) = (Arc::clone(&self.0), sent.cancelled());
         let mut here = Box::pin(async move {
-            let response = exchange.request(Method::POST, exchange.parts.headers.clone(), line).await?;
+            let response = exchange.request(Method::POST, exchange.headers_of_call(), line).await?;
             exchange.answered(response, &cancelled).await
         });
         tokio::select! {
@@ -327,9 +350,15 @@ impl Link for Post {
         }
     }
 
+    fn set_key(&self, downstream_key: &str) {
+        if let Ok(key) = HeaderValue::try_from(downstream_key) {
+            let _ = self.0.key.set(key);
+        }
+    }
+
     async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
         let name = self.0.server.own_name();
-        let mut headers = self.0.parts.headers.clone();
+        let mut headers = self.0.headers_of_ours();
         if headers.contains_key(METHOD) {
             set(&mut headers, METHOD, method);
             match parameters.text("name").or_else(|| parameters.text("taskId")) {

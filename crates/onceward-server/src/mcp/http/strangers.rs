@@ -1,28 +1,19 @@
 //! Who may come to a socket that is for this machine only. A page in a browser on this machine is a stranger: it could
 //! reach us under a name of its own that points here.
 
-use http::header::{HOST, ORIGIN};
+use http::header::HOST;
 use http::request;
-use http::uri::{Authority, Uri};
+
+use crate::hosts::{Hosts, Refused};
 
 /// Why a request is not taken, if it is not.
 pub(super) fn refusal(parts: &request::Parts) -> Option<&'static str> {
-    let host = parts.headers.get(HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| parts.uri.authority().map(Authority::as_str));
-    let name = host.and_then(|host| host.parse::<Authority>().ok());
-    if !name.is_some_and(|authority| is_here(authority.host())) {
-        return Some("this gateway is for this machine only, and is asked for under another name");
+    let has_host = parts.headers.contains_key(HOST) || parts.uri.authority().is_some();
+    match Hosts::local().refusal(parts) {
+        Some(Refused::Origin) => Some("this gateway is for this machine only, and a page from elsewhere asks"),
+        None if has_host => None,
+        _ => Some("this gateway is for this machine only, and is asked for under another name"),
     }
-    let origin = parts.headers.get(ORIGIN)?;
-    let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
-    let is_here = origin.is_some_and(|origin| origin.host().is_some_and(is_here));
-    (!is_here).then_some("this gateway is for this machine only, and a page from elsewhere asks")
-}
-
-fn is_here(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-    is_loopback || host.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(test)]

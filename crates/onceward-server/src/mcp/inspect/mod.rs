@@ -17,6 +17,7 @@ use super::call::{self, Naming};
 use super::list::learned;
 use super::members::Members;
 use super::tools::Tools;
+use super::volatile;
 use crate::config::{Server, Tool};
 use crate::exit::Fault;
 use suggest::Suggestion;
@@ -42,6 +43,10 @@ pub(crate) struct Row {
     pub(crate) why: &'static str,
     /// What happens when nobody knows whether a call took effect, and why; nothing for one that is not guarded.
     pub(crate) in_doubt: Option<(&'static str, String)>,
+    /// The argument that the gateway fills with a key.
+    pub(crate) fills: Option<String>,
+    /// What keeps repeats of its calls from being recognised.
+    pub(crate) warnings: Vec<String>,
     pub(crate) suggestion: Option<Suggestion>,
 }
 
@@ -74,10 +79,15 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
     let name = described.text("name").unwrap_or_default();
     let why = tools.why(&name);
     let guarded = why.is_guarded();
+    let names = described.object("inputSchema").map(|schema| volatile::in_schema(&schema)).unwrap_or_default();
+    let changing = volatile::warning(&names).filter(|_| guarded && !tools.has_recipe(&name));
+    let unfit = tools.slot(&name).and_then(|slot| tools.unfit_slot(&name, &slot));
     Row {
         guarded,
         why: why.text(),
         in_doubt: guarded.then(|| in_doubt(&name, server, tools)),
+        fills: tools.fills(&name).filter(|_| guarded).map(|(argument, _)| argument),
+        warnings: unfit.into_iter().chain(changing).collect(),
         suggestion: (guarded && !configured.contains_key(&name)).then(|| Suggestion::of(&name, described)),
         name,
     }

@@ -3,10 +3,10 @@
 
 use std::ffi::OsString;
 
-use onceward::core::recipe::{Definition, Recipe};
-
+use super::super::key_argument::{is_candidate, is_key};
 use super::super::members::Members;
 use super::super::reads::words;
+use super::super::volatile::is_stable;
 use super::Row;
 
 /// Words in names of tools that move money.
@@ -41,7 +41,7 @@ pub(crate) struct Suggestion {
     /// Those that must agree then, so that nothing else is silently taken for the same.
     pub(crate) match_fields: Vec<String>,
     pub(crate) tier: Option<&'static str>,
-    /// The argument that takes an idempotency key.
+    /// The argument that may take an idempotency key. One that surely does is filled without a configuration.
     pub(crate) key_argument: Option<String>,
 }
 
@@ -51,13 +51,14 @@ impl Suggestion {
         let properties = schema.object("properties").unwrap_or_default();
         let names = |text: &str| serde_json::from_str::<Vec<String>>(text).unwrap_or_default();
         let required = schema.get("required").map(|names_of| names(names_of.get())).unwrap_or_default();
-        let key_argument = properties.names().find(|name| takes_key(name)).map(str::to_owned);
+        let has_key = properties.names().any(is_key);
+        let key_argument = properties.names().find(|name| !has_key && is_candidate(name)).map(str::to_owned);
         let mut key = Vec::new();
         let mut match_fields = Vec::new();
         for name in required.iter().map(String::as_str).chain(properties.names()) {
             let pointer = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
             let is_there = key.contains(&pointer) || match_fields.contains(&pointer);
-            if is_there || key_argument.as_deref() == Some(name) || !is_stable(&pointer) {
+            if is_there || is_key(name) || key_argument.as_deref() == Some(name) || !is_stable(&pointer) {
                 continue;
             }
             // Only what every call has can be part of a key.
@@ -89,24 +90,6 @@ impl Suggestion {
         }
         lines
     }
-}
-
-/// Whether an argument is for a key of the caller's, in any spelling.
-fn takes_key(name: &str) -> bool {
-    let plain: String = name.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
-    plain == "idempotencykey"
-}
-
-/// Whether a recipe may name it: not if it changes from one try to the next.
-fn is_stable(pointer: &str) -> bool {
-    let definition = Definition {
-        key: vec![pointer.to_owned()],
-        match_fields: Vec::new(),
-        normalise: Vec::new(),
-        window: None,
-        allow_volatile: false,
-    };
-    Recipe::new(definition).is_ok()
 }
 
 fn tier(name: &str) -> Option<&'static str> {
@@ -180,7 +163,9 @@ mod tests {
         let suggestion = suggested("createPayment", schema);
         assert_eq!(suggestion.key, ["/to", "/list", "/a~1b~0c"]);
         assert_eq!(suggestion.match_fields, ["/note"]);
-        assert_eq!((suggestion.tier, suggestion.key_argument.as_deref()), (Some("payment"), Some("idempotencyKey")));
+        assert_eq!((suggestion.tier, suggestion.key_argument.as_deref()), (Some("payment"), None));
+        let schema = schema.replace("idempotencyKey", "clientToken");
+        assert_eq!(suggested("createPayment", &schema).key_argument.as_deref(), Some("clientToken"));
         for odd in ["{}", "7", r#"{"properties":[],"required":"x"}"#, r#"{"properties":{"a":1},"required":["a",1]}"#] {
             assert_eq!(suggested("do", odd).lines(), ["guard = true"], "{odd}");
         }
@@ -207,6 +192,8 @@ mod tests {
             guarded: true,
             why: "",
             in_doubt: None,
+            fills: None,
+            warnings: Vec::new(),
             suggestion: Some(suggested(name, schema)),
         };
         let schema = "{\"properties\":{\"a\\\"b\\nc\":{},\"d\\te\":{}},\"required\":[\"a\\\"b\\nc\"]}";

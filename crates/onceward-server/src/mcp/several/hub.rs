@@ -294,8 +294,7 @@ impl Hub {
     fn call(self: &Arc<Self>, id: Id, written: Box<RawValue>, mut members: Members, parameters: &Members) {
         if parameters.text("name").is_some_and(|name| name == STATUS[0]) {
             let hub = Arc::clone(self);
-            let request =
-                Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line: Vec::new(), members };
+            let request = Request::new(self.tenant.clone(), id, written, Vec::new(), members);
             return self.start(async move { Some(hub.status(&request).await.line(&request)) });
         }
         let Some((server, parameters)) = self.find(parameters) else {
@@ -311,7 +310,7 @@ impl Hub {
             return self.tell(&taken(&written));
         }
         let line = message::ended(&members);
-        let request = Request { tenant: self.tenant.clone(), scope: String::new(), id, written, line, members };
+        let request = Request::new(self.tenant.clone(), id, written, line, members);
         // What is said on meeting it comes first.
         let lane = server.was_met().then(|| Lane::to(&server));
         self.start(async move {

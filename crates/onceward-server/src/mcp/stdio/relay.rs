@@ -86,8 +86,7 @@ impl Relay {
                 if !self.wire.waiting().expect_call(place(id.clone())) {
                     return Next::Tell(taken(&written));
                 }
-                let tenant = self.tenant.clone();
-                self.guard(Request { tenant, scope: String::new(), id, written, line, members });
+                self.guard(Request::new(self.tenant.clone(), id, written, line, members));
                 Next::Nothing
             }
             Message::Request { id, written, method, .. } if method == "tools/list" => {

@@ -99,3 +99,24 @@ fn neither_keys_nor_arguments_nor_secrets_get_into_the_log() {
     assert!(log.contains("status=401") && log.contains("tenant=\"acme\""), "{log}");
     assert_eq!(log.lines().filter(|line| line.contains("onceward::access")).count(), 9, "{log}");
 }
+
+#[test]
+fn the_headers_of_an_outcome_are_limited_in_number_and_size_and_count_towards_keep_limit() {
+    let server = Server::start("[operation.small]\nkeep_limit = 100\n");
+    let client = server.client();
+    let finish = |operation: &str, key: &str, headers: Vec<serde_json::Value>| {
+        let begun = client.begin(operation, key);
+        let outcome = json!({ "verdict": "success", "headers": headers, "body": { "text": "x" } });
+        let request = json!({ "operation": operation, "key": key, "fence": begun["fence"], "outcome": outcome });
+        client.post("/v1/finish", &request)
+    };
+    let header = |size: usize| json!({ "name": "x-a", "value": "v".repeat(size) });
+    let detail = finish("op", "large", vec![header(8000); 64]).is_problem(413, "too-large");
+    assert!(detail.contains("outcome.headers") && detail.contains("32768"), "{detail}");
+    finish("op", "many", vec![header(1); 65]).is_problem(422, "invalid");
+    assert_eq!(finish("op", "fits", vec![header(8000); 4]).status, 200);
+    is(&client.begin("op", "fits"), "decision", "replay");
+    // Done, and not kept.
+    is(&finish("small", "k", vec![header(101)]).json(), "state", "done");
+    is(&client.begin("small", "k"), "decision", "outcome_not_kept");
+}

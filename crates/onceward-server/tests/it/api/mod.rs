@@ -7,5 +7,6 @@ mod front;
 mod limits;
 mod operating;
 mod process;
+mod repeats;
 mod server;
 mod walls;

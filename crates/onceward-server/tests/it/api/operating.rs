@@ -132,3 +132,18 @@ fn the_command_line_and_the_api_see_the_same_ledger() {
     server.place.run(&["--key", "by-command"], "echo hello").says(0, &[]);
     is(&client.begin("op", "by-command"), "decision", "mismatch");
 }
+
+#[test]
+fn keys_that_look_like_personal_data_are_masked_unless_they_are_asked_for() {
+    let server = Server::start("");
+    let client = server.client();
+    let begun = client.begin("op", "ann@example.com");
+    is(&begun, "key", "ann@example.com");
+    for path in ["/v1/intents", "/v1/intents/op/ann@example.com"] {
+        let masked = client.get(path).text;
+        assert!(!masked.contains("ann@") && masked.contains("\"key_masked\":true"), "{masked}");
+        let shown = client.get(&format!("{path}?show_keys=true")).text;
+        assert!(shown.contains("ann@example.com") && shown.contains("\"key_masked\":false"), "{shown}");
+        client.get(&format!("{path}?show_keys=maybe")).is_problem(422, "invalid");
+    }
+}

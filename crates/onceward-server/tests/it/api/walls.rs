@@ -205,3 +205,51 @@ fn mistakes_in_the_file_are_told_with_their_places() {
         "onceward.toml:2: api.token[0].tenant: the tenant is empty",
     );
 }
+
+#[test]
+fn the_trail_names_the_token_beside_what_its_bearer_said() {
+    let named = config().replacen("tenant = \"rival\"\n", "tenant = \"rival\"\nname = \"night shift\"\n", 1);
+    for (config, name) in
+        [(named, "night shift".to_owned()), (config(), onceward::core::hash::digest(RIVAL.as_bytes()).short())]
+    {
+        let server = Server::start(&config);
+        let client = server.with_token(RIVAL);
+        let begun = client.begin("op", "k");
+        let doubted = client.ok("/v1/doubt", json!({ "operation": "op", "key": "k", "fence": begun["fence"] }));
+        let version = &doubted["version"];
+        let resolve =
+            json!({ "operation": "op", "key": "k", "version": version, "resolution": "reset", "by": "the boss" });
+        is(&client.ok("/v1/resolve", resolve), "result", "settled");
+        let entry = client.seen("/v1/intents/op/k")["trail"][0].clone();
+        is(&entry, "by", "the boss");
+        is(&entry, "token", name.clone());
+        let shown = server.place.onceward(&["get", "--tenant", "rival", "--operation", "op", "--key", "k"]);
+        let shown = String::from_utf8(shown.stdout).unwrap();
+        assert!(shown.contains(&format!("by the boss (token {name})")), "{shown}");
+    }
+}
+
+#[test]
+fn a_cursor_shows_nothing_of_other_tenants_and_leads_to_nothing_of_them() {
+    let server = Server::start(&config());
+    let (acme, rival) = (server.with_token(ACME), server.with_token(RIVAL));
+    for number in 0..4 {
+        acme.begin("op", &format!("ours {number}"));
+        rival.begin("op", &format!("theirs {number}"));
+    }
+    let keys = |page: &Value| -> Vec<String> {
+        page["intents"].as_array().unwrap().iter().map(|intent| intent["key"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = acme.seen("/v1/intents?limit=2");
+    assert_eq!(keys(&first), ["ours 3", "ours 2"]);
+    let next = first["next"].as_str().unwrap();
+    // The id and the time of the record at which the page ended, and nothing else.
+    assert!(next.ends_with(first["intents"][1]["id"].as_str().unwrap()), "{next}");
+    let second = acme.seen(&format!("/v1/intents?limit=2&cursor={next}"));
+    assert_eq!(keys(&second), ["ours 1", "ours 0"]);
+    let theirs = keys(&rival.seen(&format!("/v1/intents?cursor={next}")));
+    assert!(theirs.iter().all(|key| key.starts_with("theirs")), "{theirs:?}");
+    for wrong in ["", "7", "-1", &"0".repeat(79), &"x".repeat(80)] {
+        acme.get(&format!("/v1/intents?cursor={wrong}")).is_problem(422, "invalid");
+    }
+}

@@ -15,7 +15,7 @@ const PIECES: usize = 1024;
 
 fn charge(key: &str) -> String {
     format!(
-        "POST /v1/charges HTTP/1.1\r\nhost: gateway\r\nauthorization: Bearer sk_7\r\nidempotency-key: {key}\r\n\
+        "POST /v1/charges HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer sk_7\r\nidempotency-key: {key}\r\n\
          content-length: 2\r\n\r\n{{}}"
     )
 }

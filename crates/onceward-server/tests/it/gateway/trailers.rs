@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::started::Gateway;
@@ -44,10 +44,14 @@ async fn upstream(seen: Seen) -> String {
 
 /// Asks the gateway; its status, and whether it was a repeat.
 async fn ask(gateway: &Gateway, key: &str, trailers: HeaderMap) -> (u16, bool) {
+    ask_with(gateway, Method::POST, key, trailers).await
+}
+
+async fn ask_with(gateway: &Gateway, method: Method, key: &str, trailers: HeaderMap) -> (u16, bool) {
     let stream = TcpStream::connect(gateway.address()).await.unwrap();
     let (client, connection) = h2::client::handshake(stream).await.unwrap();
     tokio::spawn(connection);
-    let request = Request::post(format!("{}/v1/charges", gateway.url));
+    let request = Request::builder().method(method).uri(format!("{}/v1/charges", gateway.url));
     let request = request.header("authorization", "Bearer sk_7").header("idempotency-key", key).body(()).unwrap();
     let (answer, mut body) = client.ready().await.unwrap().send_request(request, false).unwrap();
     body.send_data(Bytes::from_static(b"4200"), false).unwrap();
@@ -69,4 +73,15 @@ async fn trailers_of_a_guarded_request_reach_the_other_side_unless_they_change_w
     assert_eq!(ask(&gateway, "k", told).await, (200, true));
     assert_eq!(ask(&gateway, "l", trailers(&[("authorization", "Bearer sk_8")])).await, (200, false));
     assert_eq!(*seen.lock().unwrap(), [Some(trailers(&[("x-sum", "42")])), None]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_the_gateway_is_no_trailer_of_any_request_upstream() {
+    let seen = Seen::default();
+    let gateway = Gateway::start(&["--upstream", &upstream(Arc::clone(&seen)).await]);
+    let told = trailers(&[("x-sum", "42"), ("onceward-token", "a-secret")]);
+    assert_eq!(ask_with(&gateway, Method::POST, "k", told.clone()).await, (200, false));
+    assert_eq!(ask_with(&gateway, Method::PUT, "k", told).await, (200, false));
+    let left = Some(trailers(&[("x-sum", "42")]));
+    assert_eq!(*seen.lock().unwrap(), [left.clone(), left]);
 }

@@ -38,6 +38,11 @@ pub(super) struct Setting {
     /// `authorization`, `fixed:NAME`, or `header:NAME`.
     pub(super) tenant: &'static str,
     pub(super) refusals: Vec<u16>,
+    /// Headers that tell callers apart, and headers that do not.
+    pub(super) identity_headers: Vec<&'static str>,
+    pub(super) ignored_headers: Vec<&'static str>,
+    /// The status of what is in flight, where it is not 409.
+    pub(super) in_flight_status: Option<u16>,
     /// JSON pointers: what makes the intent, and what must agree.
     pub(super) recipe: Option<(&'static str, &'static str)>,
     /// How long a derived key holds.
@@ -60,6 +65,9 @@ impl Default for Setting {
             wait: None,
             tenant: "authorization",
             refusals: Vec::new(),
+            identity_headers: Vec::new(),
+            ignored_headers: Vec::new(),
+            in_flight_status: None,
             recipe: None,
             window: None,
             timeout: None,
@@ -230,6 +238,11 @@ impl Expect {
 
     pub(super) fn no_header(mut self, name: &'static str) -> Self {
         self.absent.push(name);
+        self
+    }
+
+    pub(super) fn status(mut self, status: u16) -> Self {
+        self.status = status;
         self
     }
 

@@ -35,7 +35,7 @@ pub(super) async fn send(address: SocketAddr, sent: Sent, mut seen: impl FnMut(&
         // Ends with this future, so that a client that is dropped is really gone.
         let mut connections = JoinSet::new();
         connections.spawn(connection);
-        let mut request = Request::builder().method(sent.method).uri(sent.path).header("host", "api.example");
+        let mut request = Request::builder().method(sent.method).uri(sent.path).header("host", "localhost");
         for (name, value) in &sent.headers {
             request = request.header(*name, value.as_slice());
         }

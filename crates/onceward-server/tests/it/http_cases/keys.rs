@@ -34,6 +34,18 @@ fn written() -> Vec<Case> {
             vec![replies(201, "one")],
             vec![post("\"8e03-40d5\"").gets(fresh(201, "one")), post("8e03-40d5").gets(again(201, "one"))],
         ),
+        retried_as("a retry of a quoted key goes upstream quoted", "\"abc\"", "abc"),
+        retried_as("a retry of a bare key goes upstream bare", "abc", "\"abc\""),
+        case(
+            "a key in another spelling is still compared with its request",
+            vec![replies(201, "one")],
+            vec![
+                post("\"abc\"").gets(fresh(201, "one")),
+                post("abc").body("{}").gets(problem(Kind::Mismatch)),
+                post("\"abc\"").body("{}").gets(problem(Kind::Mismatch)),
+                post("abc").gets(again(201, "one")),
+            ],
+        ),
         case(
             "255 characters are a key",
             vec![replies(201, "one")],
@@ -41,6 +53,23 @@ fn written() -> Vec<Case> {
         ),
         case("what is no key is refused, and nothing runs", vec![], steps),
     ]
+}
+
+/// An upstream that remembers keys gets every attempt under the very same bytes.
+fn retried_as(name: &str, first: &'static str, other: &str) -> Case {
+    let tells = || Reply::Tells("idempotency-key");
+    case(
+        name,
+        vec![replies(502, "lost"), replies(502, "lost again"), tells()],
+        vec![
+            post(first).gets(fresh(502, "lost")),
+            post(other).gets(fresh(502, "lost again")),
+            post(other).gets(fresh(201, first)),
+            post(first).gets(again(201, first)),
+            post(other).gets(again(201, first)),
+        ],
+    )
+    .set(|setting| setting.honours_key = true)
 }
 
 fn modes() -> Vec<Case> {
@@ -300,6 +329,15 @@ fn owners() -> Vec<Case> {
             ],
         )
         .set(|setting| setting.tenant = "fixed:hooks"),
+        case(
+            "a page of another origin is refused",
+            vec![],
+            vec![
+                bare("GET").with("origin", "https://evil.example").body("").gets(problem(Kind::WrongHost)),
+                post("k").with("origin", "null").gets(problem(Kind::WrongHost)),
+            ],
+        )
+        .on(On::Gateway),
         case(
             "paths of the gateway itself, and paths that climb",
             vec![],

@@ -2,12 +2,13 @@
 //! answers, and the same number of effects.
 //!
 //! - `case`: what a case is. `script`: the other side. `surface`: gateway and layer. `client`: who sends.
-//! - `keys`, `answers`, `repeats`, `bodies`, `faults`: the table.
+//! - `keys`, `cookies`, `answers`, `repeats`, `bodies`, `faults`: the table.
 
 mod answers;
 mod bodies;
 mod case;
 mod client;
+mod cookies;
 mod faults;
 mod keys;
 mod play;
@@ -25,7 +26,8 @@ use surface::{Kind as Where, needs_file};
 use crate::place::Place;
 
 /// Problems that cannot arise on either surface yet.
-const NOWHERE: [(Kind, &str); 3] = [
+const NOWHERE: [(Kind, &str); 4] = [
+    (Kind::TenantUnknown, "only an upstream that is asked can fail to say, which has tests of its own"),
     (Kind::Queued, "nothing can be queued before the outbox is there"),
     (Kind::Dead, "only what was queued can be dead"),
     (
@@ -36,14 +38,15 @@ const NOWHERE: [(Kind, &str); 3] = [
 ];
 
 /// Problems that a layer cannot have.
-const NOT_IN_A_LAYER: [(Kind, &str); 3] = [
+const NOT_IN_A_LAYER: [(Kind, &str); 4] = [
+    (Kind::WrongHost, "hosts are the server's"),
     (Kind::Unreachable, "a handler is always reached"),
     (Kind::TimedOut, "a handler may take as long as it likes"),
     (Kind::NoRoute, "routes are the router's"),
 ];
 
 fn table() -> Vec<Case> {
-    [keys::cases(), answers::cases(), repeats::cases(), bodies::cases(), faults::cases()].concat()
+    [keys::cases(), cookies::cases(), answers::cases(), repeats::cases(), bodies::cases(), faults::cases()].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,12 +39,22 @@ pub(super) fn cases() -> Vec<Case> {
                     post("k"),
                     problem(Kind::InFlight)
                         .header("retry-after", "*")
+                        .member("retry_after", "*")
                         .header("stripe-should-retry", "true")
                         .header("x-should-retry", "true"),
                 ),
             ])],
         )
         .set(|setting| setting.wait = Some(Duration::from_millis(300))),
+        case(
+            "what is in flight has the status that the route says",
+            vec![replies(201, "one").after(3000)],
+            vec![Step::Together(vec![
+                (post("k"), fresh(201, "one")),
+                (post("k"), problem(Kind::InFlight).status(425).member("retry_after", "*").header("retry-after", "*")),
+            ])],
+        )
+        .set(|setting| (setting.wait, setting.in_flight_status) = (Some(Duration::from_millis(300)), Some(425))),
         case(
             "those who waited for an attempt that was given back do not run in turn",
             vec![replies(429, "later").after(400)],

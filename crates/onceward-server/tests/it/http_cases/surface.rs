@@ -128,7 +128,7 @@ fn key_mode(setting: &Setting) -> &'static str {
 
 /// Whether the gateway has to be set up by a file.
 pub(super) fn needs_file(setting: &Setting) -> bool {
-    let has_more = !setting.refusals.is_empty() || setting.recipe.is_some();
+    let has_more = !setting.refusals.is_empty() || setting.in_flight_status.is_some() || setting.recipe.is_some();
     setting.key_from.is_some() || has_more || setting.body_timeout.is_some()
 }
 
@@ -150,6 +150,10 @@ fn flags(setting: &Setting, upstream: &str) -> Option<Vec<String>> {
             flags.extend([flag.to_owned(), format!("{}ms", time.as_millis())]);
         }
     }
+    let listed = [("--identity-header", &setting.identity_headers), ("--ignored-header", &setting.ignored_headers)];
+    for (flag, names) in listed {
+        flags.extend(names.iter().flat_map(|name| [flag.to_owned(), (*name).to_owned()]));
+    }
     Some(flags)
 }
 
@@ -164,6 +168,13 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
         setting.honours_key,
         setting.refusals,
     );
+    text += &format!(
+        "identity_headers = {:?}\nignored_headers = {:?}\n",
+        setting.identity_headers, setting.ignored_headers
+    );
+    if let Some(status) = setting.in_flight_status {
+        text += &format!("in_flight_status = {status}\n");
+    }
     if let Some(from) = setting.key_from {
         text += &format!("key_from = {from:?}\n");
     }
@@ -188,6 +199,12 @@ fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
 fn layer(layer: IdempotencyLayer, setting: &Setting) -> IdempotencyLayer {
     let mut rules = Rules { profile: setting.profile, refusals: setting.refusals.clone(), ..Rules::default() };
     rules.body_timeout = setting.body_timeout.unwrap_or(rules.body_timeout);
+    let names = |names: &[&'static str]| names.iter().map(|name| HeaderName::try_from(*name).unwrap()).collect();
+    if let Some(status) = setting.in_flight_status {
+        rules.in_flight_status = status.try_into().unwrap();
+    }
+    rules.identity_headers = names(&setting.identity_headers);
+    rules.ignored_headers = names(&setting.ignored_headers);
     rules.recipe = setting.recipe.map(|(key, match_field)| {
         let (key, match_fields) = (vec![key.to_owned()], vec![match_field.to_owned()]);
         Arc::new(Recipe::new(Definition { key, match_fields, ..Definition::default() }).unwrap())

@@ -28,6 +28,8 @@ pub struct Tally {
     pub claims: u64,
     /// Effects.
     pub effects: u64,
+    /// Effects that came after the other side had forgotten the key, by attempts that took longer than their policy says.
+    pub overran: u64,
     /// Outcomes that the ledger acknowledged.
     pub acknowledged: u64,
     /// Outcomes that it replayed.
@@ -112,12 +114,13 @@ impl Judge {
         let is_new = !is_first && generation.attempts.is_empty();
         let attempt = Attempt {
             nonce: line.nonce.clone(),
+            asked,
             tried: line.at,
             until,
             sending: false,
             sent: false,
             sent_by: (!sort.marks).then_some(line.at),
-            effect: false,
+            effect: None,
             ended: None,
             told: false,
         };
@@ -195,13 +198,25 @@ impl Judge {
             return Err(format!("the other side got the key {key}, and before it {first}"));
         }
         let generation = &mut history.generations[index];
-        if let Some(attempt) = generation.attempts.get_mut(&number) {
-            attempt.effect = true;
-        }
+        let Some(attempt) = generation.attempts.get_mut(&number) else { return Ok(()) };
+        attempt.effect = Some(line.at);
+        let in_time = line.at - attempt.asked <= millis(sort.max_runtime());
+        let known_since = generation.attempts.values().filter_map(|attempt| attempt.effect).min().unwrap_or(line.at);
+        let forgotten = sort.forgetful && line.at >= known_since + millis(FORGETFUL);
         let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
         if sort.at_most_once() && effects.len() > 1 {
             return Err(format!("it happened {} times, by {effects:?}", effects.len()));
         }
+        if forgotten && in_time {
+            return Err(format!(
+                "attempt {number} kept to its time, and reached the other side {} ms after the first effect, which it \
+                 remembers for {} ms: it happened twice",
+                line.at - known_since,
+                millis(FORGETFUL)
+            ));
+        }
+        // The policy promised a shorter attempt than this one was: the ledger cannot stop what a process does late.
+        self.tally.overran += u64::from(forgotten);
         Ok(())
     }
 

@@ -252,3 +252,20 @@ fn a_retry_becomes_a_hold_when_the_other_side_has_forgotten_the_key() {
     forgetful().tries("a", 1).later(known_for + 1).settled(None, 1).tries("b", 2).fine();
     forgetful().tries("a", 1).ends("a", Ending::Release).later(known_for + 1).tries("b", 2).fine();
 }
+
+#[test]
+fn an_effect_that_arrives_after_the_other_side_forgot_the_key_happens_twice() {
+    let forgetful = || Story::of(|sort| sort.forgetful && !sort.marks);
+    let (known_for, runtime) = (millis(FORGETFUL), millis(Sort::of(SEED, forgetful().intent).max_runtime()));
+    // The second attempt is granted while the key is known, and acts `after` that.
+    let late = |granted, after| {
+        let story = forgetful().tries("a", 1).happens("a").later(granted).tries("b", 2).later(after);
+        story.happens("b")
+    };
+    late(known_for / 2, 1).fine();
+    late(known_for - runtime / 2, runtime / 2).wrong("it happened twice");
+    // An attempt that takes longer than it promised is not the ledger's fault.
+    let overran = late(known_for / 2, known_for);
+    assert_eq!(overran.judge.tally.overran, 1);
+    overran.fine();
+}

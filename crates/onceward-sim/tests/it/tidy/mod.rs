@@ -80,6 +80,11 @@ fn no_store_knows_a_policy() {
 }
 
 #[test]
+fn checkers_judge_for_themselves() {
+    in_sources(rules::checkers_judge_for_themselves);
+}
+
+#[test]
 fn no_module_is_a_drawer_for_anything() {
     let all = files();
     check(all.iter().flat_map(|(path, _)| rules::no_drawers(path)).collect());

@@ -147,6 +147,16 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
     line.split(|character: char| !character.is_alphanumeric() && character != '_')
 }
 
+/// A checker that asks the ledger's own rule how a record stands would excuse a bug in that rule.
+pub(super) fn checkers_judge_for_themselves(path: &str, text: &str) -> Vec<String> {
+    if !path.starts_with("crates/onceward-sim/src/") {
+        return Vec::new();
+    }
+    let asks = lines(path, text).filter(|(_, line)| line.contains(".standing()"));
+    asks.map(|(place, _)| format!("{place}: asks the ledger how a record stands; a checker has a rule of its own"))
+        .collect()
+}
+
 #[test]
 fn core_may_speak_of_clocks_but_not_ask_them() {
     let path = "crates/onceward-core/src/x.rs";
@@ -228,4 +238,12 @@ fn a_path_of_one_machine_is_found_in_docs_and_sources() {
     assert!(no_machine_paths("README.md", "see docs/work/plan and $HOME/tmp/x").is_empty());
     assert!(no_machine_paths("crates/x/tests/it/a.rs", "\"/tmp/x\"").is_empty());
     assert!(no_machine_paths("crates/x/src/a.rs", "fn a() {}\n#[cfg(test)]\nmod tests { \"/tmp/x\" }").is_empty());
+}
+
+#[test]
+fn a_checker_that_asks_the_ledger_is_found() {
+    let asks = "let standing = seen.and_then(|seen| seen.standing());";
+    assert_eq!(checkers_judge_for_themselves("crates/onceward-sim/src/witness.rs", asks).len(), 1);
+    assert!(checkers_judge_for_themselves("crates/onceward/src/ledger/begin.rs", asks).is_empty());
+    assert!(checkers_judge_for_themselves("crates/onceward-sim/src/walk/end.rs", "life.standing(now)").is_empty());
 }

@@ -53,7 +53,14 @@ pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
 /// After these, what is on the disk is unknown, or nobody else sees it: the handle must not be used as if nothing had
 /// happened.
 pub(super) fn poisons(error: &Error) -> bool {
-    matches!(error, Error::Poisoned { .. } | Error::Corrupt { .. } | Error::Gone { .. })
+    matches!(
+        error,
+        Error::Poisoned { .. }
+            | Error::Corrupt { .. }
+            | Error::Gone { .. }
+            | Error::NewerSchema { .. }
+            | Error::OlderSchema { .. }
+    )
 }
 
 /// A statement that failed alone; the rest of its transaction is whole.

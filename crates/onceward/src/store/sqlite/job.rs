@@ -20,6 +20,7 @@ pub(super) enum Job {
     Replace(Box<Replace>, Reply<Replaced>),
     Purge(usize, Reply<Purged>),
     Append(Digest, Event, Reply<()>),
+    Check(Reply<()>),
     /// Whoever asks waits for the end of it: two that carry over at once are in each other's way.
     StartLogOver(#[expect(dead_code, reason = "its end is the message")] std::sync::mpsc::Sender<()>),
 }
@@ -31,7 +32,7 @@ impl Job {
             Self::Insert(draft, _) => 1 + bytes(draft) / PAGE,
             Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
             Self::Purge(limit, _) => *limit,
-            Self::Append(..) => 1,
+            Self::Append(..) | Self::Check(_) => 1,
             Self::StartLogOver(_) => 0,
         }
     }
@@ -52,6 +53,7 @@ pub(super) enum Answer {
     Replaced(Replaced, Reply<Replaced>),
     Purged(Purged, Reply<Purged>),
     Appended((), Reply<()>),
+    Checked((), Reply<()>),
 }
 
 impl Answer {
@@ -64,7 +66,7 @@ impl Answer {
             Self::Inserted(answer, reply) => give(answer, reply, ended),
             Self::Replaced(answer, reply) => give(answer, reply, ended),
             Self::Purged(answer, reply) => give(answer, reply, ended),
-            Self::Appended(answer, reply) => give(answer, reply, ended),
+            Self::Appended(answer, reply) | Self::Checked(answer, reply) => give(answer, reply, ended),
         }
     }
 }
@@ -76,7 +78,7 @@ pub(super) fn refuse(job: Job, error: &Error) {
         Job::Insert(_, reply) => drop(reply.send(Err(error))),
         Job::Replace(_, reply) => drop(reply.send(Err(error))),
         Job::Purge(_, reply) => drop(reply.send(Err(error))),
-        Job::Append(_, _, reply) => drop(reply.send(Err(error))),
+        Job::Append(_, _, reply) | Job::Check(reply) => drop(reply.send(Err(error))),
         Job::StartLogOver(_) => {}
     }
 }

@@ -213,6 +213,10 @@ impl Store for Sqlite {
         self.looks.read(move |connection, _| query::trail(connection, id)).await
     }
 
+    async fn check(&self) -> Result<(), Error> {
+        self.write(Job::Check).await
+    }
+
     fn owner(&self) -> Option<Owner> {
         self.shared.owners.me()
     }

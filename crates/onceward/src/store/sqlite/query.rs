@@ -11,7 +11,7 @@ use onceward_core::time::Timestamp;
 use super::Shared;
 use super::fault::is_unreadable;
 use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
-use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Page, What};
+use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Listed, Page, What};
 
 /// The statements, written once from the list of columns.
 struct Statements {
@@ -24,6 +24,13 @@ struct Statements {
 
 static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(|| {
     let names = COLUMNS.join(", ");
+    // For lists: neither payloads nor the contents of outcomes are read, however large they are.
+    let light = COLUMNS.map(|name| match name {
+        "payload" => "CASE WHEN payload IS NULL THEN NULL ELSE x'' END",
+        "headers" => "NULL",
+        "body" => "CASE WHEN body IS NULL THEN NULL ELSE x'' END",
+        name => name,
+    });
     let marks: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
@@ -38,9 +45,10 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
             sets.join(", ")
         ),
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
-        list: format!("SELECT {names}, row FROM intent WHERE row < ?"),
+        list: format!("SELECT {}, length(body) FROM intent WHERE row < ?", light.join(", ")),
         claims: format!(
-            "SELECT {names} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')"
+            "SELECT {} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')",
+            light.join(", ")
         ),
     }
 });
@@ -148,6 +156,15 @@ pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()
     Ok(())
 }
 
+/// Writes a row and removes it again, which takes as much room in the log as a claim does and leaves nothing. Its id is all
+/// zeros: no digest is.
+pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
+    let insert = "INSERT INTO intent (id, id_rest, fingerprint, version, state) \
+                  VALUES (zeroblob(16), zeroblob(16), zeroblob(32), 1, 'claimed')";
+    connection.prepare_cached(insert)?.execute([])?;
+    connection.prepare_cached("DELETE FROM intent WHERE id = zeroblob(16)")?.execute([]).map(drop)
+}
+
 pub(super) fn get(connection: &Connection, shared: &Shared, id: Digest) -> rusqlite::Result<Option<Seen>> {
     let mut statement = connection.prepare_cached(&STATEMENTS.get)?;
     look(&mut statement, shared, id, shared.clock.now())
@@ -217,11 +234,15 @@ pub(super) fn list(
 ) -> rusqlite::Result<Page> {
     let now = shared.clock.now();
     let mut sql = STATEMENTS.list.clone();
-    let mut values: Vec<Box<dyn ToSql>> = vec![Box::new(after.map_or(i64::MAX, |cursor| cursor.0))];
+    let (end, latest) = place(connection, filter, after)?;
+    let mut values: Vec<Box<dyn ToSql>> = vec![Box::new(end)];
     let mut and = |clause: &str, value: Box<dyn ToSql>| {
         sql.push_str(clause);
         values.push(value);
     };
+    if let Some(time) = latest {
+        and(" AND (created_at IS NULL OR created_at <= ?)", Box::new(time.as_millis()));
+    }
     if let Some(tenant) = &filter.tenant {
         and(" AND tenant = ?", Box::new(tenant.as_str().to_owned()));
     }
@@ -244,15 +265,31 @@ pub(super) fn list(
         let seen = seen(shared, record, now);
         let Some(standing) = seen.standing() else { continue };
         if filter.status.is_empty() || filter.status.contains(&standing.status()) {
-            page.seen.push(seen);
-            page.next = Some(Cursor(row.get(COLUMNS.len())?));
-            if page.seen.len() == limit {
+            page.next = Some(Cursor::at(&seen.record));
+            let size: Option<i64> = row.get(COLUMNS.len())?;
+            page.listed.push(Listed { seen, body_size: size.map(i64::unsigned_abs) });
+            if page.listed.len() == limit {
                 return Ok(page);
             }
         }
     }
     page.next = None;
     Ok(page)
+}
+
+/// Before which row a page begins; and where the record of the cursor is gone or another tenant's, from which time on.
+fn place(
+    connection: &Connection,
+    filter: &Filter,
+    after: Option<Cursor>,
+) -> rusqlite::Result<(i64, Option<Timestamp>)> {
+    let Some(cursor) = after else { return Ok((i64::MAX, None)) };
+    let [first, rest] = halves(&cursor.id);
+    let row = connection
+        .prepare_cached("SELECT row FROM intent WHERE id = ?1 AND id_rest = ?2 AND (?3 IS NULL OR tenant = ?3)")?
+        .query_row(params![first, rest, filter.tenant.as_ref().map(Tenant::as_str)], |row| row.get(0))
+        .optional()?;
+    Ok(row.map_or((i64::MAX, Some(cursor.at)), |row| (row, None)))
 }
 
 /// Narrows a list to the states that may stand as wanted, so that the index of unsettled ones can be used.
@@ -331,18 +368,18 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
 
 pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event: &Event) -> rusqlite::Result<()> {
     connection
-        .prepare_cached("INSERT INTO audit (id, at, what, by, note) VALUES (?1, ?2, ?3, ?4, ?5)")?
-        .execute(params![id.as_bytes(), now.as_millis(), event.what.as_str(), event.by, event.note])?;
+        .prepare_cached("INSERT INTO audit (id, at, what, by, note, token) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![id.as_bytes(), now.as_millis(), event.what.as_str(), event.by, event.note, event.token])?;
     Ok(())
 }
 
 pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<Entry>> {
     connection
-        .prepare_cached("SELECT at, what, by, note FROM audit WHERE id = ?1 ORDER BY row LIMIT ?2")?
+        .prepare_cached("SELECT at, what, by, note, token FROM audit WHERE id = ?1 ORDER BY row LIMIT ?2")?
         .query_map(params![id.as_bytes(), i64::try_from(LARGEST_PAGE).unwrap_or(i64::MAX)], |row| {
             let name: String = row.get(1)?;
             let what = What::from_name(&name).ok_or_else(|| unreadable(1, format!("no such event: {name}")))?;
-            let event = Event { what, by: row.get(2)?, note: row.get(3)? };
+            let event = Event { what, by: row.get(2)?, note: row.get(3)?, token: row.get(4)? };
             Ok(Entry { at: Timestamp::from_millis(row.get(0)?), event })
         })?
         .collect()

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{self, StrDeserializer};
 
+use onceward_core::claim::{Claims, Mark};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::Digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -18,7 +19,7 @@ use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 /// The columns, in the order in which [`read`] and [`Columns`] know them.
-pub(super) const COLUMNS: [&str; 36] = [
+pub(super) const COLUMNS: [&str; 38] = [
     "id",
     "tenant",
     "operation",
@@ -54,6 +55,8 @@ pub(super) const COLUMNS: [&str; 36] = [
     "body_size",
     "outcome",
     "sequence",
+    "claims",
+    "made_by",
     "id_rest",
 ];
 
@@ -78,6 +81,8 @@ pub(super) struct Columns<'a> {
     payload: Option<&'a [u8]>,
     outcome: OutcomeColumns<'a>,
     sequence: Option<i64>,
+    claims: Option<Vec<u8>>,
+    made_by: Option<[u8; 16]>,
 }
 
 struct TermColumns {
@@ -154,6 +159,8 @@ impl<'a> Columns<'a> {
             payload: record.payload.as_deref(),
             outcome: OutcomeColumns::of(&record.state)?,
             sequence: record.sequence.map(signed).transpose()?,
+            claims: (!record.claims.is_empty()).then(|| record.claims.to_bytes()),
+            made_by: record.made_by.map(Mark::to_bytes),
         })
     }
 
@@ -215,6 +222,8 @@ impl<'a> Columns<'a> {
             &outcome.body_size,
             digest,
             &self.sequence,
+            &self.claims,
+            &self.made_by,
             &self.id[1],
         ]
     }
@@ -318,6 +327,8 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         doubt_since: maybe(25)?,
         last_error: row.get(26)?,
         sequence: unsigned(row, 34)?,
+        claims: claims(row)?,
+        made_by: row.get::<_, Option<[u8; 16]>>(36)?.map(Mark::from_bytes),
     })
 }
 
@@ -330,6 +341,16 @@ fn identity(row: &Row<'_>) -> rusqlite::Result<Option<Identity>> {
         operation: Operation::new(text(row, 2)?).map_err(|error| unreadable(2, error.to_string()))?,
         key: Key::new(text(row, 3)?).map_err(|error| unreadable(3, error.to_string()))?,
     }))
+}
+
+fn claims(row: &Row<'_>) -> rusqlite::Result<Claims> {
+    match row.get_ref(35)? {
+        ValueRef::Null => Ok(Claims::default()),
+        value => {
+            let bytes = value.as_blob().map_err(|error| unreadable(35, error.to_string()))?;
+            Claims::from_bytes(bytes).ok_or_else(|| unreadable(35, "not a list of claim ids".to_owned()))
+        }
+    }
 }
 
 fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {

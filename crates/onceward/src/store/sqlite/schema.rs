@@ -1,5 +1,6 @@
 //! Opening, checking and migrating the file.
 
+use std::cmp::Ordering;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -209,16 +210,21 @@ fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
         let reason = "it is a SQLite file of another application".to_owned();
         return Err(Error::NotALedger { path: path.to_owned(), reason });
     }
-    check_version(path, version)?;
+    if !is_empty {
+        check_version(version, path)?;
+    }
     Ok(version)
 }
 
-/// Refuses what a newer build has written.
-pub(super) fn check_version(path: &Path, version: i64) -> Result<(), Error> {
-    if version > VERSION {
-        return Err(Error::NewerSchema { path: path.to_owned(), found: version, known: VERSION });
+/// Only the version of this build is read and written: an older one names intents in another way, and of a newer one nothing
+/// is known.
+pub(super) fn check_version(found: i64, path: &Path) -> Result<(), Error> {
+    let (path, known) = (path.to_owned(), VERSION);
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(()),
+        Ordering::Greater => Err(Error::NewerSchema { path, found, known }),
+        Ordering::Less => Err(Error::OlderSchema { path, found, known }),
     }
-    Ok(())
 }
 
 /// Migrates in one transaction. Another process may have been faster, so the version is read again inside.

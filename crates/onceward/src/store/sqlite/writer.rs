@@ -247,7 +247,7 @@ impl Thread {
         }
         writes.begin().map_err(fault)?;
         // A newer build may have opened the ledger since, and may mean something else by a row.
-        let version = writes.version().map_err(fault).and_then(|version| schema::check_version(&shared.path, version));
+        let version = writes.version().map_err(fault).and_then(|version| schema::check_version(version, &shared.path));
         if let Err(error) = version {
             writes.undo();
             return Err(error);
@@ -309,6 +309,10 @@ impl At<'_, '_> {
             Job::Append(id, event, reply) => {
                 let appended = query::append(self.connection, id, self.now, &event);
                 self.answer(appended, reply, answers, Answer::Appended)
+            }
+            Job::Check(reply) => {
+                let checked = query::check(self.connection);
+                self.answer(checked, reply, answers, Answer::Checked)
             }
             Job::StartLogOver(_) => ControlFlow::Continue(()),
         }

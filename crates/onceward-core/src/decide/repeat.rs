@@ -1,0 +1,123 @@
+//! Repeats of requests whose answers were lost. A request that has taken effect is answered again; one that was
+//! superseded meanwhile is stale.
+
+use std::time::Duration;
+
+use super::begin::{phase_of, tell};
+use super::{Acquired, Answer, Begin, Command, Decision, Resolution, Transition, Write, own, settle};
+use crate::claim::Mark;
+use crate::plant::{Plant, planted};
+use crate::policy::InDoubt;
+use crate::record::{Fence, Lease, Phase, Record, Seen, State};
+use crate::time::When;
+
+/// A begin with a claim id that the record knows. An id names one claim: while that claim is held, it is answered again,
+/// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, or a deadline or a
+/// person has put it in doubt, it is in doubt also for its own caller: the caller may have acted and died. Finished work is told as to any caller (`None`). Otherwise the id
+/// is used up: a second claim under it could not be told from the first.
+pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
+    let record = &seen.record;
+    let id = call.take.claim.filter(|id| record.claims.include(*id) || planted(Plant::ClaimIdNotCompared))?;
+    match &record.state {
+        State::Done { .. } | State::Tombstone { .. } => None,
+        State::Leased(lease) if record.claims.current == Some(id) || planted(Plant::ClaimIdNotCompared) => {
+            let is_doubted = lease.phase == Phase::Overdue;
+            if is_doubted || lease.phase != Phase::Claimed && !seen.has_living_owner() {
+                return seen.standing().map(|standing| Transition::decision(tell(seen, standing)));
+            }
+            let must_ask = record.terms.in_doubt == InDoubt::Probe && record.doubt_since.is_some();
+            (call.take.probes || !must_ask).then(|| granted_again(record, lease, call, must_ask))
+        }
+        _ if planted(Plant::UsedClaimIdAccepted) => None,
+        _ => Some(Transition::answer(Answer::Stale { contradicts: false })),
+    }
+}
+
+/// Always written: the version rises, so that a claim whose first answer was lost is not given back on account of that
+/// answer (see [`give_back`]).
+fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool) -> Transition {
+    let mut draft = record.next();
+    // Of the first request and its repeat the stricter reading holds: a caller that does not mark `sent` may have sent.
+    let phase = match phase_of(&call.take, call.terms.effect, record.terms.effect) {
+        Phase::Sent if lease.phase == Phase::Claimed => Phase::Sent,
+        _ => lease.phase,
+    };
+    if phase != Phase::Claimed && draft.first_sent_at.is_none() {
+        draft.first_sent_at = Some(When::NOW);
+    }
+    let (fence, until) = (lease.fence, When::In(call.take.lease));
+    draft.state = State::Leased(Lease { phase, fence, until, owner: lease.owner });
+    let acquired = Acquired {
+        fence,
+        phase,
+        attempt: record.attempts,
+        generation: record.generation,
+        probe_first,
+        in_doubt: record.terms.in_doubt,
+    };
+    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
+}
+
+/// The server takes back a claim whose answer did not reach the caller. Only if the record is still the version that the
+/// claim made: a repeat that was answered meanwhile has the same fence, and its caller may be at work. The id is free
+/// again, because no caller has been told of the claim.
+pub(super) fn give_back(current: Option<&Seen>, fence: Fence, version: u64, error: &Option<String>) -> Transition {
+    let stale = || Transition::answer(Answer::Stale { contradicts: false });
+    let Some(record) = current.map(|seen| &seen.record) else { return stale() };
+    let is_same = record.version == version || planted(Plant::RepeatGivenBack);
+    if record.fence() != Some(fence) || !is_same || !matches!(record.state, State::Leased(_)) {
+        return stale();
+    }
+    let mut transition = own::release(record, Duration::ZERO, error);
+    if let Write::Replace(draft) = &mut transition.write {
+        draft.claims.current = None;
+    }
+    transition
+}
+
+/// What the holder of a fence does. A repeat of what ended its claim is accepted again until the record changes.
+pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Transition {
+    let mark = match command {
+        Command::Release { .. } => Some(Mark::of_owner("release", fence)),
+        Command::Doubt { .. } => Some(Mark::of_owner("doubt", fence)),
+        _ => None,
+    };
+    if made_by(current, mark) || found_nothing_before(current, fence, command) {
+        return Transition::answer(Answer::Accepted);
+    }
+    marked(own::own(current, fence, command), mark)
+}
+
+/// A late repeat of "not found" must not count the memory of the other side from later than the work that followed it.
+fn found_nothing_before(current: Option<&Seen>, fence: Fence, command: &Command) -> bool {
+    let Some(record) = current.map(|seen| &seen.record) else { return false };
+    let is_settled = matches!(record.state, State::Leased(_)) && record.doubt_since.is_none();
+    matches!(command, Command::NotFound { .. }) && record.fence() == Some(fence) && is_settled
+}
+
+/// What a person decides. The same decision on the same version is settled already.
+pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolution, fence: Fence) -> Transition {
+    let mark = Some(match resolution {
+        Resolution::Happened(outcome) => Mark::of_person("happened", version, Some(outcome.digest())),
+        Resolution::DidNotHappen => Mark::of_person("did not happen", version, None),
+        Resolution::Reset => Mark::of_person("reset", version, None),
+        Resolution::Force => Mark::of_person("force", version, None),
+    });
+    if made_by(current, mark) {
+        return Transition::answer(Answer::Accepted);
+    }
+    marked(settle::resolve(current, version, resolution, fence), mark)
+}
+
+fn made_by(current: Option<&Seen>, mark: Option<Mark>) -> bool {
+    // What has expired is as good as gone.
+    let standing = |seen: &&Seen| seen.standing().is_some();
+    mark.is_some() && current.filter(standing).is_some_and(|seen| seen.record.made_by == mark)
+}
+
+fn marked(mut transition: Transition, mark: Option<Mark>) -> Transition {
+    if let Write::Replace(draft) = &mut transition.write {
+        draft.made_by = mark;
+    }
+    transition
+}

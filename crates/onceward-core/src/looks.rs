@@ -1,0 +1,252 @@
+//! What a key looks like: personal data, or the time of a call. Only what can be told from the text, and only for warnings
+//! and for what lists show; no decision depends on it.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::hash::digest;
+use crate::time::Timestamp;
+
+/// How far from now a number may be to be taken for the time of a call.
+const AROUND_NOW: Duration = Duration::from_secs(366 * 86_400);
+
+/// Payment cards have from 13 to 19 digits (ISO/IEC 7812).
+const CARD_DIGITS: std::ops::RangeInclusive<usize> = 13..=19;
+
+/// International phone numbers have at most 15 digits (E.164); shorter than 8 they are not international.
+const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
+
+/// Personal data that can be recognised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Personal {
+    /// `ann@example.com`
+    Email,
+    /// `+49 30 1234567`
+    Phone,
+    /// `4242 4242 4242 4242`, with a valid check digit
+    Card,
+}
+
+impl fmt::Display for Personal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Email => "an e-mail address",
+            Self::Phone => "a phone number",
+            Self::Card => "a card number",
+        })
+    }
+}
+
+/// The personal data that a text seems to contain.
+pub fn personal(text: &str) -> Option<Personal> {
+    if has_email(text) {
+        return Some(Personal::Email);
+    }
+    if has_phone(text) {
+        return Some(Personal::Phone);
+    }
+    has_card(text).then_some(Personal::Card)
+}
+
+/// The text for a list: as it is, or if it seems to contain personal data, only which kind and a short digest.
+pub fn masked(text: &str) -> Option<String> {
+    let word = match personal(text)? {
+        Personal::Email => "email",
+        Personal::Phone => "phone",
+        Personal::Card => "card",
+    };
+    Some(format!("[{word} {}]", digest(text.as_bytes()).short()))
+}
+
+fn has_email(text: &str) -> bool {
+    text.match_indices('@').any(|(at, _)| {
+        let is_local = |c: char| c.is_alphanumeric() || "._%+-".contains(c);
+        let is_domain = |c: char| c.is_alphanumeric() || ".-".contains(c);
+        let has_local = text[..at].chars().next_back().is_some_and(is_local);
+        let rest = &text[at + 1..];
+        let domain = &rest[..rest.find(|c| !is_domain(c)).unwrap_or(rest.len())];
+        let has_top =
+            |(name, top): (&str, &str)| !name.is_empty() && top.chars().filter(|c| c.is_alphabetic()).count() >= 2;
+        has_local && domain.trim_end_matches('.').rsplit_once('.').is_some_and(has_top)
+    })
+}
+
+fn has_phone(text: &str) -> bool {
+    text.match_indices('+').any(|(at, _)| {
+        let starts = !text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let is_number = |digits: &String| PHONE_DIGITS.contains(&digits.len()) && !digits.starts_with('0');
+        starts && numbers(&text[at + 1..], " -.()").iter().any(is_number)
+    })
+}
+
+fn has_card(text: &str) -> bool {
+    text.char_indices().any(|(at, first)| {
+        // Cards begin with 2 to 6; times in milliseconds, which have as many digits, begin with 1.
+        let starts = ('2'..='6').contains(&first) && !text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let is_card = |digits: &String| CARD_DIGITS.contains(&digits.len()) && is_luhn(digits);
+        starts && numbers(&text[at..], " -").iter().any(is_card)
+    })
+}
+
+/// The numbers with which a text may begin: its first group of digits, its first two, and so on, with at most two of these
+/// characters between them. A date may follow without anything else in between.
+fn numbers(text: &str, between: &str) -> Vec<String> {
+    let (mut found, mut digits, mut gap) = (Vec::new(), String::new(), 0);
+    for c in text.chars() {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            gap = 0;
+            continue;
+        }
+        if gap == 0 && !c.is_alphanumeric() && !digits.is_empty() {
+            found.push(digits.clone());
+        }
+        gap += 1;
+        if !between.contains(c) || gap > 2 {
+            return found;
+        }
+    }
+    if gap == 0 {
+        found.push(digits);
+    }
+    found
+}
+
+/// The check digit of ISO/IEC 7812.
+fn is_luhn(digits: &str) -> bool {
+    let sum: u32 = digits
+        .bytes()
+        .rev()
+        .enumerate()
+        .map(|(place, byte)| {
+            let digit = u32::from(byte - b'0');
+            if place % 2 == 0 { digit } else { digit * 2 / 10 + digit * 2 % 10 }
+        })
+        .sum();
+    sum.is_multiple_of(10)
+}
+
+/// Whether all of a text is a time: seconds, milliseconds, microseconds or nanoseconds since the epoch that are about
+/// now, or an ISO 8601 date with a time of day. A date alone is a fine key.
+pub fn timestamp(text: &str, now: Timestamp) -> bool {
+    is_epoch(text, now) || is_iso(text)
+}
+
+fn is_epoch(text: &str, now: Timestamp) -> bool {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let per_second: i128 = match whole.len() {
+        10 => 1,
+        13 => 1_000,
+        16 => 1_000_000,
+        19 => 1_000_000_000,
+        _ => return false,
+    };
+    let Some(number) = whole.parse::<i128>().ok().filter(|_| is_number) else { return false };
+    let seconds = number / per_second;
+    let apart = seconds - i128::from(now.as_millis() / 1000);
+    apart.unsigned_abs() <= u128::from(AROUND_NOW.as_secs())
+}
+
+fn is_iso(text: &str) -> bool {
+    let shape: String = text.chars().take(16).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let is_start = ["0000-00-00T00:00", "0000-00-00t00:00", "0000-00-00 00:00"].contains(&shape.as_str());
+    is_start && text.chars().skip(16).all(|c| c.is_ascii_digit() || ":.,+-zZ".contains(c))
+        || text.len() >= 15 && text.is_ascii() && is_basic(text)
+}
+
+/// `20261115T083000`, and what may follow it.
+fn is_basic(text: &str) -> bool {
+    let is_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    is_digits(&text[..8])
+        && text[8..9].eq_ignore_ascii_case("t")
+        && is_digits(&text[9..15])
+        && text[15..].bytes().all(|byte| byte.is_ascii_digit() || b".,+-zZ".contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn personal_data_is_recognised_wherever_it_stands_in_a_key() {
+        for (text, kind) in [
+            ("ann@example.com", Personal::Email),
+            ("welcome:Ann.O+x@mail.example.co.uk:2026", Personal::Email),
+            ("jürgen@bücher.example", Personal::Email),
+            ("+4930123456", Personal::Phone),
+            ("sms/+1 (555) 123-4567/2026-11-15", Personal::Phone),
+            ("4242424242424242", Personal::Card),
+            ("charge 4242-4242-4242-4242 today", Personal::Card),
+            ("378282246310005", Personal::Card),
+            ("4242 4242 4242 4242-2026-11-15", Personal::Card),
+            ("+49 30 1234567-2026-11-15", Personal::Phone),
+        ] {
+            assert_eq!(personal(text), Some(kind), "{text}");
+            assert!(masked(text).is_some_and(|masked| !masked.contains("ann") && !masked.contains("4242")), "{text}");
+        }
+    }
+
+    #[test]
+    fn ordinary_keys_are_not_personal_data() {
+        for text in [
+            "invoice-42",
+            "2026-11-15",
+            "1763190000000",
+            "4242424242424241",
+            "550e8400-e29b-41d4-a716-446655440000",
+            "idem_v1_4242424242424242abcdef0123456789",
+            "user@host",
+            "@everyone",
+            "a+b",
+            "1+12345678x",
+            "x4242424242424242",
+            "once_v1_9c651a7d3fbfa3dd00e5f295f39afbca",
+            "",
+            "@",
+            "+",
+            "é@é",
+        ] {
+            assert_eq!(personal(text), None, "{text}");
+            assert_eq!(masked(text), None);
+        }
+    }
+
+    #[test]
+    fn the_same_key_is_masked_alike_and_another_is_not() {
+        assert_eq!(masked("ann@example.com"), masked("ann@example.com"));
+        assert_ne!(masked("ann@example.com"), masked("bob@example.com"));
+    }
+
+    #[test]
+    fn the_time_of_a_call_is_recognised_and_a_date_is_not() {
+        let now = Timestamp::from_millis(1_763_190_000_000);
+        for text in [
+            "1763190000",
+            "1763190000.25",
+            "1763190000123",
+            "1763190000123456",
+            "1763190000123456789",
+            "2026-11-15T08:00",
+            "2026-11-15T08:00:00Z",
+            "2026-11-15 08:00:00.123+01:00",
+            "20261115T083000Z",
+        ] {
+            assert!(timestamp(text, now), "{text}");
+        }
+        for text in [
+            "2026-11-15",
+            "20261115",
+            "1000000000",
+            "4242424242",
+            "invoice-1763190000",
+            "2026-W46",
+            "",
+            "ü",
+            "20261115T",
+            "äöüäöüäöüäöüäöü",
+        ] {
+            assert!(!timestamp(text, now), "{text}");
+        }
+    }
+}

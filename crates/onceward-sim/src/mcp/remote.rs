@@ -1,0 +1,81 @@
+//! An MCP server over HTTP inside the harness. It outlives every gateway, so effects also arrive after a gateway was killed.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use super::server::{Deed, formality, key, value};
+use super::{Stage, answer};
+
+/// Listens for as long as the harness lives, and says on which port.
+pub(super) async fn start(stage: &Arc<Stage>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    let stage = Arc::clone(stage);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let stage = Arc::clone(&stage);
+            tokio::spawn(async move {
+                let service = service_fn(move |request| {
+                    let stage = Arc::clone(&stage);
+                    // A gateway that is killed breaks its connection, and the effect takes place all the same.
+                    async move { tokio::spawn(answer_one(stage, request)).await.unwrap_or(Err(Broken)) }
+                });
+                // Broken connections are part of the play.
+                let _ =
+                    hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    port
+}
+
+/// The connection is to break.
+#[derive(Debug, thiserror::Error)]
+#[error("broken on purpose")]
+struct Broken;
+
+async fn answer_one(stage: Arc<Stage>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
+    let is_post = request.method() == http::Method::POST;
+    let body = request.into_body().collect().await.map_err(|_| Broken)?.to_bytes();
+    let Ok(message) = serde_json::from_slice::<Value>(&body) else {
+        let status = if is_post { StatusCode::BAD_REQUEST } else { StatusCode::METHOD_NOT_ALLOWED };
+        return Ok(said(status, String::new()));
+    };
+    if message["method"] != "tools/call" {
+        return Ok(match formality(&message) {
+            Some(answer) => said(StatusCode::OK, answer.to_string()),
+            None => said(StatusCode::ACCEPTED, String::new()),
+        });
+    }
+    let key = key(&message);
+    let (deed, time) = Deed::of(stage.options.seed, &key, &stage.effects);
+    match deed {
+        Deed::Vanish => return Err(Broken),
+        Deed::Dawdle => tokio::time::sleep(time).await,
+        _ => {}
+    }
+    let value = value(&key);
+    stage.effects.happen(&key, &value);
+    match deed {
+        Deed::Die => return Err(Broken),
+        Deed::Linger | Deed::Hold => tokio::time::sleep(time).await,
+        _ => {}
+    }
+    let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer::result(&value) });
+    Ok(said(StatusCode::OK, answer.to_string()))
+}
+
+fn said(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}

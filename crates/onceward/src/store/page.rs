@@ -1,0 +1,129 @@
+//! Pages of a list: what a list shows of each record, and where the next page begins.
+
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use serde::{Serialize, Serializer};
+
+use onceward_core::hash::Digest;
+use onceward_core::outcome::Body;
+use onceward_core::record::{Record, Seen, State};
+use onceward_core::time::Timestamp;
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// The records.
+    pub listed: Vec<Listed>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<Cursor>,
+}
+
+/// What a list shows of a record. A page of full records could hold a thousand outcomes of 8 MiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The record. Its payload is empty, and its outcome has no headers and an empty body.
+    pub seen: Seen,
+    /// How many bytes the body of its outcome has, if it is kept.
+    pub body_size: Option<u64>,
+}
+
+impl Listed {
+    /// What a list shows of this record, without copying the rest.
+    pub fn of(record: &Record, now: Timestamp) -> Self {
+        let mut body_size = None;
+        let state = match &record.state {
+            State::Done { outcome, fence, finished_at, expires_at, forget_at } => {
+                let mut shown = outcome.clone();
+                shown.headers = Vec::new();
+                if let Body::Kept(bytes) = &mut shown.body {
+                    body_size = Some(bytes.len() as u64);
+                    *bytes = Bytes::new();
+                }
+                State::Done {
+                    outcome: shown,
+                    fence: *fence,
+                    finished_at: *finished_at,
+                    expires_at: *expires_at,
+                    forget_at: *forget_at,
+                }
+            }
+            state => state.clone(),
+        };
+        // Bytes are shared, so that the copy costs nothing before it is dropped.
+        let mut shown = record.clone();
+        shown.state = state;
+        shown.payload = record.payload.as_ref().map(|_| Bytes::new());
+        Self { seen: Seen { record: shown, now, owner_gone: false }, body_size }
+    }
+}
+
+/// Where a page ended: at the record with this id. It holds nothing that the page did not show, and leads nowhere in the list
+/// of another tenant: there it is taken for the cursor of a record that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// The record at which the page ended.
+    pub id: Digest,
+    /// When it was recorded. If the record is gone, the next page begins with those that were recorded then or before.
+    pub at: Timestamp,
+}
+
+/// How many hex digits a cursor has: 8 bytes of time and 32 of the id.
+const DIGITS: usize = 16 + 64;
+
+impl Cursor {
+    /// The cursor of a page that ends at this record.
+    pub fn at(record: &Record) -> Self {
+        Self { id: record.id, at: record.created_at }
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}{}", self.at.as_millis(), self.id.to_hex())
+    }
+}
+
+/// A text that is not a cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a cursor: pass the `next` of an earlier page")]
+pub struct NotACursor;
+
+impl FromStr for Cursor {
+    type Err = NotACursor;
+
+    fn from_str(text: &str) -> Result<Self, NotACursor> {
+        if text.len() != DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Err(NotACursor);
+        }
+        let (time, id) = text.split_at(16);
+        let millis = u64::from_str_radix(time, 16).map_err(|_| NotACursor)?;
+        let id = Digest::from_hex(id).ok_or(NotACursor)?;
+        Ok(Self { id, at: Timestamp::from_millis(millis.cast_signed()) })
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use onceward_core::hash::digest;
+
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_as_it_is_written_and_nothing_else_is_one() {
+        for millis in [0, 1, 1_763_000_000_000, i64::MAX, -1] {
+            let cursor = Cursor { id: digest(b"a"), at: Timestamp::from_millis(millis) };
+            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+        }
+        for wrong in ["", "7", &"0".repeat(79), &"0".repeat(81), &"g".repeat(80), &"é".repeat(40)] {
+            assert_eq!(wrong.parse::<Cursor>(), Err(NotACursor), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Answers whose outcome was not recorded do not promise that repeats get them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, Response};
+use axum::routing::post;
+use futures_util::stream;
+use onceward::clock::ManualClock;
+use onceward::core::decide::Resolution;
+use onceward::http::body::whole;
+use onceward::layer::IdempotencyLayer;
+use onceward::{Ledger, Outcome};
+use tower::ServiceExt;
+
+use crate::every_timed_ledger;
+use crate::faulty::Faulty;
+
+/// Its head, its body, and what stands behind it.
+async fn charged(app: Router) -> (HeaderMap, String, HeaderMap) {
+    let request: Request =
+        axum::http::Request::post("/charges").header("idempotency-key", "k").body(Body::from("{}")).unwrap();
+    let (parts, body) = app.oneshot(request).await.unwrap().into_parts();
+    let (bytes, trailers) = whole(body, 1 << 20).await.unwrap();
+    (parts.headers, String::from_utf8(bytes.to_vec()).unwrap(), trailers.unwrap_or_default())
+}
+
+fn app<F>(ledger: Ledger, is_streamed: bool, meanwhile: impl Fn() -> F + Clone + Send + Sync + 'static) -> Router
+where
+    F: Future<Output = ()> + Send,
+{
+    let handler = move || async move {
+        meanwhile().await;
+        let pieces = stream::iter(["char", "ged"].map(Ok::<_, std::convert::Infallible>));
+        Response::new(if is_streamed { Body::from_stream(pieces) } else { Body::from("charged") })
+    };
+    let once = IdempotencyLayer::new(ledger).tenant_fixed("default");
+    Router::new().route("/charges", post(handler)).layer(once)
+}
+
+/// What an answer says about its record, in its head or behind its body.
+fn told(head: &HeaderMap, behind: &HeaderMap) -> (bool, Option<String>) {
+    let recorded = head.get("idempotency-recorded").or(behind.get("idempotency-recorded"));
+    let expires = head.contains_key("idempotency-expires") || behind.contains_key("idempotency-expires");
+    (expires, recorded.map(|value| value.to_str().unwrap().to_owned()))
+}
+
+/// An operator settles the request while its owner still works on it.
+async fn superseded(ledger: Ledger, clock: ManualClock) {
+    clock.advance(Duration::from_secs(3600));
+    let call = ledger.operation("POST /charges").key("k");
+    let identity = call.call().unwrap().identity;
+    let version = call.get().await.unwrap().unwrap().seen.record.version;
+    let happened = Resolution::Happened(Outcome::success("by hand"));
+    ledger.resolve(&identity, version, happened, None, None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_superseded_owner_does_not_promise_that_its_answer_is_kept() {
+    for is_streamed in [false, true] {
+        for (ledger, clock, _folder) in every_timed_ledger().await {
+            let settling = ledger.clone();
+            let app = app(ledger, is_streamed, move || superseded(settling.clone(), clock.clone()));
+            let (head, body, behind) = charged(app.clone()).await;
+            assert_eq!(body, "charged");
+            assert_eq!(told(&head, &behind), (false, Some("false".to_owned())), "{is_streamed} {head:?} {behind:?}");
+            let (head, body, _) = charged(app).await;
+            assert_eq!((body.as_str(), head.contains_key("idempotent-replayed")), ("by hand", true));
+            assert!(!head.contains_key("idempotency-recorded"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_could_not_be_recorded_says_so() {
+    for is_streamed in [false, true] {
+        let store = Faulty::new();
+        let breaking = Arc::clone(&store);
+        let app = app(Ledger::builder().on(store), is_streamed, move || {
+            breaking.set_down(true);
+            async {}
+        });
+        let (head, body, behind) = charged(app).await;
+        assert_eq!(body, "charged");
+        assert_eq!(told(&head, &behind), (false, Some("false".to_owned())), "{is_streamed} {head:?} {behind:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_recorded_says_until_when_it_is_kept() {
+    for is_streamed in [false, true] {
+        for (ledger, _, _folder) in every_timed_ledger().await {
+            let (head, _, behind) = charged(app(ledger, is_streamed, || async {})).await;
+            assert_eq!(told(&head, &behind), (true, None), "{is_streamed}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+"""The ledger fails between the effect and the recording of its outcome."""
+
+import sys
+
+from checks import is_equal, until
+from failing import Disk, Locked, Small
+from judge import about, is_state
+from upstream import Upstream
+from world import api, call, charge, elapsed, is_ready, outcome
+
+MAIL = {"to": "ada@example.org", "delay_ms": 2500}
+
+# Recording is tried until the lease is over, three times this.
+SHORT = """
+[operation.short]
+max_runtime = "500ms"
+in_doubt = "hold"
+[gateway]
+listen = "127.0.0.1:0"
+[[gateway.route]]
+upstream = "{url}"
+tenant = "fixed:acme"
+operation = "short"
+"""
+
+
+def is_answered_and_told(answer):
+    """The client has the upstream's answer, which does not say that repeats will get it."""
+    is_equal(answer.status, 200)
+    is_equal(answer.json(), {"number": 1, "key": "k"})
+    assert "Idempotency-Expires" not in answer.headers, answer
+
+
+def is_held(place, upstream, gateway):
+    """After a restart the intent is in doubt, and nothing is sent again."""
+    is_equal(place.state(), "in_doubt")
+    again = charge(gateway, "k", amount=1)
+    is_equal(again.status, 409)
+    is_equal(len(upstream.requests), 1, "requests")
+
+
+def a_gateway_whose_ledger_was_moved_after_the_effect_answers_and_holds(place):
+    upstream = Upstream(place, holding=True)
+    gateway = place.gateway(upstream)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    files, aside = sorted(place.folder.glob("ledger.db*")), place.folder / "aside"
+    aside.mkdir()
+    for file in files:
+        file.rename(aside / file.name)
+    upstream.let_go()
+    is_answered_and_told(outcome(client))
+    assert "could not be recorded" in gateway.errors(), gateway.errors()
+    # Whatever is written now would be found by no other process, so nothing runs any more.
+    is_equal((charge(gateway, "k", amount=1).status, charge(gateway, "k2", amount=1).status), (503, 503))
+    assert not is_ready(gateway)
+    is_equal(len(upstream.requests), 1, "requests")
+    gateway.stop()
+    for file in files:
+        (aside / file.name).rename(file)
+    is_held(place, upstream, place.gateway(upstream))
+
+
+def a_gateway_whose_sync_failed_after_the_effect_answers_and_holds(place):
+    disk, upstream = Disk(place), Upstream(place, holding=True)
+    gateway = place.gateway(upstream, environment=disk.environment)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    disk.fail("sync")
+    upstream.let_go()
+    is_answered_and_told(outcome(client))
+    assert "could not be recorded" in gateway.errors(), gateway.errors()
+    # What is on the disk is unknown from here on, also when the disk is well again.
+    disk.mend()
+    is_equal(charge(gateway, "k2", amount=1).status, 503)
+    assert not is_ready(gateway)
+    gateway.stop()
+    gateway = place.gateway(upstream)
+    assert is_ready(gateway)
+    # The commit may have reached the disk although its sync failed. Then it is done, and otherwise in doubt.
+    again = charge(gateway, "k", amount=1)
+    assert (place.state(), again.status) in (("done", 200), ("in_doubt", 409)), (place.state(), again)
+    is_equal(len(upstream.requests), 1, "requests")
+
+
+def a_gateway_whose_write_failed_after_the_effect_answers_and_holds(place):
+    disk, upstream = Disk(place), Upstream(place, holding=True)
+    gateway = place.gateway(upstream, environment=disk.environment)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    disk.fail("write")
+    upstream.let_go()
+    is_answered_and_told(outcome(client))
+    gateway.stop()
+    disk.mend()
+    is_held(place, upstream, place.gateway(upstream))
+
+
+def a_gateway_whose_disk_was_full_after_the_effect_answers_and_holds(place):
+    disk, upstream = Small(place), Upstream(place, holding=True)
+    gateway = place.serve(SHORT.format(url=upstream.url))
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    disk.fill()
+    use_up(gateway)
+    upstream.let_go()
+    took, answer = elapsed(lambda: outcome(client))
+    assert took < 10, f"the answer took {took:.1f} s"
+    is_answered_and_told(answer)
+    gateway.stop()
+    disk.free()
+    is_held(place, upstream, place.gateway(upstream))
+
+
+def an_outcome_is_recorded_when_the_disk_has_room_again(place):
+    disk, upstream = Small(place), Upstream(place, holding=True)
+    gateway = place.gateway(upstream)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    disk.fill()
+    use_up(gateway)
+    upstream.let_go()
+    until(lambda: "could not be recorded yet" in gateway.errors(), "a try that failed")
+    assert not client.done()
+    disk.free()
+    is_equal(outcome(client).status, 200)
+    is_equal(charge(gateway, "k", amount=1).body, outcome(client).body)
+    is_equal((place.state(), len(upstream.requests)), ("done", 1))
+
+
+def an_outcome_is_recorded_when_another_process_lets_the_ledger_go(place):
+    upstream = Upstream(place, holding=True)
+    gateway = place.gateway(upstream)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    lock = Locked(place)
+    upstream.let_go()
+    # The probe waits behind the outcome, for 2 seconds.
+    assert not is_ready(gateway)
+    assert not client.done()
+    lock.let_go()
+    is_equal(outcome(client).status, 200)
+    is_equal((place.state(), len(upstream.requests)), ("done", 1))
+
+
+def use_up(gateway):
+    """Uses up the room that the log has from before. Each readiness probe writes as much as a claim does."""
+    until(lambda: not is_ready(gateway), "a full disk")
+
+
+def is_told(result):
+    """The tool's own answer, which says that it was not recorded."""
+    assert not result.get("isError"), result
+    assert any("done" in block.get("text", "") for block in result["content"]), result
+    is_equal(about(result).get("state"), "not_recorded")
+
+
+def an_mcp_gateway_whose_sync_failed_after_the_effect_answers_and_says_so(place):
+    disk = Disk(place)
+    agent = place.agent(environment=disk.environment)
+    first = agent.start_call("send_email", MAIL)
+    until(place.effects, "the effect")
+    disk.fail("write")
+    is_told(agent.wait(first)["result"])
+    assert agent.call("send_email", MAIL)["isError"], "nothing runs without a ledger"
+    is_equal(len(place.effects()), 1, "effects")
+    disk.mend()
+    agent.close()
+    is_equal(place.state(), "in_doubt")
+    is_state(place.agent().call("send_email", MAIL), "in_doubt")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def an_mcp_gateway_over_http_whose_disk_failed_after_the_effect_answers_and_says_so(place):
+    disk, server = Disk(place), place.remote()
+    gateway = place.mcp_over_http(server, environment=disk.environment)
+    client = place.later(call, gateway, delay_ms=2500)
+    until(place.effects, "the effect")
+    disk.fail("write")
+    is_told(outcome(client))
+    gateway.stop()
+    disk.mend()
+    is_equal(place.state(), "in_doubt")
+    is_state(call(place.mcp_over_http(server), delay_ms=2500), "in_doubt")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+COMMAND = """
+import sys, time, pathlib
+with open(sys.argv[1], "a") as effects:
+    effects.write('{"tool": "job"}\\n')
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.02)
+print("sent")
+"""
+
+
+def a_command_whose_outcome_cannot_be_recorded_ends_with_its_own_code_and_says_so(place):
+    disk, go = Disk(place), place.folder / "go"
+    command = (sys.executable, "-c", COMMAND, place.folder / "effects", go)
+    run = place.run("k", *command, environment=disk.environment)
+    until(place.effects, "the effect")
+    disk.fail("write")
+    go.touch()
+    is_equal((run.wait(20), run.output()), (0, "sent"))
+    assert "could not be recorded" in run.errors() and "onceward resolve" in run.errors(), run.errors()
+    disk.mend()
+    is_equal(place.state(), "in_doubt")
+    again = place.run("k", *command)
+    is_equal((again.wait(20), len(place.effects())), (76, 1))
+
+
+def a_caller_of_the_api_can_finish_after_the_ledger_is_back(place):
+    disk, configuration = Disk(place), '[api]\nlisten = "127.0.0.1:0"\n'
+    server = place.serve(configuration, disk.environment)
+    begun = api(server, "begin", operation="op", key="k").json()
+    disk.fail("write")
+    done = {"verdict": "success", "status": 200, "content_type": "text/plain", "body": {"text": "done"}}
+    finish = {"operation": "op", "key": "k", "fence": begun["fence"], "outcome": done}
+    took, failed = elapsed(lambda: api(server, "finish", **finish))
+    assert failed.status == 503 and took < 40, (failed, took)
+    assert not is_ready(server)
+    server.stop()
+    disk.mend()
+    server = place.serve(configuration)
+    is_equal(api(server, "begin", operation="op", key="k").json()["decision"], "in_flight")
+    is_equal(api(server, "finish", **finish).json()["result"], "written")
+    is_equal(place.state(), "done")

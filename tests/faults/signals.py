@@ -1,0 +1,295 @@
+"""SIGTERM, a second SIGTERM, and the end of the grace period while something guarded runs."""
+
+import signal
+import sys
+
+from checks import is_equal, until
+from deaths import is_running
+from judge import is_fresh, is_replay, is_state
+from place import SERVER
+from upstream import Upstream
+from world import api, call, charge, elapsed, is_cut, outcome, request
+
+# How long a gateway waits for what runs after the first signal, as its code says. Ends may take some seconds more.
+GRACE = 30
+SOON = 20
+
+MAIL = {"to": "ada@example.org"}
+
+
+def refuses_connections(process):
+    try:
+        request(process.url, path="/", timeout=5)
+    except OSError:
+        return True
+    return False
+
+
+def in_flight(place, *options):
+    """A gateway with one request whose effect took place and whose answer has not come."""
+    upstream = Upstream(place, holding=True)
+    gateway = place.gateway(upstream, *options)
+    client = place.later(charge, gateway, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    return upstream, gateway, client
+
+
+def is_held(place, upstream):
+    """The intent is in doubt, and stays so for a client of the next gateway: nothing is sent again."""
+    is_equal(place.state(), "in_doubt")
+    again = charge(place.gateway(upstream), "k", amount=1)
+    assert again.status == 409 and again.problem(), again
+    is_equal(place.state(), "in_doubt")
+    is_equal(len(upstream.requests), 1, "requests")
+
+
+def a_gateway_that_is_told_to_stop_hands_over_and_keeps_what_runs(place):
+    upstream, gateway, client = in_flight(place)
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    assert gateway.is_running() and not client.done()
+    upstream.let_go()
+    is_equal(outcome(client).status, 200)
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    is_equal(place.state(), "done")
+    replay = charge(place.gateway(upstream), "k", amount=1)
+    is_equal((replay.status, replay.body), (200, outcome(client).body))
+    is_equal(len(upstream.requests), 1, "requests")
+
+
+def a_gateway_that_is_told_to_stop_sees_through_what_its_client_left(place):
+    upstream, gateway, _ = in_flight(place)
+    gone = place.later(charge, gateway, "left", timeout=1, amount=2)
+    until(lambda: upstream.has(2), "the second effect")
+    is_cut(outcome(gone))
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    upstream.let_go()
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    is_equal({one["state"] for one in place.intents()}, {"done"})
+
+
+def a_second_signal_ends_a_gateway_at_once_and_leaves_a_doubt(place):
+    upstream, gateway, client = in_flight(place)
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    gateway.term()
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    is_cut(outcome(client))
+    upstream.let_go()
+    is_held(place, upstream)
+
+
+def the_end_of_the_grace_period_ends_a_gateway_and_leaves_a_doubt(place):
+    upstream, gateway, client = in_flight(place)
+    gateway.term()
+    took, code = elapsed(lambda: gateway.wait(GRACE + SOON))
+    is_equal(code, 0, "exit code")
+    assert took > GRACE - 2, f"it waited for {took:.1f} s only"
+    is_cut(outcome(client))
+    assert "in doubt" in gateway.errors(), gateway.errors()
+    upstream.let_go()
+    is_held(place, upstream)
+
+
+SERVE = """
+[gateway]
+listen = "127.0.0.1:0"
+[[gateway.route]]
+upstream = "{url}"
+tenant = "fixed:acme"
+[api]
+listen = "127.0.0.1:0"
+"""
+
+
+def a_server_with_both_surfaces_ends_after_a_second_signal(place):
+    upstream = Upstream(place, holding=True)
+    server = place.serve(SERVE.format(url=upstream.url))
+    client = place.later(charge, server, "k", amount=1)
+    until(lambda: upstream.has(1), "the effect")
+    server.term()
+    until(lambda: refuses_connections(server), "the end of listening")
+    server.term()
+    is_equal(server.wait(SOON), 0, "exit code")
+    is_cut(outcome(client))
+    is_equal(place.state(), "in_doubt")
+
+
+def a_server_that_stops_keeps_the_claims_that_it_has_handed_out(place):
+    configuration = '[api]\nlisten = "127.0.0.1:0"\n'
+    server = place.serve(configuration)
+    begun = api(server, "begin", operation="op", key="k").json()
+    is_equal(begun["decision"], "acquired")
+    # A caller that waits for it is answered before the end, and is not granted it.
+    before = server.descriptors()
+    waiting = place.later(api, server, "begin", operation="op", key="k", wait_ms=60_000)
+    until(lambda: server.descriptors() > before, "the waiting caller")
+    server.term()
+    is_equal(server.wait(SOON), 0, "exit code")
+    is_equal(outcome(waiting).json()["decision"], "in_flight")
+    is_equal(place.state(), "running")
+    server = place.serve(configuration)
+    done = {"verdict": "success", "status": 200, "content_type": "text/plain", "body": {"text": "done"}}
+    finished = api(server, "finish", operation="op", key="k", fence=begun["fence"], outcome=done).json()
+    is_equal(finished["result"], "written")
+    is_equal(place.state(), "done")
+
+
+def an_mcp_gateway_that_is_told_to_stop_hands_over_and_keeps_what_runs(place):
+    agent = place.agent()
+    first = agent.start_call("send_email", MAIL | {"delay_ms": 1500})
+    until(place.effects, "the effect")
+    agent.process.send_signal(signal.SIGTERM)
+    is_fresh(agent.wait(first)["result"])
+    agent.end(SOON)
+    is_equal(place.state(), "done")
+    is_replay(place.agent().call("send_email", MAIL | {"delay_ms": 1500}))
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def ended_in_doubt(place, agent, identity):
+    """The client is told before the gateway ends, and the doubt holds."""
+    is_state(agent.wait(identity)["result"], "in_doubt")
+    agent.end(SOON)
+    is_equal(place.state(), "in_doubt")
+    is_state(place.agent().call("send_email", MAIL | {"delay_ms": 60_000}), "in_doubt")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_second_signal_ends_an_mcp_gateway_and_its_client_is_told(place):
+    agent = place.agent()
+    first = agent.start_call("send_email", MAIL | {"delay_ms": 60_000})
+    until(place.effects, "the effect")
+    agent.process.send_signal(signal.SIGTERM)
+    agent.process.send_signal(signal.SIGINT)
+    ended_in_doubt(place, agent, first)
+
+
+def an_mcp_gateway_waits_ten_seconds_for_what_runs_and_its_client_is_told(place):
+    agent = place.agent()
+    first = agent.start_call("send_email", MAIL | {"delay_ms": 60_000})
+    until(place.effects, "the effect")
+    agent.process.send_signal(signal.SIGTERM)
+    took, _ = elapsed(lambda: agent.wait(first, 30))
+    assert took > 8, f"it waited for {took:.1f} s only"
+    ended_in_doubt(place, agent, first)
+
+
+def a_server_that_ignores_signals_ends_with_its_killed_gateway_and_leaves_a_doubt(place):
+    # As without a gateway, only SIGKILL ends it.
+    deaf = ["sh", "-c", "echo $$ > server.pid; trap '' TERM; exec \"$@\"", "sh", *SERVER]
+    agent = place.agent(behind=deaf)
+    agent.start_call("send_email", MAIL | {"delay_ms": 60_000})
+    until(place.effects, "the effect")
+    server = int((place.folder / "server.pid").read_text())
+    agent.process.send_signal(signal.SIGTERM)
+    agent.process.send_signal(signal.SIGTERM)
+    agent.kill()
+    until(lambda: not is_running(server), "the end of the server")
+    is_equal(place.state(), "in_doubt")
+
+
+def a_streamed_answer_that_a_second_signal_cuts_off_is_in_doubt(place):
+    server = place.remote()
+    gateway = place.mcp_over_http(server)
+    client = place.later(call, gateway, how="slow", delay_ms=60_000)
+    until(place.effects, "the effect")
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    gateway.term()
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    left_in_doubt(place, server, client, how="slow", delay_ms=60_000)
+
+
+def an_mcp_gateway_over_http_that_is_told_to_stop_hands_over_and_keeps_what_runs(place):
+    server = place.remote()
+    gateway = place.mcp_over_http(server)
+    client = place.later(call, gateway, delay_ms=1500)
+    until(place.effects, "the effect")
+    gateway.term()
+    is_fresh(outcome(client))
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    is_equal(place.state(), "done")
+    is_replay(call(place.mcp_over_http(server), delay_ms=1500))
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def left_in_doubt(place, server, client, **arguments):
+    is_cut(outcome(client))
+    is_equal(place.state(), "in_doubt")
+    is_state(call(place.mcp_over_http(server), **arguments), "in_doubt")
+    is_equal(len(place.effects()), 1, "effects")
+
+
+def a_second_signal_ends_an_mcp_gateway_over_http_and_leaves_a_doubt(place):
+    server = place.remote()
+    gateway = place.mcp_over_http(server)
+    client = place.later(call, gateway, how="hang")
+    until(place.effects, "the effect")
+    gateway.term()
+    until(lambda: refuses_connections(gateway), "the end of listening")
+    gateway.term()
+    is_equal(gateway.wait(SOON), 0, "exit code")
+    left_in_doubt(place, server, client, how="hang")
+
+
+def the_end_of_the_grace_period_ends_an_mcp_gateway_over_http_and_leaves_a_doubt(place):
+    server = place.remote()
+    gateway = place.mcp_over_http(server)
+    client = place.later(call, gateway, delay_ms=50_000)
+    until(place.effects, "the effect")
+    gateway.term()
+    took, code = elapsed(lambda: gateway.wait(GRACE + SOON))
+    is_equal(code, 0, "exit code")
+    assert took > GRACE - 2, f"it waited for {took:.1f} s only"
+    left_in_doubt(place, server, client, delay_ms=50_000)
+
+
+# Writes a line when it acts. `polite` ends well when it is told to; `deaf` does not listen.
+COMMAND = """
+import os, signal, sys, time
+how, file = sys.argv[1:]
+ends = []
+signal.signal(signal.SIGTERM, {"polite": lambda *_: ends.append(1), "deaf": signal.SIG_IGN, "plain": signal.SIG_DFL}[how])
+with open(file, "a") as effects:
+    effects.write("{}\\n".replace("{}", '{"tool": "job"}'))
+deadline = time.monotonic() + (2 if how == "deaf" else 60)
+while not ends and time.monotonic() < deadline:
+    time.sleep(0.02)
+print("ended", len(ends))
+"""
+
+
+def command(place, how):
+    return sys.executable, "-c", COMMAND, how, str(place.folder / "effects")
+
+
+def a_command_that_ends_well_when_it_is_told_to_stop_is_done(place):
+    run = place.run("k", *command(place, "polite"))
+    until(place.effects, "the effect")
+    run.term()
+    is_equal((run.wait(SOON), run.output()), (0, "ended 1"))
+    is_equal(place.state(), "done")
+    again = place.run("k", *command(place, "polite"))
+    is_equal((again.wait(SOON), again.output(), len(place.effects())), (0, "ended 1", 1))
+
+
+def a_command_that_a_signal_ends_is_in_doubt(place):
+    run = place.run("k", *command(place, "plain"))
+    until(place.effects, "the effect")
+    run.term()
+    is_equal(run.wait(SOON), 128 + signal.SIGTERM)
+    is_equal(place.state(), "in_doubt")
+    assert "in doubt" in run.errors() and "onceward resolve" in run.errors(), run.errors()
+    again = place.run("k", *command(place, "plain"))
+    is_equal((again.wait(SOON), len(place.effects())), (76, 1))
+
+
+def a_command_that_ignores_signals_runs_to_its_end_and_is_done(place):
+    run = place.run("k", *command(place, "deaf"))
+    until(place.effects, "the effect")
+    run.term()
+    run.term()
+    is_equal(run.wait(SOON), 0)
+    is_equal(place.state(), "done")
