@@ -46,6 +46,8 @@ fn a_migration_that_was_killed_is_made_again_and_loses_nothing() {
         std::fs::remove_file(place.path("onceward.db-mark")).unwrap();
         // The second version of the schema.
         let older = "DROP TABLE ledger; DROP INDEX intent_untried;
+             ALTER TABLE intent DROP COLUMN claims; ALTER TABLE intent DROP COLUMN made_by;
+             ALTER TABLE audit DROP COLUMN token;
              CREATE INDEX intent_untried ON intent (forget_at) WHERE state = 'open' AND forget_at IS NOT NULL;
              PRAGMA user_version = 2";
         Connection::open(place.path("onceward.db")).unwrap().execute_batch(older).unwrap();

@@ -13,10 +13,11 @@ pub(super) use linux::{Turn, Turns};
 
 #[cfg(target_os = "linux")]
 mod linux {
+    use std::cell::Cell;
     use std::fs::File;
     use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
     use std::thread::JoinHandle;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use nix::errno::Errno;
     use nix::fcntl::{FcntlArg, fcntl};
@@ -32,10 +33,15 @@ mod linux {
     /// Many times what a commit takes on a slow disk, and less than callers wait for an answer.
     const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
+    /// How long after a wait a process queues for its turns. Without one, it takes them directly: half the system calls.
+    const QUEUES_FOR: Duration = Duration::from_secs(1);
+
     /// The turns of one open ledger.
     #[derive(Debug)]
     pub(in super::super) struct Turns {
         line: Option<Arc<Line>>,
+        /// When this process last had to wait for another.
+        waited: Cell<Option<Instant>>,
         /// The thread that waits for the kernel.
         waiter: Option<JoinHandle<()>>,
     }
@@ -70,16 +76,25 @@ mod linux {
     impl Turns {
         /// Opens the side file of a ledger. Where that fails, there are no turns.
         pub(in super::super) fn open(ledger: &Path) -> Self {
-            let Ok(side) = side::open(ledger, side::OWNERS) else { return Self { line: None, waiter: None } };
+            let Ok(side) = side::open(ledger, side::OWNERS) else {
+                return Self { line: None, waited: Cell::new(None), waiter: None };
+            };
             let line = Arc::new(Line { side, state: Mutex::new(State::Idle), changed: Condvar::new() });
             let asking = Arc::clone(&line);
             let waiter = std::thread::Builder::new().name("onceward-turn".to_owned()).spawn(move || asking.ask()).ok();
-            Self { line: waiter.is_some().then_some(line), waiter }
+            Self { line: waiter.is_some().then_some(line), waited: Cell::new(None), waiter }
         }
 
         /// Waits for the turn, but not for too long.
         pub(in super::super) fn take(&self) -> Turn<'_> {
-            Turn(self.line.as_deref().filter(|line| line.take()))
+            let Some(line) = self.line.as_deref().filter(|line| line.is_open()) else { return Turn(None) };
+            let queues = self.waited.get().is_some_and(|waited| waited.elapsed() < QUEUES_FOR);
+            if line.take_now(queues) {
+                return Turn(Some(line));
+            }
+            let granted = line.wait();
+            self.waited.set(Some(Instant::now()));
+            Turn(granted.then_some(line))
         }
     }
 
@@ -104,15 +119,21 @@ mod linux {
     }
 
     impl Line {
-        fn take(&self) -> bool {
-            if matches!(*self.state(), State::Abandoned | State::Refused) {
-                return false;
+        fn is_open(&self) -> bool {
+            !matches!(*self.state(), State::Abandoned | State::Refused)
+        }
+
+        /// Takes the turn if it is free, and if no other process is next where that is asked for. Otherwise the byte of the
+        /// next may be held now.
+        fn take_now(&self, queues: bool) -> bool {
+            if !queues {
+                return self.try_lock(TURN);
             }
-            if self.try_lock(NEXT) && self.try_lock(TURN) {
+            let taken = self.try_lock(NEXT) && self.try_lock(TURN);
+            if taken {
                 self.unlock(NEXT);
-                return true;
             }
-            self.wait()
+            taken
         }
 
         /// Nothing ends a wait in the kernel early, so another thread does that, and this one waits for it.
