@@ -20,6 +20,9 @@ const SETTLED: usize = 30;
 /// How often the file of effects is looked at in the first scene.
 const LOOK: Duration = Duration::from_millis(2);
 
+/// How often at the most: 20 seconds.
+const LOOKS: u32 = 10_000;
+
 /// Last questions at once.
 const LAST_QUESTIONS: usize = 4;
 
@@ -70,11 +73,15 @@ impl Stage {
         self.book.violations() == 0
     }
 
-    /// Waits until the first scene's effect has taken place.
+    /// Waits until the first scene's effect has taken place, or for as long as it may take at the most.
     pub async fn has_acted(&self) {
-        while !self.effects.read().contains_key(HELD) {
+        for _ in 0..LOOKS {
+            if self.effects.read().contains_key(HELD) {
+                return;
+            }
             tokio::time::sleep(LOOK).await;
         }
+        self.book.violation(format!("{HELD}: its effect never took place"));
     }
 
     /// The end of the first scene: somebody was killed between the effect and its answer, so whoever asks again is told that

@@ -2,6 +2,7 @@
 //! mixed up.
 
 use std::process::Stdio;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::process::Child;
@@ -10,6 +11,9 @@ use super::{Outcome, effects, same};
 use crate::kills::Stage;
 use crate::kills::product::{end, this_program};
 use crate::mcp::Agent;
+
+/// A call that takes longer hangs: the next thing to say is what is wrong.
+const LONGEST: Duration = Duration::from_secs(10);
 
 const CONFIG: &str = "[mcp]\nnotice = false\n\
     [mcp.server.sim.tool.pay]\nkey_argument = \"idempotency_key\"\nin_doubt = \"retry\"\n";
@@ -39,7 +43,8 @@ fn params(tool: &str, key: &str) -> Value {
 }
 
 async fn call(agent: &Agent, tool: &str, key: &str) -> String {
-    text(agent.request("tools/call", params(tool, key)).await)
+    let asked = tokio::time::timeout(LONGEST, agent.request("tools/call", params(tool, key))).await;
+    text(asked.unwrap_or_default())
 }
 
 pub(super) async fn play(stage: &Stage, tell: &mut impl FnMut(&str, Outcome)) {
@@ -55,7 +60,7 @@ async fn interrupted(stage: &Stage, agent: &Agent) -> Outcome {
     let first = agent.request("tools/call", params("interrupted", "stop"));
     let cancelled = async {
         while effects(stage, "stop") == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
         let reason = json!({ "requestId": agent.last(), "reason": "the user pressed stop" });
         agent.say(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": reason })).await;

@@ -48,7 +48,9 @@ fn the_table_of_planted_bugs_is_that_of_the_switches() {
 fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     let page = text("docs/internals/proof.md");
     let in_test = |name: &str| row(&page, name)[2].clone();
-    let frames = number_after(&text("test"), "tests/mcp/fuzz.py --binary target/debug/onceward --cases");
+    let test = text("test");
+    let spoilt = test.lines().find(|line| line.contains("tests/mcp/fuzz.py")).unwrap();
+    let frames = number_after(spoilt, "--cases");
     assert_eq!(in_test("MCP spoilt frames"), frames.to_string());
     let interleave = text("crates/onceward-sim/src/interleave/mod.rs");
     let question =
