@@ -49,7 +49,14 @@ fn is_cut_off_json(headers: &HeaderMap, body: &[u8]) -> bool {
     // Several values in a row are complete too: some APIs stream them under this type.
     let mut values = serde_json::Deserializer::from_slice(text).into_iter::<IgnoredAny>().peekable();
     // Anything but an early end is an answer that is wrong, and not one that was cut off.
-    values.peek().is_none() || values.any(|value| value.is_err_and(|error| error.is_eof()))
+    values.peek().is_none() || values.any(|value| value.is_err_and(|error| error.is_eof() || is_at_end(&error, text)))
+}
+
+/// Whether the parser stumbled over the last byte: a number that ends in `2.` is called invalid, and not unfinished.
+fn is_at_end(error: &serde_json::Error, text: &[u8]) -> bool {
+    let last = text.rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    let lines = text.iter().filter(|byte| **byte == b'\n').count() + 1;
+    error.line() == lines && error.column() >= last.len()
 }
 
 /// Whether a content type says nothing of another encoding of its text.
