@@ -16,6 +16,7 @@ use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Listed, P
 /// The statements, written once from the list of columns.
 struct Statements {
     insert: String,
+    insert_within: String,
     replace: String,
     get: String,
     list: String,
@@ -35,10 +36,17 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
     let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (rest, fence) = (COLUMNS.len(), COLUMNS.len() + 1);
+    let (rest, fence, most) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 1);
+    let values = marks.join(", ");
     let (version, time) = (fence + 1, fence + 2);
     Statements {
-        insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
+        insert: format!("INSERT INTO intent ({names}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"),
+        // The second column is the tenant. A row without one is not counted.
+        insert_within: format!(
+            "INSERT INTO intent ({names}) SELECT {values} \
+             WHERE ?2 IS NULL OR coalesce((SELECT records FROM tenant WHERE name = ?2), 0) < ?{most} \
+             ON CONFLICT (id) DO NOTHING"
+        ),
         replace: format!(
             "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version} \
              AND (?{time} IS NULL OR until = ?{time})",
@@ -59,6 +67,7 @@ pub(super) struct Writes<'c> {
     begin: Statement<'c>,
     commit: Statement<'c>,
     insert: Statement<'c>,
+    insert_within: Statement<'c>,
     replace: Statement<'c>,
     get: Statement<'c>,
     raise: Statement<'c>,
@@ -72,6 +81,7 @@ impl<'c> Writes<'c> {
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             insert: connection.prepare(&STATEMENTS.insert)?,
+            insert_within: connection.prepare(&STATEMENTS.insert_within)?,
             replace: connection.prepare(&STATEMENTS.replace)?,
             get: connection.prepare(&STATEMENTS.get)?,
             raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
@@ -115,10 +125,19 @@ impl<'c> Writes<'c> {
         look(&mut self.get, shared, id, now)
     }
 
-    /// Writes a new row; false when there is one already.
-    pub(super) fn insert(&mut self, record: &Record) -> rusqlite::Result<bool> {
+    /// Writes a new row; false when there is one already, or when its tenant has `most` rows.
+    pub(super) fn insert(&mut self, record: &Record, most: Option<u64>) -> rusqlite::Result<bool> {
         let columns = Columns::of(record)?;
-        let written = self.insert.execute(columns.values().as_slice())?;
+        let values = columns.values();
+        let written = match most {
+            None => self.insert.execute(values.as_slice())?,
+            Some(most) => {
+                // No table has more rows than this.
+                let most = i64::try_from(most).unwrap_or(i64::MAX);
+                let last: [&dyn ToSql; 1] = [&most];
+                self.insert_within.execute(params_from_iter(values.into_iter().chain(last)))?
+            }
+        };
         Ok(written == 1)
     }
 

@@ -240,8 +240,8 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     transaction.commit().map_err(fault)
 }
 
-/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables
-/// and indexes must be exactly the known ones. Tables of other tools beside them do no harm.
+/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables,
+/// indexes and triggers must be exactly the known ones. Tables of other tools beside them do no harm.
 fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let expected = Connection::open_in_memory().map_err(fault)?;
@@ -250,11 +250,13 @@ fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     }
     let (found, expected) = (objects(connection).map_err(fault)?, objects(&expected).map_err(fault)?);
     let tables: HashSet<&str> = expected.iter().map(|object| object.table.as_str()).collect();
-    let is_harmful = |object: &Object| object.kind == "trigger" && tables.contains(object.table.as_str());
+    let is_harmful = |object: &Object| {
+        object.kind == "trigger" && tables.contains(object.table.as_str()) && !expected.contains(object)
+    };
     let reason = if !expected.is_subset(&found) {
         "its tables are not those of a ledger"
     } else if found.iter().any(is_harmful) {
-        "its tables have triggers"
+        "its tables have triggers that are not ours"
     } else {
         return Ok(());
     };
