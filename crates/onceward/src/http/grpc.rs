@@ -84,7 +84,7 @@ pub fn status(kind: Kind) -> u16 {
         | Kind::CookieNotListed
         | Kind::BadRequest
         | Kind::Mismatch => INVALID_ARGUMENT,
-        Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
+        Kind::BodyTooLarge | Kind::Quota => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
         Kind::InFlight
         | Kind::AttemptFailed
