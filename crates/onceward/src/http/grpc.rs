@@ -189,4 +189,13 @@ mod tests {
         assert!(headers["grpc-message"].to_str().unwrap().ends_with("50%25 sure, caf%C3%A9"));
         assert_eq!(headers["onceward-problem"], "in-doubt");
     }
+
+    #[test]
+    fn a_quota_is_an_exhausted_resource_that_says_when_to_ask_again() {
+        let response = problem(Kind::Quota, "later", Some(Duration::from_secs(60)), None);
+        let headers = response.headers();
+        assert_eq!(headers["grpc-status"], "8");
+        assert_eq!(headers["grpc-retry-pushback-ms"], "60000");
+        assert_eq!(headers["onceward-problem"], "quota");
+    }
 }
