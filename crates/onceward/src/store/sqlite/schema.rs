@@ -118,6 +118,9 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     connection.pragma_update(None, "synchronous", synchronous).map_err(fault)?;
     reach_the_disk(connection).map_err(fault)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE).map_err(fault)?;
+    // A statement with a trigger can be undone alone, and keeps the pages for that aside: never in a file in /tmp, which may
+    // be full or missing.
+    connection.pragma_update(None, "temp_store", "memory").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {
