@@ -93,6 +93,18 @@ def without_a_ledger_nothing_that_acts_is_called_and_reads_pass(place):
     is_equal(place.effects(), [], "effects")
 
 
+def over_the_quota_nothing_new_is_called_and_repeats_are_answered(place):
+    place.configure("[limits]\nrecords_per_tenant = 1\n")
+    agent = place.agent()
+    is_fresh(agent.call("send_email", MAIL))
+    refused = agent.call("send_email", MAIL | {"subject": "Another"})
+    is_state(refused, "quota")
+    assert "nothing was done" in refused["content"][0]["text"], refused
+    is_replay(agent.call("send_email", MAIL))
+    assert not agent.call("read_inbox").get("isError")
+    is_equal(len(place.effects()), 1, "effects")
+
+
 def an_error_of_the_protocol_is_passed_on_and_says_nothing_of_the_effect(place):
     agent = place.agent()
     first = agent.wait(agent.start_call("refuse", {}))

@@ -12,7 +12,7 @@ pub(crate) const STORE: u8 = 69;
 pub(crate) const UNKNOWN: u8 = 70;
 /// The output of a repeat cannot be written.
 pub(crate) const NOT_WRITTEN: u8 = 74;
-/// It is running elsewhere, or may not be tried again yet.
+/// It is running elsewhere, may not be tried again yet, or has no place in the ledger at this moment.
 pub(crate) const IN_FLIGHT: u8 = 75;
 /// An attempt may have happened.
 pub(crate) const IN_DOUBT: u8 = 76;
@@ -69,6 +69,7 @@ impl From<onceward::Error> for Fault {
             onceward::Error::Store(error) => error.into(),
             onceward::Error::Contended { .. }
             | onceward::Error::InFlight { .. }
+            | onceward::Error::Quota { .. }
             | onceward::Error::OwnerUnknown { .. } => Self::new(IN_FLIGHT, error),
             onceward::Error::InDoubt { .. } => Self::new(IN_DOUBT, error),
             error => Self::new(STORE, error),

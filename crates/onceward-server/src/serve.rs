@@ -162,7 +162,7 @@ fn cannot_start(error: std::io::Error) -> Fault {
 
 /// The ledger with the policy and the recipe of every configured operation.
 async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let mut builder = Ledger::builder();
+    let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
     for (name, operation) in settings.operations() {
         let policy = operation.policy();
         if policy.effect == Effect::Transactional {

@@ -233,10 +233,10 @@ impl Witness {
 
 #[async_trait]
 impl Store for Witness {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         self.given(&draft);
         let poisoned = self.is_poisoned();
-        let answer = self.store.insert(draft.clone()).await;
+        let answer = self.store.insert(draft.clone(), most).await;
         match &answer {
             Ok(Inserted::Created { now }) => {
                 self.acknowledged(draft.id, poisoned, |entries| {
@@ -246,7 +246,7 @@ impl Store for Witness {
                 });
             }
             Ok(Inserted::Exists(seen)) => self.shown(seen),
-            Err(_) => {}
+            Ok(Inserted::Full) | Err(_) => {}
         }
         self.noted(answer)
     }

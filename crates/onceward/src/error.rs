@@ -160,6 +160,17 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The tenant has as many records as it may have, and this key would be a new one.
+    #[error(
+        "{intent} was refused: its tenant has reached its quota of {most} records; nothing ran. Try again with the same key \
+         when older records have expired, or raise `records_per_tenant`"
+    )]
+    Quota {
+        /// Which intent, masked.
+        intent: String,
+        /// How many records the tenant may have.
+        most: u64,
+    },
     /// The record changed again and again while this call tried to write it.
     #[error("{intent} is too contended; try again")]
     Contended {

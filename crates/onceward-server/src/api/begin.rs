@@ -22,7 +22,7 @@ use super::caller::{Caller, User};
 use super::hand_over::HandOver;
 use super::names::{LONGEST_LEASE, LONGEST_WAIT, Refused, RefusedBody, WhenInDoubt, given, given_whole};
 use super::outcome::KeptOutcome;
-use super::problem::{Kind, Problem};
+use super::problem::{Kind, Problem, Told};
 
 /// May I do the work, or what became of it?
 #[derive(Debug, Deserialize, ToSchema)]
@@ -180,7 +180,17 @@ enum PhaseName {
     path = "/v1/begin",
     tag = "claims",
     request_body = BeginRequest,
-    responses((status = 200, description = "The decision", body = BeginAnswer), Refused, RefusedBody)
+    responses(
+        (status = 200, description = "The decision", body = BeginAnswer),
+        (
+            status = 429,
+            description = "The tenant has reached its quota of records; ask again after `Retry-After`",
+            content_type = "application/problem+json",
+            body = Told,
+        ),
+        Refused,
+        RefusedBody,
+    )
 )]
 pub(super) async fn begin(
     State(api): State<Api>,

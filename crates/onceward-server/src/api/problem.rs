@@ -5,7 +5,7 @@ use axum::extract::Path;
 use axum::response::{Html, IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use onceward::http::problem::PAGES;
+use onceward::http::problem::{PAGES, QUOTA_RETRY_AFTER};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -25,11 +25,12 @@ pub(super) enum Kind {
     WrongHost,
     StoreDown,
     Contended,
+    Quota,
     Internal,
 }
 
 impl Kind {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::NotJson,
         Self::Invalid,
         Self::NoToken,
@@ -43,6 +44,7 @@ impl Kind {
         Self::WrongHost,
         Self::StoreDown,
         Self::Contended,
+        Self::Quota,
         Self::Internal,
     ];
 
@@ -111,6 +113,14 @@ impl Kind {
             Self::Contended => {
                 ("contended", 503, "Too many at once for the same intent", "Ask again after `Retry-After`.")
             }
+            Self::Quota => (
+                "quota",
+                429,
+                "The tenant has reached its quota of records",
+                "Nothing was granted, so nothing may run. Keys that are recorded already go on working. Ask again with the \
+                 same key after `Retry-After`: places become free as records expire. The operator can raise \
+                 `records_per_tenant`.",
+            ),
             Self::Internal => {
                 ("internal", 500, "The server cannot answer", "This is a fault of the server. Its log says more.")
             }
@@ -181,6 +191,7 @@ impl From<onceward::Error> for Problem {
             onceward::Error::Invalid(error) => Self::invalid(error.to_string()),
             onceward::Error::Store(error) => error.into(),
             onceward::Error::Contended { .. } | onceward::Error::ClaimLost { .. } => Self::new(Kind::Contended),
+            onceward::Error::Quota { .. } => Self::because(Kind::Quota, error.to_string()),
             error => internal(&error),
         }
     }
@@ -209,6 +220,9 @@ impl IntoResponse for Problem {
         match self.kind {
             Kind::StoreDown | Kind::Contended => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Kind::Quota => {
+                headers.insert(RETRY_AFTER, HeaderValue::from(QUOTA_RETRY_AFTER.as_secs()));
             }
             Kind::NoToken => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

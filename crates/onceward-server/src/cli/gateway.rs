@@ -78,6 +78,7 @@ impl Gateway {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
         let store = settings.store()?.to_owned();
+        let ledger = Ledger::builder().records_per_tenant(settings.records_per_tenant());
         let tls = match (&self.tls_chain, &self.tls_key) {
             (Some(chain), Some(key)) => Some(Tls::read(chain, key)?),
             _ => None,
@@ -92,7 +93,7 @@ impl Gateway {
         let route = self.route(tenant)?.naming(&settings.tenant_names()?);
         block_on_every_core(async move {
             let front = Front { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
-            serve::run(Ledger::open(&store).await?, None, Some(front)).await?;
+            serve::run(ledger.open(&store).await?, None, Some(front)).await?;
             Ok(0)
         })
     }

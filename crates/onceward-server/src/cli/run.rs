@@ -36,7 +36,7 @@ const DEFAULT_KEEP_LIMIT: Size = Size(1024 * 1024);
   69   the store cannot be used; nothing ran
   70   the command ran, and the system does not say how it ended: in doubt
   74   a repeat whose output cannot be written
-  75   running elsewhere, or not to be tried again yet
+  75   running elsewhere, not to be tried again yet, or over the tenant's quota of records
   76   in doubt: an attempt may have happened
   77   done, but the output is not kept
   78   wrong configuration
@@ -112,6 +112,7 @@ impl Run {
                 quiet: self.quiet,
                 status,
                 store: settings.store()?.to_owned(),
+                records_per_tenant: settings.records_per_tenant(),
                 resolve,
             })
             .await

@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::api::{Api, Token};
 use super::error::{Problem, instead};
-use super::file::{File, LATER, Operation, Window};
+use super::file::{File, LATER, Limits, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use crate::gateway::unreached;
@@ -57,6 +57,9 @@ fn names<T: JsonSchema>() -> BTreeSet<String> {
 fn unknown_names(root: &DeTable<'_>) -> Vec<Problem> {
     let mut problems = Vec::new();
     check_names(root, "", &names::<File>(), &LATER, &mut problems);
+    if let Some(DeValue::Table(limits)) = value(root, "limits") {
+        check_names(limits, "limits", &names::<Limits>(), &[], &mut problems);
+    }
     if let Some(DeValue::Table(api)) = value(root, "api") {
         check_names(api, "api", &names::<Api>(), &[], &mut problems);
         for (index, token) in tables(api, "token").enumerate() {
@@ -129,6 +132,11 @@ fn unsound(file: &File, tree: &DeTable<'_>) -> Vec<Problem> {
             let path = format!("operation.{}{}{field}", bare(name), if field.is_empty() { "" } else { "." });
             problems.push(Problem { at: at.unwrap_or(0), path, what });
         }
+    }
+    if file.limits.records_per_tenant == Some(0) {
+        let at = place(tree, &["limits", "records_per_tenant"]).unwrap_or(0);
+        let what = "0 would refuse every key; leave it out for no limit".to_owned();
+        problems.push(Problem { at, path: "limits.records_per_tenant".to_owned(), what });
     }
     problems.extend(unsound_api(file, tree));
     problems.extend(unsound_gateway(file, tree));

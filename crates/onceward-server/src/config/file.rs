@@ -24,6 +24,9 @@ pub(crate) struct File {
     /// guess of a weak one. With another secret every credential is another tenant, and its retries are new intents.
     #[schemars(extend("x-type" = "place of a secret", "x-default" = "none"))]
     pub(crate) tenant_secret: Option<Secret>,
+    /// Limits on what the ledger takes in: `[limits]`.
+    #[schemars(extend("x-type" = "table", "x-default" = "none"))]
+    pub(crate) limits: Limits,
     /// One table for each operation, by its name: `[operation.charge_payment]`. Names with other characters than
     /// letters, digits, `_` and `-` are quoted: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
@@ -37,6 +40,16 @@ pub(crate) struct File {
     /// The MCP gateway: `[mcp]`.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub(crate) mcp: Mcp,
+}
+
+/// Limits on what the ledger takes in.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct Limits {
+    /// How many records each tenant may have. A new key over the limit is refused with 429 and runs nothing. Nothing is
+    /// evicted: recorded keys go on working, and places become free as records expire. Tombstones do not count.
+    #[schemars(extend("x-type" = "number", "x-default" = "no limit"))]
+    pub(crate) records_per_tenant: Option<u64>,
 }
 
 /// What is configured for an operation. What is absent comes from the tier, or from the surface.

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
 use super::api::{Api, Token};
-use super::file::{File, Operation, Window};
+use super::file::{File, Limits, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
 
@@ -20,6 +20,7 @@ pub(crate) fn reference() -> String {
          `m`, `h`, `d` and `w`: `\"30s\"`, `\"1h30m\"`.\n",
     );
     section::<File>(&mut page, "Top level");
+    section::<Limits>(&mut page, "[limits]");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");
     section::<Api>(&mut page, "[api]");

@@ -13,7 +13,7 @@ use onceward::http::tenant::Names;
 use super::api::{Api, ApiSettings};
 use super::check;
 use super::error::Mistakes;
-use super::file::Operation;
+use super::file::{Limits, Operation};
 use super::gateway::Gateway;
 use super::mcp::Mcp;
 use super::secret::Secret;
@@ -45,6 +45,7 @@ pub(crate) struct Settings {
     gateway: Option<Gateway>,
     mcp: Mcp,
     tenant_secret: Option<Secret>,
+    limits: Limits,
     /// Somebody has said where the store is.
     is_named: bool,
     /// Relative paths in the file start here.
@@ -91,6 +92,7 @@ impl Settings {
             gateway: file.gateway,
             mcp: file.mcp,
             tenant_secret: file.tenant_secret,
+            limits: file.limits,
             is_named,
             folder,
         })
@@ -108,6 +110,11 @@ impl Settings {
     /// The store, for a process that lives as long as its callers.
     pub(crate) fn store_of_server(&self) -> &str {
         &self.store
+    }
+
+    /// How many records a tenant may have; `None` for as many as it likes.
+    pub(crate) fn records_per_tenant(&self) -> Option<u64> {
+        self.limits.records_per_tenant
     }
 
     /// Every operation that the file names.
@@ -176,7 +183,7 @@ fn is_passed_over() -> bool {
     let is_small = std::fs::metadata(FILE).is_ok_and(|file| file.is_file() && file.len() <= LARGEST);
     let text = if is_small { std::fs::read_to_string(FILE).ok() } else { None };
     let table = text.and_then(|text| text.parse::<toml::Table>().ok());
-    table.is_some_and(|table| ["mcp", "operation"].iter().any(|name| table.contains_key(*name)))
+    table.is_some_and(|table| ["limits", "mcp", "operation"].iter().any(|name| table.contains_key(*name)))
 }
 
 /// The folder in which programs keep what outlives them, for this user.

@@ -8,12 +8,14 @@ use tokio::sync::Mutex;
 #[derive(Debug)]
 pub(super) struct Books {
     store: String,
+    /// How many records a tenant may have.
+    records_per_tenant: Option<u64>,
     open: Mutex<Option<Ledger>>,
 }
 
 impl Books {
-    pub(super) fn at(store: &str) -> Self {
-        Self { store: store.to_owned(), open: Mutex::default() }
+    pub(super) fn at(store: &str, records_per_tenant: Option<u64>) -> Self {
+        Self { store: store.to_owned(), records_per_tenant, open: Mutex::default() }
     }
 
     /// The ledger.
@@ -22,7 +24,7 @@ impl Books {
         if let Some(ledger) = &*open {
             return Ok(ledger.clone());
         }
-        let ledger = Ledger::open(&self.store).await?;
+        let ledger = Ledger::builder().records_per_tenant(self.records_per_tenant).open(&self.store).await?;
         // The server goes on for a moment when we are killed: until it has ended, its calls run.
         ledger.lend_claims();
         *open = Some(ledger.clone());

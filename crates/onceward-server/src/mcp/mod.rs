@@ -74,6 +74,8 @@ pub(crate) struct Front {
     pub(crate) tenant: Tenant,
     pub(crate) session: Option<String>,
     pub(crate) store: String,
+    /// How many records a tenant may have.
+    pub(crate) records_per_tenant: Option<u64>,
     /// The flags with which a command that is typed anywhere finds the same ledger.
     pub(crate) flags: String,
 }
@@ -88,7 +90,7 @@ pub(crate) async fn before_command(front: Front, mcp: &Mcp, command: &[OsString]
 /// Runs several servers that are commands behind one gateway. They are told apart by what stands before their tools' names.
 pub(crate) async fn before_several(fronts: Vec<Front>, mcp: &Mcp) -> Result<u8, Fault> {
     let Some(first) = fronts.first() else { return Err(Fault::usage("no server is configured")) };
-    let (books, tenant, prefix) = (books(&first.store).await, first.tenant.clone(), prefix()?);
+    let (books, tenant, prefix) = (books(first).await, first.tenant.clone(), prefix()?);
     let mut servers = Vec::new();
     for front in fronts {
         let (name, server) = (front.shown.clone(), front.server.clone());
@@ -104,7 +106,7 @@ pub(crate) async fn before_remote(front: Front, mcp: &Mcp, remote: Remote) -> Re
     let server = &front.server;
     let identity = (&*server.identity_headers, &*server.ignored_headers);
     let identity = http::Identity::new(remote.tenant.as_ref(), identity, &front.shown, &remote.names);
-    let books = books(&front.store).await;
+    let books = books(&front).await;
     let mut gate = one(front, String::new(), mcp, &books);
     gate.naming.deadline = Some(DEADLINE);
     http::run(Arc::new(gate), remote, identity, prefix()?).await
@@ -118,12 +120,12 @@ fn prefix() -> Result<String, Fault> {
 }
 
 async fn gate(front: Front, mcp: &Mcp) -> Arc<Gate> {
-    let books = books(&front.store).await;
+    let books = books(&front).await;
     Arc::new(one(front, String::new(), mcp, &books))
 }
 
-async fn books(store: &str) -> Arc<Books> {
-    let books = Books::at(store);
+async fn books(front: &Front) -> Arc<Books> {
+    let books = Books::at(&front.store, front.records_per_tenant);
     if let Err(error) = books.ledger().await {
         tracing::error!(%error, "the ledger cannot be opened; tools that act are refused until it can");
     }

@@ -9,6 +9,7 @@ use onceward::core::name::Tenant;
 use onceward::core::outcome::{Body, JSON, Outcome};
 use onceward::core::policy::InDoubt;
 use onceward::core::time::Timestamp;
+use onceward::http::problem::QUOTA_RETRY_AFTER;
 use onceward::{Call, Error};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -239,6 +240,17 @@ impl Replies {
                     "The same call of {tool} was running, and its answer never came. Make exactly the same call again."
                 ),
                 json!({}),
+            ),
+            Error::Quota { most, .. } => told(
+                "quota",
+                about,
+                &format!(
+                    "{tool} was not called, and nothing was done: the ledger holds {most} calls for this user, and that is \
+                     its limit. Do not try other arguments. Calls that were made before can still be repeated. Tell the user \
+                     that new calls are possible again when older records have expired, or when the operator raises \
+                     records_per_tenant."
+                ),
+                json!({ "retry_after_seconds": QUOTA_RETRY_AFTER.as_secs() }),
             ),
             error => {
                 tracing::error!(%error, "a guarded call was refused: the ledger cannot be used");

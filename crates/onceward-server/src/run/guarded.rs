@@ -10,6 +10,7 @@ use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::{InDoubt, OnError};
 use onceward::core::record::downstream_key;
 use onceward::core::time::Timestamp;
+use onceward::http::problem::QUOTA_RETRY_AFTER;
 use onceward::{Begun, Call, Error, Guard, Ledger, Reach, store};
 
 use super::child::{self, Ended};
@@ -34,13 +35,15 @@ pub(crate) struct Job {
     pub(crate) quiet: bool,
     pub(crate) status: StatusFd,
     pub(crate) store: String,
+    /// How many records a tenant may have.
+    pub(crate) records_per_tenant: Option<u64>,
     /// The command that settles this intent, without its answer.
     pub(crate) resolve: String,
 }
 
 /// Runs the command once, or says why not. The answer is the exit code.
 pub(crate) async fn guarded(job: &Job) -> Result<u8, Fault> {
-    let report = match Ledger::open(&job.store).await {
+    let report = match Ledger::builder().records_per_tenant(job.records_per_tenant).open(&job.store).await {
         Ok(ledger) => {
             // The command may have started others, which outlive us when we are killed: until they have ended, it runs.
             ledger.lend_claims();
@@ -64,6 +67,7 @@ impl Job {
         }
         let begun = match ledger.begin(&self.call).await {
             Err(Error::Store(error)) => return Ok(self.without_store(&error).await),
+            Err(Error::Quota { most, .. }) => return Ok(self.over_quota(most)),
             begun => begun?,
         };
         match ledger.wait_for(&self.call, begun, self.call.policy.wait).await {
@@ -71,6 +75,7 @@ impl Job {
             Ok(Begun::Answered(decision)) => Ok(self.answer(decision)),
             // Somebody else may be at it, so a store that fails now is no licence to run.
             Err(Error::Store(error)) => Ok(self.store_failed(&error)),
+            Err(Error::Quota { most, .. }) => Ok(self.over_quota(most)),
             Err(Error::OwnerFailed { reason, .. }) => Ok(self.owner_failed(&reason)),
             Err(Error::OwnerUnknown { .. }) => Ok(self.owner_unknown()),
             Err(error) => Err(error.into()),
@@ -234,6 +239,21 @@ impl Job {
             self.how_to_settle()
         ));
         report
+    }
+
+    fn over_quota(&self, most: u64) -> Report {
+        let message = format!(
+            "{} is new, and its tenant has reached its quota of {most} records; nothing was run.\n  Try again with the same \
+             key when older records have expired, or raise records_per_tenant under [limits] in onceward.toml.",
+            self.intent()
+        );
+        Report {
+            decision: "quota",
+            exit_code: IN_FLIGHT,
+            message: Some(message),
+            retry_after: Some(QUOTA_RETRY_AFTER),
+            ..Report::default()
+        }
     }
 
     fn answer(&self, decision: Decision) -> Report {

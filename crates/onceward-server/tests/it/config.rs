@@ -251,3 +251,14 @@ fn a_tenant_secret_is_somewhere_else_and_long_enough() {
     let hash = format!("sha256:{}", "0".repeat(64));
     serve(&hash, "").says(78, &["tenant_secret", "its hash is not enough"]);
 }
+
+#[test]
+fn a_quota_is_a_whole_number_above_zero() {
+    refused(
+        "[limits]\nrecords_per_tenant = 0\n",
+        &["onceward.toml:2: limits.records_per_tenant: 0 would refuse every key"],
+    );
+    refused("[limits]\nrecords_per_tenant = -1\n", &["onceward.toml:2: limits.records_per_tenant:"]);
+    refused("[limits]\nrecords_per_tenant = \"many\"\n", &["onceward.toml:2: limits.records_per_tenant:"]);
+    refused("[limits]\nrecords = 5\n", &["onceward.toml:2: limits.records: there is no such field"]);
+}

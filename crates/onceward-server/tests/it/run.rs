@@ -415,3 +415,14 @@ fn a_failure_under_a_declared_tier_is_in_doubt() {
     place.run(&["--key", "k", "--tier", "email"], "exit 1").says(1, &["is now in doubt", "a tier is declared"]);
     place.run(&["--key", "k", "--tier", "email"], "exit 1").says(76, &[]);
 }
+
+#[test]
+fn over_the_quota_of_its_tenant_a_new_key_runs_nothing_and_an_old_one_is_replayed() {
+    let place = Place::new();
+    place.write("onceward.toml", "[limits]\nrecords_per_tenant = 1\n");
+    place.run(&["--key", "a"], &format!("{COUNTED} echo one")).says(0, &[]);
+    place.run(&["--key", "b"], COUNTED).says(75, &["quota of 1 records", "nothing was run", "records_per_tenant"]);
+    place.run(&["--key", "a"], &format!("{COUNTED} echo one")).says(0, &["repeat of a finished run"]);
+    place.run(&["--key", "b", "--tenant", "other"], COUNTED).says(0, &[]);
+    assert_eq!(runs(&place), 2);
+}

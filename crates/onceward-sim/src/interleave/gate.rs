@@ -170,8 +170,8 @@ impl Shared {
         self.real.get(id).now_or_never().and_then(Result::ok).flatten()
     }
 
-    fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
-        let inserted = self.real.insert(draft).now_or_never().unwrap_or(Err(Error::Closed))?;
+    fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
+        let inserted = self.real.insert(draft, most).now_or_never().unwrap_or(Err(Error::Closed))?;
         self.note();
         Ok(match (self.lie, inserted) {
             (Some(Lie::Everybody), Inserted::Exists(seen)) => Inserted::Created { now: seen.now },
@@ -210,10 +210,10 @@ fn is_leased<T>(record: &Record<T>) -> bool {
 
 #[async_trait]
 impl Store for Gated {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         let actor = writer(&draft, None, &self.shared.traffic().history);
         self.wakes_up(actor);
-        self.call(move |shared| shared.insert(draft)).await
+        self.call(move |shared| shared.insert(draft, most)).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {

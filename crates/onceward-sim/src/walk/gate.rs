@@ -35,8 +35,8 @@ impl Gate {
 
 #[async_trait]
 impl Store for Gate {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
-        self.open()?.insert(draft).await
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
+        self.open()?.insert(draft, most).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {

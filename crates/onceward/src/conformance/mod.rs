@@ -6,6 +6,7 @@
 //!
 //! - `writing`: the conditional writes, and what survives them.
 //! - `looking`: expiry, lists, counts and the audit trail.
+//! - `quota`: how many records a tenant may have.
 //!
 //! A change to [`Store`] extends this suite.
 
@@ -15,9 +16,11 @@
 #![allow(missing_docs)]
 
 mod looking;
+mod quota;
 mod writing;
 
 pub use looking::*;
+pub use quota::*;
 pub use writing::*;
 
 use std::any::Any;
@@ -84,6 +87,15 @@ macro_rules! conformance {
             a_lapsed_claim_is_listed_as_what_it_is,
             counts_agree_with_the_list,
             the_audit_trail_is_written_with_the_record_or_not_at_all,
+            a_tenant_gets_no_more_new_records_than_its_quota,
+            a_quota_of_nothing_lets_no_record_in,
+            a_full_tenant_is_given_the_records_that_it_has,
+            a_full_tenant_is_in_no_other_tenants_way,
+            records_without_a_quota_count_towards_one_that_comes_later,
+            of_many_inserts_at_once_no_more_than_the_quota_create,
+            a_tombstone_takes_no_place_and_frees_it_once,
+            a_record_that_is_removed_frees_its_place,
+            a_tombstone_that_becomes_a_record_again_takes_a_place,
         }
     };
 }
@@ -146,9 +158,9 @@ fn drafted(write: Write) -> Draft {
 }
 
 async fn created(store: &AnyStore, draft: Draft) -> Record {
-    match store.insert(draft.clone()).await.unwrap() {
+    match store.insert(draft.clone(), None).await.unwrap() {
         Inserted::Created { now } => draft.stamp(now),
-        Inserted::Exists(seen) => panic!("there is one already: {seen:?}"),
+        other => panic!("the record was not written: {other:?}"),
     }
 }
 

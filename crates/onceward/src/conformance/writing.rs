@@ -4,7 +4,7 @@ use super::*;
 
 pub async fn an_insert_creates_once_and_then_hands_back_the_record(store: &AnyStore, _: &ManualClock) {
     let first = created(store, draft("a", 1)).await;
-    match store.insert(draft("a", 2)).await.unwrap() {
+    match store.insert(draft("a", 2), None).await.unwrap() {
         Inserted::Exists(seen) => assert_eq!(seen.record, first),
         created => panic!("a second claim was handed out: {created:?}"),
     }
@@ -14,7 +14,7 @@ pub async fn an_insert_creates_once_and_then_hands_back_the_record(store: &AnySt
 pub async fn of_many_inserts_at_once_exactly_one_creates(store: &AnyStore, _: &ManualClock) {
     let tasks = (0..100).map(|number| {
         let store = Arc::clone(store);
-        tokio::spawn(async move { store.insert(draft("raced", number)).await.unwrap() })
+        tokio::spawn(async move { store.insert(draft("raced", number), None).await.unwrap() })
     });
     let mut winners = 0;
     for task in tasks.collect::<Vec<_>>() {
@@ -154,7 +154,7 @@ pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock
     let look = seen(store, &record).await;
     assert_eq!(look.now, clock.now());
     assert_eq!(look.record.created_at.after(SECOND), clock.now());
-    match store.insert(draft("a", 2)).await.unwrap() {
+    match store.insert(draft("a", 2), None).await.unwrap() {
         Inserted::Exists(seen) => assert_eq!(seen.now, clock.now()),
         other => panic!("{other:?}"),
     }

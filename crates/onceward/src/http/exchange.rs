@@ -22,7 +22,7 @@ use onceward_core::time::Timestamp;
 use super::body::{self, Body, Unread};
 use super::cut_off::CloseDelimited;
 use super::dialect::Dialect;
-use super::problem::{Kind, Problem};
+use super::problem::{Kind, Problem, QUOTA_RETRY_AFTER};
 use super::rules::Rules;
 use super::spelling::{self, Spelt};
 use super::streamed::{self, Handing, Told, announce, clone, ended, settle, stream};
@@ -214,6 +214,7 @@ fn failed(rules: &Rules, dialect: Dialect, error: &Error) -> Response<Body> {
         )
         .later(SOON),
         Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SOON),
+        Error::Quota { .. } => Problem::new(Kind::Quota).later(QUOTA_RETRY_AFTER),
         error => {
             tracing::error!(%error, "a guarded request was refused: the ledger cannot be reached");
             Problem::new(Kind::StoreDown).later(SOON)

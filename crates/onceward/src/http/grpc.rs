@@ -84,7 +84,7 @@ pub fn status(kind: Kind) -> u16 {
         | Kind::CookieNotListed
         | Kind::BadRequest
         | Kind::Mismatch => INVALID_ARGUMENT,
-        Kind::BodyTooLarge => RESOURCE_EXHAUSTED,
+        Kind::BodyTooLarge | Kind::Quota => RESOURCE_EXHAUSTED,
         Kind::NoCredential | Kind::BadCredential => UNAUTHENTICATED,
         Kind::InFlight
         | Kind::AttemptFailed
@@ -188,5 +188,14 @@ mod tests {
         assert_eq!(headers["grpc-retry-pushback-ms"], "-1");
         assert!(headers["grpc-message"].to_str().unwrap().ends_with("50%25 sure, caf%C3%A9"));
         assert_eq!(headers["onceward-problem"], "in-doubt");
+    }
+
+    #[test]
+    fn a_quota_is_an_exhausted_resource_that_says_when_to_ask_again() {
+        let response = problem(Kind::Quota, "later", Some(Duration::from_secs(60)), None);
+        let headers = response.headers();
+        assert_eq!(headers["grpc-status"], "8");
+        assert_eq!(headers["grpc-retry-pushback-ms"], "60000");
+        assert_eq!(headers["onceward-problem"], "quota");
     }
 }

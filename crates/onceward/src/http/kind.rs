@@ -55,11 +55,13 @@ pub enum Kind {
     NoRoute,
     /// More at once than is allowed.
     Overloaded,
+    /// The tenant has as many records as it may have, and this key is a new one.
+    Quota,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::KeyMissing,
         Self::KeyMalformed,
         Self::BodyMalformed,
@@ -85,6 +87,7 @@ impl Kind {
         Self::WrongHost,
         Self::NoRoute,
         Self::Overloaded,
+        Self::Quota,
     ];
 
     /// The last part of its type.
@@ -121,6 +124,7 @@ impl Kind {
             Self::TooSlow => StatusCode::REQUEST_TIMEOUT,
             Self::WrongHost => StatusCode::MISDIRECTED_REQUEST,
             Self::NoRoute => StatusCode::NOT_FOUND,
+            Self::Quota => StatusCode::TOO_MANY_REQUESTS,
         }
     }
 
@@ -250,6 +254,11 @@ impl Kind {
             Self::Overloaded => {
                 ("overloaded", "Too much at once", "Nothing was done. Try again with the same key after Retry-After.")
             }
+            Self::Quota => (
+                "quota",
+                "The tenant has reached its quota of records",
+                "Nothing was done. Keys that are recorded already go on working; a new key is accepted again when older records of this tenant have expired. Try again with the same key after Retry-After, or ask the operator to raise records_per_tenant.",
+            ),
         }
     }
 }

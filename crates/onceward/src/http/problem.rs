@@ -21,6 +21,10 @@ pub use super::kind::Kind;
 /// Where the pages are.
 pub const PAGES: &str = "/.well-known/onceward/problems/";
 
+/// When a tenant over its quota may ask again. A place becomes free when a record expires, which is hours or days after it
+/// was made: a faster retry would only be load.
+pub const QUOTA_RETRY_AFTER: Duration = Duration::from_secs(60);
+
 /// Tells the SDKs of Stripe whether to try again; it outranks the status.
 const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 

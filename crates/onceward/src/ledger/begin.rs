@@ -144,7 +144,7 @@ impl Ledger {
         reached(Step::BeginDecided);
         let driven = match self.ask(call, command).await {
             Ok(driven) => driven,
-            Err(Stuck::Contended) => return Err(Error::Contended { intent: call.name() }),
+            Err(stuck @ (Stuck::Contended | Stuck::Full(_))) => return Err(stuck.about(call.name())),
             Err(Stuck::Store(error)) => {
                 // Where the work will run all the same, a claim that may have been written must not be given back
                 // as if it had not: it lapses into doubt.

@@ -5,6 +5,7 @@ use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Record, Seen, State};
 
 use super::Inner;
+use crate::error::Error;
 use crate::store::{self, Event, Inserted, Replace, Replaced, What};
 
 /// A conflict means that somebody else got on with the same record. Nobody loses this often in a row unless
@@ -24,6 +25,19 @@ pub(super) struct Driven {
 pub(super) enum Stuck {
     Store(store::Error),
     Contended,
+    /// The tenant has as many records as it may have, which is this many.
+    Full(u64),
+}
+
+impl Stuck {
+    /// The same for a caller, about this intent.
+    pub(super) fn about(self, intent: String) -> Error {
+        match self {
+            Self::Store(error) => Error::Store(error),
+            Self::Contended => Error::Contended { intent },
+            Self::Full(most) => Error::Quota { intent, most },
+        }
+    }
 }
 
 impl From<store::Error> for Stuck {
@@ -57,9 +71,10 @@ impl Inner {
             }
             let Some(draft) = draft else { return Ok(Driven { answer, written: None, found: seen }) };
             seen = match last {
-                None => match self.store.insert(draft.clone()).await? {
+                None => match self.store.insert(draft.clone(), self.most_for(command)).await? {
                     Inserted::Created { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
                     Inserted::Exists(seen) => Some(*seen),
+                    Inserted::Full => return Err(Stuck::Full(self.records_per_tenant.unwrap_or_default())),
                 },
                 Some(last) => match self.store.replace(replace(last, &draft, event.as_ref(), command)).await? {
                     Replaced::Written { now } => return Ok(Driven::written(answer, draft.stamp(now), now)),
@@ -68,6 +83,15 @@ impl Inner {
             };
         }
         Err(Stuck::Contended)
+    }
+
+    /// How many records the tenant may have for this command to make a new one. What is archived is done already and is
+    /// kept in any case.
+    fn most_for(&self, command: &Command) -> Option<u64> {
+        match command {
+            Command::Archive(_) => None,
+            _ => self.records_per_tenant,
+        }
     }
 
     /// Puts what a write overwrites into a record of its own, before. A crash in between leaves both sound. If that is

@@ -244,10 +244,7 @@ impl Drop for Held {
 impl Held {
     /// One write of the owner, from the record as it was last written: nothing is read before.
     pub(super) async fn write(&self, command: &Command) -> Result<Reach, Error> {
-        self.try_write(command).await.map_err(|stuck| match stuck {
-            Stuck::Store(error) => Error::Store(error),
-            Stuck::Contended => Error::Contended { intent: self.call.name() },
-        })
+        self.try_write(command).await.map_err(|stuck| stuck.about(self.call.name()))
     }
 
     async fn try_write(&self, command: &Command) -> Result<Reach, Stuck> {
@@ -283,7 +280,8 @@ impl Held {
                 Err(Stuck::Store(error)) => {
                     tracing::warn!(intent = self.call.name(), %error, "an outcome could not be recorded yet");
                 }
-                Err(Stuck::Contended) => {}
+                // An owner makes no new record, so it meets no quota.
+                Err(Stuck::Contended | Stuck::Full(_)) => {}
             }
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -59,6 +59,7 @@ pub struct Ledger {
 struct Inner {
     store: Arc<dyn Store>,
     operations: HashMap<String, Settings>,
+    records_per_tenant: Option<u64>,
     cache: cache::Cache,
     waiters: wait::Waiters,
     stats: Counters,
@@ -104,6 +105,7 @@ pub struct Stats {
 #[derive(Debug, Default)]
 pub struct Builder {
     operations: HashMap<String, Settings>,
+    records_per_tenant: Option<u64>,
 }
 
 impl Builder {
@@ -119,6 +121,15 @@ impl Builder {
         self
     }
 
+    /// Limits how many records a tenant may have. A new key over the limit is refused with [`Error::Quota`]; nothing is
+    /// evicted, and keys that are recorded go on working. Tombstones do not count.
+    ///
+    /// [`Error::Quota`]: crate::Error::Quota
+    pub fn records_per_tenant(mut self, most: impl Into<Option<u64>>) -> Self {
+        self.records_per_tenant = most.into();
+        self
+    }
+
     /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
     pub async fn open(self, url: &str) -> Result<Ledger, store::Error> {
         Ok(self.on(store::open(url).await?))
@@ -129,6 +140,7 @@ impl Builder {
         let inner = Inner {
             store,
             operations: self.operations,
+            records_per_tenant: self.records_per_tenant,
             cache: cache::Cache::default(),
             waiters: wait::Waiters::default(),
             stats: Counters::default(),

@@ -258,10 +258,7 @@ impl Holder {
     async fn write(&self, command: Command) -> Result<Held, Error> {
         let holder = self.clone();
         let writing = CarriedOn::new(&Handle::current(), async move { holder.try_write(&command).await });
-        writing.await.map_err(|stuck| match stuck {
-            Stuck::Store(error) => Error::Store(error),
-            Stuck::Contended => Error::Contended { intent: self.identity.to_string() },
-        })
+        writing.await.map_err(|stuck| stuck.about(self.identity.to_string()))
     }
 
     async fn try_write(&self, command: &Command) -> Result<Held, Stuck> {

@@ -12,7 +12,6 @@ use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::{Seen, Status};
 
 use super::begin::fence;
-use super::drive::Stuck;
 use super::{Inner, Ledger, Operation};
 use crate::error::Error;
 use crate::store::{self, Counts, Cursor, Entry, Event, Filter, Page, Purged, What};
@@ -141,8 +140,7 @@ impl Ledger {
         let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
         let driven = match self.inner.drive(seen, &command, event).await {
             Ok(driven) => driven,
-            Err(Stuck::Store(error)) => return Err(error.into()),
-            Err(Stuck::Contended) => return Err(Error::Contended { intent: identity.to_string() }),
+            Err(stuck) => return Err(stuck.about(identity.to_string())),
         };
         if let Some(seen) = &driven.written {
             self.inner.cache.keep(&seen.record);

@@ -1,6 +1,6 @@
 //! Records in memory: for tests, and for processes that need no durability.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -31,6 +31,8 @@ struct Tables {
     in_order: BTreeMap<i64, Digest>,
     expiry: BTreeSet<(Timestamp, Digest)>,
     trail: HashMap<Digest, Vec<Entry>>,
+    /// How many records each tenant has; tombstones have no tenant.
+    tenants: HashMap<Tenant, u64>,
     last: i64,
 }
 
@@ -63,6 +65,9 @@ impl Tables {
         if let Some(at) = purge_at(&record) {
             self.expiry.insert((at, id));
         }
+        if let Some(identity) = &record.identity {
+            *self.tenants.entry(identity.tenant.clone()).or_default() += 1;
+        }
         self.in_order.insert(order, id);
         self.records.insert(id, (order, record));
     }
@@ -87,7 +92,21 @@ impl Tables {
         if let Some(at) = purge_at(&record) {
             self.expiry.remove(&(at, id));
         }
+        if let Some(identity) = record.identity
+            && let hash_map::Entry::Occupied(mut count) = self.tenants.entry(identity.tenant)
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         Some(order)
+    }
+
+    /// Whether the tenant of a new record has as many as it may have.
+    fn is_full(&self, draft: &Draft, most: u64) -> bool {
+        let count = draft.identity.as_ref().map(|identity| self.tenants.get(&identity.tenant).copied());
+        count.is_some_and(|count| count.unwrap_or_default() >= most)
     }
 }
 
@@ -101,12 +120,15 @@ fn purge_at(record: &Record) -> Option<Timestamp> {
 
 #[async_trait]
 impl Store for Memory {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         let mut tables = self.tables();
         if let Some((_, record)) = tables.records.get(&draft.id)
             && !planted(Plant::InsertOverwrites)
         {
             return Ok(Inserted::Exists(Box::new(self.seen(record))));
+        }
+        if most.is_some_and(|most| tables.is_full(&draft, most)) {
+            return Ok(Inserted::Full);
         }
         let now = self.clock.now();
         tables.put(draft.stamp(now));

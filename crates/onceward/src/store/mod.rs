@@ -35,8 +35,9 @@ pub const LARGEST_PURGE: usize = 1000;
 /// A store of records. Every answer carries the store's own time.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Writes a record where there is none, or hands back the one that is there. This is the lock.
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error>;
+    /// Writes a record where there is none, or hands back the one that is there. This is the lock. With `most`, it writes
+    /// only while the record's tenant has fewer records than that; tombstones have no tenant and do not count.
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error>;
 
     /// Writes the next version of a record, if fence and version are still what the caller saw.
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error>;
@@ -92,8 +93,10 @@ pub enum Inserted {
         /// When.
         now: Timestamp,
     },
-    /// There is one already.
+    /// There is one already. This comes first: a full tenant still gets the records that it has.
     Exists(Box<Seen>),
+    /// The tenant has as many records as it may have. Nothing was written.
+    Full,
 }
 
 /// A conditional write.

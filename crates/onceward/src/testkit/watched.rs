@@ -143,13 +143,13 @@ impl From<Gone> for Error {
 
 #[async_trait]
 impl Store for Watched {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         let _work = self.life.work();
         self.note(Event::Asked);
         let draft = self.shortened(draft);
         let moment = self.moment(&draft, None);
         self.come_by(Side::Before, moment, &draft).await?;
-        let answer = self.real.insert(draft.clone()).await?;
+        let answer = self.real.insert(draft.clone(), most).await?;
         match &answer {
             Inserted::Created { .. } => {
                 self.written(&draft, moment);
@@ -159,6 +159,7 @@ impl Store for Watched {
                 self.told(seen);
                 self.life.go_on().await?;
             }
+            Inserted::Full => self.life.go_on().await?,
         }
         Ok(answer)
     }

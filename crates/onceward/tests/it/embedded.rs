@@ -294,6 +294,8 @@ fn a_ledger_whose_own_tables_were_changed_is_refused() {
     for change in [
         "DROP INDEX intent_id; CREATE INDEX intent_id ON intent (id)",
         "ALTER TABLE audit RENAME TO elsewhere",
+        "DROP TRIGGER intent_inserted",
+        "DROP TABLE tenant",
         "ALTER TABLE intent ADD COLUMN extra TEXT",
         "CREATE TRIGGER spoil AFTER INSERT ON intent BEGIN DELETE FROM intent; END",
         "CREATE TRIGGER spoil BEFORE DELETE ON Audit BEGIN SELECT RAISE(IGNORE); END",

@@ -71,9 +71,9 @@ impl Faulty {
 
 #[async_trait]
 impl Store for Faulty {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         self.works()?;
-        let answer = self.real.insert(draft).await;
+        let answer = self.real.insert(draft, most).await;
         tokio::time::sleep(Duration::from_millis(self.insert_millis.load(Ordering::SeqCst))).await;
         self.answered(answer)
     }

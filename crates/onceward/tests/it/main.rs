@@ -16,6 +16,7 @@ mod mark;
 mod polling;
 #[cfg(unix)]
 mod private;
+mod quota;
 mod races;
 mod recorded;
 mod remote;

@@ -64,9 +64,9 @@ impl Gate {
 
 #[async_trait]
 impl Store for Gate {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         self.note(&draft);
-        self.through(self.real.insert(draft)).await
+        self.through(self.real.insert(draft, most)).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {

@@ -105,7 +105,7 @@ impl Mcp {
         let settings = global.named_settings()?;
         sound(&settings)?;
         let store = store(&settings);
-        let mcp = settings.mcp();
+        let (mcp, records_per_tenant) = (settings.mcp(), settings.records_per_tenant());
         let flags = format!(" --store {}", quoted(&store));
         let session = self.session.clone().filter(|session| !session.is_empty());
         // What belongs together, a session says; else the folder does.
@@ -124,6 +124,7 @@ impl Mcp {
                 tenant: tenant.clone(),
                 session: session.clone(),
                 store: store.clone(),
+                records_per_tenant,
                 flags: flags.clone(),
             });
             return block_on(before_several(fronts.collect(), mcp));
@@ -143,12 +144,13 @@ impl Mcp {
             let tenant = source(global)?.map(|tenant| tenant.with(&names));
             let listen = self.listen.unwrap_or(LISTEN);
             let remote = Remote { upstream, listen, tenant, names, upstream_ca: self.upstream_ca };
-            let front = Front { name, shown, server, tenant: Tenant::default(), session, store, flags };
+            let front =
+                Front { name, shown, server, tenant: Tenant::default(), session, store, records_per_tenant, flags };
             return block_on_every_core(before_remote(front, mcp, remote));
         }
         let command = self.which.command(&server)?;
         let tenant = global.tenant()?.unwrap_or_default();
-        let front = Front { name, shown, server, tenant, session, store, flags };
+        let front = Front { name, shown, server, tenant, session, store, records_per_tenant, flags };
         block_on_one_thread(before_command(front, mcp, &command))
     }
 }

@@ -82,7 +82,7 @@ mod tests {
             deadline: None,
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
-        let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:")), Owners::default());
+        let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:", None)), Owners::default());
         Callers::of(Arc::new(Gate { naming, tools, replies, books, owners }))
     }
 

@@ -304,7 +304,7 @@ mod tests {
             deadline: None,
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
-        let books = Arc::new(Books::at("memory:"));
+        let books = Arc::new(Books::at("memory:", None));
         let gate = Gate { naming, tools: Tools::default(), replies, books, owners: Owners::default() };
         let wire = Wire::new(File::from(OwnedFd::from(writes)), "own-".to_owned());
         (Arc::new(Server::new("s".to_owned(), Arc::new(gate), wire)), reads)

@@ -293,16 +293,16 @@ async fn what_other_surfaces_leave_is_told_as_it_is() {
             other => panic!("{other:?}"),
         }
     };
-    store.insert(queued("queued")).await.unwrap();
+    store.insert(queued("queued"), None).await.unwrap();
     let mut dead = queued("dead");
     dead.state = State::Dead;
-    store.insert(dead).await.unwrap();
+    store.insert(dead, None).await.unwrap();
     let mut item = queued("orders/head");
     item.sequence = Some(1);
-    store.insert(item).await.unwrap();
+    store.insert(item, None).await.unwrap();
     let mut other = queued(call.identity.key.as_str());
     other.key_digest = Some(digest(b"of another intent"));
-    store.insert(other).await.unwrap();
+    store.insert(other, None).await.unwrap();
     store.close().await;
     let client = server.client();
     is(&client.begin("op", "queued"), "decision", "queued");

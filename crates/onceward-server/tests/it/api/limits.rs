@@ -120,3 +120,25 @@ fn the_headers_of_an_outcome_are_limited_in_number_and_size_and_count_towards_ke
     is(&finish("small", "k", vec![header(101)]).json(), "state", "done");
     is(&client.begin("small", "k"), "decision", "outcome_not_kept");
 }
+
+#[test]
+fn a_new_key_over_the_quota_is_refused_and_recorded_keys_go_on() {
+    let tokens = ["acme", "other"].map(|tenant| {
+        let hash = onceward::core::hash::digest(format!("secret-token-of-{tenant}").as_bytes());
+        format!("[[api.token]]\ntenant = \"{tenant}\"\nsecret = \"sha256:{hash}\"\nscopes = [\"use\", \"read\"]\n")
+    });
+    let server = Server::start(&format!("[limits]\nrecords_per_tenant = 2\n{}", tokens.concat()));
+    let client = server.with_token("secret-token-of-acme");
+    let first = client.begin("op", "a");
+    client.begin("op", "b");
+    let refused = client.post("/v1/begin", &json!({ "operation": "op", "key": "secret key" }));
+    let detail = refused.is_problem(429, "quota");
+    assert!(detail.contains("quota of 2 records") && !detail.contains("secret key"), "{detail}");
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    assert_eq!(client.get("/.well-known/onceward/problems/quota").status, 200);
+    client.finish("op", "a", &first["fence"], "1");
+    is(&client.ok("/v1/begin", json!({ "operation": "op", "key": "a" })), "decision", "replay");
+    is(&client.ok("/v1/begin", json!({ "operation": "op", "key": "b" })), "decision", "in_flight");
+    is(&server.with_token("secret-token-of-other").begin("op", "a"), "decision", "acquired");
+    assert_eq!(client.seen("/v1/intents")["intents"].as_array().map(Vec::len), Some(2), "nothing is evicted");
+}

@@ -53,6 +53,8 @@ pub(super) struct Setting {
     pub(super) body_timeout: Option<Duration>,
     /// The upstream listens only when a step says so.
     pub(super) upstream_is_down: bool,
+    /// How many records a tenant may have.
+    pub(super) records_per_tenant: Option<u64>,
 }
 
 impl Default for Setting {
@@ -73,6 +75,7 @@ impl Default for Setting {
             timeout: None,
             body_timeout: None,
             upstream_is_down: false,
+            records_per_tenant: None,
         }
     }
 }

@@ -45,6 +45,22 @@ pub(super) fn cases() -> Vec<Case> {
             ],
         ),
         case(
+            "a new key over the quota of its tenant is refused, and all else goes on",
+            vec![replies(201, "one"), replies(201, "two"), replies(201, "of another"), replies(200, "read")],
+            vec![
+                post("a").gets(fresh(201, "one")),
+                post("b").gets(fresh(201, "two")),
+                post("c")
+                    .gets(problem(Kind::Quota).status(429).header("retry-after", "60").member("retry_after", "60")),
+                post("a").gets(again(201, "one")),
+                post("b").body("{}").gets(problem(Kind::Mismatch)),
+                post("c").without("authorization").with("authorization", "Bearer other").gets(fresh(201, "of another")),
+                bare("GET").body("").gets(fresh(200, "read")),
+                post("c").gets(problem(Kind::Quota)),
+            ],
+        )
+        .set(|setting| setting.records_per_tenant = Some(2)),
+        case(
             "an upstream that is not reached has done nothing, and the retry runs",
             vec![replies(201, "one")],
             vec![

@@ -89,7 +89,8 @@ impl Surface {
     }
 
     async fn start_layer(&mut self, setting: &Setting) {
-        let ledger = Ledger::open(&self.ledger().to_string_lossy()).await.unwrap();
+        let ledger = Ledger::builder().records_per_tenant(setting.records_per_tenant);
+        let ledger = ledger.open(&self.ledger().to_string_lossy()).await.unwrap();
         let layer = layer(IdempotencyLayer::new(ledger), setting);
         let script = Arc::clone(&self.script);
         let app =
@@ -129,7 +130,8 @@ fn key_mode(setting: &Setting) -> &'static str {
 /// Whether the gateway has to be set up by a file.
 pub(super) fn needs_file(setting: &Setting) -> bool {
     let has_more = !setting.refusals.is_empty() || setting.in_flight_status.is_some() || setting.recipe.is_some();
-    setting.key_from.is_some() || has_more || setting.body_timeout.is_some()
+    let has_limits = setting.body_timeout.is_some() || setting.records_per_tenant.is_some();
+    setting.key_from.is_some() || has_more || has_limits
 }
 
 /// The one-liner, if it can say all of it.
@@ -159,7 +161,9 @@ fn flags(setting: &Setting, upstream: &str) -> Option<Vec<String>> {
 
 /// The same as a file.
 fn configuration(setting: &Setting, upstream: SocketAddr) -> String {
-    let mut text = format!(
+    let limit = setting.records_per_tenant.map(|most| format!("[limits]\nrecords_per_tenant = {most}\n"));
+    let mut text = limit.unwrap_or_default();
+    text += &format!(
         "[gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = \"http://{upstream}\"\nprofile = {:?}\n\
          key_mode = {:?}\ntenant = {:?}\nhonours_key = {}\nrefusals = {:?}\n",
         profile(setting),

@@ -16,7 +16,7 @@ pub(super) type Reply<A> = oneshot::Sender<Result<A, Error>>;
 
 #[derive(Debug)]
 pub(super) enum Job {
-    Insert(Box<Draft>, Reply<Inserted>),
+    Insert(Box<Draft>, Option<u64>, Reply<Inserted>),
     Replace(Box<Replace>, Reply<Replaced>),
     Purge(usize, Reply<Purged>),
     Append(Digest, Event, Reply<()>),
@@ -29,7 +29,7 @@ impl Job {
     /// About how many pages of log it takes: one for each row, and those that its bytes fill.
     pub(super) fn pages(&self) -> usize {
         match self {
-            Self::Insert(draft, _) => 1 + bytes(draft) / PAGE,
+            Self::Insert(draft, ..) => 1 + bytes(draft) / PAGE,
             Self::Replace(replace, _) => 1 + bytes(&replace.draft) / PAGE,
             Self::Purge(limit, _) => *limit,
             Self::Append(..) | Self::Check(_) => 1,
@@ -75,7 +75,7 @@ impl Answer {
 pub(super) fn refuse(job: Job, error: &Error) {
     let error = error.clone();
     match job {
-        Job::Insert(_, reply) => drop(reply.send(Err(error))),
+        Job::Insert(_, _, reply) => drop(reply.send(Err(error))),
         Job::Replace(_, reply) => drop(reply.send(Err(error))),
         Job::Purge(_, reply) => drop(reply.send(Err(error))),
         Job::Append(_, _, reply) | Job::Check(reply) => drop(reply.send(Err(error))),

@@ -167,8 +167,8 @@ impl Sqlite {
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn insert(&self, draft: Draft) -> Result<Inserted, Error> {
-        self.write(|reply| Job::Insert(Box::new(draft), reply)).await
+    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
+        self.write(|reply| Job::Insert(Box::new(draft), most, reply)).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {

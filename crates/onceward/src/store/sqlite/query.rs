@@ -16,7 +16,9 @@ use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Listed, P
 /// The statements, written once from the list of columns.
 struct Statements {
     insert: String,
+    insert_within: String,
     replace: String,
+    rename: String,
     get: String,
     list: String,
     claims: String,
@@ -35,15 +37,25 @@ static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(||
     // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
     let others = COLUMNS.iter().zip(&marks).skip(1);
     let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    let (rest, fence) = (COLUMNS.len(), COLUMNS.len() + 1);
+    // The tenant changes only when a tombstone is made or taken: an update that leaves it out runs no trigger.
+    let kept: Vec<&str> = sets.iter().map(String::as_str).filter(|set| !set.starts_with("tenant =")).collect();
+    let (rest, fence, most) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 1);
+    let values = marks.join(", ");
     let (version, time) = (fence + 1, fence + 2);
+    let unchanged = format!(
+        "id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version} \
+         AND (?{time} IS NULL OR until = ?{time})"
+    );
     Statements {
-        insert: format!("INSERT INTO intent ({names}) VALUES ({}) ON CONFLICT (id) DO NOTHING", marks.join(", ")),
-        replace: format!(
-            "UPDATE intent SET {} WHERE id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version} \
-             AND (?{time} IS NULL OR until = ?{time})",
-            sets.join(", ")
+        insert: format!("INSERT INTO intent ({names}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"),
+        // The second column is the tenant. A row without one is not counted.
+        insert_within: format!(
+            "INSERT INTO intent ({names}) SELECT {values} \
+             WHERE ?2 IS NULL OR coalesce((SELECT records FROM tenant WHERE name = ?2), 0) < ?{most} \
+             ON CONFLICT (id) DO NOTHING"
         ),
+        replace: format!("UPDATE intent SET {} WHERE {unchanged} AND tenant IS ?2", kept.join(", ")),
+        rename: format!("UPDATE intent SET {} WHERE {unchanged}", sets.join(", ")),
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
         list: format!("SELECT {}, length(body) FROM intent WHERE row < ?", light.join(", ")),
         claims: format!(
@@ -59,7 +71,9 @@ pub(super) struct Writes<'c> {
     begin: Statement<'c>,
     commit: Statement<'c>,
     insert: Statement<'c>,
+    insert_within: Statement<'c>,
     replace: Statement<'c>,
+    rename: Statement<'c>,
     get: Statement<'c>,
     raise: Statement<'c>,
     version: Statement<'c>,
@@ -72,7 +86,9 @@ impl<'c> Writes<'c> {
             begin: connection.prepare("BEGIN IMMEDIATE")?,
             commit: connection.prepare("COMMIT")?,
             insert: connection.prepare(&STATEMENTS.insert)?,
+            insert_within: connection.prepare(&STATEMENTS.insert_within)?,
             replace: connection.prepare(&STATEMENTS.replace)?,
+            rename: connection.prepare(&STATEMENTS.rename)?,
             get: connection.prepare(&STATEMENTS.get)?,
             raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
             version: connection.prepare("PRAGMA user_version")?,
@@ -115,10 +131,19 @@ impl<'c> Writes<'c> {
         look(&mut self.get, shared, id, now)
     }
 
-    /// Writes a new row; false when there is one already.
-    pub(super) fn insert(&mut self, record: &Record) -> rusqlite::Result<bool> {
+    /// Writes a new row; false when there is one already, or when its tenant has `most` rows.
+    pub(super) fn insert(&mut self, record: &Record, most: Option<u64>) -> rusqlite::Result<bool> {
         let columns = Columns::of(record)?;
-        let written = self.insert.execute(columns.values().as_slice())?;
+        let values = columns.values();
+        let written = match most {
+            None => self.insert.execute(values.as_slice())?,
+            Some(most) => {
+                // No table has more rows than this.
+                let most = i64::try_from(most).unwrap_or(i64::MAX);
+                let last: [&dyn ToSql; 1] = [&most];
+                self.insert_within.execute(params_from_iter(values.into_iter().chain(last)))?
+            }
+        };
         Ok(written == 1)
     }
 
@@ -129,8 +154,12 @@ impl<'c> Writes<'c> {
         let version = signed(last.version)?;
         let time = last.time.map(Timestamp::as_millis);
         let guard: [&dyn ToSql; 3] = [&fence, &version, &time];
-        let values = columns.values().into_iter().chain(guard);
-        let written = self.replace.execute(params_from_iter(values))?;
+        let values = || params_from_iter(columns.values().into_iter().chain(guard));
+        let mut written = self.replace.execute(values())?;
+        if written == 0 {
+            // A conflict, or a row whose tenant comes or goes.
+            written = self.rename.execute(values())?;
+        }
         Ok(written == 1)
     }
 }

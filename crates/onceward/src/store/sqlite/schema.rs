@@ -118,6 +118,9 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     connection.pragma_update(None, "synchronous", synchronous).map_err(fault)?;
     reach_the_disk(connection).map_err(fault)?;
     connection.pragma_update(None, "cache_size", -WRITER_CACHE).map_err(fault)?;
+    // A statement with a trigger can be undone alone, and keeps the pages for that aside: never in a file in /tmp, which may
+    // be full or missing.
+    connection.pragma_update(None, "temp_store", "memory").map_err(fault)?;
     // Checkpoints run on a thread of their own, off the claim path.
     connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(fault)?;
     if version < VERSION {
@@ -240,8 +243,8 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
     transaction.commit().map_err(fault)
 }
 
-/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables
-/// and indexes must be exactly the known ones. Tables of other tools beside them do no harm.
+/// A ledger without its unique index would hand out two claims, and a trigger may undo anything: our own tables,
+/// indexes and triggers must be exactly the known ones. Tables of other tools beside them do no harm.
 fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let expected = Connection::open_in_memory().map_err(fault)?;
@@ -250,11 +253,13 @@ fn check_schema(connection: &Connection, path: &Path) -> Result<(), Error> {
     }
     let (found, expected) = (objects(connection).map_err(fault)?, objects(&expected).map_err(fault)?);
     let tables: HashSet<&str> = expected.iter().map(|object| object.table.as_str()).collect();
-    let is_harmful = |object: &Object| object.kind == "trigger" && tables.contains(object.table.as_str());
+    let is_harmful = |object: &Object| {
+        object.kind == "trigger" && tables.contains(object.table.as_str()) && !expected.contains(object)
+    };
     let reason = if !expected.is_subset(&found) {
         "its tables are not those of a ledger"
     } else if found.iter().any(is_harmful) {
-        "its tables have triggers"
+        "its tables have triggers that are not ours"
     } else {
         return Ok(());
     };

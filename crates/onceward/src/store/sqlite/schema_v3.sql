@@ -31,3 +31,23 @@ FROM (
       AND doubt_since IS NULL AND payload IS NULL AND sequence IS NULL
 ) AS held
 WHERE row = held.whose;
+
+-- How many records each tenant has, for its quota. Triggers keep the number in the transaction of each write, so that it is
+-- right after every crash and is never counted anew. A tombstone has no tenant.
+CREATE TABLE tenant (
+    name    TEXT PRIMARY KEY NOT NULL,
+    records INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER intent_inserted AFTER INSERT ON intent WHEN NEW.tenant IS NOT NULL BEGIN
+    INSERT INTO tenant (name, records) VALUES (NEW.tenant, 1) ON CONFLICT (name) DO UPDATE SET records = records + 1;
+END;
+CREATE TRIGGER intent_deleted AFTER DELETE ON intent WHEN OLD.tenant IS NOT NULL BEGIN
+    UPDATE tenant SET records = records - 1 WHERE name = OLD.tenant;
+    DELETE FROM tenant WHERE name = OLD.tenant AND records <= 0;
+END;
+CREATE TRIGGER intent_renamed AFTER UPDATE OF tenant ON intent WHEN NEW.tenant IS NOT OLD.tenant BEGIN
+    UPDATE tenant SET records = records - 1 WHERE name = OLD.tenant;
+    DELETE FROM tenant WHERE name = OLD.tenant AND records <= 0;
+    INSERT INTO tenant (name, records) SELECT NEW.tenant, 1 WHERE NEW.tenant IS NOT NULL
+        ON CONFLICT (name) DO UPDATE SET records = records + 1;
+END;

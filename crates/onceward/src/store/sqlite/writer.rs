@@ -291,8 +291,8 @@ struct At<'a, 'c> {
 impl At<'_, '_> {
     fn apply(&mut self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
         match job {
-            Job::Insert(draft, reply) => {
-                let inserted = self.insert(*draft);
+            Job::Insert(draft, most, reply) => {
+                let inserted = self.insert(*draft, most);
                 self.answer(inserted, reply, answers, Answer::Inserted)
             }
             Job::Replace(replace, reply) => {
@@ -347,16 +347,17 @@ impl At<'_, '_> {
         }
     }
 
-    fn insert(&mut self, draft: Draft) -> rusqlite::Result<Inserted> {
+    fn insert(&mut self, draft: Draft, most: Option<u64>) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
         if planted(Plant::InsertOverwrites) {
             query::remove(self.connection, record.id)?;
         }
-        if self.writes.insert(&record)? {
+        if self.writes.insert(&record, most)? {
             return Ok(Inserted::Created { now: self.now });
         }
         match self.seen(record.id)? {
             Some(seen) => Ok(Inserted::Exists(Box::new(seen))),
+            None if most.is_some() => Ok(Inserted::Full),
             None => Err(rusqlite::Error::QueryReturnedNoRows),
         }
     }
