@@ -40,6 +40,17 @@ def a_new_key_for_every_try_is_still_one_charge(place):
     assert len(set(keys)) == 2 and all(OURS.fullmatch(key) for key in keys), keys
 
 
+def an_equal_call_after_the_echo_is_meant_and_has_a_key_of_its_own(place):
+    place.offer(pay=paying())
+    place.configure('[mcp]\necho = "300ms"\n')
+    agent = place.agent()
+    is_fresh(agent.call("pay", {"amount": 10}))
+    time.sleep(0.5)
+    is_fresh(agent.call("pay", {"amount": 10}))
+    keys = sent(place)
+    assert len(keys) == 2 and keys[0] != keys[1], keys
+
+
 def the_first_call_of_a_connection_is_filled_although_nothing_was_listed(place):
     place.offer(pay=paying())
     place.agent().call("pay", {"amount": 10, "idempotency_key": "made up"})

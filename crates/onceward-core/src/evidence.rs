@@ -42,12 +42,17 @@ impl fmt::Display for Evidence {
 /// Errors say in their first sentences what happened; what follows is a stack trace or the answer of a server.
 const LONGEST_TEXT: usize = 16 * 1024;
 
-/// Phrases, in lower case, that mean what they say wherever they stand.
+/// Words that contain a phrase and mean something else: an option in every error that axios prints, and what validation says
+/// about settings.
+const NOT_MEANT: [&str; 5] =
+    ["clarifytimeouterror", "timeout must", "timeout should", "timeout is", "unavailable zone"];
+
+/// Phrases that mean what they say wherever they stand. In lower case, and with one space for `_`, `-` and white space.
 const PHRASES: &[(&str, Evidence)] = &[
     ("timed out", Evidence::TimedOut),
     ("timedout", Evidence::TimedOut),
-    ("timeouterror", Evidence::TimedOut),
     ("timeout error", Evidence::TimedOut),
+    ("timeouterror", Evidence::TimedOut),
     ("timeoutexception", Evidence::TimedOut),
     ("timeoutexpired", Evidence::TimedOut),
     ("timeout exceeded", Evidence::TimedOut),
@@ -56,16 +61,22 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("timeout while", Evidence::TimedOut),
     ("timeout waiting", Evidence::TimedOut),
     ("timeout awaiting", Evidence::TimedOut),
+    ("timeout occurred", Evidence::TimedOut),
     ("request timeout", Evidence::TimedOut),
     ("read timeout", Evidence::TimedOut),
     ("readtimeout", Evidence::TimedOut),
     ("write timeout", Evidence::TimedOut),
     ("response timeout", Evidence::TimedOut),
     ("socket timeout", Evidence::TimedOut),
+    ("sockettimeout", Evidence::TimedOut),
+    ("headers timeout", Evidence::TimedOut),
+    ("body timeout", Evidence::TimedOut),
+    ("i/o timeout", Evidence::TimedOut),
     ("gateway timeout", Evidence::TimedOut),
-    ("gateway time-out", Evidence::TimedOut),
+    ("gateway time out", Evidence::TimedOut),
+    ("took too long", Evidence::TimedOut),
+    ("execution expired", Evidence::TimedOut),
     ("deadline exceeded", Evidence::TimedOut),
-    ("deadline_exceeded", Evidence::TimedOut),
     ("deadlineexceeded", Evidence::TimedOut),
     ("deadline has elapsed", Evidence::TimedOut),
     ("connection reset", Evidence::Interrupted),
@@ -74,108 +85,208 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("reset by peer", Evidence::Interrupted),
     ("connection aborted", Evidence::Interrupted),
     ("connection closed", Evidence::Interrupted),
+    ("connectionclosed", Evidence::Interrupted),
     ("connection was closed", Evidence::Interrupted),
-    ("closed connection", Evidence::Interrupted),
-    ("closed the connection", Evidence::Interrupted),
+    ("connection unexpectedly closed", Evidence::Interrupted),
+    ("connection dropped", Evidence::Interrupted),
+    ("connection terminated", Evidence::Interrupted),
     ("connection lost", Evidence::Interrupted),
     ("lost connection", Evidence::Interrupted),
     ("connection error", Evidence::Interrupted),
+    ("closed connection", Evidence::Interrupted),
+    ("closed the connection", Evidence::Interrupted),
+    ("closed network connection", Evidence::Interrupted),
+    ("terminating connection", Evidence::Interrupted),
+    ("has gone away", Evidence::Interrupted),
     ("broken pipe", Evidence::Interrupted),
     ("brokenpipe", Evidence::Interrupted),
     ("socket hang up", Evidence::Interrupted),
+    ("socket closed", Evidence::Interrupted),
     ("server disconnected", Evidence::Interrupted),
+    ("serverdisconnected", Evidence::Interrupted),
+    ("remote disconnected", Evidence::Interrupted),
     ("network error", Evidence::Interrupted),
     ("fetch failed", Evidence::Interrupted),
+    ("failed to fetch", Evidence::Interrupted),
     ("premature close", Evidence::Interrupted),
+    ("ended prematurely", Evidence::Interrupted),
     ("unexpected eof", Evidence::Interrupted),
-    ("unexpected end of file", Evidence::Interrupted),
     ("unexpectedeof", Evidence::Interrupted),
+    ("unexpected end of file", Evidence::Interrupted),
+    ("unexpected end of json", Evidence::Interrupted),
     ("eof occurred", Evidence::Interrupted),
-    ("incompleteread", Evidence::Interrupted),
+    ("eof detected", Evidence::Interrupted),
     ("incomplete read", Evidence::Interrupted),
+    ("incompleteread", Evidence::Interrupted),
+    ("chunkedencodingerror", Evidence::Interrupted),
     ("remoteprotocolerror", Evidence::Interrupted),
+    ("other side closed", Evidence::Interrupted),
+    ("typeerror: terminated", Evidence::Interrupted),
+    ("stream error", Evidence::Interrupted),
+    ("stream was reset", Evidence::Interrupted),
+    ("stream closed before", Evidence::Interrupted),
+    ("rst stream", Evidence::Interrupted),
+    ("und err socket", Evidence::Interrupted),
+    ("transport is closing", Evidence::Interrupted),
+    ("empty reply", Evidence::Interrupted),
+    ("empty response", Evidence::Interrupted),
+    ("no response from", Evidence::Interrupted),
+    ("no response received", Evidence::Interrupted),
+    ("error sending request", Evidence::Interrupted),
+    ("error decoding response", Evidence::Interrupted),
+    ("is not valid json", Evidence::Interrupted),
+    ("expecting value: line 1 column 1", Evidence::Interrupted),
+    ("looking for beginning of value", Evidence::Interrupted),
     ("operation was aborted", Evidence::Interrupted),
+    ("operation aborted", Evidence::Interrupted),
     ("request was aborted", Evidence::Interrupted),
+    ("request aborted", Evidence::Interrupted),
     ("aborterror", Evidence::Interrupted),
     ("operation was canceled", Evidence::Interrupted),
     ("operation was cancelled", Evidence::Interrupted),
+    ("task was canceled", Evidence::Interrupted),
+    ("task was cancelled", Evidence::Interrupted),
+    ("cancellederror", Evidence::Interrupted),
     ("context canceled", Evidence::Interrupted),
+    ("context cancelled", Evidence::Interrupted),
+    ("exited unexpectedly", Evidence::Interrupted),
     ("internal server error", Evidence::ServerError),
+    ("internalservererror", Evidence::ServerError),
     ("bad gateway", Evidence::ServerError),
     ("service unavailable", Evidence::ServerError),
     ("serviceunavailable", Evidence::ServerError),
-    ("internalservererror", Evidence::ServerError),
-    ("status server error", Evidence::ServerError),
+    ("server error", Evidence::ServerError),
+    ("internal error", Evidence::ServerError),
+    ("fatal error", Evidence::ServerError),
+    ("while processing your request", Evidence::ServerError),
+    ("14 unavailable", Evidence::ServerError),
+    ("code = unavailable", Evidence::ServerError),
+    ("statuscode.unavailable", Evidence::ServerError),
     ("unknown whether", Evidence::Unknown),
     ("not known whether", Evidence::Unknown),
     ("outcome is unknown", Evidence::Unknown),
     ("outcome unknown", Evidence::Unknown),
-    ("indeterminate", Evidence::Unknown),
+    ("outcome is indeterminate", Evidence::Unknown),
 ];
 
-/// Codes, in lower case, that are part of other words too, so that they count only as words of their own.
+/// Codes that are part of other words too, so that they count only as words of their own.
 const CODES: &[(&str, Evidence)] = &[
     ("etimedout", Evidence::TimedOut),
     ("esockettimedout", Evidence::TimedOut),
     ("econnreset", Evidence::Interrupted),
     ("econnaborted", Evidence::Interrupted),
     ("epipe", Evidence::Interrupted),
-    ("und_err_socket", Evidence::Interrupted),
+    ("esocket", Evidence::Interrupted),
+    ("readerror", Evidence::Interrupted),
+    ("writeerror", Evidence::Interrupted),
+    (": eof", Evidence::Interrupted),
 ];
 
 /// Words before a number that make it the status of an HTTP answer.
-const LABELS: [&str; 6] = ["status", "statuscode", "code", "http", "error", "response"];
+const LABELS: [&str; 10] =
+    ["status", "statuscode", "code", "http", "httperror", "error", "response", "returned", "received", "got"];
 
-/// Looks for evidence in the text of an error, or in the JSON of a structured one.
+/// Looks for evidence in a text: the message of an error, or a text in a structured one.
 pub fn in_text(text: &str) -> Option<Evidence> {
-    let end = text.char_indices().map(|(at, _)| at).take_while(|at| *at <= LONGEST_TEXT).last().unwrap_or(0);
-    let text = if text.len() > LONGEST_TEXT { &text[..end] } else { text };
-    let text = text.to_ascii_lowercase();
+    let text = plain(text);
     let phrase = PHRASES.iter().find(|(phrase, _)| text.contains(phrase));
     let code = || CODES.iter().find(|(code, _)| has_word(&text, code));
-    phrase.or_else(code).map(|(_, evidence)| *evidence).or_else(|| in_status(&text))
+    let found = phrase.or_else(code).map(|(_, evidence)| *evidence);
+    found.or_else(|| in_timeout(&text)).or_else(|| in_status(&text))
+}
+
+/// The same for the whole message of an error. One without a message, or that ends where the message should begin, says
+/// nothing about the effect: the time-outs of some libraries have no text of their own.
+pub fn in_message(text: &str) -> Option<Evidence> {
+    let end = text.trim_end();
+    if end.is_empty() || end.ends_with(':') { Some(Evidence::Unknown) } else { in_text(text) }
+}
+
+/// In lower case, cut to a length, with one space for every run of `_`, `-` and white space, and without what is not meant.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len().min(LONGEST_TEXT));
+    let mut is_after_space = true;
+    for character in text.chars() {
+        if plain.len() >= LONGEST_TEXT {
+            break;
+        }
+        let is_space = matches!(character, '_' | '-') || character.is_whitespace();
+        if is_space && !is_after_space {
+            plain.push(' ');
+        } else if !is_space {
+            plain.push(character.to_ascii_lowercase());
+        }
+        is_after_space = is_space;
+    }
+    NOT_MEANT.iter().fold(plain, |plain, word| if plain.contains(word) { plain.replace(word, "") } else { plain })
 }
 
 fn has_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| {
         let before = text[..at].chars().next_back();
         let after = text[at + word.len()..].chars().next();
-        !before.is_some_and(is_of_word) && !after.is_some_and(is_of_word)
+        let is_open = !word.starts_with(char::is_alphanumeric) || !before.is_some_and(char::is_alphanumeric);
+        is_open && !after.is_some_and(char::is_alphanumeric)
     })
 }
 
-fn is_of_word(character: char) -> bool {
-    character.is_alphanumeric() || character == '_'
+/// `timeout of 30000 ms exceeded`, with or without `of`; and a text that is nothing but the word, or ends in it.
+fn in_timeout(text: &str) -> Option<Evidence> {
+    let text = text.trim_end_matches([' ', '.', '!', '"', '\'']);
+    let is_alone = text == "timeout" || text.ends_with(": timeout");
+    let is_counted = text.match_indices("timeout ").any(|(at, word)| {
+        let rest = &text[at + word.len()..];
+        let rest = rest.strip_prefix("of ").unwrap_or(rest);
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let rest = rest[digits..].trim_start();
+        let unit = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        digits > 0 && rest[unit..].starts_with(" exceeded")
+    });
+    (is_alone || is_counted).then_some(Evidence::TimedOut)
 }
 
 /// Looks for the status of an HTTP answer that leaves the effect open: `HTTP/1.1 502`, `status code 503`,
-/// `"statusCode":504`, `Error 500:`.
+/// `"statusCode":504`, `Error 500:`, or `503:` at the beginning.
 fn in_status(text: &str) -> Option<Evidence> {
+    if let Some((first, _)) = text.split_once(':')
+        && let Some(evidence) = of_status(first)
+    {
+        return Some(evidence);
+    }
     let mut last = "";
-    // `status_code` and `status code` are two words either way, and the second of them is a label too.
     for word in text.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
         // The version in `HTTP/1.1 502` does not part the label from its number.
         if LABELS.contains(&last) && matches!(word, "1" | "2" | "0" | "3") {
             continue;
         }
-        if LABELS.contains(&last) && word.len() == 3 {
-            match word.parse::<u16>() {
-                Ok(408 | 504 | 524) => return Some(Evidence::TimedOut),
-                Ok(499..=599) => return Some(Evidence::ServerError),
-                _ => {}
-            }
+        if LABELS.contains(&last)
+            && let Some(evidence) = of_status(word)
+        {
+            return Some(evidence);
         }
         last = word;
     }
     None
 }
 
-/// Exit codes by which commands report a lost answer. They are curl's, which shell scripts hand on: transfer cut short, timed
-/// out, empty reply, failed to send, failed to receive, HTTP/2 stream reset.
+/// Only statuses that HTTP servers and proxies send: `550` is a refusal of a mail server.
+fn of_status(word: &str) -> Option<Evidence> {
+    match word {
+        "408" | "504" | "522" | "524" | "598" | "599" => Some(Evidence::TimedOut),
+        "499" | "500" | "502" | "503" | "520" | "521" | "523" | "525" | "526" | "527" | "529" | "530" => {
+            Some(Evidence::ServerError)
+        }
+        _ => None,
+    }
+}
+
+/// Exit codes by which commands report that an answer was lost. Most are curl's, which shell scripts hand on: HTTP/2 error,
+/// transfer cut short, answer not written, timed out, too many redirects, empty reply, failed to send or to receive, unreadable
+/// encoding, HTTP/2 stream reset, HTTP/3 error. 255 is what ssh ends with when it loses its connection.
 pub fn in_exit_code(code: u8) -> Option<Evidence> {
     match code {
         28 => Some(Evidence::TimedOut),
-        18 | 52 | 55 | 56 | 92 => Some(Evidence::Interrupted),
+        16 | 18 | 23 | 47 | 52 | 55 | 56 | 61 | 92 | 95 | 255 => Some(Evidence::Interrupted),
         _ => None,
     }
 }

@@ -171,11 +171,18 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// These terms with what another caller says about doubt, where that is stricter.
+    /// These terms with what another caller says, where that is stricter: less happens in doubt, and what is done is kept for
+    /// longer.
     pub fn tightened_by(self, caller: &Self) -> Self {
+        let retention = match (self.retention, caller.retention) {
+            (Some(one), Some(other)) => Some(one.max(other)),
+            (None, _) | (_, None) => None,
+        };
         Self {
             in_doubt: self.in_doubt.stricter(caller.in_doubt),
             honours_key_for: self.honours_key_for.min(caller.honours_key_for),
+            retention,
+            tombstone: self.tombstone.max(caller.tombstone),
             ..self
         }
     }

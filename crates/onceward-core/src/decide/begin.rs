@@ -45,7 +45,8 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
     match standing {
         Standing::Open { not_before } if not_before <= seen.now => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
-            acquire(&record, &call.take, call.terms.effect)
+            let terms = if record.fingerprint == seen.record.fingerprint { terms } else { record.terms };
+            acquire(&record, terms, &call.take, call.terms.effect)
         }
         Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {
             take_over(seen, &terms, &call.take, call.terms.effect, since)
@@ -182,9 +183,11 @@ pub(super) fn fresh(
     }
 }
 
-/// Takes a record of which nothing is in doubt.
-pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transition {
+/// Takes a record of which nothing is in doubt. Its terms are from now on at least as strict as this caller's, because it is
+/// this caller's attempt that they govern.
+pub(super) fn acquire(record: &Record, terms: Terms, take: &Take, effect: Effect) -> Transition {
     let mut draft = record.next();
+    draft.terms = terms;
     let acquired = claim(&mut draft, take, effect);
     Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }
@@ -192,6 +195,7 @@ pub(super) fn acquire(record: &Record, take: &Take, effect: Effect) -> Transitio
 /// Takes a record of which an attempt may have happened. The doubt stays: nothing has settled it.
 pub(super) fn take_over(seen: &Seen, terms: &Terms, take: &Take, effect: Effect, since: Timestamp) -> Transition {
     let mut draft = seen.record.next();
+    draft.terms = *terms;
     draft.doubt_since = Some(When::At(since));
     if planted(Plant::DoubtForgotten) {
         (draft.doubt_since, draft.first_sent_at) = (None, None);

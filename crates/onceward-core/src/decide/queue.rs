@@ -42,12 +42,12 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     let terms = seen.record.terms;
     let delivers = seen.record.payload.is_some();
     match standing {
-        Standing::Queued { due } if due <= seen.now => acquire(&seen.record, take, terms.effect),
+        Standing::Queued { due } if due <= seen.now => acquire(&seen.record, terms, take, terms.effect),
         Standing::Open { not_before } if delivers && not_before <= seen.now => {
-            acquire(&seen.record, take, terms.effect)
+            acquire(&seen.record, terms, take, terms.effect)
         }
         Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
-            acquire(&seen.record, take, terms.effect)
+            acquire(&seen.record, terms, take, terms.effect)
         }
         Standing::InDoubt { since } if delivers && may_take_over(seen, &terms, take) => {
             take_over(seen, &terms, take, terms.effect, since)

@@ -13,8 +13,8 @@ use crate::time::When;
 
 /// A begin with a claim id that the record knows. An id names one claim: while that claim is held, it is answered again,
 /// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, or a deadline or a
-/// person has put it in doubt, it is in doubt also for its own caller: the caller may have acted and died. Finished work is told as to any caller (`None`). Otherwise the id
-/// is used up: a second claim under it could not be told from the first.
+/// person has put it in doubt, it is in doubt also for its own caller: the caller may have acted and died. Finished work is
+/// told as to any caller (`None`). Otherwise the id is used up: a second claim under it could not be told from the first.
 pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
     let record = &seen.record;
     let id = call.take.claim.filter(|id| record.claims.include(*id) || planted(Plant::ClaimIdNotCompared))?;
@@ -37,6 +37,7 @@ pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
 /// answer (see [`give_back`]).
 fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool) -> Transition {
     let mut draft = record.next();
+    draft.terms = record.terms.tightened_by(&call.terms);
     // Of the first request and its repeat the stricter reading holds: a caller that does not mark `sent` may have sent.
     let phase = match phase_of(&call.take, call.terms.effect, record.terms.effect) {
         Phase::Sent if lease.phase == Phase::Claimed => Phase::Sent,
@@ -53,7 +54,7 @@ fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool
         attempt: record.attempts,
         generation: record.generation,
         probe_first,
-        in_doubt: record.terms.in_doubt,
+        in_doubt: draft.terms.in_doubt,
     };
     Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
 }

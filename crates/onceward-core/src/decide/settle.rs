@@ -19,7 +19,7 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         (Standing::Running { .. }, _) if !planted(Plant::ResolveBesideRunning) => Transition::refused(Refusal::Running),
         (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
-        (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(&seen.record),
+        (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(seen),
         (Standing::InDoubt { .. } | Standing::Open { .. } | Standing::Dead, Resolution::Reset) => reset(&seen.record),
         (_, Resolution::DidNotHappen | Resolution::Reset | Resolution::Force) => {
             Transition::refused(Refusal::NothingToDo(standing.status()))
@@ -39,13 +39,21 @@ fn force(record: &Record) -> Transition {
 }
 
 /// Nothing of it is with the other side, so the clock of its memory starts anew as well.
-fn did_not_happen(record: &Record) -> Transition {
+///
+/// An owner that is past its deadline may still be at work. It is superseded, and the next caller waits until its lease would
+/// have ended: by then it has learnt so and has stopped.
+fn did_not_happen(seen: &Seen) -> Transition {
+    let record = &seen.record;
+    let not_before = match &record.state {
+        State::Leased(lease) if seen.has_living_owner() => When::At(lease.until),
+        _ => When::NOW,
+    };
     let mut draft = record.next();
     draft.doubt_since = None;
     draft.first_sent_at = None;
     draft.state = match record.payload {
-        Some(_) => State::Queued { due: When::NOW },
-        None => State::Open { not_before: When::NOW },
+        Some(_) => State::Queued { due: not_before },
+        None => State::Open { not_before },
     };
     Transition::replace(draft)
 }

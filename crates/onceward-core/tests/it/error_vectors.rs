@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use onceward_core::class::{Class, Disposition, Errors, disposition};
-use onceward_core::evidence::{Evidence, in_exit_code, in_text};
+use onceward_core::evidence::{Evidence, in_exit_code, in_message, in_text};
 use onceward_core::policy::OnError;
 use serde::Deserialize;
 
@@ -14,6 +14,7 @@ struct File {
     #[serde(rename = "about")]
     _about: String,
     texts: Vec<Text>,
+    messages: Vec<Text>,
     exit_codes: Vec<ExitCode>,
     dispositions: Vec<Disposed>,
 }
@@ -49,9 +50,17 @@ pub(crate) fn run_all() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/errors.json");
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("errors.json: {error}"));
     let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("errors.json: {error}"));
-    assert!(file.texts.len() >= 30 && file.exit_codes.len() >= 12 && file.dispositions.len() >= 36);
+    assert!(
+        file.texts.len() >= 54
+            && file.messages.len() >= 5
+            && file.exit_codes.len() >= 17
+            && file.dispositions.len() >= 36
+    );
     for case in file.texts {
         assert_eq!(in_text(&case.text), case.evidence, "{}", case.name);
+    }
+    for case in file.messages {
+        assert_eq!(in_message(&case.text), case.evidence, "{}", case.name);
     }
     for case in file.exit_codes {
         assert_eq!(in_exit_code(case.code), case.evidence, "exit code {}", case.code);

@@ -61,7 +61,7 @@ pub(super) struct Run {
     in_doubt: Option<InDoubt>,
     /// What a failed command means: nothing happened (retry), it may have happened (doubt), that is the final answer
     /// (keep), or it depends (classify): it may have happened where a tier is declared or the exit code is that of a lost
-    /// answer of curl (18, 28, 52, 55, 56, 92) [default: classify]
+    /// answer of curl or ssh (16, 18, 23, 28, 47, 52, 55, 56, 61, 92, 95, 255) [default: classify]
     #[arg(long, value_enum, value_name = "WORD")]
     on_error: Option<OnError>,
     /// Exit codes that always mean that it may have happened: a time-out, or a signal as a shell reports it; '' for

@@ -89,6 +89,9 @@ impl Upstreams {
             response.extensions_mut().insert(CloseDelimited);
         }
         headers::incoming(response.headers_mut(), switched);
+        // The version belongs to the connection with the upstream. An answer in HTTP/1.0 would have no chunks, and one that
+        // breaks off would look whole to its client.
+        *response.version_mut() = http::Version::HTTP_11;
         Ok(response)
     }
 

@@ -226,6 +226,12 @@ impl Asked {
         ended(&message)
     }
 
+    /// Whether a key, a recipe or a session says which call it is, and not only equal arguments for a while.
+    pub(super) fn is_named(&self, naming: &Naming, tools: &Tools) -> bool {
+        let has_recipe = tools.configured(&self.tool).is_some_and(|tool| tool.operation.key.is_some());
+        self.key.is_some() || has_recipe || self.session.is_some() || naming.session.is_some()
+    }
+
     /// The guarded call. With `repeat` 1 it is the first of its kind, with 2 the second.
     pub(super) fn call(&self, ledger: &Ledger, naming: &Naming, tools: &Tools, repeat: u32) -> Result<Call, Unfit> {
         let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
@@ -238,7 +244,7 @@ impl Asked {
             operation = operation.key(key);
         }
         let recipe = configured.map(Tool::recipe).transpose().map_err(|error| unfit(&error))?.flatten();
-        let is_named = self.key.is_some() || recipe.is_some() || session.is_some();
+        let is_named = self.is_named(naming, tools);
         if let Some(recipe) = recipe {
             operation = operation.recipe(recipe);
         }

@@ -12,7 +12,7 @@ use onceward::core::outcome::{JSON, Outcome, Verdict};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{Standing, State, downstream_key};
 use onceward::core::time::Timestamp;
-use onceward::{Begun, Call, Claim, Error, Guard, Ledger};
+use onceward::{Begun, Call, Error, Guard, Ledger};
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
@@ -232,18 +232,28 @@ impl Gate {
         guard: Guard,
         link: &Arc<L>,
     ) -> Option<Vec<u8>> {
-        let claim = guard.claim();
+        let key = self.key_for(one, &guard);
         let owner = self.owners.enter(&one.call.identity);
-        let guard = match self.probed(ledger, one, guard, &claim, &**link).await {
+        let guard = match self.probed(ledger, one, guard, &key, &**link).await {
             Ok(guard) => guard,
             Err(reply) => return Some(reply.line(one.request)),
         };
-        let line = one.asked.passed_on(&one.request.line, &self.tools, claim.downstream_key());
-        link.set_key(claim.downstream_key());
+        let line = one.asked.passed_on(&one.request.line, &self.tools, &key);
+        link.set_key(&key);
         match link.send(&one.request.id, line).await {
             Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
             Err(missing) => self.missing(ledger, one, guard, missing).await,
         }
+    }
+
+    /// The key that the server gets. Where only equal arguments make calls one, they do so for a while, and a later equal call is
+    /// meant: it must have another key, because the provider behind the server may remember keys for longer. So the key
+    /// belongs to the record, and is the same on each of its attempts. With `store_down = "open"` it belongs to the call,
+    /// since without a store there is no record.
+    fn key_for(&self, one: &One<'_>, guard: &Guard) -> String {
+        let claim = guard.claim();
+        let is_fixed = one.asked.is_named(&self.naming, &self.tools) || one.call.policy.store_down == StoreDown::Open;
+        if is_fixed { claim.downstream_key().to_owned() } else { guard.record_key() }
     }
 
     async fn judge<L: Link>(
@@ -393,13 +403,14 @@ impl Gate {
         ledger: &Ledger,
         one: &One<'_>,
         guard: Guard,
-        claim: &Claim,
+        key: &str,
         link: &impl Link,
     ) -> Result<Guard, Reply> {
         let configured = self.tools.configured(&one.asked.tool).and_then(|tool| tool.probe.as_ref());
+        let claim = guard.claim();
         let Some(probe) = configured.filter(|_| claim.probe_first()) else { return Ok(guard) };
         let now = SystemClock.now();
-        let sent = one.asked.filled(&self.tools, claim.downstream_key());
+        let sent = one.asked.filled(&self.tools, key);
         let (mut probed, answer) = self.ask_whether(probe, one, &sent, link).await;
         // What was under way when nobody looked after it any more may act until its time is over.
         let after = probe.after.map_or(one.call.policy.max_runtime, |after| after.0);

@@ -1,10 +1,12 @@
 //! What an answer to a call says about its effect.
 
 use onceward::core::class::{Class, Disposition, disposition};
-use onceward::core::evidence::{Evidence, in_text};
+use onceward::core::evidence::{Evidence, in_message, in_text};
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::Policy;
+
+use serde_json::Value;
 
 use super::members::Members;
 
@@ -18,8 +20,9 @@ pub(super) const ERROR: &str = "application/vnd.onceward.mcp-error+json";
 const BEFORE_THE_WORK: [i64; 7] = [-32700, -32600, -32601, -32020, -32021, -32022, -32042];
 
 /// Errors that come from somewhere between the client and the tool, and say nothing about it: a connection that was closed, a
-/// time-out, something inside the server, a cancellation.
-const ON_THE_WAY: [i64; 5] = [-32000, -32001, -32603, -32800, 0];
+/// time-out, a cancellation. An internal error (-32603, 0) is what the SDKs make of an error that a tool throws, so that its
+/// message counts.
+const ON_THE_WAY: [i64; 3] = [-32000, -32001, -32800];
 
 /// What becomes of the claim.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +46,7 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
         }
         let body = answer.get("error").map(|error| error.get().to_owned()).unwrap_or_default();
         let is_on_the_way = code.is_none_or(|code| ON_THE_WAY.contains(&code));
-        let evidence = if is_on_the_way { Some(Evidence::Unknown) } else { in_text(&body) };
+        let evidence = if is_on_the_way { Some(Evidence::Unknown) } else { in_error(&body) };
         return failed(policy, evidence, cancelled, Outcome::of(Verdict::Failure, ERROR, body));
     }
     let Some(result) = answer.object("result") else { return Ending::Doubt("the answer has neither result nor error") };
@@ -55,10 +58,39 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
     }
     let body = answer.get("result").map(|result| result.get().to_owned()).unwrap_or_default();
     if result.get("isError").is_some_and(|is_error| is_error.get() == "true") {
-        let evidence = in_text(&body);
+        let evidence = in_result(&body);
         return failed(policy, evidence, cancelled, Outcome::of(Verdict::Failure, RESULT, body));
     }
     Ending::Keep(Outcome::of(Verdict::Success, RESULT, body))
+}
+
+/// Evidence in a JSON-RPC error: in its message, and in whatever else it says.
+fn in_error(body: &str) -> Option<Evidence> {
+    let Ok(error) = serde_json::from_str::<Value>(body) else { return Some(Evidence::Unknown) };
+    let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
+    in_message(message).or_else(|| in_values(&error))
+}
+
+/// Evidence in a failed result: in its texts, and in its structured content. Texts are decoded first, so that an escape does
+/// not hide a word.
+fn in_result(body: &str) -> Option<Evidence> {
+    let Ok(result) = serde_json::from_str::<Value>(body) else { return Some(Evidence::Unknown) };
+    let content = result.get("content").and_then(Value::as_array).into_iter().flatten();
+    let mut texts = content.filter_map(|block| block.get("text")?.as_str());
+    texts.find_map(in_message).or_else(|| in_values(&result))
+}
+
+/// Looks at every text, and at every number together with its name. The depth is bounded by the parser.
+fn in_values(value: &Value) -> Option<Evidence> {
+    match value {
+        Value::String(text) => in_text(text),
+        Value::Array(values) => values.iter().find_map(in_values),
+        Value::Object(members) => members.iter().find_map(|(name, value)| match value {
+            Value::Number(number) => in_text(&format!("{name} {number}")),
+            value => in_values(value),
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
 }
 
 fn failed(policy: &Policy, evidence: Option<Evidence>, cancelled: bool, outcome: Outcome) -> Ending {
@@ -145,9 +177,9 @@ mod tests {
         for (code, by_default) in [
             ("-32000", "doubt"),
             ("-32001", "doubt"),
-            ("-32603", "doubt"),
             ("-32800", "doubt"),
-            ("0", "doubt"),
+            ("-32603", "release"),
+            ("0", "release"),
             ("\"x\"", "doubt"),
             ("-32602", "release"),
             ("7", "release"),
@@ -165,12 +197,21 @@ mod tests {
         let structured =
             r#"{"result":{"isError":true,"content":[],"structuredContent":{"error":{"code":"ECONNRESET"}}}}"#;
         let message = r#"{"error":{"code":7,"message":"upstream request timed out"}}"#;
+        let internal = r#"{"error":{"code":-32603,"message":"Internal error"}}"#;
+        let silent = r#"{"error":{"code":-32603,"message":""}}"#;
+        let status = r#"{"result":{"isError":true,"content":[],"structuredContent":{"upstream":{"statusCode":503}}}}"#;
         for (answer, by_default) in [
             (text("Read timed out"), "doubt"),
             (text("the API answered HTTP 502"), "doubt"),
             (structured.to_owned(), "doubt"),
             (message.to_owned(), "doubt"),
+            (text(r"Error:\nECONNRESET"), "doubt"),
+            (text("Error executing tool charge: "), "doubt"),
+            (internal.to_owned(), "doubt"),
+            (silent.to_owned(), "doubt"),
+            (status.to_owned(), "doubt"),
             (text("the address is not valid"), "release"),
+            (r#"{"error":{"code":-32603,"message":"Invalid input: amount"}}"#.to_owned(), "release"),
         ] {
             assert_eq!(judged(&answer, OnError::Classify, false), by_default, "{answer}");
             assert_eq!(judged(&answer, OnError::Retry, false), "release", "{answer}");

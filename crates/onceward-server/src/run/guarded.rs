@@ -169,7 +169,7 @@ impl Job {
         let errors = self.call.policy.errors();
         match (errors.on_error, in_exit_code(code)) {
             (OnError::Doubt, _) => Some("on_error = \"doubt\"".to_owned()),
-            (OnError::Classify, Some(evidence)) => Some(format!("curl ends with this code when {evidence}")),
+            (OnError::Classify, Some(evidence)) => Some(format!("curl and ssh end with this code when {evidence}")),
             (OnError::Classify, None) if errors.tier_declared => Some(
                 "a tier is declared; --on-error retry if a failure of this command means that nothing happened".into(),
             ),

@@ -400,7 +400,7 @@ fn a_lost_answer_of_curl_is_in_doubt() {
     for code in [28, 52, 55, 56] {
         let key = code.to_string();
         let script = format!("exit {code}");
-        place.run(&["--key", &key], &script).says(code, &["is now in doubt", "curl ends with this code"]);
+        place.run(&["--key", &key], &script).says(code, &["is now in doubt", "curl and ssh end with this code"]);
         place.run(&["--key", &key], &script).says(76, &[]);
         let flags = ["--key", &format!("{key} retried"), "--on-error", "retry"];
         let released = place.run(&flags, &script);

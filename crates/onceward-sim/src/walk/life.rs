@@ -126,6 +126,11 @@ impl Default for Life {
     }
 }
 
+/// What lets less happen: hold, then probe, then retry.
+fn stricter(one: InDoubt, other: InDoubt) -> InDoubt {
+    [InDoubt::Hold, InDoubt::Probe].into_iter().find(|strict| [one, other].contains(strict)).unwrap_or(InDoubt::Retry)
+}
+
 impl Life {
     pub fn standing(&self, now: i64) -> Standing {
         match &self.state {
@@ -204,6 +209,7 @@ impl Life {
 
     fn grant(&mut self, now: i64, caller: Caller, holder: u64, probe_first: bool) -> Told {
         self.attempts += 1;
+        self.terms.in_doubt = stricter(self.terms.in_doubt, caller.terms.in_doubt);
         if !caller.marks {
             self.first_sent.get_or_insert(now);
         }

@@ -13,11 +13,9 @@ use tokio::runtime::Handle;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
-use onceward_core::hash::digest;
 use onceward_core::name::Identity;
 use onceward_core::outcome;
 use onceward_core::policy::InDoubt;
-use onceward_core::time::Timestamp;
 
 use super::body::{self, Body, Unread};
 use super::cut_off::CloseDelimited;
@@ -95,7 +93,7 @@ where
     match begun.started {
         Started::Guarded(guard) => {
             let claim = guard.claim();
-            let record = rules.holds_for_a_window(&call).then(|| guard.created_at());
+            let record = rules.holds_for_a_window(&call).then(|| guard.record_key());
             keyed(&mut request, downstream, &claim, record);
             let one = One { rules: Arc::clone(rules), dialect, guard };
             // What was sent is seen through although the client goes away: then in a task of its own.
@@ -115,15 +113,9 @@ where
 /// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not. Where a
 /// derived key holds for a window only, the same request is a new one afterwards, and the other side may remember for longer:
 /// then it is the same on every attempt under one record.
-fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim, record: Option<Timestamp>) {
+fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim, record: Option<String>) {
     let Some(name) = downstream else { return };
-    let key = match record {
-        None => claim.downstream_key().to_owned(),
-        Some(created_at) => {
-            let text = format!("{} {}", claim.downstream_key(), created_at.as_millis());
-            format!("once_v1_{}", &digest(text.as_bytes()).to_hex()[..32])
-        }
-    };
+    let key = record.unwrap_or_else(|| claim.downstream_key().to_owned());
     if let Ok(value) = HeaderValue::try_from(key) {
         request.headers_mut().insert(name, value);
     }
@@ -269,6 +261,9 @@ impl One {
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let (mut parts, body) = response.into_parts();
+        // What an upstream says about its own memory is not what is kept here.
+        parts.headers.remove(kept::EXPIRES);
+        parts.headers.remove(kept::RECORDED);
         let (status, profile) = (parts.status, self.rules.profile);
         let ending = if status == StatusCode::OK && grpc::is_spoken(&parts.headers) {
             grpc::ending(profile, &parts.headers)

@@ -13,7 +13,7 @@ use onceward_core::plant::{Plant, planted};
 use super::paths;
 
 /// A compressed body is looked into only as far as this: what unfolds to more is compared as it came.
-const LARGEST_UNFOLDED: u64 = 8 * 1024 * 1024;
+const LARGEST_UNFOLDED: u64 = 1024 * 1024;
 
 /// RFC 2046 allows no longer one, and looking for one takes time.
 const LONGEST_BOUNDARY: usize = 70;

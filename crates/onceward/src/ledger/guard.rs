@@ -10,12 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use onceward_core::decide::{Acquired, Answer, Command, decide};
-use onceward_core::hash::Digest;
+use onceward_core::hash::{Digest, digest};
 use onceward_core::outcome::Outcome;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{InDoubt, LARGEST_KEEP_LIMIT};
 use onceward_core::record::{Phase, Seen, State};
-use onceward_core::time::Timestamp;
 
 use super::carried_on::CarriedOn;
 use super::claim::Claim;
@@ -141,9 +140,13 @@ impl Guard {
         Claim::of(&self.held)
     }
 
-    /// When the record was made: the same for every attempt, until it is forgotten.
-    pub(crate) fn created_at(&self) -> Timestamp {
-        self.held.last().record.created_at
+    /// The downstream key of this record, rather than of its intent: the same on every attempt until the record is forgotten,
+    /// and another one for the next record of the intent. For keys that hold for a while only, where a later equal call is
+    /// meant, and the provider may remember for longer.
+    pub fn record_key(&self) -> String {
+        let created_at = self.held.last().record.created_at.as_millis();
+        let text = format!("{} {created_at}", self.claim().downstream_key());
+        format!("once_v1_{}", &digest(text.as_bytes()).to_hex()[..32])
     }
 
     /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit
