@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import time
 
 from checks import all_of, is_equal, until
 from judge import is_fresh, is_replay, is_state
