@@ -5,8 +5,7 @@
 //! the disk is written into the file, so the mark may lag the ledger, and never leads it. It has two slots that take turns,
 //! each with a checksum: if a power cut tears one, the other one is whole.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,19 +49,37 @@ pub(super) struct Found {
 pub(super) fn find(path: &Path) -> Result<Found, Error> {
     let Ok(absolute) = std::path::absolute(path) else { return Ok(Found { is_there: false, heights: Vec::new() }) };
     let ledger = side::resolve(&absolute);
-    let found = read(&ledger);
+    let found = read(&ledger).map_err(|error| unreadable(path, &ledger, &error))?;
     if !found.heights.is_empty() && !ledger.exists() {
         return Err(Error::Missing { path: path.to_owned() });
     }
     Ok(found)
 }
 
-/// Reads a mark. A slot that cannot be read is left out.
-fn read(ledger: &Path) -> Found {
+/// Reads a mark. A slot that cannot be read is left out. Only a file that does not exist is missing: after any other error
+/// there may be a mark that the ledger is behind.
+fn read(ledger: &Path) -> io::Result<Found> {
+    let file = match side::open_to_read(ledger, side::MARK) {
+        // Without the folder there is no file in it.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Found { is_there: false, heights: Vec::new() });
+        }
+        opened => opened?,
+    };
     let mut bytes = Vec::new();
-    let opened = File::open(side::beside(ledger, side::MARK));
-    let read = opened.and_then(|file| file.take(SLOTS * SLOT as u64).read_to_end(&mut bytes));
-    Found { is_there: read.is_ok(), heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() }
+    file.take(SLOTS * SLOT as u64).read_to_end(&mut bytes)?;
+    Ok(Found { is_there: true, heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() })
+}
+
+/// The mark exists and cannot be read.
+fn unreadable(path: &Path, ledger: &Path, error: &io::Error) -> Error {
+    let mark = side::beside(ledger, side::MARK);
+    let reason = format!(
+        "its mark {} cannot be read ({error}). Without it, a ledger that was restored from an older copy goes unnoticed: \
+         make the mark readable, then try again",
+        mark.display()
+    );
+    Error::CannotOpen { path: path.to_owned(), reason }
 }
 
 impl Height {
@@ -94,7 +111,7 @@ impl Height {
         digest.to_hex()[..16].to_owned()
     }
 
-    fn write(&self, ledger: &Path, slot: u64) -> std::io::Result<()> {
+    fn write(&self, ledger: &Path, slot: u64) -> io::Result<()> {
         let mut file = side::open(ledger, side::MARK)?;
         file.seek(SeekFrom::Start(slot * SLOT as u64))?;
         file.write_all(&self.slot())
@@ -197,16 +214,19 @@ impl Mark {
 
     /// Writes the file, unless another process has written a higher number. It need not reach the disk: a mark may lag.
     fn follow(&mut self, number: u64) {
-        let newest =
-            read(&self.ledger).heights.into_iter().filter(|found| found.id == self.id).map(|found| found.number);
-        if newest.max().is_some_and(|newest| newest >= number) {
-            return;
-        }
-        let written = Height { id: self.id, number }.write(&self.ledger, number % SLOTS);
+        let written = self.write(number);
         if let (Err(error), false) = (written, self.told) {
             self.told = true;
             tracing::warn!(%error, "the mark beside the ledger cannot be written; restoring an older copy goes unnoticed");
         }
+    }
+
+    fn write(&self, number: u64) -> io::Result<()> {
+        let found = read(&self.ledger)?.heights.into_iter().filter(|found| found.id == self.id);
+        if found.map(|found| found.number).max().is_some_and(|newest| newest >= number) {
+            return Ok(());
+        }
+        Height { id: self.id, number }.write(&self.ledger, number % SLOTS)
     }
 }
 
@@ -224,7 +244,8 @@ pub struct Accepted {
 pub fn accept(path: &Path) -> Result<Accepted, Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let absolute = std::path::absolute(path).map_err(|error| schema::cannot_open(path, &error))?;
-    let found = read(&side::resolve(&absolute));
+    let resolved = side::resolve(&absolute);
+    let found = read(&resolved).map_err(|error| unreadable(path, &resolved, &error))?;
     let (mut connection, ledger) = schema::open(path)?;
     let highest = found.heights.iter().map(|height| height.number).max().unwrap_or(0);
     let highest = i64::try_from(highest).unwrap_or(i64::MAX - 1);
