@@ -134,6 +134,20 @@ fn from_hex(text: &str) -> Option<Id> {
     Some(id)
 }
 
+/// What is wrong with the mark of an open ledger, if no mark was found before it was opened. A process that created the
+/// ledger meanwhile wrote the mark before it raised the number, so the mark is read again. It is not compared: the other
+/// process may have raised both since.
+fn lost(height: &Height, ledger: &Path) -> Option<&'static str> {
+    if height.number == 0 {
+        return None;
+    }
+    match read(ledger) {
+        Ok(found) if found.heights.iter().any(|found| found.id == height.id) => None,
+        Ok(found) if !found.is_there => Some("is missing"),
+        _ => Some("cannot be read"),
+    }
+}
+
 /// The mark of an open ledger.
 #[derive(Debug)]
 pub(super) struct Mark {
@@ -157,15 +171,16 @@ impl Mark {
                 return Err(Error::Behind { path: path.to_owned(), ledger: height.number, mark });
             }
             None if !found.heights.is_empty() => return Err(Error::Replaced { path: path.to_owned() }),
-            None if height.number > 0 => {
-                let what = if found.is_there { "cannot be read" } else { "is missing" };
-                tracing::warn!(
-                    ledger = %path.display(),
-                    "the mark beside the ledger {what}: if the ledger was restored from an older copy, what was done since \
-                     then runs again"
-                );
+            None => {
+                if let Some(what) = lost(&height, ledger) {
+                    tracing::warn!(
+                        ledger = %path.display(),
+                        "the mark beside the ledger {what}: if the ledger was restored from an older copy, what was done \
+                         since then runs again"
+                    );
+                }
             }
-            _ => {}
+            Some(_) => {}
         }
         let mark = Self { ledger: ledger.to_owned(), id: height.id, raised: None, behind: false, told: false };
         if marked.is_none() && height.number == 0 {
@@ -278,5 +293,23 @@ mod tests {
             assert!(parsed.is_none() || torn == slot || torn == older, "cut at {cut}: {parsed:?}");
         }
         assert_eq!(Height::parse(&[0; SLOT]), None);
+    }
+
+    #[test]
+    fn a_mark_that_another_process_made_during_the_opening_is_not_reported_as_missing() {
+        let folder = tempfile::tempdir().expect("there is a folder");
+        let path = folder.path().join("ledger.db");
+        // Both processes start before there is anything.
+        let found = find(&path).expect("nothing is wrong");
+        let (other, file) = schema::open(&path).expect("the other process creates the ledger");
+        Mark::check(&found, &other, &file, &path).expect("the ledger is new");
+        accept(&path).expect("the other process raises the number");
+        let height = Height::of(&other).expect("the number is read");
+        assert!(height.number > 0);
+        assert_eq!(lost(&height, &file), None);
+        std::fs::remove_file(side::beside(&file, side::MARK)).expect("the mark is there");
+        assert_eq!(lost(&height, &file), Some("is missing"));
+        std::fs::write(side::beside(&file, side::MARK), [0; SLOT]).expect("the mark is replaced");
+        assert_eq!(lost(&height, &file), Some("cannot be read"));
     }
 }
