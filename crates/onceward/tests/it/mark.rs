@@ -176,6 +176,15 @@ async fn a_mark_without_its_ledger_is_explained_and_nothing_is_created() {
     work(&path, "first").await;
 }
 
+#[test]
+fn a_path_without_a_ledger_and_without_a_mark_is_not_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = accept(&folder.path().join("typo.db")).expect_err("there is nothing to accept");
+    assert!(matches!(error, Error::CannotOpen { .. }), "{error}");
+    assert!(error.to_string().contains("no ledger"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[tokio::test]
 async fn the_mark_of_another_ledger_is_not_compared_and_explained() {
     let folder = tempfile::tempdir().unwrap();

@@ -261,6 +261,11 @@ pub fn accept(path: &Path) -> Result<Accepted, Error> {
     let absolute = std::path::absolute(path).map_err(|error| schema::cannot_open(path, &error))?;
     let resolved = side::resolve(&absolute);
     let found = read(&resolved).map_err(|error| unreadable(path, &resolved, &error))?;
+    if !found.is_there && !resolved.exists() {
+        // A wrong path: a new ledger there would hide the mistake.
+        let reason = "there is no ledger and no mark of one; nothing was done. Check the path".to_owned();
+        return Err(Error::CannotOpen { path: path.to_owned(), reason });
+    }
     let (mut connection, ledger) = schema::open(path)?;
     let highest = found.heights.iter().map(|height| height.number).max().unwrap_or(0);
     let highest = i64::try_from(highest).unwrap_or(i64::MAX - 1);
