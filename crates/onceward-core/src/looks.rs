@@ -16,6 +16,19 @@ const CARD_DIGITS: std::ops::RangeInclusive<usize> = 13..=19;
 /// International phone numbers have at most 15 digits (E.164); shorter than 8 they are not international.
 const PHONE_DIGITS: std::ops::RangeInclusive<usize> = 8..=15;
 
+/// Payment cards that begin with 2, by their first four digits: Mir, and the newer range of Mastercard. Other numbers that
+/// begin with 2 are mostly dates and order numbers, such as 2026-0001.
+const CARDS_FROM_2: [std::ops::RangeInclusive<u32>; 2] = [2200..=2204, 2221..=2720];
+
+/// Numbers of North America, `+1`, have exactly this many digits, and their area codes do not begin with 0 or 1.
+const PHONE_DIGITS_OF_1: usize = 11;
+
+/// Users in front of an `@` that are programs, not people.
+const PROGRAMS: [&str; 2] = ["git", "cron"];
+
+/// Top-level domains that are reserved for networks without public mail (RFC 6761, RFC 6762 and ICANN).
+const PRIVATE_DOMAINS: [&str; 3] = ["local", "internal", "localhost"];
+
 /// Personal data that can be recognised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Personal {
@@ -62,30 +75,54 @@ fn has_email(text: &str) -> bool {
     text.match_indices('@').any(|(at, _)| {
         let is_local = |c: char| c.is_alphanumeric() || "._%+-".contains(c);
         let is_domain = |c: char| c.is_alphanumeric() || ".-".contains(c);
-        let has_local = text[..at].chars().next_back().is_some_and(is_local);
+        let before = &text[..at];
+        let user = &before[before.trim_end_matches(is_local).len()..];
         let rest = &text[at + 1..];
         let domain = &rest[..rest.find(|c| !is_domain(c)).unwrap_or(rest.len())];
-        let has_top =
-            |(name, top): (&str, &str)| !name.is_empty() && top.chars().filter(|c| c.is_alphabetic()).count() >= 2;
-        has_local && domain.trim_end_matches('.').rsplit_once('.').is_some_and(has_top)
+        let is_public = |(name, top): (&str, &str)| !name.is_empty() && is_public_domain(top);
+        !user.is_empty()
+            && !PROGRAMS.contains(&user)
+            && domain.trim_end_matches('.').rsplit_once('.').is_some_and(is_public)
     })
+}
+
+/// Whether a top-level domain is made of letters and not reserved. A date may follow it: `com-2026-11-18`.
+fn is_public_domain(top: &str) -> bool {
+    let top = top.split('-').next().unwrap_or_default();
+    top.chars().count() >= 2
+        && top.chars().all(char::is_alphabetic)
+        && !PRIVATE_DOMAINS.iter().any(|private| top.eq_ignore_ascii_case(private))
 }
 
 fn has_phone(text: &str) -> bool {
     text.match_indices('+').any(|(at, _)| {
         let starts = !text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
-        let is_number = |digits: &String| PHONE_DIGITS.contains(&digits.len()) && !digits.starts_with('0');
-        starts && numbers(&text[at + 1..], " -.()").iter().any(is_number)
+        starts && numbers(&text[at + 1..], " -.()").iter().any(|digits| is_phone(digits))
     })
+}
+
+fn is_phone(digits: &str) -> bool {
+    match digits.as_bytes() {
+        [b'0', ..] => false,
+        [b'1', area, ..] => digits.len() == PHONE_DIGITS_OF_1 && (b'2'..=b'9').contains(area),
+        _ => PHONE_DIGITS.contains(&digits.len()),
+    }
 }
 
 fn has_card(text: &str) -> bool {
     text.char_indices().any(|(at, first)| {
         // Cards begin with 2 to 6; times in milliseconds, which have as many digits, begin with 1.
         let starts = ('2'..='6').contains(&first) && !text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
-        let is_card = |digits: &String| CARD_DIGITS.contains(&digits.len()) && is_luhn(digits);
+        let is_card = |digits: &String| CARD_DIGITS.contains(&digits.len()) && is_issued(digits) && is_luhn(digits);
         starts && numbers(&text[at..], " -").iter().any(is_card)
     })
+}
+
+/// Whether cards begin with these digits.
+fn is_issued(digits: &str) -> bool {
+    let first_four = digits.get(..4).and_then(|first| first.parse().ok());
+    !digits.starts_with('2')
+        || first_four.is_some_and(|number| CARDS_FROM_2.iter().any(|range| range.contains(&number)))
 }
 
 /// The numbers with which a text may begin: its first group of digits, its first two, and so on, with at most two of these
@@ -127,7 +164,7 @@ fn is_luhn(digits: &str) -> bool {
 }
 
 /// Whether all of a text is a time: seconds, milliseconds, microseconds or nanoseconds since the epoch that are about
-/// now, or an ISO 8601 date with a time of day. A date alone is a fine key.
+/// now, or an ISO 8601 date with a time of day. A date alone is a fine key, and so is midnight, which stands for the date.
 pub fn timestamp(text: &str, now: Timestamp) -> bool {
     is_epoch(text, now) || is_iso(text)
 }
@@ -151,7 +188,9 @@ fn is_epoch(text: &str, now: Timestamp) -> bool {
 fn is_iso(text: &str) -> bool {
     let shape: String = text.chars().take(16).map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     let is_start = ["0000-00-00T00:00", "0000-00-00t00:00", "0000-00-00 00:00"].contains(&shape.as_str());
-    is_start && text.chars().skip(16).all(|c| c.is_ascii_digit() || ":.,+-zZ".contains(c))
+    is_start
+        && text.chars().skip(16).all(|c| c.is_ascii_digit() || ":.,+-zZ".contains(c))
+        && !is_midnight(text.get(11..).unwrap_or_default())
         || text.len() >= 15 && text.is_ascii() && is_basic(text)
 }
 
@@ -162,6 +201,13 @@ fn is_basic(text: &str) -> bool {
         && text[8..9].eq_ignore_ascii_case("t")
         && is_digits(&text[9..15])
         && text[15..].bytes().all(|byte| byte.is_ascii_digit() || b".,+-zZ".contains(&byte))
+        && !is_midnight(&text[9..])
+}
+
+/// Whether a time of day, in front of its zone, is zero.
+fn is_midnight(time: &str) -> bool {
+    let zone = time.find(['Z', 'z', '+', '-']).unwrap_or(time.len());
+    !time[..zone].bytes().any(|byte| (b'1'..=b'9').contains(&byte))
 }
 
 #[cfg(test)]
@@ -181,6 +227,20 @@ mod tests {
             ("378282246310005", Personal::Card),
             ("4242 4242 4242 4242-2026-11-15", Personal::Card),
             ("+49 30 1234567-2026-11-15", Personal::Phone),
+            ("+4915112345678", Personal::Phone),
+            ("tel:+4915112345678", Personal::Phone),
+            ("sms:+12025550123", Personal::Phone),
+            ("2223003122003222", Personal::Card),
+            ("2200 0000 0000 0004", Personal::Card),
+            ("2720-9900-0000-0007", Personal::Card),
+            ("digit@example.com", Personal::Email),
+            ("mailto:ann@example.com, later", Personal::Email),
+            ("git@github.com:x ann@example.com", Personal::Email),
+            ("ann@example.com:welcome", Personal::Email),
+            ("ann@example.com.", Personal::Email),
+            ("welcome-ann@example.com-2026-11-18", Personal::Email),
+            ("ann@local.example", Personal::Email),
+            ("ann@xn--bcher-kva.xn--p1ai", Personal::Email),
         ] {
             assert_eq!(personal(text), Some(kind), "{text}");
             assert!(masked(text).is_some_and(|masked| !masked.contains("ann") && !masked.contains("4242")), "{text}");
@@ -206,6 +266,21 @@ mod tests {
             "@",
             "+",
             "é@é",
+            "2026-0001-0002-0003",
+            "2026111800000003",
+            "2205000000000009",
+            "2199 0000 0000 0007",
+            "2721000000000004",
+            "git@github.com:org/repo.git#42",
+            "deploy/git@github.com",
+            "job@worker.local",
+            "ops@db.internal",
+            "root@box.localhost",
+            "backup@10.0.0.12",
+            "build@v1.rc1",
+            "cron@daily.digest",
+            "delta:+10000000",
+            "delta:+10000000000",
         ] {
             assert_eq!(personal(text), None, "{text}");
             assert_eq!(masked(text), None);
@@ -231,6 +306,9 @@ mod tests {
             "2026-11-15T08:00:00Z",
             "2026-11-15 08:00:00.123+01:00",
             "20261115T083000Z",
+            "2026-11-15T00:00:01Z",
+            "2026-11-15T00:00:00.001Z",
+            "2026-11-15T00:30:00+01:00",
         ] {
             assert!(timestamp(text, now), "{text}");
         }
@@ -244,6 +322,10 @@ mod tests {
             "",
             "ü",
             "20261115T",
+            "2026-11-18T00:00:00Z",
+            "2026-11-18T00:00",
+            "2026-11-18 00:00:00.000+01:00",
+            "20261118T000000Z",
             "äöüäöüäöüäöüäöü",
         ] {
             assert!(!timestamp(text, now), "{text}");

@@ -127,6 +127,41 @@ async fn a_ledger_without_its_mark_is_opened_and_gets_a_new_one() {
     assert_eq!(marked(&moved), number(&moved));
 }
 
+/// Root may read everything, so the ledger is opened as the user `nobody`: on Linux each thread has a user for files.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_mark_that_may_not_be_read_is_not_taken_for_a_missing_one() {
+    use std::os::unix::fs::PermissionsExt;
+    const NOBODY: u32 = 65_534;
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
+    work(&path, "first").await;
+    back_up(&path, &copy);
+    work(&path, "second").await;
+    restore(&copy, &path);
+    let mark = beside(&path, "-mark");
+    std::fs::set_permissions(&mark, std::fs::Permissions::from_mode(0o000)).unwrap();
+    let is_root = nix::unistd::geteuid().is_root();
+    if is_root {
+        let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.chain([folder.path().to_owned()]) {
+            std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+    let opening = std::thread::spawn(move || {
+        if is_root {
+            nix::unistd::setfsuid(NOBODY.into());
+        }
+        (refusal(&path), accept(&path).expect_err("the ledger is not accepted"))
+    });
+    let (opened, accepted) = opening.join().unwrap();
+    for error in [opened, accepted] {
+        let said = error.to_string();
+        assert!(matches!(error, Error::CannotOpen { .. }), "{said}");
+        assert!(said.contains(mark.to_str().unwrap()) && said.contains("ermission denied"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_mark_without_its_ledger_is_explained_and_nothing_is_created() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,6 +174,15 @@ async fn a_mark_without_its_ledger_is_explained_and_nothing_is_created() {
     assert!(!path.exists());
     accept(&path).unwrap();
     work(&path, "first").await;
+}
+
+#[test]
+fn a_path_without_a_ledger_and_without_a_mark_is_not_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = accept(&folder.path().join("typo.db")).expect_err("there is nothing to accept");
+    assert!(matches!(error, Error::CannotOpen { .. }), "{error}");
+    assert!(error.to_string().contains("no ledger"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]

@@ -5,8 +5,7 @@
 //! the disk is written into the file, so the mark may lag the ledger, and never leads it. It has two slots that take turns,
 //! each with a checksum: if a power cut tears one, the other one is whole.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -50,19 +49,37 @@ pub(super) struct Found {
 pub(super) fn find(path: &Path) -> Result<Found, Error> {
     let Ok(absolute) = std::path::absolute(path) else { return Ok(Found { is_there: false, heights: Vec::new() }) };
     let ledger = side::resolve(&absolute);
-    let found = read(&ledger);
+    let found = read(&ledger).map_err(|error| unreadable(path, &ledger, &error))?;
     if !found.heights.is_empty() && !ledger.exists() {
         return Err(Error::Missing { path: path.to_owned() });
     }
     Ok(found)
 }
 
-/// Reads a mark. A slot that cannot be read is left out.
-fn read(ledger: &Path) -> Found {
+/// Reads a mark. A slot that cannot be read is left out. Only a file that does not exist is missing: after any other error
+/// there may be a mark that the ledger is behind.
+fn read(ledger: &Path) -> io::Result<Found> {
+    let file = match side::open_to_read(ledger, side::MARK) {
+        // Without the folder there is no file in it.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(Found { is_there: false, heights: Vec::new() });
+        }
+        opened => opened?,
+    };
     let mut bytes = Vec::new();
-    let opened = File::open(side::beside(ledger, side::MARK));
-    let read = opened.and_then(|file| file.take(SLOTS * SLOT as u64).read_to_end(&mut bytes));
-    Found { is_there: read.is_ok(), heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() }
+    file.take(SLOTS * SLOT as u64).read_to_end(&mut bytes)?;
+    Ok(Found { is_there: true, heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() })
+}
+
+/// The mark exists and cannot be read.
+fn unreadable(path: &Path, ledger: &Path, error: &io::Error) -> Error {
+    let mark = side::beside(ledger, side::MARK);
+    let reason = format!(
+        "its mark {} cannot be read ({error}). Without it, a ledger that was restored from an older copy goes unnoticed: \
+         make the mark readable, then try again",
+        mark.display()
+    );
+    Error::CannotOpen { path: path.to_owned(), reason }
 }
 
 impl Height {
@@ -94,7 +111,7 @@ impl Height {
         digest.to_hex()[..16].to_owned()
     }
 
-    fn write(&self, ledger: &Path, slot: u64) -> std::io::Result<()> {
+    fn write(&self, ledger: &Path, slot: u64) -> io::Result<()> {
         let mut file = side::open(ledger, side::MARK)?;
         file.seek(SeekFrom::Start(slot * SLOT as u64))?;
         file.write_all(&self.slot())
@@ -115,6 +132,20 @@ fn from_hex(text: &str) -> Option<Id> {
         *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
     Some(id)
+}
+
+/// What is wrong with the mark of an open ledger, if no mark was found before it was opened. A process that created the
+/// ledger meanwhile wrote the mark before it raised the number, so the mark is read again. It is not compared: the other
+/// process may have raised both since.
+fn lost(height: &Height, ledger: &Path) -> Option<&'static str> {
+    if height.number == 0 {
+        return None;
+    }
+    match read(ledger) {
+        Ok(found) if found.heights.iter().any(|found| found.id == height.id) => None,
+        Ok(found) if !found.is_there => Some("is missing"),
+        _ => Some("cannot be read"),
+    }
 }
 
 /// The mark of an open ledger.
@@ -140,15 +171,16 @@ impl Mark {
                 return Err(Error::Behind { path: path.to_owned(), ledger: height.number, mark });
             }
             None if !found.heights.is_empty() => return Err(Error::Replaced { path: path.to_owned() }),
-            None if height.number > 0 => {
-                let what = if found.is_there { "cannot be read" } else { "is missing" };
-                tracing::warn!(
-                    ledger = %path.display(),
-                    "the mark beside the ledger {what}: if the ledger was restored from an older copy, what was done since \
-                     then runs again"
-                );
+            None => {
+                if let Some(what) = lost(&height, ledger) {
+                    tracing::warn!(
+                        ledger = %path.display(),
+                        "the mark beside the ledger {what}: if the ledger was restored from an older copy, what was done \
+                         since then runs again"
+                    );
+                }
             }
-            _ => {}
+            Some(_) => {}
         }
         let mark = Self { ledger: ledger.to_owned(), id: height.id, raised: None, behind: false, told: false };
         if marked.is_none() && height.number == 0 {
@@ -197,16 +229,19 @@ impl Mark {
 
     /// Writes the file, unless another process has written a higher number. It need not reach the disk: a mark may lag.
     fn follow(&mut self, number: u64) {
-        let newest =
-            read(&self.ledger).heights.into_iter().filter(|found| found.id == self.id).map(|found| found.number);
-        if newest.max().is_some_and(|newest| newest >= number) {
-            return;
-        }
-        let written = Height { id: self.id, number }.write(&self.ledger, number % SLOTS);
+        let written = self.write(number);
         if let (Err(error), false) = (written, self.told) {
             self.told = true;
             tracing::warn!(%error, "the mark beside the ledger cannot be written; restoring an older copy goes unnoticed");
         }
+    }
+
+    fn write(&self, number: u64) -> io::Result<()> {
+        let found = read(&self.ledger)?.heights.into_iter().filter(|found| found.id == self.id);
+        if found.map(|found| found.number).max().is_some_and(|newest| newest >= number) {
+            return Ok(());
+        }
+        Height { id: self.id, number }.write(&self.ledger, number % SLOTS)
     }
 }
 
@@ -224,7 +259,13 @@ pub struct Accepted {
 pub fn accept(path: &Path) -> Result<Accepted, Error> {
     let fault = |error: rusqlite::Error| named(path, &error);
     let absolute = std::path::absolute(path).map_err(|error| schema::cannot_open(path, &error))?;
-    let found = read(&side::resolve(&absolute));
+    let resolved = side::resolve(&absolute);
+    let found = read(&resolved).map_err(|error| unreadable(path, &resolved, &error))?;
+    if !found.is_there && !resolved.exists() {
+        // A wrong path: a new ledger there would hide the mistake.
+        let reason = "there is no ledger and no mark of one; nothing was done. Check the path".to_owned();
+        return Err(Error::CannotOpen { path: path.to_owned(), reason });
+    }
     let (mut connection, ledger) = schema::open(path)?;
     let highest = found.heights.iter().map(|height| height.number).max().unwrap_or(0);
     let highest = i64::try_from(highest).unwrap_or(i64::MAX - 1);
@@ -257,5 +298,23 @@ mod tests {
             assert!(parsed.is_none() || torn == slot || torn == older, "cut at {cut}: {parsed:?}");
         }
         assert_eq!(Height::parse(&[0; SLOT]), None);
+    }
+
+    #[test]
+    fn a_mark_that_another_process_made_during_the_opening_is_not_reported_as_missing() {
+        let folder = tempfile::tempdir().expect("there is a folder");
+        let path = folder.path().join("ledger.db");
+        // Both processes start before there is anything.
+        let found = find(&path).expect("nothing is wrong");
+        let (other, file) = schema::open(&path).expect("the other process creates the ledger");
+        Mark::check(&found, &other, &file, &path).expect("the ledger is new");
+        accept(&path).expect("the other process raises the number");
+        let height = Height::of(&other).expect("the number is read");
+        assert!(height.number > 0);
+        assert_eq!(lost(&height, &file), None);
+        std::fs::remove_file(side::beside(&file, side::MARK)).expect("the mark is there");
+        assert_eq!(lost(&height, &file), Some("is missing"));
+        std::fs::write(side::beside(&file, side::MARK), [0; SLOT]).expect("the mark is replaced");
+        assert_eq!(lost(&height, &file), Some("cannot be read"));
     }
 }

@@ -6,6 +6,7 @@
 //! deleted while somebody holds it, the next process makes another; so an id carries a tag of the file it was
 //! locked in, and of ids with another tag nothing is known: there the lease decides.
 
+use std::io;
 use std::path::Path;
 
 #[cfg(target_os = "linux")]
@@ -36,14 +37,19 @@ pub(super) struct Owners {
 impl Owners {
     /// Locks a byte for this handle, in the side file of a ledger whose path has no links in it. Where the file
     /// system has no such locks, owners stay unknown and only leases tell: slower, and just as safe.
-    pub(super) fn enter(file: &Path) -> Self {
-        let entered = side::open(file, side::OWNERS).ok().and_then(|side| {
+    /// Fails only if something else than a file lies in the place of the side file.
+    pub(super) fn enter(file: &Path) -> io::Result<Self> {
+        let side = match side::open(file, side::OWNERS) {
+            Err(error) if side::is_not_regular(&error) => return Err(error),
+            opened => opened.ok(),
+        };
+        let entered = side.and_then(|side| {
             // 0 is left out so that an id is never falsy elsewhere.
             let random = (getrandom::u64().ok()? >> (u64::BITS - RANDOM_BITS)) | 1;
             let id = (tag(&side)? << RANDOM_BITS) | random;
             lock(&side, id).then_some((side, Owner(id)))
         });
-        Self { entered }
+        Ok(Self { entered })
     }
 
     pub(super) fn me(&self) -> Option<Owner> {
@@ -111,8 +117,9 @@ fn is_free(file: &std::fs::File, id: u64) -> bool {
 
 #[cfg(not(target_os = "linux"))]
 impl Owners {
-    pub(super) fn enter(_file: &Path) -> Self {
-        Self {}
+    #[allow(clippy::unnecessary_wraps, reason = "on Linux it can fail")]
+    pub(super) fn enter(_file: &Path) -> io::Result<Self> {
+        Ok(Self {})
     }
 
     pub(super) fn me(&self) -> Option<Owner> {

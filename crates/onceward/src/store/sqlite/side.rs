@@ -13,9 +13,13 @@ pub(super) const OWNERS: &str = "-owners";
 /// How far the ledger had come.
 pub(super) const MARK: &str = "-mark";
 
-/// Every file of a ledger, by what follows its name.
+/// The files that SQLite opens, by what follows the name of the ledger. SQLite itself refuses links in their place.
 #[cfg(unix)]
-const SUFFIXES: [&str; 5] = ["", "-wal", "-shm", OWNERS, MARK];
+const OF_SQLITE: [&str; 3] = ["", "-wal", "-shm"];
+
+/// The files that are opened here.
+#[cfg(unix)]
+const OF_ONCEWARD: [&str; 2] = [OWNERS, MARK];
 
 /// Read and write for the owner, nothing for anyone else: a ledger holds keys and answers.
 #[cfg(unix)]
@@ -49,8 +53,44 @@ pub(super) fn open(ledger: &Path, suffix: &str) -> io::Result<File> {
             share_with_owner(&file, ledger);
             Ok(file)
         }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => OpenOptions::new().read(true).write(true).open(path),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => open_existing(&path, true),
         Err(error) => Err(error),
+    }
+}
+
+/// Opens a file beside the ledger for reading only. It is not created.
+pub(super) fn open_to_read(ledger: &Path, suffix: &str) -> io::Result<File> {
+    open_existing(&beside(ledger, suffix), false)
+}
+
+/// A link, a folder, a pipe or a device lies in the place of a side file. Writing to it could destroy a foreign file.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is not a regular file; move it away", .0.display())]
+struct NotRegular(PathBuf);
+
+/// Whether something else than a file lies in the place of a side file.
+pub(super) fn is_not_regular(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|source| source.is::<NotRegular>())
+}
+
+/// Neither follows a link nor waits for the other end of a pipe.
+fn open_existing(path: &Path, write: bool) -> io::Result<File> {
+    let not_regular = || io::Error::new(ErrorKind::InvalidInput, NotRegular(path.to_owned()));
+    let mut options = OpenOptions::new();
+    options.read(true).write(write);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK | nix::libc::O_CLOEXEC,
+    );
+    match options.open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(file),
+        Ok(_) => Err(not_regular()),
+        // Links, folders and sockets already fail to open, each with an error of its own.
+        Err(error) => match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() => Err(not_regular()),
+            _ => Err(error),
+        },
     }
 }
 
@@ -99,23 +139,42 @@ fn share_with_owner(_file: &File, _ledger: &Path) {}
 /// Takes the permissions of other users away from the files of an existing ledger, where this user owns them.
 #[cfg(unix)]
 pub(super) fn tighten(ledger: &Path) {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    for suffix in SUFFIXES {
+    for suffix in OF_SQLITE {
         let path = beside(ledger, suffix);
-        let Ok(found) = std::fs::metadata(&path) else { continue };
-        let mode = found.permissions().mode() & 0o777;
-        if mode & !PRIVATE == 0 {
-            continue;
-        }
-        let (file, was) = (path.display(), format!("{mode:03o}"));
-        if found.uid() != nix::unistd::geteuid().as_raw() {
-            tracing::warn!(%file, mode = was, "other users may read this file of the ledger: set its mode to 600");
-            continue;
-        }
-        match std::fs::set_permissions(&path, std::fs::Permissions::from_mode(PRIVATE)) {
-            Ok(()) => tracing::warn!(%file, was, "other users could read this file of the ledger; its mode is now 600"),
-            Err(error) => tracing::warn!(%file, %error, "other users may read this file of the ledger"),
-        }
+        // Not opened: closing a second handle would drop the locks that SQLite has on the file.
+        let Ok(found) = std::fs::symlink_metadata(&path) else { continue };
+        tighten_one(&path, &found, || {
+            use nix::fcntl::AT_FDCWD;
+            use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
+            let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+            Ok(fchmodat(AT_FDCWD, &path, mode, FchmodatFlags::NoFollowSymlink)?)
+        });
+    }
+    for suffix in OF_ONCEWARD {
+        // What cannot be opened, or is not a regular file, is reported when it is used.
+        let Ok(file) = open_to_read(ledger, suffix) else { continue };
+        let Ok(found) = file.metadata() else { continue };
+        tighten_one(&beside(ledger, suffix), &found, || {
+            file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(PRIVATE))
+        });
+    }
+}
+
+#[cfg(unix)]
+fn tighten_one(path: &Path, found: &std::fs::Metadata, set: impl FnOnce() -> io::Result<()>) {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let mode = found.permissions().mode() & 0o777;
+    if !found.is_file() || mode & !PRIVATE == 0 {
+        return;
+    }
+    let (file, was) = (path.display(), format!("{mode:03o}"));
+    if found.uid() != nix::unistd::geteuid().as_raw() {
+        tracing::warn!(%file, mode = was, "other users may read this file of the ledger: set its mode to 600");
+        return;
+    }
+    match set() {
+        Ok(()) => tracing::warn!(%file, was, "other users could read this file of the ledger; its mode is now 600"),
+        Err(error) => tracing::warn!(%file, %error, "other users may read this file of the ledger"),
     }
 }
 
