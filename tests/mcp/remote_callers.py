@@ -41,12 +41,28 @@ def names_made_from_hashes_have_128_bits(place):
 
 @with_remote
 def a_header_that_looks_like_a_credential_is_refused_until_it_is_listed(remote):
-    for name in ("DD-API-KEY", "X_Api_Key", "Cookie", "X-Session"):
+    for name in ("DD-API-KEY", "X_Api_Key", "Cookie", "X-PAT"):
         status, _, (answer,) = remote.post(remote.message("send_email", {"to": "bob"}), headers={name: "sesame"})
         is_equal((status, answer["error"]["code"]), (400, -32600), name)
         words = answer["error"]["message"]
         assert name.lower() in words and "[mcp.server.remote]" in words and "sesame" not in words, words
     is_equal((remote.effects(), remote.received()), (0, []), "what the server got")
+
+
+def accounts_under_one_token_are_different_callers(place):
+    place.configure('[mcp.server.remote]\nignored_headers = ["X-Session-Id"]\n')
+    for number, tenant in enumerate(([], ["--tenant", "authorization"])):
+        remote = Remote(place, *tenant)
+        try:
+            call = {"to": f"bob{number}"}
+            for account in ("acct_A", "acct_B"):
+                headers = {"Authorization": "Bearer a", "Stripe-Account": account}
+                first = remote.call(**call, headers={**headers, "X-Session-Id": "1", "X-Hub-Signature": "1"})
+                is_fresh(first)
+                is_replay(remote.call(**call, headers={**headers, "X-Session-Id": "2", "X-Hub-Signature": "2"}), first)
+            is_equal(remote.effects(), 2 * number + 2, "effects")
+        finally:
+            remote.end()
 
 
 def listed_headers_tell_callers_apart_or_do_not(place):

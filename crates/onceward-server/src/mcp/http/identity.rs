@@ -1,5 +1,5 @@
-//! Which headers tell callers apart. A repeat is answered without asking the server, so that a header which may be a credential
-//! has to be known as one, or as none, before anything is answered. Pure.
+//! Which headers tell callers apart. A repeat is answered without asking the server. So a header that says for whom a call is
+//! counts, and one that may be a credential has to be listed before a call is taken. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 use onceward::core::hash::Fields;
 use onceward::http::identity::has_telling_cookie;
-use onceward::http::kept::HOP_BY_HOP;
 use onceward::http::tenant::Names;
 
+use super::header_names::Meaning;
 use crate::gateway;
 
 /// Headers with a credential that stays the same from one try to the next.
@@ -28,28 +28,6 @@ const CREDENTIALS: [&str; 12] = [
     "ocp-apim-subscription-key",
 ];
 
-/// Parts of names that credentials have.
-const TELLING: [&str; 13] = [
-    "assertion",
-    "auth",
-    "bearer",
-    "cookie",
-    "credential",
-    "jwt",
-    "key",
-    "passw",
-    "principal",
-    "secret",
-    "session",
-    "signature",
-    "token",
-];
-
-/// How standard headers begin whose names look like those of credentials: what a browser says of itself, the session, what
-/// repeats an argument, and the client's own key.
-const HARMLESS: [&str; 6] =
-    ["sec-ch-", "sec-fetch-", "sec-websocket-", "mcp-session-id", "mcp-param-", "idempotency-key"];
-
 /// The headers that tell callers of one server apart.
 #[derive(Debug)]
 pub(in crate::mcp) struct Identity {
@@ -57,7 +35,8 @@ pub(in crate::mcp) struct Identity {
     counted: BTreeSet<String>,
     /// They do not, as configured.
     ignored: BTreeSet<String>,
-    /// Others that look like credentials are refused.
+    /// Other headers are judged by their names: those that say for whom a call is count, and those that look like credentials
+    /// are refused.
     is_strict: bool,
     /// The server's name in the configuration, for advice.
     server: String,
@@ -97,25 +76,137 @@ impl Identity {
     fn is_unknown(&self, name: &HeaderName) -> bool {
         let text = name.as_str();
         let is_known = self.counted.contains(text) || self.ignored.contains(text) || text == "authorization";
-        let is_harmless = HARMLESS.iter().any(|start| text.starts_with(start)) || HOP_BY_HOP.contains(name);
-        !is_known && !is_harmless && TELLING.iter().any(|part| text.contains(part))
+        !is_known && Meaning::of(name) == Meaning::Credential
     }
 
     /// A name for callers with these values, in addition to the tenant that something else names; `None` for a caller without
     /// any of the headers.
     pub(super) fn of(&self, headers: &HeaderMap, tenant: Option<&str>) -> Option<String> {
-        let given = self.counted.iter().flat_map(|name| headers.get_all(name).iter().map(move |value| (name, value)));
-        let mut given = given.peekable();
-        given.peek()?;
+        // In the order of their names: a retry may send them in another order.
+        let names: BTreeSet<&str> =
+            headers.keys().filter(|name| self.is_counted(name)).map(HeaderName::as_str).collect();
+        if names.is_empty() {
+            return None;
+        }
+        let given = names.iter().flat_map(|name| headers.get_all(*name).iter().map(move |value| (name, value)));
         let all = Fields::new().field(b"mcp caller v1").field(tenant.unwrap_or_default());
         let all = given.fold(all, |all, (name, value)| all.field(name).field(value.as_bytes()));
         Some(self.names.name("credential-", all.digest()))
+    }
+
+    fn is_counted(&self, name: &HeaderName) -> bool {
+        let text = name.as_str();
+        let is_scope = || self.is_strict && !self.ignored.contains(text) && Meaning::of(name) == Meaning::Scope;
+        self.counted.contains(text) || is_scope()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Headers that say for which account, user or system a call is. Their names do not look like those of credentials.
+    const SCOPES: [&str; 43] = [
+        "Stripe-Account",
+        "X-Tenant-Id",
+        "X-Forwarded-User",
+        "X-Scope-OrgID",
+        "X-Forwarded-Email",
+        "Remote-User",
+        "X-Amzn-Oidc-Identity",
+        "X-Amzn-Oidc-Data",
+        "Tailscale-User-Login",
+        "X-Pomerium-Claim-Email",
+        "X-Consumer-Username",
+        "X-Forwarded-Client-Cert",
+        "X-SSL-Client-S-DN",
+        "OpenAI-Organization",
+        "X-Org-Id",
+        "X-Account-Id",
+        "X-Workspace-Id",
+        "X-Grafana-Org-Id",
+        "X-Grafana-URL",
+        "X-Jira-Url",
+        "X-Atlassian-Cloud-Id",
+        "X-Database-Url",
+        "X-DSN",
+        "X-Connection-String",
+        "X-Sid",
+        "x-session-id",
+        "session-id",
+        "x-cursor-session-id",
+        "X-Client-Id",
+        "X-Ms-Client-Principal-Id",
+        "X-MCP-User",
+        "X-GitLab-URL",
+        "X-Profile",
+        "X-License",
+        "From",
+        "X_Tenant_ID",
+        "X.Tenant.Id",
+        "X-UserId",
+        "X-Arr-ClientCert",
+        "X-SSL-Client-Serial",
+        "X-On-Behalf-Of",
+        "Cf-Access-Authenticated-User-Email",
+        "X-Goog-User-Project",
+    ];
+
+    /// Headers that neither carry a credential nor say for whom a call is.
+    const HARMLESS_NAMES: [&str; 52] = [
+        "x-vercel-proxy-signature",
+        "x-vercel-proxy-signature-ts",
+        "x-session-affinity",
+        "signature-input",
+        "x-hub-signature",
+        "x-n8n-signature",
+        "x-user-signature",
+        "idempotency-key",
+        "x-idempotency-key",
+        "surrogate-key",
+        "x-cache-key",
+        "x-max-tokens",
+        "x-author",
+        "x-keyboard",
+        "x-turkey",
+        "user-agent",
+        "x-forwarded-user-agent",
+        "x-appengine-user-ip",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-real-ip",
+        "x-request-id",
+        "x-correlation-id",
+        "traceparent",
+        "tracestate",
+        "baggage",
+        "x-cloud-trace-context",
+        "x-amzn-trace-id",
+        "x-amz-cf-id",
+        "sentry-trace",
+        "x-b3-traceid",
+        "cf-ray",
+        "cf-connecting-ip",
+        "cf-visitor",
+        "cf-ipcountry",
+        "via",
+        "forwarded",
+        "sec-fetch-user",
+        "sec-websocket-key",
+        "sec-ch-ua",
+        "mcp-session-id",
+        "mcp-param-account",
+        "mcp-protocol-version",
+        "last-event-id",
+        "keep-alive",
+        "proxy-authorization",
+        "accept",
+        "accept-language",
+        "host",
+        "content-type",
+    ];
 
     fn headers(given: &[(&str, &str)]) -> HeaderMap {
         given.iter().map(|(name, value)| (name.parse::<HeaderName>().unwrap(), value.parse().unwrap())).collect()
@@ -179,5 +270,79 @@ mod tests {
         assert_ne!(of("a", "me"), of("b", "me"));
         assert_ne!(of("a", "me"), of("a", "you"));
         assert_eq!(counted.of(&headers(&[("authorization", "1")]), Some("me")), None);
+    }
+
+    #[test]
+    fn a_header_that_says_for_whom_a_call_is_tells_callers_apart() {
+        let by_token = gateway::Tenant::Authorization(Names::default());
+        for tenant in [None, Some(&by_token)] {
+            let plain = identity(tenant, &[], &[]);
+            for name in SCOPES {
+                let of = |identity: &Identity, value: &str| {
+                    identity.of(&headers(&[("authorization", "a"), (name, value)]), Some("me"))
+                };
+                assert_eq!(plain.refusal(&headers(&[(name, "1")])), None, "{name}");
+                assert_ne!(of(&plain, "a"), of(&plain, "b"), "{name}");
+                assert_eq!(of(&plain, "a"), of(&plain, "a"), "{name}");
+                let ignoring = identity(tenant, &[], &[name]);
+                assert_eq!(of(&ignoring, "a"), of(&ignoring, "b"), "{name}");
+            }
+        }
+        let plain = identity(None, &[], &[]);
+        let both = |given: &[(&str, &str)]| plain.of(&headers(given), None);
+        assert_eq!(both(&[("x-org", "a"), ("x-user", "b")]), both(&[("x-user", "b"), ("x-org", "a")]));
+        assert_ne!(both(&[("x-org", "a"), ("x-user", "b")]), both(&[("x-org", "b"), ("x-user", "a")]));
+    }
+
+    #[test]
+    fn an_operator_who_names_the_caller_is_not_overruled_by_other_headers() {
+        let tenant = gateway::Tenant::Fixed("me".to_owned());
+        let fixed = identity(Some(&tenant), &[], &[]);
+        for name in SCOPES {
+            assert_eq!(fixed.of(&headers(&[(name, "1")]), Some("me")), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_header_without_a_credential_is_neither_refused_nor_counted() {
+        let plain = identity(None, &[], &[]);
+        for name in HARMLESS_NAMES {
+            assert_eq!(plain.refusal(&headers(&[(name, "1")])), None, "{name}");
+            assert_eq!(plain.of(&headers(&[(name, "1")]), None), None, "{name}");
+        }
+        assert!(identity(None, &["x-cache-key"], &[]).of(&headers(&[("x-cache-key", "1")]), None).is_some());
+    }
+
+    #[test]
+    fn a_secret_is_refused_under_any_name_that_has_a_word_for_it() {
+        let plain = identity(None, &[], &[]);
+        for name in [
+            "X-PAT",
+            "X-Creds",
+            "X-Access-Pass",
+            "X-GitHub-Pat",
+            "X-Passwd",
+            "X-Passphrase",
+            "X-Client-Secrets",
+            "X-Amzn-Oidc-Accesstoken",
+            "X-UserPassword",
+            "X-MyApiKey",
+            "X-AuthKey",
+            "X-OAuth",
+            "X-Authentication",
+            "Cf-Access-Jwt-Assertion",
+            "X-User-Credentials",
+            "X-Signature-Key",
+            "Mcp-Auth-Token",
+            "X-Tenant-Token",
+            "X.Api.Key",
+            "X-Api-Keys",
+            "X-Auth-Request-User",
+        ] {
+            assert!(plain.refusal(&headers(&[(name, "1")])).is_some(), "{name}");
+        }
+        let balanced = [("cookie", "AWSALB=1"), ("authorization", "a")];
+        assert_eq!(plain.refusal(&headers(&balanced)), None);
+        assert_eq!(plain.of(&headers(&balanced), None), plain.of(&headers(&balanced[1..]), None));
     }
 }

@@ -1,7 +1,7 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `identity`: who calls. `callers`: whose gate it is. `post`: one guarded call. `envelope`: headers that say what a message says. `events`:
-//!   server-sent events. `listing`: the list of tools.
+//! - `identity`: who calls. `header_names`: what the name of a header tells. `callers`: whose gate it is. `post`: one guarded
+//!   call. `envelope`: headers that say what a message says. `events`: server-sent events. `listing`: the list of tools.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
@@ -9,6 +9,7 @@ mod callers;
 mod envelope;
 mod events;
 mod head;
+mod header_names;
 mod identity;
 mod listing;
 mod own;
