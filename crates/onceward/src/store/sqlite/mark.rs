@@ -71,8 +71,11 @@ fn read(ledger: &Path) -> io::Result<Found> {
     Ok(Found { is_there: true, heights: bytes.chunks(SLOT).filter_map(Height::parse).collect() })
 }
 
-/// The mark exists and cannot be read.
+/// The mark exists and cannot be read. An error about something else in its place already names it.
 fn unreadable(path: &Path, ledger: &Path, error: &io::Error) -> Error {
+    if side::is_not_regular(error) {
+        return schema::cannot_open(path, error);
+    }
     let mark = side::beside(ledger, side::MARK);
     let reason = format!(
         "its mark {} cannot be read ({error}). Without it, a ledger that was restored from an older copy goes unnoticed: \
