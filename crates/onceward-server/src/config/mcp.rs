@@ -40,11 +40,12 @@ pub(crate) struct Server {
     #[schemars(extend("x-type" = "table of strings", "x-default" = "none"))]
     pub(crate) env: BTreeMap<String, String>,
     /// Headers that tell callers of a server apart that is reached by HTTP: callers with different values never get each
-    /// other's results. They count in addition to `Authorization`, `X-Api-Key` and the like, or to what `--tenant` says.
+    /// other's results. They count in addition to credentials such as `Authorization` and `X-Api-Key`, to headers whose names
+    /// say for whom a call is, such as `Stripe-Account` and `X-Tenant-Id`, or to what `--tenant` says.
     #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
     pub(crate) identity_headers: Vec<String>,
-    /// Headers that do not tell callers apart although their names look like those of credentials, such as a cookie of a
-    /// load balancer. Such a header that neither list names is refused.
+    /// Headers that do not tell callers apart although their names look like it, such as a cookie of a load balancer or the id
+    /// of an agent's session. A header that looks like a credential and is in neither list is refused.
     #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
     pub(crate) ignored_headers: Vec<String>,
     /// One table for each tool, by its name: `[mcp.server.mail.tool.send_email]`.

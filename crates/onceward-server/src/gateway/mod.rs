@@ -39,7 +39,7 @@ use crate::listener::Peer;
 use stalled::Unstalled;
 
 pub(crate) use route::{Route, Routes, one_spelling, unreached};
-pub(crate) use tenant::Tenant;
+pub(crate) use tenant::{CREDENTIALS, Tenant};
 pub(crate) use tunnel::Tunnels;
 pub(crate) use upstream::{Upstreams, address, boxed, streamed};
 

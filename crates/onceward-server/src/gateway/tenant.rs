@@ -18,6 +18,23 @@ use crate::config::{Bearer, Scope};
 use crate::listener::Peer;
 use crate::tokens::Tokens;
 
+/// Headers in which APIs usually take a credential that stays the same from one try to the next. Others are listed in
+/// `identity_headers`.
+pub(crate) const CREDENTIALS: [&str; 12] = [
+    "authorization",
+    "x-authorization",
+    "x-api-key",
+    "api-key",
+    "apikey",
+    "x-apikey",
+    "x-api-token",
+    "x-auth-token",
+    "x-access-token",
+    "private-token",
+    "x-goog-api-key",
+    "ocp-apim-subscription-key",
+];
+
 /// Where a route takes the tenant from.
 #[derive(Clone)]
 pub(crate) enum Tenant {

@@ -15,7 +15,7 @@ use onceward::http::{Kind, NoAnswer, Problem, body, identity};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 
-use super::{Route, Upstreams};
+use super::{CREDENTIALS, Route, Upstreams};
 
 /// How long an answer counts: for so long a revoked credential may still get stored answers.
 const KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -41,22 +41,6 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// A profile of a user is some kilobytes.
 const LARGEST_ANSWER: usize = 64 * 1024;
-
-/// Headers by which APIs are told who calls. What else does is listed in `identity_headers`.
-const CREDENTIALS: [&str; 12] = [
-    "authorization",
-    "x-authorization",
-    "x-api-key",
-    "api-key",
-    "apikey",
-    "x-apikey",
-    "x-api-token",
-    "x-auth-token",
-    "x-access-token",
-    "private-token",
-    "x-goog-api-key",
-    "ocp-apim-subscription-key",
-];
 
 /// Asks one upstream who callers are. One for a route, shared by all threads.
 pub(crate) struct Whoami {

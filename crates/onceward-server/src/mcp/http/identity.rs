@@ -12,22 +12,6 @@ use onceward::http::tenant::Names;
 use super::header_names::Meaning;
 use crate::gateway;
 
-/// Headers with a credential that stays the same from one try to the next.
-const CREDENTIALS: [&str; 12] = [
-    "authorization",
-    "x-authorization",
-    "x-api-key",
-    "api-key",
-    "apikey",
-    "x-apikey",
-    "x-api-token",
-    "x-auth-token",
-    "x-access-token",
-    "private-token",
-    "x-goog-api-key",
-    "ocp-apim-subscription-key",
-];
-
 /// The headers that tell callers of one server apart.
 #[derive(Debug)]
 pub(in crate::mcp) struct Identity {
@@ -56,7 +40,9 @@ impl Identity {
         let lower = |names: &[String]| names.iter().map(|name| name.to_ascii_lowercase()).collect::<BTreeSet<_>>();
         let (mut counted, ignored) = (lower(identity), lower(ignored));
         if tenant.is_none() {
-            counted.extend(CREDENTIALS.iter().map(|name| (*name).to_owned()).filter(|name| !ignored.contains(name)));
+            counted.extend(
+                gateway::CREDENTIALS.iter().map(|name| (*name).to_owned()).filter(|name| !ignored.contains(name)),
+            );
         }
         let is_strict = matches!(tenant, None | Some(gateway::Tenant::Authorization(_)));
         Self { counted, ignored, is_strict, server: server.to_owned(), names: names.clone() }
