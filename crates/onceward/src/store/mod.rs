@@ -324,6 +324,14 @@ pub enum Error {
         /// Where it was.
         path: PathBuf,
     },
+    /// A file beside the ledger cannot be used. The store is not out of reach then: the ledger may be an older copy.
+    #[error("cannot open the ledger {}: {reason}", path.display())]
+    SideFile {
+        /// The ledger.
+        path: PathBuf,
+        /// Which file it is, and what is wrong with it.
+        reason: String,
+    },
     /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
     #[error(
         "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \

@@ -157,7 +157,7 @@ async fn a_mark_that_may_not_be_read_is_not_taken_for_a_missing_one() {
     let (opened, accepted) = opening.join().unwrap();
     for error in [opened, accepted] {
         let said = error.to_string();
-        assert!(matches!(error, Error::CannotOpen { .. }), "{said}");
+        assert!(matches!(error, Error::SideFile { .. }), "{said}");
         assert!(said.contains(mark.to_str().unwrap()) && said.contains("ermission denied"), "{said}");
     }
 }

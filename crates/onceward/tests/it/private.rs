@@ -99,7 +99,7 @@ fn refusal(path: &Path) -> Error {
 
 fn assert_names(error: &Error, side: &Path) {
     let said = error.to_string();
-    assert!(matches!(error, Error::CannotOpen { .. }), "{said}");
+    assert!(matches!(error, Error::SideFile { .. }), "{said}");
     assert!(said.contains(side.to_str().unwrap()) && said.contains("not a regular file"), "{said}");
 }
 

@@ -74,7 +74,7 @@ fn read(ledger: &Path) -> io::Result<Found> {
 /// The mark exists and cannot be read. An error about something else in its place already names it.
 fn unreadable(path: &Path, ledger: &Path, error: &io::Error) -> Error {
     if side::is_not_regular(error) {
-        return schema::cannot_open(path, error);
+        return Error::SideFile { path: path.to_owned(), reason: error.to_string() };
     }
     let mark = side::beside(ledger, side::MARK);
     let reason = format!(
@@ -82,7 +82,7 @@ fn unreadable(path: &Path, ledger: &Path, error: &io::Error) -> Error {
          make the mark readable, then try again",
         mark.display()
     );
-    Error::CannotOpen { path: path.to_owned(), reason }
+    Error::SideFile { path: path.to_owned(), reason }
 }
 
 impl Height {

@@ -148,7 +148,8 @@ impl Sqlite {
         let found = mark::find(path)?;
         let (connection, file) = schema::open(path)?;
         let mark = Mark::check(&found, &connection, &file, path)?;
-        let owners = owner::Owners::enter(&file).map_err(|error| schema::cannot_open(path, &error))?;
+        let owners = owner::Owners::enter(&file)
+            .map_err(|error| Error::SideFile { path: path.to_owned(), reason: error.to_string() })?;
         let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
         let path = path.to_owned();
         let shared = Arc::new(Shared { path, file, inode, clock, owners, poison: OnceLock::new() });
