@@ -20,9 +20,9 @@ pub(super) const ERROR: &str = "application/vnd.onceward.mcp-error+json";
 const BEFORE_THE_WORK: [i64; 7] = [-32700, -32600, -32601, -32020, -32021, -32022, -32042];
 
 /// Errors that come from somewhere between the client and the tool, and say nothing about it: a connection that was closed, a
-/// time-out, a cancellation. An internal error (-32603, 0) is what the SDKs make of an error that a tool throws, so that its
-/// message counts.
-const ON_THE_WAY: [i64; 3] = [-32000, -32001, -32800];
+/// time-out, something inside the server, a cancellation. SDKs also make an internal error (-32603, 0) of whatever a tool
+/// throws; whether it had acted by then is not known either.
+const ON_THE_WAY: [i64; 5] = [-32000, -32001, -32603, -32800, 0];
 
 /// What becomes of the claim.
 #[derive(Debug, PartialEq, Eq)]
@@ -178,8 +178,8 @@ mod tests {
             ("-32000", "doubt"),
             ("-32001", "doubt"),
             ("-32800", "doubt"),
-            ("-32603", "release"),
-            ("0", "release"),
+            ("-32603", "doubt"),
+            ("0", "doubt"),
             ("\"x\"", "doubt"),
             ("-32602", "release"),
             ("7", "release"),
@@ -211,7 +211,7 @@ mod tests {
             (silent.to_owned(), "doubt"),
             (status.to_owned(), "doubt"),
             (text("the address is not valid"), "release"),
-            (r#"{"error":{"code":-32603,"message":"Invalid input: amount"}}"#.to_owned(), "release"),
+            (r#"{"error":{"code":7,"message":"Invalid input: amount"}}"#.to_owned(), "release"),
         ] {
             assert_eq!(judged(&answer, OnError::Classify, false), by_default, "{answer}");
             assert_eq!(judged(&answer, OnError::Retry, false), "release", "{answer}");
