@@ -235,3 +235,20 @@ async fn restoring_the_whole_folder_goes_unnoticed() {
     std::fs::copy(beside(&copy, "-mark"), beside(&path, "-mark")).unwrap();
     opens(&path);
 }
+
+#[tokio::test]
+async fn a_ledger_that_was_removed_while_it_was_open_leaves_no_mark_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
+    ledger.operation("charge").key("k").run(|_| async { Ok::<_, onceward::Failure>(1) }).await.unwrap();
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    // Its last write fails, and its mark is not written again.
+    let _ = ledger.operation("charge").key("l").run(|_| async { Ok::<_, onceward::Failure>(1) }).await;
+    ledger.close().await;
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with("-mark")), "{left:?}");
+    Ledger::open(path.to_str().unwrap()).await.unwrap();
+}

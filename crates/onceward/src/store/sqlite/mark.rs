@@ -5,6 +5,7 @@
 //! the disk is written into the file, so the mark may lag the ledger, and never leads it. It has two slots that take turns,
 //! each with a checksum: if a power cut tears one, the other one is whole.
 
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -114,8 +115,12 @@ impl Height {
         digest.to_hex()[..16].to_owned()
     }
 
+    /// Writes a slot, into a new file if there is none.
     fn write(&self, ledger: &Path, slot: u64) -> io::Result<()> {
-        let mut file = side::open(ledger, side::MARK)?;
+        self.write_to(side::open(ledger, side::MARK)?, slot)
+    }
+
+    fn write_to(&self, mut file: File, slot: u64) -> io::Result<()> {
         file.seek(SeekFrom::Start(slot * SLOT as u64))?;
         file.write_all(&self.slot())
     }
@@ -185,12 +190,11 @@ impl Mark {
             }
             Some(_) => {}
         }
-        let mark = Self { ledger: ledger.to_owned(), id: height.id, raised: None, behind: false, told: false };
-        if marked.is_none() && height.number == 0 {
+        let mut mark = Self { ledger: ledger.to_owned(), id: height.id, raised: None, behind: false, told: false };
+        if marked.is_none() {
             // From here on there is one, so that a missing one means something.
-            let mut mark = mark;
-            mark.follow(0);
-            return Ok(mark);
+            let written = height.write(ledger, height.number % SLOTS);
+            mark.tell(written);
         }
         Ok(mark)
     }
@@ -230,9 +234,15 @@ impl Mark {
         self.raised = Some(Instant::now());
     }
 
-    /// Writes the file, unless another process has written a higher number. It need not reach the disk: a mark may lag.
+    /// Writes the file, unless another process has written a higher number. It need not reach the disk: a mark may lag. It is
+    /// not created again: where it was removed, the ledger may have been removed with it, and a mark without a ledger would
+    /// keep the next ledger at this path from being opened.
     fn follow(&mut self, number: u64) {
         let written = self.write(number);
+        self.tell(written);
+    }
+
+    fn tell(&mut self, written: io::Result<()>) {
         if let (Err(error), false) = (written, self.told) {
             self.told = true;
             tracing::warn!(%error, "the mark beside the ledger cannot be written; restoring an older copy goes unnoticed");
@@ -244,7 +254,11 @@ impl Mark {
         if found.map(|found| found.number).max().is_some_and(|newest| newest >= number) {
             return Ok(());
         }
-        Height { id: self.id, number }.write(&self.ledger, number % SLOTS)
+        match side::open_to_write(&self.ledger, side::MARK) {
+            Ok(file) => Height { id: self.id, number }.write_to(file, number % SLOTS),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 

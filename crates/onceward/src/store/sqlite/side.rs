@@ -63,6 +63,11 @@ pub(super) fn open_to_read(ledger: &Path, suffix: &str) -> io::Result<File> {
     open_existing(&beside(ledger, suffix), false)
 }
 
+/// Opens a file beside the ledger for reading and writing. It is not created.
+pub(super) fn open_to_write(ledger: &Path, suffix: &str) -> io::Result<File> {
+    open_existing(&beside(ledger, suffix), true)
+}
+
 /// A link, a folder, a pipe or a device lies in the place of a side file. Writing to it could destroy a foreign file.
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not a regular file; move it away", .0.display())]
