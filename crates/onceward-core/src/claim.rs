@@ -129,7 +129,7 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// 128 bits: nobody finds another input with the same ones.
+/// 128 bits: too many for a caller to find another input with the same ones.
 fn half(digest: Digest) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest.as_bytes()[..16]);

@@ -351,7 +351,7 @@ impl Seen {
         self.now.after(early) < lease.until && is_credible && !self.owner_gone
     }
 
-    /// Whether an owner may be at work: nobody else may take over until its lease has lapsed.
+    /// Whether an owner may be at work: no other caller may take over until its lease has lapsed.
     pub fn has_living_owner(&self) -> bool {
         matches!(&self.record.state, State::Leased(lease) if self.is_alive(lease))
     }

@@ -243,7 +243,7 @@ pub enum Answer {
     Decision(Decision),
     /// It is as the asker wanted.
     Accepted,
-    /// The fence is no longer the record's: somebody else took over or settled it. To a begin: the claim that was made
+    /// The fence is no longer the record's: another owner or a person came first. To a begin: the claim that was made
     /// with this id is over, and a new one needs a new id.
     Stale {
         /// What this owner reports cannot be true together with what the record says.

@@ -7,7 +7,7 @@ use onceward::core::recipe::volatile_fields;
 
 use crate::output::say;
 
-/// Warns about a key that somebody gave.
+/// Warns about a key that the caller gave.
 pub(super) fn about_key(key: &str) {
     if let Some(kind) = looks::personal(key) {
         say(&format!(

@@ -11,7 +11,7 @@ use super::link::Link;
 use super::list::{cursor, learned};
 use super::members::Members;
 
-/// How long a server may take to say what its tools are, when a tool is called that nobody has listed.
+/// How long a server may take to say what its tools are, when a tool is called that was not listed.
 const LISTING: Duration = Duration::from_secs(5);
 
 /// How many pages such a list may have.

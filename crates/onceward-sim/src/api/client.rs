@@ -28,7 +28,7 @@ const LEASE_MILLIS: u64 = 1500;
 const LAST_TRIES: u64 = 60;
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Nobody waits longer for an answer.
+/// No caller waits longer for an answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// What a client does with its claim.

@@ -23,7 +23,7 @@ const LAST_QUESTIONS: usize = 8;
 const LAST_TRIES: u64 = 40;
 const LAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Nobody waits longer for an answer.
+/// No caller waits longer for an answer.
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Makes requests until it is over: new ones mostly, and now and then one that somebody made before.

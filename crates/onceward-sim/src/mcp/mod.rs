@@ -61,7 +61,7 @@ const TRIES: u64 = 6;
 /// A gateway lives so long between two kills, in milliseconds: some die before they have answered anything.
 const LIFE: (u64, u64) = (5, 250);
 
-/// Nobody waits longer for an answer.
+/// No caller waits longer for an answer.
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// What is the same for all of a run.
