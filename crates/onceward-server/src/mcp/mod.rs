@@ -14,11 +14,14 @@
 mod ask_list;
 mod books;
 mod call;
+mod client;
+mod delivery;
 mod gate;
 mod http;
 pub(crate) mod inspect;
 pub(crate) mod install;
 mod key_argument;
+mod kind;
 mod link;
 mod list;
 mod members;
@@ -27,6 +30,7 @@ mod name;
 mod owners;
 mod probe;
 mod reads;
+mod repeats;
 mod reply;
 mod several;
 mod status;
@@ -39,7 +43,7 @@ mod waiting;
 mod warned;
 
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::core::name::Tenant;
@@ -48,6 +52,7 @@ use crate::config::{Mcp, Server};
 use crate::exit::Fault;
 use books::Books;
 use call::Naming;
+use delivery::Equals;
 use gate::Gate;
 use owners::Owners;
 use reply::Replies;
@@ -133,7 +138,7 @@ async fn books(front: &Front) -> Arc<Books> {
 }
 
 fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
-    let tools = Tools::new(front.server.tool);
+    let tools = Tools::of(front.server.tool, front.server.repeats);
     let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
     Gate {
         naming: Naming { server: front.name, shown, session: front.session, echo, deadline: None },
@@ -141,5 +146,7 @@ fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
         tools,
         books: Arc::clone(books),
         owners: Owners::default(),
+        equals: Equals::default(),
+        ended: Mutex::default(),
     }
 }

@@ -13,7 +13,8 @@ use onceward::core::policy::InDoubt;
 use serde_json::value::RawValue;
 
 use super::ECHO;
-use super::call::{self, Naming};
+use super::call::Naming;
+use super::repeats;
 use super::list::learned;
 use super::members::Members;
 use super::tools::Tools;
@@ -102,8 +103,9 @@ fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
     } else {
         "it declares idempotentHint: true"
     };
-    match call::policy(name, &naming, tools, false).in_doubt {
+    match repeats::policy(name, &naming, tools, repeats::rule(name, tools), false).in_doubt {
         InDoubt::Hold => ("hold", String::new()),
+        InDoubt::Tell => ("tell", "the caller is told once, then the same call runs".to_owned()),
         InDoubt::Retry => ("retry", says.to_owned()),
         InDoubt::Probe => {
             let probe = configured.and_then(|tool| tool.probe.as_ref()).map(|probe| probe.tool.as_str());
