@@ -21,6 +21,10 @@ pub(crate) struct Mcp {
     /// which call it is.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub(crate) echo: Option<Length>,
+    /// The shortest time after which a client that does not announce it may have given up on a call. The answer to a longer call
+    /// counts as not delivered for such a client.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"4s\"`"))]
+    pub(crate) patience: Option<Length>,
     /// Whether a repeat's result says in a text block that it is one, and how to really do it again.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`true`"))]
     pub(crate) notice: Option<bool>,

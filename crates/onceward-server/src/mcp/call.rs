@@ -38,6 +38,8 @@ pub(super) struct Naming {
     pub(super) session: Option<String>,
     /// How long an outcome of an outward tool answers equal calls after it was delivered, when nothing says which call it is.
     pub(super) echo: Duration,
+    /// The shortest time after which a client that does not announce it may have given up on a call.
+    pub(super) patience: Duration,
     /// How long a call may run before it counts as in doubt, when its tool does not say.
     pub(super) deadline: Option<Duration>,
 }
@@ -315,7 +317,7 @@ fn times(given: &RawValue) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KeyArgument;
+    use crate::config::{KeyArgument, Tool};
 
     fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
         let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
@@ -325,7 +327,7 @@ mod tests {
     fn request(line: &str) -> Request {
         let members = Members::read(line).unwrap();
         let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
-        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec(), members)
+        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec().into(), members)
     }
 
     #[test]
@@ -357,6 +359,7 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: Duration::ZERO,
+            patience: Duration::ZERO,
             deadline: None,
         };
         assert_ne!(naming("a").operation("b/send", ""), naming("a/b").operation("send", ""));

@@ -22,8 +22,9 @@ use super::delivery::Receipt;
 use super::members::Members;
 use super::message::Id;
 
-/// No client that gives up silently has less patience: the shortest default of a known one is 5 s.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// No client that gives up silently has less patience, unless the configuration says so: the shortest default of a known
+/// one is 5 s.
+pub(super) const PATIENCE: Duration = Duration::from_secs(4);
 
 /// How soon after an answer a client that got it ends in order.
 const PARTING: Duration = Duration::from_secs(1);
@@ -41,8 +42,10 @@ const ANNOUNCING: [&str; 1] = ["claude-code"];
 const CLIENT: &str = "io.modelcontextprotocol/clientInfo";
 
 /// One client.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Client {
+    /// The shortest time after which it may have given up silently.
+    patience: Duration,
     introduced: OnceLock<Introduced>,
     announces: AtomicBool,
     answers: Mutex<Answers>,
@@ -78,6 +81,10 @@ struct Given {
 }
 
 impl Client {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, introduced: OnceLock::new(), announces: AtomicBool::new(false), answers: Mutex::default() }
+    }
+
     /// It says who it is: in `initialize`, or in a request of the newest generation.
     pub(super) fn introduce(&self, parameters: &Members, discovers: bool) {
         let info = match discovers {
@@ -138,9 +145,8 @@ impl Client {
         if answers.take_cancelled(id) && !planted(Plant::CancelledCounts) {
             return;
         }
-        let counts = self.announces.load(Ordering::Relaxed)
-            || since.elapsed() < PATIENCE
-            || planted(Plant::SilenceCounts);
+        let counts =
+            self.announces.load(Ordering::Relaxed) || since.elapsed() < self.patience || planted(Plant::SilenceCounts);
         if counts {
             delivery.arrived();
         }
@@ -177,16 +183,6 @@ impl Client {
         }
         for delivery in revoked {
             delivery.did_not_arrive().await;
-        }
-    }
-
-    /// It gets an answer on a stream that it reads on.
-    pub(super) fn got_on_reading(&self, id: &Id) {
-        let mut answers = self.answers();
-        let given = answers.given.iter_mut().rev().find(|given| given.id == *id);
-        if let Some(given) = given.filter(|given| !given.counts && !given.events.is_empty()) {
-            given.counts = true;
-            given.delivery.arrived();
         }
     }
 

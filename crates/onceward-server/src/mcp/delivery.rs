@@ -51,14 +51,22 @@ pub(super) struct Receipt {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Equals(Arc<Mutex<HashMap<Digest, Entry>>>);
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Entry {
-    /// How many are unanswered.
-    open: usize,
-    /// Since when an answer is being written.
-    writing: Option<u64>,
-    /// When the last answer was written.
+    /// The unanswered ones by number, and since when their answers are being written.
+    open: HashMap<u64, Option<u64>>,
+    /// Since when the client may have the last answer.
     written: u64,
+}
+
+impl Entry {
+    /// Whether a call that came then came before an answer. `None` when that depends on answers that are being written.
+    fn overlaps(&self, came: u64) -> Option<bool> {
+        if self.written > came || self.open.values().any(|writing| writing.is_none_or(|since| since > came)) {
+            return Some(true);
+        }
+        self.open.is_empty().then_some(false)
+    }
 }
 
 /// A call that is unanswered until this is dropped.
@@ -66,6 +74,7 @@ struct Entry {
 pub(super) struct Open {
     equals: Equals,
     id: Digest,
+    number: u64,
 }
 
 impl Equals {
@@ -73,10 +82,11 @@ impl Equals {
     pub(super) fn enter(&self, id: Digest) -> Open {
         let mut all = self.all();
         if all.len() >= REMEMBERED && !all.contains_key(&id) {
-            all.retain(|_, entry| entry.open > 0);
+            all.retain(|_, entry| !entry.open.is_empty());
         }
-        all.entry(id).or_default().open += 1;
-        Open { equals: self.clone(), id }
+        let number = next_in_order();
+        all.entry(id).or_default().open.insert(number, None);
+        Open { equals: self.clone(), id, number }
     }
 
     /// Whether a call that came then came before the last equal one was answered. An answer that is being written at this
@@ -84,10 +94,10 @@ impl Equals {
     pub(super) async fn overlap(&self, id: &Digest, came: u64) -> bool {
         let until = Instant::now() + WRITING;
         loop {
-            let Some(entry) = self.all().get(id).copied() else { return false };
-            match entry.writing {
-                Some(since) if since < came && Instant::now() < until => sleep(LOOK_AGAIN).await,
-                _ => return entry.open > 0 || entry.written > came,
+            let overlaps = self.all().get(id).map_or(Some(false), |entry| entry.overlaps(came));
+            match overlaps {
+                None if Instant::now() < until => sleep(LOOK_AGAIN).await,
+                overlaps => return overlaps.unwrap_or(true),
             }
         }
     }
@@ -106,20 +116,25 @@ impl Equals {
 impl Open {
     /// Its answer is being written.
     pub(super) fn writing(&self) {
-        self.equals.change(&self.id, |entry| entry.writing = Some(next_in_order()));
+        self.equals.change(&self.id, |entry| {
+            entry.open.insert(self.number, Some(next_in_order()));
+        });
     }
 
     /// Its answer is written whole.
     pub(super) fn written(&self) {
-        self.equals.change(&self.id, |entry| (entry.writing, entry.written) = (None, next_in_order()));
+        self.equals.change(&self.id, |entry| {
+            // From when the client may have had it: a call that came since then may be what it did about it.
+            let since = entry.open.remove(&self.number).flatten();
+            entry.written = entry.written.max(since.unwrap_or_else(next_in_order));
+        });
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
         self.equals.change(&self.id, |entry| {
-            entry.open = entry.open.saturating_sub(1);
-            entry.writing = None;
+            entry.open.remove(&self.number);
         });
     }
 }

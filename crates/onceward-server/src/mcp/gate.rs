@@ -215,11 +215,8 @@ impl Gate {
         }
         let open = self.equals.enter(call.identity.digest());
         let (line, delivery) = self.guarded(&ledger, &one, link).await?;
-        let receipt = delivery.filter(|_| rule.needs_delivery()).map(|delivery| Receipt {
-            delivery,
-            since: request.since,
-            open,
-        });
+        let receipt =
+            delivery.filter(|_| rule.needs_delivery()).map(|delivery| Receipt { delivery, since: request.since, open });
         Some(Answered { line, receipt })
     }
 
@@ -552,9 +549,8 @@ fn stands_for(intent: &Intent, decision: &Decision) -> bool {
     match (&intent.seen.record.state, decision) {
         (State::Done { finished_at, .. }, Decision::Replay { finished_at: told, .. }) => finished_at == told,
         (State::Done { .. }, Decision::OutcomeNotKept { .. }) => true,
-        (_, Decision::InDoubt { since }) => {
-            matches!(intent.seen.standing(), Some(Standing::InDoubt { since: seen }) if seen == *since)
-        }
+        // Since when is counted from now on where the owner is gone.
+        (_, Decision::InDoubt { .. }) => matches!(intent.seen.standing(), Some(Standing::InDoubt { .. })),
         _ => false,
     }
 }

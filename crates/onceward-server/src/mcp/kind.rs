@@ -28,7 +28,8 @@ pub(super) fn of(name: &str, prefix: &[String]) -> Kind {
         Effect::Query
     } else if only_reads(name) {
         Effect::Reads
-    } else if first(&["send", "reply", "notify", "publish", "pay", "charge", "refund"]) || words == ["create", "issue"] {
+    } else if first(&["send", "reply", "notify", "publish", "pay", "charge", "refund"]) || words == ["create", "issue"]
+    {
         Effect::Outward
     } else {
         Effect::Acts

@@ -140,8 +140,9 @@ async fn books(front: &Front) -> Arc<Books> {
 fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
     let tools = Tools::of(front.server.tool, front.server.repeats);
     let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
+    let patience = mcp.patience.map_or(client::PATIENCE, |patience| patience.0);
     Gate {
-        naming: Naming { server: front.name, shown, session: front.session, echo, deadline: None },
+        naming: Naming { server: front.name, shown, session: front.session, echo, patience, deadline: None },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
         books: Arc::clone(books),

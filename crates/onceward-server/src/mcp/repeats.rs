@@ -101,6 +101,7 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: Duration::from_secs(60),
+            patience: Duration::ZERO,
             deadline: None,
         };
         let wait = |seconds| crate::config::Length(Duration::from_secs(seconds));

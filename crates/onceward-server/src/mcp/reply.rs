@@ -325,9 +325,11 @@ fn annotated(answer: &Members, state: &str, about: About<'_>, text: &str) -> Opt
 /// How the same thing is done once more.
 fn once_more(about: About<'_>) -> String {
     match about.rule {
-        Rule::Causal | Rule::Idempotent => "Its answer may not have reached you. To do it once more, make the same call \
+        Rule::Causal | Rule::Idempotent => {
+            "Its answer may not have reached you. To do it once more, make the same call \
                                             again now that you have this answer."
-            .to_owned(),
+                .to_owned()
+        }
         Rule::Kept | Rule::Outward => format!(
             "Do not try it again; if the user wants it once more, call {} with {REPEAT}: {}.",
             about.tool,

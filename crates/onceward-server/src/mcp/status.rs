@@ -141,7 +141,8 @@ fn shown(seen: &Seen, tool: &str) -> Option<(String, Value)> {
         Standing::Tombstone => "done, and its result is no longer kept".to_owned(),
         Standing::Running { .. } => "running; the same call waits for its result".to_owned(),
         Standing::InDoubt { .. } if record.terms.in_doubt == InDoubt::Tell => {
-            "unknown: it may have happened. Look whether it did; if it did not, the same call runs once you were told".to_owned()
+            "unknown: it may have happened. Look whether it did; if it did not, the same call runs once you were told"
+                .to_owned()
         }
         Standing::InDoubt { .. } => {
             "unknown: it may have happened. Do not call it again; look whether it did".to_owned()

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::key_argument::{Form, Slot, is_key};
-use super::members::Members;
 use super::kind::{self, Effect, Kind};
+use super::members::Members;
 use super::repeats::Rule;
 use super::volatile;
 use super::warned::{About, Warned};
@@ -186,6 +186,12 @@ impl Tools {
         let pause = PAUSE.saturating_mul(1 << listing.in_vain.min(10)).min(LONGEST_PAUSE);
         listing.in_vain += 1;
         listing.pause = Some(now + pause);
+    }
+
+    /// Whether models are offered to repeat a call of a tool on purpose: where an equal call would not run by itself.
+    pub(super) fn offers_repeat(&self, name: &str) -> bool {
+        let is_kept = self.has_recipe(name) || self.configured(name).is_some_and(Tool::chooses_retention);
+        self.takes_repeat(name) && (is_kept || self.rule(name) == Rule::Outward)
     }
 
     /// Whether our own argument is ours in this tool.

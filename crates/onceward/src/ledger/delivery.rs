@@ -50,9 +50,10 @@ impl Delivery {
         }
     }
 
-    /// It turned out that the answer did not arrive. Written when this returns.
+    /// It turned out that the answer did not arrive. Written when this returns, and also when nobody waits for that.
     pub async fn did_not_arrive(&self) {
-        self.write(false).await;
+        let this = self.clone();
+        let _ = tokio::spawn(async move { this.write(false).await }).await;
     }
 
     async fn write(&self, arrived: bool) {

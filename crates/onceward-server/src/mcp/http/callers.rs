@@ -82,6 +82,7 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: std::time::Duration::ZERO,
+            patience: std::time::Duration::ZERO,
             deadline: None,
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };

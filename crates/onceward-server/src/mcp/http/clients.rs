@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::super::client::Client;
 use super::super::gate::is_modern;
@@ -11,22 +12,34 @@ use super::super::members::Members;
 const MOST: usize = 10_000;
 
 /// Every client that has a session.
-#[derive(Debug, Default)]
-pub(super) struct Clients(Mutex<HashMap<String, Arc<Client>>>);
+#[derive(Debug)]
+pub(super) struct Clients {
+    patience: Duration,
+    known: Mutex<HashMap<String, Arc<Client>>>,
+}
 
 impl Clients {
+    /// None yet. A call that takes longer than `patience` may outlast a client that gives up silently.
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, known: Mutex::default() }
+    }
+
+    fn unknown(&self) -> Arc<Client> {
+        Arc::new(Client::new(self.patience))
+    }
+
     /// The client of a session.
     pub(super) fn of_session(&self, session: &str) -> Arc<Client> {
         let mut all = self.all();
         if all.len() >= MOST && !all.contains_key(session) {
             all.clear();
         }
-        Arc::clone(all.entry(session.to_owned()).or_default())
+        Arc::clone(all.entry(session.to_owned()).or_insert_with(|| self.unknown()))
     }
 
     /// The client that sends a request. One without a session is known by what the request says alone.
     pub(super) fn of_request(&self, session: Option<&str>, members: &Members) -> Arc<Client> {
-        let client = session.map_or_else(Arc::default, |session| self.of_session(session));
+        let client = session.map_or_else(|| self.unknown(), |session| self.of_session(session));
         if !client.is_introduced() && is_modern(members) {
             client.introduce(&members.object("params").unwrap_or_default(), true);
         }
@@ -39,6 +52,6 @@ impl Clients {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<Client>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -166,7 +166,8 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, pre
     };
     let routes = Routes::new(vec![route.clone()]);
     let upstreams = Upstreams::several(1, &routes, remote.upstream_ca.as_deref())?.remove(0);
-    let (waiting, readers, clients) = (Waiting::default(), Readers::default(), Clients::default());
+    let (waiting, readers) = (Waiting::default(), Readers::default());
+    let clients = Clients::new(gate.naming.patience);
     let (under_way, own) = (UnderWay::default(), AtomicU64::new(0));
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
@@ -506,7 +507,6 @@ impl Server {
         let Some(line) = event.data() else { return };
         match Message::heard(&line) {
             Message::Answer { id, members } => {
-                self.clients.of_session(client).got_on_reading(&id);
                 self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
             }
             Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {

@@ -14,9 +14,10 @@ use serde_json::value::RawValue;
 
 use super::ECHO;
 use super::call::Naming;
-use super::repeats;
+use super::client::PATIENCE;
 use super::list::learned;
 use super::members::Members;
+use super::repeats;
 use super::tools::Tools;
 use super::volatile;
 use crate::config::{Server, Tool};
@@ -96,7 +97,8 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
 
 /// As the gateway will decide it.
 fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
-    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO, deadline: None };
+    let (session, echo, patience, deadline) = (None, ECHO, PATIENCE, None);
+    let naming = Naming { server: server.to_owned(), shown: String::new(), session, echo, patience, deadline };
     let configured = tools.configured(name);
     let says = if configured.is_some_and(Tool::chooses_in_doubt) {
         "the configuration says so"

@@ -72,6 +72,7 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn new(servers: Vec<Server>, tenant: Tenant, runtime: Handle, connection: String) -> Self {
+        let patience = servers.first().map_or(client::PATIENCE, |server| server.gate.naming.patience);
         Self {
             servers: servers.into_iter().map(Arc::new).collect(),
             tenant,
@@ -80,7 +81,7 @@ impl Hub {
             is_deaf: AtomicBool::new(false),
             client: OnceLock::new(),
             listens: Listens::default(),
-            known: Arc::default(),
+            known: Arc::new(client::Client::new(patience)),
             connection,
             resources: Mutex::default(),
         }

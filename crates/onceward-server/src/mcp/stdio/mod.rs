@@ -25,6 +25,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::timeout;
 
+use super::client::Client;
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
 use crate::process::{code, dies_with_us, is_missing, listen};
@@ -64,7 +65,7 @@ pub(super) async fn run(
         wire: wire.clone(),
         busy: watch::Sender::new(0),
         client: Arc::new(Mutex::new(true)),
-        known: Arc::default(),
+        known: Arc::new(Client::new(gate.naming.patience)),
         connection: prefix,
     });
     let client = Lines::of(from_client().map_err(cannot_start)?, "client").map_err(cannot_start)?;
