@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::key_argument::{Form, Slot, is_key};
+use super::kind::{self, Effect};
 use super::members::Members;
-use super::reads::only_reads;
 use super::volatile;
 use super::warned::{About, Warned};
 use crate::config::{KeyArgument, Tool, instead};
@@ -36,6 +36,8 @@ struct Listing {
     /// The server has said that its list is another one now.
     is_stale: bool,
     tools: HashMap<String, Listed>,
+    /// The words that all their names begin with.
+    prefix: Vec<String>,
     /// How often in a row it was asked in vain, and until when it is left alone.
     in_vain: u32,
     pause: Option<Instant>,
@@ -117,7 +119,7 @@ impl Tools {
         match listing.tools.get(name).filter(|_| !listing.is_stale) {
             None => Why::Unlisted,
             Some(Listed { reads: Some(reads), .. }) => Why::Declared(*reads),
-            Some(_) if only_reads(name) => Why::Named,
+            Some(_) if kind::of(name, &listing.prefix).effect == Effect::Reads => Why::Named,
             Some(_) => Why::MayAct,
         }
     }
@@ -236,6 +238,7 @@ impl Tools {
         listing.is_stale = !is_whole;
         // Whatever it is, it is news.
         (listing.in_vain, listing.pause) = (0, None);
+        listing.prefix = kind::shared_prefix(listing.tools.keys().map(String::as_str));
         drop(listing);
         if is_whole {
             // Not while anything is held that others wait for.
