@@ -3,7 +3,7 @@
 //! - `gate`: one guarded call in a straight line. `call`: which intent it is. `verdict`: what an answer says about the effect.
 //!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
-//! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
+//! - `tools`: which tools are guarded, and why. `kind`: what names say. `list`: the answer to `tools/list`.
 //!   `ask_list`: asking for it. `key_argument`: the
 //!   argument that takes a key. `volatile`: arguments that change with every try. `warned`: warnings that were given.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
@@ -29,7 +29,6 @@ mod message;
 mod name;
 mod owners;
 mod probe;
-mod reads;
 mod repeats;
 mod reply;
 mod several;
