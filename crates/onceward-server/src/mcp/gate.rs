@@ -26,6 +26,7 @@ use super::owners::{Owner, Owners};
 use super::probe::{self, Probed};
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
+use super::typed::Typed;
 use super::verdict::{self, Ending};
 use super::{call, status, task};
 use crate::config::Probe;
@@ -91,15 +92,15 @@ struct One<'a> {
     asked: &'a Asked,
     /// The tool's name, as the client knows it.
     shown: &'a str,
-    /// The tool has promised its results in a certain form.
-    is_typed: bool,
+    /// What the tool has promised of its results.
+    typed: Typed,
     call: &'a Call,
     request: &'a Request,
 }
 
 impl One<'_> {
     fn about(&self) -> About<'_> {
-        About { tool: self.shown, is_typed: self.is_typed, call: self.call, repeat: self.asked.repeat }
+        About { tool: self.shown, typed: self.typed, call: self.call, repeat: self.asked.repeat }
     }
 }
 
@@ -174,8 +175,8 @@ impl Gate {
             Err(why) => return Some(unfit(&why.0).line(request)),
         };
         let shown = format!("{}{}", self.naming.shown, asked.tool);
-        let is_typed = self.tools.is_typed(&asked.tool);
-        let one = One { asked: &asked, shown: &shown, is_typed, call: &call, request };
+        let typed = self.tools.typed(&asked.tool);
+        let one = One { asked: &asked, shown: &shown, typed, call: &call, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.line(request));
         }
