@@ -37,18 +37,18 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 /// numbers for that.
 fn is_another_call(seen: &Seen, standing: Standing, call: &Begin) -> bool {
     let record = &seen.record;
-    if record.sequence.is_some() {
-        return false;
-    }
-    match (call.again, standing) {
-        (Again::Always, Standing::Done | Standing::Tombstone) => true,
-        (Again::IfDeliveredBefore(end), Standing::Done) if record.delivered_at.is_some_and(|at| at <= end) => true,
-        (Again::IfDelivered | Again::IfDeliveredBefore(_), Standing::Done) => {
+    let was_delivered = record.delivered_at.is_some() || planted(Plant::DeliveryNotJudged);
+    let finished_at = match &record.state {
+        State::Done { finished_at, .. } => Some(*finished_at),
+        _ => None,
+    };
+    match (call.again, standing, finished_at) {
+        _ if record.sequence.is_some() => false,
+        (Again::Always, Standing::Done | Standing::Tombstone, _) => true,
+        (Again::IfDeliveredBefore(end), Standing::Done, Some(at)) if was_delivered && at <= end => true,
+        (Again::IfDelivered | Again::IfDeliveredBefore(_), Standing::Done, Some(at)) => {
             let after = record.terms.tightened_by(&call.terms).after_delivery;
-            // A delivery that lies ahead was written by a clock that ran ahead: no time has passed since.
-            let passed = record.delivered_at.map(|at| at.until(seen.now));
-            let passed = if planted(Plant::DeliveryNotJudged) { Some(Duration::MAX) } else { passed };
-            passed.zip(after).is_some_and(|(passed, after)| passed >= after)
+            was_delivered && after.is_some_and(|after| at.until(seen.now) >= after)
         }
         _ => false,
     }
