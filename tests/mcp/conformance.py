@@ -231,10 +231,6 @@ def in_place(arguments, python, suites):
     with tempfile.TemporaryDirectory(prefix="onceward-conformance-") as own:
         folder = pathlib.Path(own)
         gateway = [arguments.binary, "mcp", "--store", folder / "ledger.db"]
-        if arguments.echo_off:
-            settings = folder / "settings.toml"
-            settings.write_text('[mcp]\necho = "0s"\n')
-            gateway += ["--config", settings]
         started = []
 
         def start(name, command):
@@ -266,7 +262,6 @@ def main():
     parser.add_argument("--binary", required=True, type=os.path.abspath, help="the onceward binary to test")
     parser.add_argument("--only", help="only runs whose names contain this: " + ", ".join(RUNS | STDIO_RUNS))
     parser.add_argument("--stdio", action="store_true", help="on standard input and output, behind a bridge")
-    parser.add_argument("--echo-off", action="store_true", help="only merge calls that run at the same time")
     parser.add_argument("--write", action="store_true", help="make the expected list anew")
     arguments = parser.parse_args()
     offered = STDIO_RUNS if arguments.stdio else RUNS
