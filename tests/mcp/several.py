@@ -48,6 +48,34 @@ def one_that_does_not_list_its_tools_holds_nobody_up_for_long(place):
     assert "chat has not answered tools/list" in place.errors(), place.errors()
 
 
+# A server with one tool, which only reads.
+READS = """
+import json, sys
+TOOL = {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}
+INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "r", "version": "1"}}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    known = {"initialize": INFO, "tools/list": {"tools": [TOOL]}}.get(message["method"])
+    said = {"error": {"code": -32601, "message": "unknown"}} if known is None else {"result": known}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"]} | said), flush=True)
+"""
+
+
+def a_tool_of_our_own_is_listed_only_where_something_is_guarded(place):
+    reads = [sys.executable, "-c", READS]
+    for servers, expected in (((reads, reads), 0), ((SERVER, reads), 1), ((reads, SERVER), 1)):
+        agent = place.open(gateway(place, servers=servers))
+        tools = [tool["name"] for tool in agent.request("tools/list")["result"]["tools"]]
+        assert "mail__look" in tools or "chat__look" in tools, tools
+        is_equal(tools.count("onceward_status"), expected, str(tools))
+    alone = place.agent(behind=reads).request("tools/list")["result"]["tools"]
+    is_equal([tool["name"] for tool in alone], ["look"], "one server")
+    guarded = place.agent().request("tools/list")["result"]["tools"]
+    is_equal(guarded[-1]["name"], "onceward_status", "one server that acts")
+
+
 def names_say_whose_tools_and_prompts_they_are(place):
     agent = both(place)
     tools = [tool["name"] for tool in agent.request("tools/list")["result"]["tools"]]
