@@ -108,6 +108,15 @@ plants! {
     KeyArgumentPerAttempt "key-argument-per-attempt" "each attempt fills another key into the tool's arguments"
     AnswerToAnother "answer-to-another" "the answer to one call is recorded for another one that is under way"
     ToolNotNamed "tool-not-named" "two tools of a server share their keys"
+    // Delivery.
+    DeliveredOnArrival "delivered-on-arrival" "a call counts as answered when it arrives"
+    DeliveryNotJudged "delivery-not-judged" "an outcome that was not delivered is done again"
+    SilenceCounts "silence-counts" "a client that gives up silently counts as one that got its answer"
+    CancelledCounts "cancelled-counts" "the answer to a cancelled call counts as delivered"
+    LateCancellationIgnored "late-cancellation-ignored" "a cancellation after the answer changes nothing"
+    KilledCounts "killed-counts" "the last answers of a client that was killed count as delivered"
+    ToldBeforeAsked "told-before-asked" "a doubt is run again before its caller was told of it"
+    NextSharesKey "next-shares-key" "the next call of an intent goes under the downstream key of the last"
     // Commands.
     SignalReleased "signal-released" "a command that a signal ended counts as one that did nothing"
     CommandNotCompared "command-not-compared" "another command under the same key gets the first one's output"

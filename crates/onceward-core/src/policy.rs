@@ -86,6 +86,9 @@ pub enum InDoubt {
     /// Nothing runs until somebody settles it: at most once.
     #[default]
     Hold,
+    /// The caller is told once that the outcome is unknown; the next equal call runs it. For work that its caller can look at
+    /// and repeat.
+    Tell,
     /// It is tried again with the same downstream key, while the other side still knows that key.
     Retry,
     /// The other side is asked first.
@@ -93,11 +96,12 @@ pub enum InDoubt {
 }
 
 impl InDoubt {
-    /// The one of two that lets less happen: `hold` before `probe` before `retry`.
+    /// The one of two that lets less happen: `hold` before `probe` before `tell` before `retry`.
     pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Hold, _) | (_, Self::Hold) => Self::Hold,
             (Self::Probe, _) | (_, Self::Probe) => Self::Probe,
+            (Self::Tell, _) | (_, Self::Tell) => Self::Tell,
             (Self::Retry, Self::Retry) => Self::Retry,
         }
     }
@@ -168,21 +172,24 @@ pub struct Terms {
     pub honours_key_for: Duration,
     /// How many attempts the courier makes; `None` for a direct call, which makes one for each begin.
     pub max_attempts: Option<u32>,
+    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention. A later
+    /// equal call is another one and runs.
+    #[serde(default, with = "duration::as_millis_option", skip_serializing_if = "Option::is_none")]
+    pub after_delivery: Option<Duration>,
 }
 
 impl Terms {
     /// These terms with what another caller says, where that is stricter: less happens in doubt, and what is done is kept for
     /// longer.
     pub fn tightened_by(self, caller: &Self) -> Self {
-        let retention = match (self.retention, caller.retention) {
-            (Some(one), Some(other)) => Some(one.max(other)),
-            (None, _) | (_, None) => None,
-        };
+        // Of two lengths the longer one holds, and `None` is the longest.
+        let longer = |one: Option<Duration>, other: Option<Duration>| one.zip(other).map(|(one, other)| one.max(other));
         Self {
             in_doubt: self.in_doubt.stricter(caller.in_doubt),
             honours_key_for: self.honours_key_for.min(caller.honours_key_for),
-            retention,
+            retention: longer(self.retention, caller.retention),
             tombstone: self.tombstone.max(caller.tombstone),
+            after_delivery: longer(self.after_delivery, caller.after_delivery),
             ..self
         }
     }
@@ -203,6 +210,8 @@ pub struct Policy {
     pub retention: Option<Retention>,
     /// How long the tombstone stays, instead of the tier's.
     pub tombstone: Option<Duration>,
+    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention.
+    pub after_delivery: Option<Duration>,
     /// The longest that a run should take: sizes the lease and kills nothing.
     pub max_runtime: Duration,
     /// How long a run may take before it counts as in doubt, although its owner still works on it; `None` is for ever. The
@@ -233,6 +242,7 @@ impl Default for Policy {
             on_error: OnError::default(),
             retention: None,
             tombstone: None,
+            after_delivery: None,
             max_runtime: DEFAULT_MAX_RUNTIME,
             deadline: None,
             honours_key_for: DEFAULT_HONOURS_KEY_FOR,
@@ -297,6 +307,7 @@ impl Policy {
             tombstone: self.tombstone.unwrap_or_else(|| self.tier.unwrap_or_default().tombstone(retention)),
             honours_key_for: self.honours_key_for,
             max_attempts: None,
+            after_delivery: self.after_delivery,
         }
     }
 }

@@ -206,6 +206,10 @@ pub struct Record<T = Timestamp> {
     pub first_sent_at: Option<T>,
     /// Since when an attempt may have happened that nobody has settled.
     pub doubt_since: Option<T>,
+    /// When the caller got the answer that this version of the record stands for: the outcome, or that it is unknown. Every
+    /// other write clears it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_at: Option<T>,
     /// What went wrong last.
     pub last_error: Option<String>,
     /// Which item of its stream this is; `None` for an intent with a key of its own.
@@ -275,6 +279,7 @@ impl<T> Record<T> {
             updated_at: time(self.updated_at),
             first_sent_at: self.first_sent_at.map(&mut time),
             doubt_since: self.doubt_since.map(&mut time),
+            delivered_at: self.delivered_at.map(&mut time),
             last_error: self.last_error,
             sequence: self.sequence,
             claims: self.claims,
@@ -303,6 +308,7 @@ impl Record {
         draft.version += 1;
         draft.updated_at = When::NOW;
         draft.made_by = None;
+        draft.delivered_at = None;
         draft
     }
 

@@ -75,6 +75,6 @@ pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
 
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
-    Begun, Builder, Call, Claim, Done, Grant, Granted, Guard, Held, Holder, Intent, Ledger, Operation, Reach, Resolved,
-    Stats, Who,
+    Begun, Builder, Call, Claim, Delivery, Done, Grant, Granted, Guard, Held, Holder, Intent, Ledger, Operation, Reach,
+    Resolved, Stats, Who,
 };

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{Acquired, Answer, Begin, Decision, Take, Transition, Write, repeat};
+use super::{Acquired, Again, Answer, Begin, Decision, Take, Transition, Write, repeat};
 use crate::claim::Claims;
 use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
@@ -24,12 +24,47 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
         None => return create(call, None, 1, Write::Insert),
         Some((seen, None)) => return create(call, None, seen.record.version + 1, Write::Replace),
+        Some((seen, Some(standing))) if is_another_call(seen, standing, call) => return create_next(seen, call),
         Some((seen, Some(standing))) => (seen, standing),
     };
     if let Some(misuse) = misuse(&seen.record, None, call.fingerprint, call.key_digest) {
         return Transition::decision(misuse);
     }
     proceed(seen, standing, call)
+}
+
+/// Whether this caller's work is not the finished work of the record but the next of its kind. The items of a stream have
+/// numbers for that.
+fn is_another_call(seen: &Seen, standing: Standing, call: &Begin) -> bool {
+    let record = &seen.record;
+    if record.sequence.is_some() {
+        return false;
+    }
+    match (call.again, standing) {
+        (Again::Always, Standing::Done | Standing::Tombstone) => true,
+        (Again::IfDeliveredBefore(end), Standing::Done) if record.delivered_at.is_some_and(|at| at <= end) => true,
+        (Again::IfDelivered | Again::IfDeliveredBefore(_), Standing::Done) => {
+            let after = record.terms.tightened_by(&call.terms).after_delivery;
+            // A delivery that lies ahead was written by a clock that ran ahead: no time has passed since.
+            let passed = record.delivered_at.map(|at| at.until(seen.now));
+            let passed = if planted(Plant::DeliveryNotJudged) { Some(Duration::MAX) } else { passed };
+            passed.zip(after).is_some_and(|(passed, after)| passed >= after)
+        }
+        _ => false,
+    }
+}
+
+/// The next call of an intent whose last one is over. It goes under a downstream key of its own.
+fn create_next(seen: &Seen, call: &Begin) -> Transition {
+    let mut transition = create(call, None, seen.record.version + 1, Write::Replace);
+    let generation = seen.record.generation.saturating_add(u32::from(!planted(Plant::NextSharesKey)));
+    if let Write::Replace(draft) = &mut transition.write {
+        draft.generation = generation;
+    }
+    if let Answer::Decision(Decision::Acquired(acquired)) = &mut transition.answer {
+        acquired.generation = generation;
+    }
+    transition
 }
 
 /// The claim, if the record's standing permits it, for a caller whose request belongs to the record.
@@ -132,6 +167,8 @@ pub(super) fn may_take_over(seen: &Seen, terms: &Terms, take: &Take) -> bool {
         _ if seen.has_living_owner() && !planted(Plant::OverdueTakenOver) => false,
         InDoubt::Hold => false,
         InDoubt::Probe => take.probes,
+        // Told and asked for again: the caller knows that it may run a second time.
+        InDoubt::Tell => seen.record.delivered_at.is_some() || planted(Plant::ToldBeforeAsked),
         InDoubt::Retry if planted(Plant::RetryPastMemory) => true,
         InDoubt::Retry => downstream_knows_key(seen, terms, take.lease / LEASE_FACTOR),
     }
@@ -176,6 +213,7 @@ pub(super) fn fresh(
         updated_at: When::NOW,
         first_sent_at: None,
         doubt_since: None,
+        delivered_at: None,
         last_error: None,
         sequence: None,
         claims: Claims::default(),

@@ -105,6 +105,13 @@ pub enum Command {
         /// What went wrong.
         error: Option<String>,
     },
+    /// Whether the caller got the answer that the record stands for: its outcome, or that this is unknown.
+    Delivered {
+        /// The claim whose end was answered.
+        fence: Fence,
+        /// The answer arrived; or it turned out that it did not.
+        arrived: bool,
+    },
     /// The other side was asked and has seen nothing of any earlier attempt.
     NotFound {
         /// The caller's claim.
@@ -147,6 +154,30 @@ pub struct Begin {
     pub terms: Terms,
     /// How it wants to hold the claim.
     pub take: Take,
+    /// Whether work that is finished is done again for this caller.
+    #[serde(default, skip_serializing_if = "Again::is_default")]
+    pub again: Again,
+}
+
+/// Whether finished work is done again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Again {
+    /// Only once its outcome was delivered and the time after that is over: see [`Terms::after_delivery`].
+    #[default]
+    IfDelivered,
+    /// The same; and also if it was delivered before this time.
+    IfDeliveredBefore(Timestamp),
+    /// No: this call came while the first one was not answered yet.
+    Never,
+    /// Yes: this is another call, whatever became of the first one.
+    Always,
+}
+
+impl Again {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// A caller that wants to do one item of a stream.
@@ -376,6 +407,7 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         | Command::Release { fence, .. }
         | Command::Doubt { fence, .. }
         | Command::Overdue { fence, .. }
+        | Command::Delivered { fence, .. }
         | Command::NotFound { fence } => repeat::own(current, *fence, command),
         Command::GiveBack { fence, version, error } => repeat::give_back(current, *fence, *version, error),
     }

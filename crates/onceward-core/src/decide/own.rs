@@ -35,6 +35,7 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
             Phase::Sent | Phase::Overdue => overdue(extend(record, lease, Phase::Overdue, *length), error),
         },
         (State::Leased(_), Command::Release { not_before, error, .. }) => release(record, *not_before, error),
+        (_, Command::Delivered { arrived, .. }) => delivered(seen, *arrived),
         (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),
         (State::Leased(_) | State::InDoubt { .. }, Command::Finish { outcome, .. }) => finish(record, fence, outcome),
         // The answer to an earlier finish, doubt or release may have been lost on its way to the owner.
@@ -124,6 +125,30 @@ fn doubt(record: &Record, fence: Fence, error: &Option<String>) -> Transition {
     draft.last_error.clone_from(error);
     draft.doubt_since = draft.doubt_since.or(Some(When::NOW));
     draft.state = State::InDoubt { fence };
+    Transition::replace(draft)
+}
+
+/// The caller got the answer that the record stands for, or it turned out that it did not. A lapsed claim that may have sent
+/// something becomes the doubt as which its caller was told of it.
+fn delivered(seen: &Seen, arrived: bool) -> Transition {
+    let record = &seen.record;
+    let state = match (&record.state, seen.standing()) {
+        // The first delivery counts. That one did not arrive is always written: the write that says the opposite may be under
+        // way and not in the record yet.
+        _ if arrived && record.delivered_at.is_some() => return Transition::answer(Answer::Accepted),
+        (State::Done { .. } | State::InDoubt { .. }, _) => None,
+        (State::Leased(lease), Some(Standing::InDoubt { .. })) if !seen.has_living_owner() => {
+            Some(State::InDoubt { fence: lease.fence })
+        }
+        _ => return Transition::answer(Answer::Stale { contradicts: false }),
+    };
+    let mut draft = record.next();
+    if let (Some(state), Some(Standing::InDoubt { since })) = (state, seen.standing()) {
+        draft.state = state;
+        draft.doubt_since = Some(When::At(since));
+    }
+    draft.made_by = record.made_by;
+    draft.delivered_at = arrived.then_some(When::NOW);
     Transition::replace(draft)
 }
 

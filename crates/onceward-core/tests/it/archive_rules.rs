@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::decide::{Answer, Begin, BeginItem, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{Again, Answer, Begin, BeginItem, Command, Decision, Take, Transition, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::name::{self, Operation, Tenant};
 use onceward_core::outcome::Outcome;
@@ -26,6 +26,7 @@ fn begin_item(number: u64) -> Command {
         fingerprint: Fingerprint::none(),
         terms: Terms { retention: Some(Duration::from_millis(10_000)), ..Policy::default().terms() },
         take: Take { fence: FENCE, lease, marks_sent: false, probes: false, owner: None, claim: None },
+        again: Again::default(),
     };
     Command::BeginItem(BeginItem { item: Item { stream, number, start: 1 }, begin })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
+use onceward_core::decide::{Again, Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -37,6 +37,7 @@ fn call(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Begin {
         fingerprint: Fingerprint::none(),
         terms: terms(in_doubt),
         take: Take { fence: fence(owner), lease: LEASE, marks_sent, probes: true, owner: None, claim: None },
+        again: Again::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onceward_core::claim::ClaimId;
 use onceward_core::decide::{
-    Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
+    Again, Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
 };
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::{Digest, digest};
@@ -39,6 +39,7 @@ struct TermsGiven {
     tombstone: u64,
     honours_key_for: u64,
     max_attempts: Option<u32>,
+    after_delivery: Option<u64>,
 }
 
 impl Default for TermsGiven {
@@ -50,6 +51,7 @@ impl Default for TermsGiven {
             tombstone: 20_000,
             honours_key_for: 86_400_000,
             max_attempts: None,
+            after_delivery: None,
         }
     }
 }
@@ -86,6 +88,7 @@ struct Step {
     payload: Option<String>,
     version: Option<u64>,
     resolution: Option<String>,
+    again: Option<Again>,
     #[serde(default)]
     fresh_key: bool,
     body: Option<String>,
@@ -126,6 +129,7 @@ fn terms(given: &TermsGiven) -> Terms {
         tombstone: Duration::from_millis(given.tombstone),
         honours_key_for: Duration::from_millis(given.honours_key_for),
         max_attempts: given.max_attempts,
+        after_delivery: given.after_delivery.map(Duration::from_millis),
     }
 }
 
@@ -201,6 +205,7 @@ impl Step {
                     fingerprint: self.fingerprint(),
                     terms,
                     take: self.take(),
+                    again: self.again.unwrap_or_default(),
                 };
                 self.item(begin.clone()).map_or(Command::Begin(begin), Command::BeginItem)
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward_core::decide::{Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -151,6 +151,7 @@ impl Walk {
                 fingerprint: Fingerprint::none(),
                 terms: self.terms,
                 take: Take { fence: drawn, lease, marks_sent: *marks_sent, probes: *probes, owner: None, claim: None },
+                again: Again::default(),
             }),
             Move::Sent(who) => Command::Sent { fence: fence(who), lease },
             Move::Renew(who) => Command::Renew { fence: fence(who), lease },
@@ -199,6 +200,7 @@ impl Walk {
             Standing::InDoubt { .. } => match self.terms.in_doubt {
                 InDoubt::Hold => panic!("a held intent ran again"),
                 InDoubt::Probe => assert!(probe_first, "a doubt was not asked about"),
+                InDoubt::Tell => panic!("a doubt ran again that its caller was not told of"),
                 InDoubt::Retry => {
                     let first = before.and_then(|seen| seen.record.first_sent_at).expect("it was sent");
                     assert!(self.now < first.after(self.terms.honours_key_for).as_millis(), "the key was forgotten");

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use onceward_core::claim::ClaimId;
 use onceward_core::class::{Class, Disposition};
-use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide};
+use onceward_core::decide::{
+    Again, Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide,
+};
 use onceward_core::duration::as_text;
 use onceward_core::evidence::Evidence;
 use onceward_core::fingerprint::Fingerprint;
@@ -33,6 +35,7 @@ fn terms() -> Terms {
         tombstone: Duration::from_millis(2500),
         honours_key_for: Duration::from_millis(3500),
         max_attempts: Some(4),
+        after_delivery: Some(Duration::from_millis(5500)),
     }
 }
 
@@ -47,7 +50,15 @@ fn commands() -> Vec<Command> {
     let take = Take { fence, lease, marks_sent: true, probes: true, owner: Some(Owner(9)), claim };
     let (key_digest, fingerprint) = (Some(digest(b"key")), Fingerprint::none());
     vec![
-        Command::Begin(Begin { identity: identity.clone(), key_digest, fingerprint, terms: terms(), take }),
+        Command::Begin(Begin {
+            identity: identity.clone(),
+            key_digest,
+            fingerprint,
+            terms: terms(),
+            take,
+            again: Again::IfDeliveredBefore(Timestamp::from_millis(6500)),
+        }),
+        Command::Delivered { fence, arrived: true },
         Command::Sent { fence, lease },
         Command::Renew { fence, lease },
         Command::Finish { fence, outcome: Outcome::success("1").with_status(200) },

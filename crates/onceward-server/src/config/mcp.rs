@@ -17,10 +17,14 @@ use super::words::Length;
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(crate) struct Mcp {
-    /// How long equal arguments are one intent after their call is done, when no key, recipe or session says which call
-    /// it is. One second at the most for tools that declare `idempotentHint: true`.
+    /// How long an outcome of an outward tool answers equal calls after it was delivered, when no key, recipe or session says
+    /// which call it is.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub(crate) echo: Option<Length>,
+    /// The shortest time after which a client that does not announce it may have given up on a call. The answer to a longer call
+    /// counts as not delivered for such a client.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"4s\"`"))]
+    pub(crate) patience: Option<Length>,
     /// Whether a repeat's result says in a text block that it is one, and how to really do it again.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`true`"))]
     pub(crate) notice: Option<bool>,
@@ -48,6 +52,10 @@ pub(crate) struct Server {
     /// of an agent's session. A header that looks like a credential and is in neither list is refused.
     #[schemars(extend("x-type" = "list of strings", "x-default" = "none"))]
     pub(crate) ignored_headers: Vec<String>,
+    /// When an equal call of its tools is a repeat of the last one: `outward`, also for a while after the answer; `causal`, only
+    /// until the answer was delivered.
+    #[schemars(extend("x-type" = "`outward` or `causal`", "x-default" = "by each tool's name"))]
+    pub(crate) repeats: Option<Repeats>,
     /// One table for each tool, by its name: `[mcp.server.mail.tool.send_email]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub(crate) tool: BTreeMap<String, Tool>,
@@ -60,6 +68,10 @@ pub(crate) struct Tool {
     /// Whether it is guarded. Decides over the tool's annotations and its name.
     #[schemars(extend("x-type" = "boolean", "x-default" = "unless it says that it only reads"))]
     pub(crate) guard: Option<bool>,
+    /// When an equal call is a repeat of the last one, where no key or recipe says which call it is: `outward`, also for `echo`
+    /// after the answer; `causal`, only until the answer was delivered.
+    #[schemars(extend("x-type" = "`outward` or `causal`", "x-default" = "the server's `repeats`, or by its name"))]
+    pub(crate) repeats: Option<Repeats>,
     /// The argument of the tool that takes an idempotency key. The gateway fills it with the same key on every attempt,
     /// written as the tool's schema wants it. Models do not see the argument, and what they write there does not count.
     /// `false` leaves all arguments to the model.
@@ -70,6 +82,16 @@ pub(crate) struct Tool {
     pub(crate) probe: Option<Probe>,
     #[serde(flatten)]
     pub(crate) operation: Operation,
+}
+
+/// When an equal call is a repeat of the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Repeats {
+    /// Also for a while after the answer: the effect reaches other people.
+    Outward,
+    /// Only until the answer was delivered.
+    Causal,
 }
 
 /// Which argument takes the key of a call.
@@ -177,8 +199,7 @@ impl Tool {
 
     /// Whether the file says how long outcomes are kept.
     pub(crate) fn chooses_retention(&self) -> bool {
-        let operation = &self.operation;
-        operation.tier.is_some() || operation.retention.is_some() || operation.dedup.is_some()
+        self.operation.retention.is_some() || self.operation.dedup.is_some()
     }
 
     /// Whether the file says what happens in doubt.

@@ -27,7 +27,7 @@ pub(crate) use api::{ApiSettings, Bearer};
 pub(crate) use error::instead;
 pub(crate) use file::Operation;
 pub(crate) use gateway::{EncodedSlashes, KeyMode, Profile, Route};
-pub(crate) use mcp::{KeyArgument, Mcp, Probe, Server, Tool};
+pub(crate) use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
 pub(crate) use reference::reference;
 pub(crate) use settings::{Chosen, Settings};
 pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};

@@ -103,6 +103,7 @@ fn of(route: &Route) -> Value {
         "upstream_honours_key": route.honours_key,
         "in_doubt": match policy.in_doubt {
             InDoubt::Hold => "hold",
+            InDoubt::Tell => "tell",
             InDoubt::Retry => "retry",
             InDoubt::Probe => "probe",
         },

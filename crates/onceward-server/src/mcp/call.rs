@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use onceward::core::decide::Again;
 use onceward::core::hash::Fields;
 use onceward::core::json::MAX_BYTES;
 use onceward::core::name::{self, Identity, Key, Operation, Tenant};
 use onceward::core::plant::{Plant, planted};
-use onceward::core::policy::{InDoubt, Policy, Retention};
+use onceward::core::policy::Policy;
 use onceward::{Call, Ledger};
 use serde_json::value::RawValue;
 
 use super::gate::Request;
 use super::members::Members;
 use super::message::ended;
+use super::repeats::{self, Rule};
 use super::tools::Tools;
-use crate::config::Tool;
 
 /// The argument with which somebody says that a repeat is meant.
 pub(super) const REPEAT: &str = "onceward_repeat";
@@ -26,13 +27,6 @@ const SESSION: &str = "onceward/session";
 /// What a call is made of.
 pub(super) const NAMES: [&str; 3] = ["name", "arguments", "_meta"];
 
-/// How long a repeat waits for the running one: within the patience of most clients.
-const WAIT: Duration = Duration::from_secs(45);
-
-/// The longest echo of a tool that may be called again, as it says itself: somebody may have changed the same thing to
-/// something else in between. Whoever sends a call twice at once, or waits for the first one, still gets one effect.
-const MOMENT: Duration = Duration::from_secs(1);
-
 /// What is the same for every call of one gateway.
 #[derive(Clone, Debug)]
 pub(super) struct Naming {
@@ -42,8 +36,10 @@ pub(super) struct Naming {
     pub(super) shown: String,
     /// The session that the agent goes on in, if it has one.
     pub(super) session: Option<String>,
-    /// How long equal arguments are one intent after they are done, when nothing says which call it is.
+    /// How long an outcome of an outward tool answers equal calls after it was delivered, when nothing says which call it is.
     pub(super) echo: Duration,
+    /// The shortest time after which a client that does not announce it may have given up on a call.
+    pub(super) patience: Duration,
     /// How long a call may run before it counts as in doubt, when its tool does not say.
     pub(super) deadline: Option<Duration>,
 }
@@ -80,8 +76,19 @@ pub(super) struct Asked {
     arguments: Option<Members>,
     key: Option<String>,
     session: Option<String>,
+    /// Which client asks, and in which process or connection of its own.
+    from: From,
     /// 1, unless a repeat is meant.
     pub(super) repeat: u32,
+}
+
+/// Where a call comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct From {
+    /// What the client calls itself.
+    pub(super) client: String,
+    /// What lasts as long as the state inside the server: our process, or the session of a server that is reached by HTTP.
+    pub(super) connection: String,
 }
 
 /// Why a call cannot be guarded, for the model.
@@ -127,9 +134,9 @@ impl Asked {
         };
         let (tenant, scope, message) = (request.tenant.clone(), request.scope.clone(), message.without("params"));
         parameters = parameters.without("arguments");
-        let (has_ours, arguments, repeat) = (false, None, 1);
+        let (has_ours, arguments, repeat, from) = (false, None, 1, request.from.clone());
         let mut asked =
-            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, from, repeat };
         asked.take_ours(tools)?;
         Ok(asked)
     }
@@ -138,9 +145,9 @@ impl Asked {
     pub(super) fn about(&self, tool: &str, given: Members, key: Option<String>, tools: &Tools) -> Result<Self, Unfit> {
         let (message, parameters) = (Members::default(), Members::default());
         let (tenant, session, scope) = (self.tenant.clone(), self.session.clone(), self.scope.clone());
-        let (tool, has_ours, arguments, repeat) = (tool.to_owned(), false, None, 1);
+        let (tool, has_ours, arguments, repeat, from) = (tool.to_owned(), false, None, 1, self.from.clone());
         let mut about =
-            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, repeat };
+            Self { tenant, scope, tool, message, parameters, given, has_ours, arguments, key, session, from, repeat };
         about.take_ours(tools)?;
         Ok(about)
     }
@@ -228,28 +235,64 @@ impl Asked {
 
     /// Whether a key, a recipe or a session says which call it is, and not only equal arguments for a while.
     pub(super) fn is_named(&self, naming: &Naming, tools: &Tools) -> bool {
-        let has_recipe = tools.configured(&self.tool).is_some_and(|tool| tool.operation.key.is_some());
-        self.key.is_some() || has_recipe || self.session.is_some() || naming.session.is_some()
+        self.key.is_some() || tools.has_recipe(&self.tool) || self.session(naming).is_some()
+    }
+
+    fn session<'a>(&'a self, naming: &'a Naming) -> Option<&'a String> {
+        self.session.as_ref().or(naming.session.as_ref())
+    }
+
+    /// The rule that says whether it is a repeat.
+    pub(super) fn rule(&self, tools: &Tools) -> Rule {
+        if self.key.is_some() { Rule::Kept } else { repeats::rule(&self.tool, tools) }
+    }
+
+    pub(super) fn policy(&self, naming: &Naming, tools: &Tools) -> Policy {
+        repeats::policy(&self.tool, naming, tools, self.rule(tools), self.session(naming).is_some())
+    }
+
+    /// What tells equal arguments apart: the session; or the client, where a call after the answer is meant. What sets state
+    /// inside the server has to be called in each of its processes.
+    fn apart(&self, naming: &Naming, tools: &Tools) -> String {
+        let (rule, session) = (self.rule(tools), self.session(naming));
+        let is_causal = matches!(rule, Rule::Causal | Rule::Idempotent);
+        let sets_state = is_causal && tools.kind(&self.tool).sets_state;
+        match session {
+            Some(session) if !sets_state => session.clone(),
+            None if !is_causal => String::new(),
+            _ => {
+                let mut fields = Fields::new().field(b"mcp caller v1");
+                fields = match session {
+                    Some(session) => fields.field(b"session").field(session),
+                    None => fields.field(b"client").field(&self.from.client),
+                };
+                if sets_state {
+                    fields = fields.field(&self.from.connection);
+                }
+                format!("caller-{}", &fields.digest().to_hex()[..32])
+            }
+        }
     }
 
     /// The guarded call. With `repeat` 1 it is the first of its kind, with 2 the second.
     pub(super) fn call(&self, ledger: &Ledger, naming: &Naming, tools: &Tools, repeat: u32) -> Result<Call, Unfit> {
         let unfit = |error: &dyn std::fmt::Display| Unfit(error.to_string());
         let configured = tools.configured(&self.tool);
-        let session = self.session.as_ref().or(naming.session.as_ref());
         let mut operation = ledger.operation(&naming.operation(&self.tool, &self.scope)).tenant(self.tenant.as_str());
-        operation = operation.session(session.map_or("", |session| session.as_str()));
+        operation = operation.session(&self.apart(naming, tools));
         operation = operation.intent_json(self.arguments().written().as_bytes());
         if let Some(key) = &self.key {
             operation = operation.key(key);
         }
-        let recipe = configured.map(Tool::recipe).transpose().map_err(|error| unfit(&error))?.flatten();
-        let is_named = self.is_named(naming, tools);
+        let recipe = configured.map(crate::config::Tool::recipe).transpose().map_err(|error| unfit(&error))?.flatten();
         if let Some(recipe) = recipe {
             operation = operation.recipe(recipe);
         }
-        operation = operation.policy(policy(&self.tool, naming, tools, is_named));
+        operation = operation.policy(self.policy(naming, tools));
         let mut call = operation.call().map_err(|error| unfit(&error))?;
+        if self.rule(tools) == Rule::Idempotent {
+            call.again = Again::Always;
+        }
         if repeat > 1 {
             let digest = Fields::new()
                 .field(b"repeat v1")
@@ -264,28 +307,6 @@ impl Asked {
     }
 }
 
-/// Without anything that names the call, equal arguments are one intent while they run, are in doubt, or for a moment
-/// after they are done: that catches re-sends, and does not stop a person's second, deliberate call.
-pub(super) fn policy(tool: &str, naming: &Naming, tools: &Tools, is_named: bool) -> Policy {
-    let configured = tools.configured(tool);
-    let mut policy = configured.map(Tool::policy).unwrap_or_default();
-    if !is_named && !configured.is_some_and(Tool::chooses_retention) {
-        let echo = if tools.is_idempotent(tool) { naming.echo.min(MOMENT) } else { naming.echo };
-        policy.retention = Some(Retention::For(echo));
-        policy.tombstone = Some(Duration::ZERO);
-    }
-    // The server says that a second call does nothing more than the first; but not one with another key.
-    let keeps_key = tools.slot(tool).is_none_or(|slot| tools.unfit_slot(tool, &slot).is_none());
-    if tools.is_idempotent(tool) && keeps_key && !configured.is_some_and(Tool::chooses_in_doubt) {
-        policy.in_doubt = InDoubt::Retry;
-    }
-    if !configured.is_some_and(Tool::chooses_wait) {
-        policy.wait = WAIT;
-    }
-    policy.deadline = policy.deadline.or(naming.deadline);
-    policy
-}
-
 /// How often it is meant to be done.
 fn times(given: &RawValue) -> Option<u32> {
     let text = given.get();
@@ -296,7 +317,7 @@ fn times(given: &RawValue) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::KeyArgument;
+    use crate::config::{KeyArgument, Tool};
 
     fn asked(parameters: &str, tools: &Tools) -> Result<Asked, Unfit> {
         let message = format!(r#"{{"id":1,"method":"tools/call","params":{parameters}}}"#);
@@ -306,7 +327,7 @@ mod tests {
     fn request(line: &str) -> Request {
         let members = Members::read(line).unwrap();
         let (written, id) = (members.get("id").unwrap().to_owned(), super::super::message::Id::Number("1".to_owned()));
-        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec(), members)
+        Request::new(Tenant::default(), id, written, line.as_bytes().to_vec().into(), members)
     }
 
     #[test]
@@ -338,6 +359,7 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: Duration::ZERO,
+            patience: Duration::ZERO,
             deadline: None,
         };
         assert_ne!(naming("a").operation("b/send", ""), naming("a/b").operation("send", ""));
@@ -356,29 +378,6 @@ mod tests {
         for given in ["1", "0", "-2", "2.5", "\"2\"", "[2]", "true", "99999999999"] {
             assert!(times(given).is_err(), "{given}");
         }
-    }
-
-    #[test]
-    fn a_tool_waits_unless_the_file_says_how_long() {
-        let naming = Naming {
-            server: String::new(),
-            shown: String::new(),
-            session: None,
-            echo: Duration::from_secs(60),
-            deadline: None,
-        };
-        let wait = |seconds| crate::config::Length(Duration::from_secs(seconds));
-        let tool = |wait| {
-            let operation = crate::config::Operation { wait, ..Default::default() };
-            ("t".to_owned(), Tool { operation, ..Tool::default() })
-        };
-        for (given, expected) in
-            [(None, WAIT), (Some(wait(0)), Duration::ZERO), (Some(wait(7)), Duration::from_secs(7))]
-        {
-            let tools = Tools::new([tool(given)].into());
-            assert_eq!(policy("t", &naming, &tools, false).wait, expected);
-        }
-        assert_eq!(policy("other", &naming, &Tools::default(), false).wait, WAIT);
     }
 
     #[test]

@@ -1,29 +1,33 @@
 //! One guarded call of a tool, in a straight line: which intent, claim, pass on, judge the answer, keep it, answer. Knows
 //! nothing of how messages travel.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::clock::{Clock, SystemClock};
-use onceward::core::decide::{Decision, Resolution};
+use onceward::core::decide::{Again, Decision, Resolution};
 use onceward::core::name::Tenant;
 use onceward::core::outcome::{JSON, Outcome, Verdict};
+use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{Standing, State, downstream_key};
 use onceward::core::time::Timestamp;
-use onceward::{Begun, Call, Error, Guard, Ledger};
+use onceward::{Begun, Call, Delivery, Error, Guard, Intent, Ledger};
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::books::Books;
-use super::call::{Asked, Naming};
+use super::call::{Asked, From, Naming};
+use super::delivery::{Answered, Equals, Receipt, next_in_order};
+use super::kind::Kind;
 use super::link::{Answer, Link, NoAnswer};
 use super::list::status_name;
 use super::members::Members;
 use super::message::{Id, ended};
 use super::owners::{Owner, Owners};
 use super::probe::{self, Probed};
+use super::repeats::Rule;
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
 use super::verdict::{self, Ending};
@@ -39,6 +43,12 @@ const NEVER_SENT: &str = "it was cancelled before it was sent";
 /// How often a call waits for another one that was cancelled before it began.
 const TURNS: u32 = 10;
 
+/// How many equal steps one waits for.
+const STEPS: u32 = 100;
+
+/// The line for a client, and what records that it has it.
+type Handed = (Vec<u8>, Option<Delivery>);
+
 /// What stands between a client and one server.
 #[derive(Debug)]
 pub(super) struct Gate {
@@ -47,6 +57,10 @@ pub(super) struct Gate {
     pub(super) replies: Replies,
     pub(super) books: Arc<Books>,
     pub(super) owners: Owners,
+    /// Which equal calls are unanswered.
+    pub(super) equals: Equals,
+    /// When a call was last answered that ends what others have made.
+    pub(super) ended: Mutex<Option<Timestamp>>,
 }
 
 /// What becomes of a request to call a tool.
@@ -71,19 +85,30 @@ pub(super) struct Request {
     pub(super) members: Members,
     /// The key that the client sent besides the message.
     pub(super) key: Option<String>,
+    pub(super) from: From,
+    /// When it came: by the clock, and among other calls and answers.
+    pub(super) since: Instant,
+    pub(super) came: u64,
 }
 
 impl Request {
     /// A request that came as one line, which says all there is.
-    pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Vec<u8>, members: Members) -> Self {
-        Self { tenant, scope: String::new(), id, written, line: line.into(), members, key: None }
+    pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Bytes, members: Members) -> Self {
+        let (scope, key, from) = (String::new(), None, From::default());
+        let (since, came) = (Instant::now(), next_in_order());
+        Self { tenant, scope, id, written, line, members, key, from, since, came }
     }
 
     /// Whether it is of the generation that says so in every request.
     pub(super) fn is_modern(&self) -> bool {
-        let meta = self.members.object("params").and_then(|parameters| parameters.object("_meta"));
-        meta.is_some_and(|meta| meta.get("io.modelcontextprotocol/protocolVersion").is_some())
+        is_modern(&self.members)
     }
+}
+
+/// Whether a request is of the generation that says so in every request.
+pub(super) fn is_modern(members: &Members) -> bool {
+    let meta = members.object("params").and_then(|parameters| parameters.object("_meta"));
+    meta.is_some_and(|meta| meta.get("io.modelcontextprotocol/protocolVersion").is_some())
 }
 
 /// One call, on its way.
@@ -94,12 +119,16 @@ struct One<'a> {
     /// The tool has promised its results in a certain form.
     is_typed: bool,
     call: &'a Call,
+    /// Which calls are repeats.
+    rule: Rule,
+    kind: Kind,
     request: &'a Request,
 }
 
 impl One<'_> {
     fn about(&self) -> About<'_> {
-        About { tool: self.shown, is_typed: self.is_typed, call: self.call, repeat: self.asked.repeat }
+        let (call, repeat, rule) = (self.call, self.asked.repeat, self.rule);
+        About { tool: self.shown, is_typed: self.is_typed, call, rule, repeat }
     }
 }
 
@@ -114,7 +143,10 @@ impl Gate {
             Some(_) if !parameters.is_plain(&call::NAMES) => Way::Guard,
             Some(name) if self.is_own(&name) => Way::Guard,
             Some(name) if self.tools.is_unknown(&name) => Way::Guard,
-            Some(name) if self.tools.why(&name).is_guarded() => Way::Guard,
+            Some(name) if self.tools.why(&name).is_guarded() => {
+                let arguments = parameters.object("arguments").unwrap_or_default();
+                if self.tools.passes(&name, &arguments) { Way::Pass } else { Way::Guard }
+            }
             Some(_) => Way::Pass,
         }
     }
@@ -125,26 +157,26 @@ impl Gate {
     }
 
     /// Carries a call out, or says why not. `None` when nobody waits for an answer.
-    pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Vec<u8>> {
+    pub(super) async fn carry_out<L: Link>(self: &Arc<Self>, request: &Request, link: &Arc<L>) -> Option<Answered> {
         let mut asked = match Asked::read(request, &self.tools) {
             Ok(asked) => asked,
-            Err(why) => return Some(unfit(&why.0).line(request)),
+            Err(why) => return Some(unfit(&why.0).answer(request)),
         };
         if self.is_own(&asked.tool) {
             // It is not passed on, and a ledger that is stuck takes its time.
             link.step_back();
-            return Some(status::answer(self, &asked).await.line(request));
+            return Some(status::answer(self, &asked).await.answer(request));
         }
         if self.is_to_ask(&asked.tool) {
             self.ask_for_tools(&asked, &**link).await;
             // What is ours among the arguments depends on what the server lists.
             asked = match Asked::read(request, &self.tools) {
                 Ok(asked) => asked,
-                Err(why) => return Some(unfit(&why.0).line(request)),
+                Err(why) => return Some(unfit(&why.0).answer(request)),
             };
         }
-        if !self.tools.why(&asked.tool).is_guarded() {
-            return self.unguarded(request, &request.line, &asked, &**link).await;
+        if !self.tools.why(&asked.tool).is_guarded() || self.tools.passes(&asked.tool, asked.arguments()) {
+            return self.unguarded(request, &request.line, &asked, &**link).await.map(Answered::from);
         }
         if !asked.has_key() {
             self.tools.warn_of_volatile(&asked.tool, asked.arguments());
@@ -152,7 +184,7 @@ impl Gate {
         let ledger = match self.books.ledger().await {
             Ok(ledger) => ledger,
             Err(error) => {
-                let may_run = call::policy(&asked.tool, &self.naming, &self.tools, false).store_down == StoreDown::Open;
+                let may_run = asked.policy(&self.naming, &self.tools).store_down == StoreDown::Open;
                 if may_run {
                     tracing::warn!(%error, "a call runs unguarded: there is no ledger");
                     // Which call it is can be told without a store.
@@ -161,34 +193,56 @@ impl Gate {
                         Err(error) => Err(call::Unfit(error.to_string())),
                     };
                     return match call {
-                        Ok(call) => self.without_store(request, &asked, &call, &**link).await,
-                        Err(why) => Some(unfit(&why.0).line(request)),
+                        Ok(call) => self.without_store(request, &asked, &call, &**link).await.map(Answered::from),
+                        Err(why) => Some(unfit(&why.0).answer(request)),
                     };
                 }
                 tracing::error!(%error, "a guarded call was refused: there is no ledger");
-                return Some(ledger_down(&asked.tool).line(request));
+                return Some(ledger_down(&asked.tool).answer(request));
             }
         };
-        let call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {
+        let mut call = match asked.call(&ledger, &self.naming, &self.tools, asked.repeat) {
             Ok(call) => call,
-            Err(why) => return Some(unfit(&why.0).line(request)),
+            Err(why) => return Some(unfit(&why.0).answer(request)),
         };
+        let (rule, kind) = (asked.rule(&self.tools), self.tools.kind(&asked.tool));
+        call.again = self.again(&call, rule, kind.steps, request.came).await;
         let shown = format!("{}{}", self.naming.shown, asked.tool);
         let is_typed = self.tools.is_typed(&asked.tool);
-        let one = One { asked: &asked, shown: &shown, is_typed, call: &call, request };
+        let one = One { asked: &asked, shown: &shown, is_typed, call: &call, rule, kind, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
-            return Some(reply.line(request));
+            return Some(reply.answer(request));
         }
-        self.guarded(&ledger, &one, link).await
+        let open = self.equals.enter(call.identity.digest());
+        let (line, delivery) = self.guarded(&ledger, &one, link).await?;
+        let receipt =
+            delivery.filter(|_| rule.needs_delivery()).map(|delivery| Receipt { delivery, since: request.since, open });
+        Some(Answered { line, receipt })
     }
 
-    async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Vec<u8>> {
-        let mut turns = 0;
+    /// Whether finished work is done again for a call that came then.
+    async fn again(&self, call: &Call, rule: Rule, steps: bool, came: u64) -> Again {
+        if !rule.needs_delivery() {
+            return call.again;
+        }
+        let overlaps = self.equals.overlap(&call.identity.digest(), came).await;
+        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        match ended {
+            _ if overlaps && steps && rule == Rule::Causal => Again::Always,
+            _ if overlaps => Again::Never,
+            Some(ended) if rule == Rule::Outward => Again::IfDeliveredBefore(ended),
+            _ => Again::IfDelivered,
+        }
+    }
+
+    async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Handed> {
+        let (mut turns, mut call) = (0, one.call.clone());
         let reply = loop {
-            let begun = match ledger.begin(one.call).await {
+            let begun = match ledger.begin(&call).await {
                 Err(Error::Store(error)) if one.call.runs_without(&error) => {
                     tracing::warn!(%error, "a call runs unguarded: the store is down");
-                    return self.without_store(one.request, one.asked, one.call, &**link).await;
+                    let line = self.without_store(one.request, one.asked, one.call, &**link).await;
+                    return line.map(|line| (line, None));
                 }
                 Err(error) => break self.replies.failed(one.about(), &error),
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
@@ -201,9 +255,19 @@ impl Gate {
                 break Reply::Same((*answer).clone());
             }
             link.step_back();
-            match ledger.wait_for(one.call, begun, one.call.policy.wait).await {
+            match ledger.wait_for(&call, begun, one.call.policy.wait).await {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
-                Ok(Begun::Answered(decision)) => break self.decided(ledger, one, decision).await,
+                // Its own turn comes after the running one's.
+                Ok(Begun::Answered(Decision::Replay { .. } | Decision::OutcomeNotKept { .. }))
+                    if is_running && one.kind.steps && one.rule == Rule::Causal && turns < STEPS =>
+                {
+                    turns += 1;
+                    call.again = Again::Always;
+                }
+                Ok(Begun::Answered(decision)) => {
+                    let (reply, delivery) = self.decided(ledger, one, decision).await;
+                    return Some((reply.line(one.request), delivery));
+                }
                 // Then it is our turn.
                 Err(Error::OwnerFailed { reason, .. }) if turns < TURNS && reason == NEVER_SENT => turns += 1,
                 Err(error) => match owner.and_then(|owner| owner.answer()) {
@@ -212,16 +276,27 @@ impl Gate {
                 },
             }
         };
-        Some(reply.line(one.request))
+        Some((reply.line(one.request), None))
     }
 
-    /// What a repeat is told. A doubt says what is known of it.
-    async fn decided(&self, ledger: &Ledger, one: &One<'_>, decision: Decision) -> Reply {
-        let Decision::InDoubt { since } = decision else {
-            return self.replies.decided(one.about(), decision, SystemClock.now());
-        };
+    /// What a repeat is told, and what records that it was. A doubt says what is known of it.
+    async fn decided(&self, ledger: &Ledger, one: &One<'_>, decision: Decision) -> (Reply, Option<Delivery>) {
+        let is_doubt = matches!(decision, Decision::InDoubt { .. });
+        let is_kept = matches!(decision, Decision::Replay { .. } | Decision::OutcomeNotKept { .. });
+        if !is_doubt && !(is_kept && one.rule.needs_delivery()) {
+            return (self.replies.decided(one.about(), decision, SystemClock.now()), None);
+        }
         let intent = ledger.get(&one.call.identity).await.ok().flatten();
-        self.replies.in_doubt(one.about(), since, intent.and_then(|intent| intent.seen.record.last_error).as_deref())
+        let reply = match decision {
+            Decision::InDoubt { since } => {
+                let why = intent.as_ref().and_then(|intent| intent.seen.record.last_error.clone());
+                self.replies.in_doubt(one.about(), since, why.as_deref())
+            }
+            ref decision => self.replies.decided(one.about(), decision.clone(), SystemClock.now()),
+        };
+        // Another call may have come in between, whose answer this is not.
+        let delivery = intent.filter(|intent| stands_for(intent, &decision)).and_then(|intent| ledger.delivery(intent));
+        (reply, delivery)
     }
 
     /// This caller is the one.
@@ -231,18 +306,25 @@ impl Gate {
         one: &One<'_>,
         guard: Guard,
         link: &Arc<L>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Handed> {
         let key = self.key_for(one, &guard);
+        let delivery = guard.delivery();
         let owner = self.owners.enter(&one.call.identity);
         let guard = match self.probed(ledger, one, guard, &key, &**link).await {
             Ok(guard) => guard,
-            Err(reply) => return Some(reply.line(one.request)),
+            Err(reply) => return Some((reply.line(one.request), Some(delivery))),
         };
         let line = one.asked.passed_on(&one.request.line, &self.tools, &key);
         link.set_key(&key);
         match link.send(&one.request.id, line).await {
-            Ok(answer) => Some(self.judge(one, guard, answer, owner, link).await),
-            Err(missing) => self.missing(ledger, one, guard, missing).await,
+            Ok(answer) => {
+                let line = self.judge(one, guard, answer, owner, link).await;
+                if planted(Plant::DeliveredOnArrival) {
+                    delivery.arrived();
+                }
+                Some((line, Some(delivery)))
+            }
+            Err(missing) => self.missing(ledger, one, guard, missing).await.map(|line| (line, Some(delivery))),
         }
     }
 
@@ -266,6 +348,9 @@ impl Gate {
     ) -> Vec<u8> {
         let ended_with = match verdict::of(&answer.members, &one.call.policy, answer.cancelled) {
             Ending::Keep(outcome) => {
+                if one.kind.ends && outcome.verdict == Verdict::Success {
+                    *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemClock.now());
+                }
                 let Err(error) = guard.finish(outcome).await else { return answer.line };
                 log(Some(error));
                 let told = self.replies.not_recorded(one.about(), &answer.members);
@@ -285,8 +370,11 @@ impl Gate {
             Ending::Task(id) => {
                 owner.continues(&answer.members);
                 let (link, meta, policy) = (Arc::clone(link), one.asked.meta(), Arc::clone(&one.call.policy));
+                let delivery = guard.delivery();
                 tokio::spawn(async move {
                     task::follow(guard, &*link, &id, meta, &policy).await;
+                    // The client has the task and asks for what comes of it by itself.
+                    delivery.arrived();
                     drop(owner);
                 });
                 return answer.line;
@@ -453,6 +541,17 @@ impl Gate {
             Ok(Ok(answer)) => (probe::read(probe, &answer), Some(answer)),
             Ok(Err(_)) | Err(_) => (Probed::Unknown(format!("{} gave no answer", probe.tool)), None),
         }
+    }
+}
+
+/// Whether a record is the one that a decision was about.
+fn stands_for(intent: &Intent, decision: &Decision) -> bool {
+    match (&intent.seen.record.state, decision) {
+        (State::Done { finished_at, .. }, Decision::Replay { finished_at: told, .. }) => finished_at == told,
+        (State::Done { .. }, Decision::OutcomeNotKept { .. }) => true,
+        // Since when is counted from now on where the owner is gone.
+        (_, Decision::InDoubt { .. }) => matches!(intent.seen.standing(), Some(Standing::InDoubt { .. })),
+        _ => false,
     }
 }
 

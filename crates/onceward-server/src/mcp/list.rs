@@ -69,7 +69,7 @@ fn one(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
     }
     let mut schema = tool.object("inputSchema")?;
     let mut properties = schema.object("properties").unwrap_or_default();
-    if tools.takes_repeat(&name) {
+    if tools.offers_repeat(&name) {
         properties.set(REPEAT, &repeat());
     }
     // One that other parts of the schema name has to stay: clients check arguments against all of it.

@@ -3,7 +3,7 @@
 //! - `gate`: one guarded call in a straight line. `call`: which intent it is. `verdict`: what an answer says about the effect.
 //!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
-//! - `tools`: which tools are guarded, and why. `reads`: what names say. `list`: the answer to `tools/list`.
+//! - `tools`: which tools are guarded, and why. `kind`: what names say. `list`: the answer to `tools/list`.
 //!   `ask_list`: asking for it. `key_argument`: the
 //!   argument that takes a key. `volatile`: arguments that change with every try. `warned`: warnings that were given.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
@@ -14,11 +14,14 @@
 mod ask_list;
 mod books;
 mod call;
+mod client;
+mod delivery;
 mod gate;
 mod http;
 pub(crate) mod inspect;
 pub(crate) mod install;
 mod key_argument;
+mod kind;
 mod link;
 mod list;
 mod members;
@@ -26,7 +29,7 @@ mod message;
 mod name;
 mod owners;
 mod probe;
-mod reads;
+mod repeats;
 mod reply;
 mod several;
 mod status;
@@ -39,7 +42,7 @@ mod waiting;
 mod warned;
 
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::core::name::Tenant;
@@ -48,6 +51,7 @@ use crate::config::{Mcp, Server};
 use crate::exit::Fault;
 use books::Books;
 use call::Naming;
+use delivery::Equals;
 use gate::Gate;
 use owners::Owners;
 use reply::Replies;
@@ -133,13 +137,16 @@ async fn books(front: &Front) -> Arc<Books> {
 }
 
 fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
-    let tools = Tools::new(front.server.tool);
+    let tools = Tools::of(front.server.tool, front.server.repeats);
     let echo = mcp.echo.map_or(ECHO, |echo| echo.0);
+    let patience = mcp.patience.map_or(client::PATIENCE, |patience| patience.0);
     Gate {
-        naming: Naming { server: front.name, shown, session: front.session, echo, deadline: None },
+        naming: Naming { server: front.name, shown, session: front.session, echo, patience, deadline: None },
         replies: Replies { notice: mcp.notice.unwrap_or(true), flags: front.flags, status: list::status_name(&tools) },
         tools,
         books: Arc::clone(books),
         owners: Owners::default(),
+        equals: Equals::default(),
+        ended: Mutex::default(),
     }
 }

@@ -15,9 +15,11 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::call::REPEAT;
+use super::delivery::Answered;
 use super::gate::Request;
 use super::members::Members;
 use super::message;
+use super::repeats::Rule;
 use super::verdict::{ERROR, RESULT};
 use crate::output::quoted;
 
@@ -50,6 +52,11 @@ pub(super) enum Reply {
 }
 
 impl Reply {
+    /// The answer to a request that makes no difference to later ones.
+    pub(super) fn answer(self, request: &Request) -> Answered {
+        self.line(request).into()
+    }
+
     /// The line for a request. Clients of the newest generation want every result to say what kind it is; one that was kept
     /// may come from an older one.
     pub(super) fn line(self, request: &Request) -> Vec<u8> {
@@ -76,22 +83,23 @@ pub(super) struct About<'a> {
     /// The tool has promised structured results: clients refuse others from it, unless they are errors.
     pub(super) is_typed: bool,
     pub(super) call: &'a Call,
+    /// Which calls are repeats.
+    pub(super) rule: Rule,
     pub(super) repeat: u32,
 }
 
 impl Replies {
     /// What a repeat is told.
     pub(super) fn decided(&self, about: About<'_>, decision: Decision, now: Timestamp) -> Reply {
-        let About { tool, repeat, .. } = about;
+        let tool = about.tool;
         match decision {
             Decision::Replay { outcome, finished_at, .. } => self.replayed(about, &outcome, finished_at, now),
             Decision::OutcomeNotKept { .. } => told(
                 "done_not_kept",
                 about,
                 &format!(
-                    "This exact call of {tool} was done before, and nothing was done again. Its result is no longer kept. Do \
-                     not try it again; if the user wants it once more, call it with {REPEAT}: {}.",
-                    repeat + 1
+                    "This exact call of {tool} was done before, and nothing was done again. Its result is no longer kept. {}",
+                    once_more(about)
                 ),
                 json!({}),
             ),
@@ -158,12 +166,10 @@ impl Replies {
             excused(&mut result, about);
         }
         if self.notice {
+            let ago = ago(finished_at.until(now));
             let text = format!(
-                "[onceward] This call was done {} and not again: this is its stored result. If the user wants it done once \
-                 more, call {} with {REPEAT}: {}.",
-                ago(finished_at.until(now)),
-                about.tool,
-                about.repeat + 1
+                "[onceward] This call was done {ago} and not again: this is its stored result. {}",
+                once_more(about)
             );
             noted(&mut result, &text);
         }
@@ -174,6 +180,14 @@ impl Replies {
     /// Nobody knows whether it happened. `why` is what is known of the attempt.
     pub(super) fn in_doubt(&self, about: About<'_>, since: Timestamp, why: Option<&str>) -> Reply {
         let (tool, identity) = (about.tool, &about.call.identity);
+        if about.call.policy.in_doubt == InDoubt::Tell {
+            let why = why.unwrap_or("its answer never came");
+            let text = format!(
+                "It is unknown whether {tool} took effect: this exact call was made at {since}, and {why}. It may have \
+                 happened. Look first whether it did; if it did not, make the same call again, and it runs."
+            );
+            return told("in_doubt", about, &text, json!({ "since": since.to_string(), "may_try_again": true }));
+        }
         let tenant = match &identity.tenant {
             tenant if *tenant == Tenant::default() => String::new(),
             tenant => format!(" --tenant {}", quoted(tenant.as_str())),
@@ -195,7 +209,7 @@ impl Replies {
 
     /// The answer to a call just made will not come.
     pub(super) fn lost(&self, about: About<'_>, why: &str, now: Timestamp) -> Reply {
-        if about.call.policy.in_doubt == InDoubt::Hold {
+        if matches!(about.call.policy.in_doubt, InDoubt::Hold | InDoubt::Tell) {
             return self.in_doubt(about, now, Some(why));
         }
         let text = format!(
@@ -265,6 +279,7 @@ impl Replies {
             InDoubt::Hold => {
                 "Do not call it again, and not with other arguments: look whether it happened, and let the user settle it."
             }
+            InDoubt::Tell => "Look first whether it did; if it did not, make the same call again, and it runs.",
             InDoubt::Retry | InDoubt::Probe => {
                 "You may make exactly the same call again; do not make it with other arguments."
             }
@@ -305,6 +320,22 @@ fn annotated(answer: &Members, state: &str, about: About<'_>, text: &str) -> Opt
     }
     answer.set("error", &error);
     Some(answer)
+}
+
+/// How the same thing is done once more.
+fn once_more(about: About<'_>) -> String {
+    match about.rule {
+        Rule::Causal | Rule::Idempotent => {
+            "Its answer may not have reached you. To do it once more, make the same call \
+                                            again now that you have this answer."
+                .to_owned()
+        }
+        Rule::Kept | Rule::Outward => format!(
+            "Do not try it again; if the user wants it once more, call {} with {REPEAT}: {}.",
+            about.tool,
+            about.repeat + 1
+        ),
+    }
 }
 
 /// How long ago, in words.

@@ -1,5 +1,8 @@
 //! Our own tool: what became of calls, so that a model looks before it tries again.
 
+use std::time::Duration;
+
+use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State};
 use onceward::store::Filter;
 use serde_json::value::RawValue;
@@ -131,9 +134,16 @@ fn shown(seen: &Seen, tool: &str) -> Option<(String, Value)> {
         _ => record.updated_at,
     };
     let words = match standing {
+        Standing::Done if record.delivered_at.is_some() && record.terms.after_delivery == Some(Duration::ZERO) => {
+            "done; the same call does it once more".to_owned()
+        }
         Standing::Done => "done; the same call gets its stored result".to_owned(),
         Standing::Tombstone => "done, and its result is no longer kept".to_owned(),
         Standing::Running { .. } => "running; the same call waits for its result".to_owned(),
+        Standing::InDoubt { .. } if record.terms.in_doubt == InDoubt::Tell => {
+            "unknown: it may have happened. Look whether it did; if it did not, the same call runs once you were told"
+                .to_owned()
+        }
         Standing::InDoubt { .. } => {
             "unknown: it may have happened. Do not call it again; look whether it did".to_owned()
         }

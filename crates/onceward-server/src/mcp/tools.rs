@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::key_argument::{Form, Slot, is_key};
+use super::kind::{self, Effect, Kind};
 use super::members::Members;
-use super::reads::only_reads;
+use super::repeats::Rule;
 use super::volatile;
 use super::warned::{About, Warned};
-use crate::config::{KeyArgument, Tool, instead};
+use crate::config::{KeyArgument, Repeats, Tool, instead};
 use crate::output;
 
 /// How long a server is not asked again that was asked in vain: at first, and at the most.
@@ -27,6 +28,8 @@ pub(super) struct Tools {
 #[derive(Debug, Default)]
 struct Configured {
     tools: BTreeMap<String, Tool>,
+    /// The rule for tools of which nothing else is configured.
+    repeats: Option<Repeats>,
     warned: Warned,
 }
 
@@ -36,6 +39,8 @@ struct Listing {
     /// The server has said that its list is another one now.
     is_stale: bool,
     tools: HashMap<String, Listed>,
+    /// The words with which all their names begin.
+    prefix: Vec<String>,
     /// How often in a row it was asked in vain, and until when it is left alone.
     in_vain: u32,
     pause: Option<Instant>,
@@ -93,7 +98,12 @@ impl Why {
 
 impl Tools {
     pub(super) fn new(configured: BTreeMap<String, Tool>) -> Self {
-        let configured = Configured { tools: configured, warned: Warned::default() };
+        Self::of(configured, None)
+    }
+
+    /// With a rule for all tools that have none of their own.
+    pub(super) fn of(tools: BTreeMap<String, Tool>, repeats: Option<Repeats>) -> Self {
+        let configured = Configured { tools, repeats, warned: Warned::default() };
         Self { configured: Arc::new(configured), listed: Mutex::default() }
     }
 
@@ -117,8 +127,37 @@ impl Tools {
         match listing.tools.get(name).filter(|_| !listing.is_stale) {
             None => Why::Unlisted,
             Some(Listed { reads: Some(reads), .. }) => Why::Declared(*reads),
-            Some(_) if only_reads(name) => Why::Named,
+            Some(_) if kind::of(name, &listing.prefix).effect == Effect::Reads => Why::Named,
             Some(_) => Why::MayAct,
+        }
+    }
+
+    /// What a tool does, as far as its name tells.
+    pub(super) fn kind(&self, name: &str) -> Kind {
+        kind::of(name, &self.listing().prefix)
+    }
+
+    /// Whether a call passes although its tool is guarded: its name does not say whether it acts, and its statement says that
+    /// it only reads.
+    pub(super) fn passes(&self, name: &str, arguments: &Members) -> bool {
+        self.why(name) == Why::MayAct
+            && self.configured(name).is_none()
+            && self.kind(name).effect == Effect::Query
+            && kind::is_plain_read(arguments)
+    }
+
+    /// When a call of a tool is a repeat, where no key or recipe says so.
+    pub(super) fn rule(&self, name: &str) -> Rule {
+        let configured = self.configured(name);
+        let repeats = configured.and_then(|tool| tool.repeats).or(self.configured.repeats);
+        let has_tier = configured.is_some_and(|tool| tool.operation.tier.is_some());
+        match repeats {
+            Some(Repeats::Outward) => Rule::Outward,
+            Some(Repeats::Causal) => Rule::Causal,
+            None if has_tier => Rule::Outward,
+            None if self.is_idempotent(name) => Rule::Idempotent,
+            None if self.kind(name).effect == Effect::Outward => Rule::Outward,
+            None => Rule::Causal,
         }
     }
 
@@ -147,6 +186,12 @@ impl Tools {
         let pause = PAUSE.saturating_mul(1 << listing.in_vain.min(10)).min(LONGEST_PAUSE);
         listing.in_vain += 1;
         listing.pause = Some(now + pause);
+    }
+
+    /// Whether models are offered to repeat a call of a tool on purpose: where an equal call would not run by itself.
+    pub(super) fn offers_repeat(&self, name: &str) -> bool {
+        let is_kept = self.has_recipe(name) || self.configured(name).is_some_and(Tool::chooses_retention);
+        self.takes_repeat(name) && (is_kept || self.rule(name) == Rule::Outward)
     }
 
     /// Whether our own argument is ours in this tool.
@@ -234,6 +279,9 @@ impl Tools {
     pub(super) fn is_whole(&self, is_whole: bool) {
         let mut listing = self.listing();
         listing.is_stale = !is_whole;
+        if is_whole {
+            listing.prefix = kind::shared_prefix(listing.tools.keys().map(String::as_str));
+        }
         // Whatever it is, it is news.
         (listing.in_vain, listing.pause) = (0, None);
         drop(listing);

@@ -153,7 +153,7 @@ impl Job {
         let in_doubt = terms.map_or(InDoubt::Hold, |terms| terms.in_doubt.stricter(self.call.policy.in_doubt));
         let next = match in_doubt {
             InDoubt::Retry => "The next run tries it again with the same ONCEWARD_KEY.".to_owned(),
-            InDoubt::Hold | InDoubt::Probe => self.how_to_settle(),
+            InDoubt::Hold | InDoubt::Probe | InDoubt::Tell => self.how_to_settle(),
         };
         let because = if by_signal || self.doubt_exit.contains(&code) { None } else { self.why_doubted(code) };
         let because = because.map(|because| format!(" ({because})")).unwrap_or_default();

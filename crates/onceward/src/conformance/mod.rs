@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::claim::{ClaimId, Mark};
-use onceward_core::decide::{Acquired, Answer, Begin, Command, Decision, Take, Write, decide};
+use onceward_core::decide::{Acquired, Again, Answer, Begin, Command, Decision, Take, Write, decide};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::digest;
 use onceward_core::json::Value;
@@ -143,6 +143,7 @@ fn begin_as(identity: Identity, number: u128, marks_sent: bool) -> Command {
         fingerprint: Fingerprint::none(),
         terms: terms(),
         take: Take { fence: fence(number), lease: 3 * SECOND, marks_sent, probes: false, owner: None, claim: None },
+        again: Again::default(),
     })
 }
 

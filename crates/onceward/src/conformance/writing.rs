@@ -79,11 +79,12 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
         draft.fingerprint = fingerprint::of_intent(&Value::parse(b"{\"a\":1}").unwrap());
         draft.terms = Terms {
             effect: if full { Effect::Transactional } else { Effect::External },
-            in_doubt: [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe][number % 3],
+            in_doubt: [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe, InDoubt::Tell][number % 4],
             retention: full.then_some(Duration::from_millis(1)),
             tombstone: Duration::from_secs(90 * 86400),
             honours_key_for: Duration::from_millis(86_400_001),
             max_attempts: full.then_some(8),
+            after_delivery: full.then_some(Duration::from_millis(60_001)),
         };
         draft.attempts = u32::MAX;
         draft.generation = 3;
@@ -91,6 +92,7 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
         draft.payload = full.then(|| vec![0u8, 1, 255].into());
         draft.first_sent_at = full.then_some(When::In(SECOND));
         draft.doubt_since = full.then_some(When::In(2 * SECOND));
+        draft.delivered_at = full.then_some(When::In(3 * SECOND));
         draft.last_error = full.then(|| "Fehler: \"größer\"\n".to_owned());
         draft.sequence = full.then_some(number as u64);
         (0..number).for_each(|id| draft.claims.add((id % 3 > 0).then(|| ClaimId::new(b"", &id.to_string()))));

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode, request};
 
+use onceward_core::decide::Again;
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
 use onceward_core::key::{self, Derived};
@@ -298,7 +299,7 @@ impl Rules {
             }
         };
         let identity = Identity { tenant, operation, key };
-        Ok(Some(Call { identity, key_digest, fingerprint, policy, item: None }))
+        Ok(Some(Call { identity, key_digest, fingerprint, policy, item: None, again: Again::default() }))
     }
 }
 

@@ -97,6 +97,10 @@ impl Ledger {
 
     /// Answers from the cache, if that needs no write.
     fn at_hand(&self, call: &Call, command: &Command) -> Option<Decision> {
+        // Another process may have written meanwhile that the outcome was delivered.
+        if call.policy.after_delivery.is_some() {
+            return None;
+        }
         let now = self.inner.store.now()?;
         let id = cache::place(call.identity.digest(), Some(&call.identity));
         let record = self.inner.cache.get(&id)?;

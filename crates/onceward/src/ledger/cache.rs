@@ -77,7 +77,7 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use onceward_core::decide::{Begin, Command, Take, Write, decide};
+    use onceward_core::decide::{Again, Begin, Command, Take, Write, decide};
     use onceward_core::fingerprint::Fingerprint;
     use onceward_core::name::{Key, Operation, Tenant};
     use onceward_core::outcome::Outcome;
@@ -95,7 +95,8 @@ mod tests {
         let (marks_sent, probes, owner, claim) = (false, false, None, None);
         let take = Take { fence, lease: policy.lease(), marks_sent, probes, owner, claim };
         let fingerprint = Fingerprint::none();
-        let begin = Begin { identity, key_digest: None, fingerprint, terms: policy.terms(), take };
+        let (key_digest, again) = (None, Again::default());
+        let begin = Begin { identity, key_digest, fingerprint, terms: policy.terms(), take, again };
         let now = Timestamp::from_millis(0);
         let Write::Insert(draft) = decide(None, &Command::Begin(begin)).write else { panic!("no claim") };
         let seen = Seen { record: draft.stamp(now), now, owner_gone: false };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use onceward_core::decide::{Begin, BeginItem, Command, Take};
+use onceward_core::decide::{Again, Begin, BeginItem, Command, Take};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::Digest;
 use onceward_core::json::Value;
@@ -36,6 +36,8 @@ pub struct Call {
     pub policy: Arc<Policy>,
     /// Which item of which stream; `None` for an intent with a key of its own.
     pub item: Option<Item>,
+    /// Whether finished work is done again for this call.
+    pub again: Again,
 }
 
 impl Call {
@@ -64,6 +66,7 @@ impl Call {
             fingerprint: self.fingerprint,
             terms: self.policy.terms(),
             take,
+            again: self.again,
         };
         match &self.item {
             None => Command::Begin(begin),
@@ -320,7 +323,8 @@ impl Operation {
             Some(arguments) => Fingerprint::combine(&[fingerprint, fingerprint::of_arguments(arguments)]),
             None => fingerprint,
         };
-        Ok(Call { identity: Identity { tenant, operation, key }, key_digest, fingerprint, policy, item })
+        let identity = Identity { tenant, operation, key };
+        Ok(Call { identity, key_digest, fingerprint, policy, item, again: Again::default() })
     }
 
     fn named_item(&self, tenant: &Tenant, operation: &name::Operation) -> Result<Option<Item>, Invalid> {

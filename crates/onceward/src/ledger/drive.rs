@@ -125,7 +125,9 @@ impl Inner {
 
 fn replace(last: &Record, draft: &Draft, event: Option<&Event>, command: &Command) -> Replace {
     let event = event.cloned().or_else(|| told_by(last, command));
-    Replace { event, ..Replace::of(last, draft.clone()) }
+    // Lost with a crash, it is as if the answer had not arrived: then an equal call is answered and not run.
+    let may_wait = matches!(command, Command::Delivered { arrived: true, .. });
+    Replace { event, may_wait, ..Replace::of(last, draft.clone()) }
 }
 
 /// What a command leaves in the audit trail by itself. A probe that found nothing clears the doubt, and an effect that comes

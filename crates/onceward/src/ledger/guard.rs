@@ -19,6 +19,7 @@ use onceward_core::record::{Phase, Seen, State};
 use super::carried_on::CarriedOn;
 use super::claim::Claim;
 use super::claiming::Renewed;
+use super::delivery::Delivery;
 use super::drive::{Driven, Stuck};
 use super::late::Reporter;
 use super::{Call, Ledger};
@@ -72,7 +73,7 @@ pub(super) struct Held {
     pub(super) call: Call,
     pub(super) acquired: Acquired,
     /// The record as this owner last wrote it.
-    last: Mutex<Seen>,
+    last: Arc<Mutex<Seen>>,
     pub(super) marked_sent: AtomicBool,
     lost: Lost,
     /// Its guard is gone, so there is nothing to renew.
@@ -115,7 +116,7 @@ impl Guard {
             ledger,
             call: call.clone(),
             acquired,
-            last: Mutex::new(seen),
+            last: Arc::new(Mutex::new(seen)),
             marked_sent: AtomicBool::new(false),
             lost: Lost::default(),
             over: AtomicBool::new(false),
@@ -147,6 +148,12 @@ impl Guard {
         let created_at = self.held.last().record.created_at.as_millis();
         let text = format!("{} {created_at}", self.claim().downstream_key());
         format!("once_v1_{}", &digest(text.as_bytes()).to_hex()[..32])
+    }
+
+    /// What records that the caller got the answer to this claim, once it has one: for policies with
+    /// [`after_delivery`](crate::Policy::after_delivery) or [`InDoubt::Tell`].
+    pub fn delivery(&self) -> Delivery {
+        Delivery::of_claim(&self.held.ledger, self.held.acquired.fence, &self.held.last)
     }
 
     /// The work is finished: the outcome is kept and given to every repeat. An answer over the policy's limit

@@ -6,6 +6,7 @@
 //! - `upkeep`: which claims fall due when.
 //! - `carried_on`: a future that does not end with whoever waits for it.
 //! - `guard`: a claim that was granted: renew, finish, release, doubt. `claim`: what the work sees of it.
+//! - `delivery`: whether the caller got the answer.
 //! - `late`: what a superseded owner reports.
 //! - `remote`: a claim whose owner is not in this process.
 //! - `run`: a closure under a guard.
@@ -19,6 +20,7 @@ mod call;
 mod carried_on;
 mod claim;
 mod claiming;
+mod delivery;
 mod drive;
 mod guard;
 mod late;
@@ -43,6 +45,7 @@ pub use begin::Begun;
 pub use call::{Call, Operation};
 pub(crate) use carried_on::CarriedOn;
 pub use claim::Claim;
+pub use delivery::Delivery;
 pub use guard::{Guard, Reach};
 pub use remote::{Grant, Granted, Held, Holder};
 pub use run::Done;

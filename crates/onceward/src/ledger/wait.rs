@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use onceward_core::decide::{Answer, Decision, Take, decide};
+use onceward_core::decide::{Again, Answer, Decision, Take, decide};
 use onceward_core::hash::Digest;
 use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen, Standing, State};
@@ -111,6 +111,8 @@ impl Ledger {
         if wait.is_zero() || !running(&begun) {
             return Ok(begun);
         }
+        // It overlaps the running one, so the running one's outcome is its answer, delivered or not.
+        let call = &Call { again: Again::Never, ..call.clone() };
         let mut waiting = self.waiting(call, wait);
         while running(&begun) {
             match self.watch(call, &mut waiting).await? {

@@ -112,12 +112,15 @@ pub struct Replace {
     pub draft: Draft,
     /// What is added to the audit trail in the same transaction.
     pub event: Option<Event>,
+    /// Nothing is lost with it, so it may wait for the next write of any caller, for about a second, to share its sync.
+    pub may_wait: bool,
 }
 
 impl Replace {
     /// The write that holds only while the record is still as it was seen.
     pub fn of(seen: &Record, draft: Draft) -> Self {
-        Self { fence: seen.fence(), version: seen.version, time: seen.time().copied(), draft, event: None }
+        let (fence, version, time) = (seen.fence(), seen.version, seen.time().copied());
+        Self { fence, version, time, draft, event: None, may_wait: false }
     }
 }
 

@@ -196,7 +196,7 @@ pub(super) fn of_again(undisturbed: &[Entry], log: &[Entry], of: Option<&str>) -
         InDoubt::Retry if first.acted.key.is_some() && second.acted.key.is_some() => Cause::OtherDownstreamKey,
         InDoubt::Retry => Cause::RetriedWithoutKey,
         InDoubt::Probe => Cause::ProbeIgnored,
-        InDoubt::Hold => Cause::Unknown,
+        InDoubt::Hold | InDoubt::Tell => Cause::Unknown,
     }
 }
 

@@ -61,12 +61,15 @@ fn another(gate: &Gate) -> Gate {
         replies: gate.replies.clone(),
         books: Arc::clone(&gate.books),
         owners: gate.owners.clone(),
+        equals: gate.equals.clone(),
+        ended: Mutex::default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::call::Naming;
+    use super::super::super::delivery::Equals;
     use super::super::super::members::Members;
     use super::super::super::owners::Owners;
     use super::super::super::reply::Replies;
@@ -79,11 +82,13 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: std::time::Duration::ZERO,
+            patience: std::time::Duration::ZERO,
             deadline: None,
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:", None)), Owners::default());
-        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners }))
+        let (equals, ended) = (Equals::default(), Mutex::default());
+        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners, equals, ended }))
     }
 
     #[test]

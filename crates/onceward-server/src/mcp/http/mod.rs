@@ -6,8 +6,10 @@
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
 mod callers;
+mod clients;
 mod envelope;
 mod events;
+mod handover;
 mod head;
 mod header_names;
 mod identity;
@@ -42,6 +44,7 @@ use onceward::http::{Body, Kind, Problem, Profile, Rules, key};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
+use super::call::From;
 use super::gate::{self, Gate, Way};
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
@@ -54,6 +57,7 @@ use crate::listener::{Bound, Peer, Speaks};
 use crate::output;
 use crate::stop::Signals;
 use callers::Callers;
+use clients::Clients;
 use events::{Event, Events};
 use head::{client, is_form, is_plain, is_stream};
 pub(super) use identity::Identity;
@@ -115,6 +119,7 @@ pub(super) struct Server {
     rooms: [Room; 2],
     waiting: Waiting,
     readers: Readers,
+    clients: Clients,
     under_way: UnderWay,
     own: AtomicU64,
     prefix: String,
@@ -162,14 +167,27 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, pre
     let routes = Routes::new(vec![route.clone()]);
     let upstreams = Upstreams::several(1, &routes, remote.upstream_ca.as_deref())?.remove(0);
     let (waiting, readers) = (Waiting::default(), Readers::default());
+    let clients = Clients::new(gate.naming.patience);
     let (under_way, own) = (UnderWay::default(), AtomicU64::new(0));
     let bound = Bound::to(remote.listen, None).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("cannot listen on {}: {error}", remote.listen)))?;
     output::out(&format!("onceward mcp listens on {}{path}", bound.url()));
     let (callers, rooms) = (Callers::of(gate), [Room::of(SMALL_ROOM), Room::of(ROOM)]);
-    let server =
-        Server { callers, upstreams, route, path, is_local, identity, rooms, waiting, readers, under_way, own, prefix };
-    let server = Arc::new(server);
+    let server = Arc::new(Server {
+        callers,
+        upstreams,
+        route,
+        path,
+        is_local,
+        identity,
+        rooms,
+        waiting,
+        readers,
+        clients,
+        under_way,
+        own,
+        prefix,
+    });
     let serving = Arc::clone(&server);
     let service = move |peer, _| {
         let server = Arc::clone(&serving);
@@ -242,6 +260,7 @@ impl Server {
             parts.uri = path;
         }
         if parts.method != Method::POST {
+            self.heard_without_message(&parts).await;
             let client = client(&parts.headers).unwrap_or_default();
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
             let request = Request::from_parts(parts, gateway::streamed(body));
@@ -301,7 +320,14 @@ impl Server {
                 self.guard(parts, peer, id, written, members, body).await
             }
             Message::Request { id, method, .. } if method == "tools/list" => self.list(parts, peer, id, body).await,
+            Message::Request { method, members, .. } if method == "initialize" => {
+                let tenant = self.tenant(&parts, peer).ok();
+                let response = self.pass(parts, body, peer).await;
+                self.introduced(response.headers(), &members, tenant);
+                response
+            }
             Message::Notification { method, members } if method == "notifications/cancelled" => {
+                self.cancelled(&parts, peer, &members).await;
                 let client = client(&parts.headers).unwrap_or_default();
                 if self.waiting.cancel(members.object("params").as_ref(), &client) == Cancelled::Keep {
                     return empty(StatusCode::ACCEPTED);
@@ -359,8 +385,8 @@ impl Server {
             }
         };
         // Without a session, ids of several clients are the same.
-        let client = client(&parts.headers).unwrap_or_else(|| self.own_name());
-        let place = Place { client, id: id.clone() };
+        let owner = client(&parts.headers).unwrap_or_else(|| self.own_name());
+        let place = Place { client: owner, id: id.clone() };
         if !self.waiting.expect_call(place.clone()) {
             let why = "another request with this id is under way";
             return refused(StatusCode::BAD_REQUEST, Some(&written), UNCLEAR, why);
@@ -368,15 +394,52 @@ impl Server {
         let (reply, answer) = oneshot::channel();
         let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
+        let session = client(&parts.headers);
+        let known = self.clients.of_request(session.as_deref(), &members);
+        let from = From { client: known.name().to_owned(), connection: session.unwrap_or_default() };
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
-        let request = gate::Request { tenant, scope, id, written, line: body, members, key };
+        let handover = post.handover();
+        let request = gate::Request { scope, key, from, ..gate::Request::new(tenant, id, written, body, members) };
         tokio::spawn(async move {
-            let line = gate.carry_out(&request, &post).await;
+            let answer = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
-            post.deliver(line.filter(|_| is_wanted)).await;
+            post.deliver(answer.filter(|_| is_wanted), &known).await;
         });
         // Nobody waits for what was cancelled.
-        answer.await.unwrap_or_else(|_| empty(StatusCode::ACCEPTED))
+        answer.await.map_or_else(|_| empty(StatusCode::ACCEPTED), |response| response.map(|body| handover.watch(body)))
+    }
+
+    /// A client says who it is, and gets a session.
+    fn introduced(self: &Arc<Self>, headers: &HeaderMap, members: &Members, tenant: Option<Tenant>) {
+        let (Some(session), Some(tenant)) = (client(headers), tenant) else { return };
+        let (server, known) = (Arc::clone(self), self.clients.of_session(&session));
+        known.introduce(&members.object("params").unwrap_or_default(), false);
+        tokio::spawn(async move { known.recall(server.callers.books(), &tenant).await });
+    }
+
+    /// A client does not want an answer, or no longer wanted it when it came.
+    async fn cancelled(self: &Arc<Self>, parts: &request::Parts, peer: Peer, members: &Members) {
+        let id = members.object("params").and_then(|parameters| parameters.get("requestId").and_then(Id::read));
+        let (Some(id), Some(session)) = (id, client(&parts.headers)) else { return };
+        let known = self.clients.of_session(&session);
+        if known.cancelled(&id).await
+            && let Ok(tenant) = self.tenant(parts, peer)
+        {
+            let server = Arc::clone(self);
+            tokio::spawn(async move { known.remember(server.callers.books(), &tenant).await });
+        }
+    }
+
+    /// A client reads on from before an answer, which it did not get then; or it ends its session in order.
+    async fn heard_without_message(&self, parts: &request::Parts) {
+        let Some(session) = client(&parts.headers) else { return };
+        if parts.method == Method::DELETE {
+            if let Some(known) = self.clients.leave(&session) {
+                known.ended(true).await;
+            }
+        } else if let Some(at) = parts.headers.get(LAST_EVENT).and_then(|at| at.to_str().ok()) {
+            self.clients.of_session(&session).reads_on(at).await;
+        }
     }
 
     /// Whose call it is: what `--tenant` names, and what the headers that count say.

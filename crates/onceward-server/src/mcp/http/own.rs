@@ -15,8 +15,8 @@ pub(super) fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
-pub(super) fn json(status: StatusCode, line: Vec<u8>) -> Response<Body> {
-    let mut response = Response::new(full(line.into()));
+pub(super) fn json(status: StatusCode, line: Bytes) -> Response<Body> {
+    let mut response = Response::new(full(line));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -24,5 +24,5 @@ pub(super) fn json(status: StatusCode, line: Vec<u8>) -> Response<Body> {
 
 /// A message that was not passed on.
 pub(super) fn refused(status: StatusCode, id: Option<&RawValue>, code: i32, why: &str) -> Response<Body> {
-    json(status, message::error(id, code, why))
+    json(status, message::error(id, code, why).into())
 }

@@ -1,7 +1,9 @@
 //! One guarded call over HTTP: sent to the server, its answer held back until it is kept, everything else handed on as it
 //! comes. A stream that breaks off is taken up again where it was, if its client does not do so.
 
-use std::sync::{Arc, OnceLock};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,11 +18,14 @@ use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
 use super::events::{Event, Events};
+use super::handover::Handover;
 use super::head::is_stream;
 use super::own::json;
 use super::patience::Patience;
 use super::{ANSWER_LIMIT, READER_PATIENCE, Server};
 use crate::listener::Peer;
+use crate::mcp::client::Client;
+use crate::mcp::delivery::{Answered, Receipt};
 use crate::mcp::link::{Answer, Link, NoAnswer};
 use crate::mcp::members::Members;
 use crate::mcp::message::{self, Id, Message};
@@ -52,6 +57,9 @@ const OTHERS: u32 = 10;
 /// The largest refusal of a server that is passed on whole.
 const REFUSAL_LIMIT: usize = 1024 * 1024;
 
+/// How many events before the answer are remembered, in case the client reads on from one of them.
+const EVENTS: usize = 64;
+
 /// How long such a refusal may take to come.
 const REFUSED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -68,6 +76,12 @@ struct Exchange {
     /// The key of the call downstream.
     key: OnceLock<HeaderValue>,
     delivery: Mutex<Delivery>,
+    /// Sees when the connection has taken the answer.
+    handover: Handover,
+    /// Where a reader could go on from before the answer.
+    events: std::sync::Mutex<VecDeque<String>>,
+    /// The client got the answer on another stream.
+    is_elsewhere: AtomicBool,
 }
 
 /// How far the answer to the client is.
@@ -126,31 +140,54 @@ impl Post {
         parts.headers.remove(ACCEPT_ENCODING);
         parts.headers.remove(CONTENT_LENGTH);
         let (key, delivery) = (OnceLock::new(), Mutex::new(Delivery::Open(reply)));
-        Self(Arc::new(Exchange { server, parts, peer, place, key, delivery }))
+        let (handover, events, is_elsewhere) = Default::default();
+        Self(Arc::new(Exchange { server, parts, peer, place, key, delivery, handover, events, is_elsewhere }))
+    }
+
+    /// The answer is recorded as delivered once the connection has taken these bytes.
+    fn expect(&self, bytes: &Bytes, receipt: Option<Receipt>, client: &Arc<Client>) {
+        let Some(receipt) = receipt else { return };
+        receipt.open.writing();
+        let (client, id) = (Arc::clone(client), self.0.place.id.clone());
+        let events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect();
+        self.0.handover.expect(bytes.clone(), move || client.got_as_event(&id, receipt, events));
+    }
+
+    pub(super) fn handover(&self) -> Handover {
+        self.0.handover.clone()
     }
 
     /// Hands the answer over, after it was kept.
-    pub(super) async fn deliver(&self, line: Option<Vec<u8>>) {
+    pub(super) async fn deliver(&self, answer: Option<Answered>, client: &Arc<Client>) {
+        let (line, receipt) = answer.map_or((None, None), |answer| (Some(Bytes::from(answer.line)), answer.receipt));
         let delivery = std::mem::replace(&mut *self.0.delivery.lock().await, Delivery::Over);
+        let is_elsewhere = matches!(delivery, Delivery::Over) && self.0.is_elsewhere.load(Ordering::Relaxed);
+        if is_elsewhere && let Some(receipt) = receipt {
+            return client.got(&self.0.place.id, receipt);
+        }
+        let expect = |bytes: &Bytes| self.expect(bytes, receipt, client);
         match (delivery, line) {
             (Delivery::Refused(reply, response), Some(_)) => {
                 let _ = reply.send(response);
             }
             (Delivery::Open(reply), Some(line)) => {
+                expect(&line);
                 let _ = reply.send(json(StatusCode::OK, line));
             }
             (Delivery::Whole(reply, mut head), Some(line)) => {
                 head.headers.remove(CONTENT_LENGTH);
-                let _ = reply.send(Response::from_parts(head, full(line.into())));
+                expect(&line);
+                let _ = reply.send(Response::from_parts(head, full(line)));
             }
             (Delivery::Streaming(mut filling, held), line) => {
                 let (event, rest) = held.map_or((None, None), |(event, rest)| (Some(event), Some(rest)));
                 if let Some(line) = line {
-                    let is_same = event.as_ref().and_then(Event::data).is_some_and(|data| data == line);
+                    let is_same = event.as_ref().and_then(Event::data).is_some_and(|data| data == *line);
                     let event = match event {
                         Some(event) if is_same => event,
                         event => Event::of(&line, event.and_then(|event| event.id()).as_deref()),
                     };
+                    expect(&event.0);
                     filling.put(Frame::data(event.0)).await;
                 }
                 if let Some(mut rest) = rest {
@@ -246,7 +283,10 @@ impl Exchange {
         let (mut last, mut pause, mut patience) = (None, COME_BACK, Patience::default());
         loop {
             while let Some(event) = patience.within(source.next()).await? {
-                last = event.id().or(last);
+                if let Some(id) = event.id() {
+                    self.numbered(&id);
+                    last = Some(id);
+                }
                 pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
                 let data = event.data();
                 patience.heard(data.is_some());
@@ -284,6 +324,15 @@ impl Exchange {
                 }
             };
         }
+    }
+
+    /// Remembers an event from which a reader could go on.
+    fn numbered(&self, id: &str) {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        if events.len() >= EVENTS {
+            events.pop_front();
+        }
+        events.push_back(id.to_owned());
     }
 
     /// The stream from where it was.
@@ -345,7 +394,10 @@ impl Link for Post {
                     }
                 }))),
                 // A client that took the stream up again has got it there.
-                answer => answer,
+                answer => {
+                    self.0.is_elsewhere.store(answer.is_ok(), Ordering::Relaxed);
+                    answer
+                }
             },
         }
     }

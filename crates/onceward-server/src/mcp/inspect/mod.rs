@@ -13,9 +13,11 @@ use onceward::core::policy::InDoubt;
 use serde_json::value::RawValue;
 
 use super::ECHO;
-use super::call::{self, Naming};
+use super::call::Naming;
+use super::client::PATIENCE;
 use super::list::learned;
 use super::members::Members;
+use super::repeats;
 use super::tools::Tools;
 use super::volatile;
 use crate::config::{Server, Tool};
@@ -95,15 +97,17 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
 
 /// As the gateway will decide it.
 fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
-    let naming = Naming { server: server.to_owned(), shown: String::new(), session: None, echo: ECHO, deadline: None };
+    let (session, echo, patience, deadline) = (None, ECHO, PATIENCE, None);
+    let naming = Naming { server: server.to_owned(), shown: String::new(), session, echo, patience, deadline };
     let configured = tools.configured(name);
     let says = if configured.is_some_and(Tool::chooses_in_doubt) {
         "the configuration says so"
     } else {
         "it declares idempotentHint: true"
     };
-    match call::policy(name, &naming, tools, false).in_doubt {
+    match repeats::policy(name, &naming, tools, repeats::rule(name, tools), false).in_doubt {
         InDoubt::Hold => ("hold", String::new()),
+        InDoubt::Tell => ("tell", "the caller is told once, then the same call runs".to_owned()),
         InDoubt::Retry => ("retry", says.to_owned()),
         InDoubt::Probe => {
             let probe = configured.and_then(|tool| tool.probe.as_ref()).map(|probe| probe.tool.as_str());

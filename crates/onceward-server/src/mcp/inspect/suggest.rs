@@ -4,8 +4,8 @@
 use std::ffi::OsString;
 
 use super::super::key_argument::{is_candidate, is_key};
+use super::super::kind::words;
 use super::super::members::Members;
-use super::super::reads::words;
 use super::super::volatile::is_stable;
 use super::Row;
 

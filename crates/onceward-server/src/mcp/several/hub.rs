@@ -1,9 +1,11 @@
 //! Where each message goes.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
+use bytes::Bytes;
 use onceward::core::name::Tenant;
 use onceward::core::policy::Policy;
 use serde_json::json;
@@ -12,7 +14,9 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
-use super::super::call::Asked;
+use super::super::call::{Asked, From};
+use super::super::client;
+use super::super::delivery::{Answered, Receipt};
 use super::super::gate::{Request, Way};
 use super::super::link::Link;
 use super::super::list::STATUS;
@@ -20,7 +24,7 @@ use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::reply::{Reply, unfit};
 use super::super::status;
-use super::super::stdio::{Started, place};
+use super::super::stdio::{Started, all_is_read, place};
 use super::super::tools::Tools;
 use super::super::verdict::{self, Ending};
 use super::super::waiting::{Cancelled, Place, Taker};
@@ -58,12 +62,17 @@ pub(super) struct Hub {
     /// Who the client is, once it has said so.
     client: OnceLock<Client>,
     listens: Listens,
+    /// What is known of the client.
+    pub(super) known: Arc<client::Client>,
+    /// The name of this process among others of the same servers.
+    connection: String,
     /// Which server has listed a resource.
-    known: Mutex<HashMap<String, Arc<Server>>>,
+    resources: Mutex<HashMap<String, Arc<Server>>>,
 }
 
 impl Hub {
-    pub(super) fn new(servers: Vec<Server>, tenant: Tenant, runtime: Handle) -> Self {
+    pub(super) fn new(servers: Vec<Server>, tenant: Tenant, runtime: Handle, connection: String) -> Self {
+        let patience = servers.first().map_or(client::PATIENCE, |server| server.gate.naming.patience);
         Self {
             servers: servers.into_iter().map(Arc::new).collect(),
             tenant,
@@ -72,7 +81,9 @@ impl Hub {
             is_deaf: AtomicBool::new(false),
             client: OnceLock::new(),
             listens: Listens::default(),
-            known: Mutex::default(),
+            known: Arc::new(client::Client::new(patience)),
+            connection,
+            resources: Mutex::default(),
         }
     }
 
@@ -92,7 +103,7 @@ impl Hub {
 
     /// The server that has listed a resource.
     pub(super) fn owner(&self, uri: &str) -> Option<Arc<Server>> {
-        held(&self.known).get(uri).filter(|server| !server.is_out()).cloned()
+        held(&self.resources).get(uri).filter(|server| !server.is_out()).cloned()
     }
 
     /// All resources that are listed, and whose they are. Where several list one, the first one has it.
@@ -101,7 +112,7 @@ impl Hub {
         for (uri, server) in listed.take(KNOWN) {
             known.entry(uri).or_insert(server);
         }
-        *held(&self.known) = known;
+        *held(&self.resources) = known;
     }
 
     /// No more lines for any server.
@@ -124,6 +135,7 @@ impl Hub {
         if message::is_several(&line) {
             return self.tell(&message::error(None, GARBLED, "a message has no carriage return in it"));
         }
+        self.known.spoke();
         match Message::read(&line) {
             Message::Request { id, written, method, members } => self.request(id, written, &method, members),
             Message::Notification { method, members } if method == "notifications/cancelled" => {
@@ -243,6 +255,7 @@ impl Hub {
         }
         if let Some(era) = era::said(method, &parameters) {
             self.client.get_or_init(|| Client::new(era, &parameters));
+            self.introduced(era, &parameters);
         }
         match method {
             "ping" if !self.is_modern() => self.tell(&message::result(&written, &json!({}))),
@@ -267,6 +280,25 @@ impl Hub {
                 });
             }
         }
+    }
+
+    /// The client says who it is.
+    fn introduced(self: &Arc<Self>, era: Era, parameters: &Members) {
+        if self.known.is_introduced() {
+            return;
+        }
+        self.known.introduce(parameters, era == Era::Modern);
+        let hub = Arc::clone(self);
+        self.runtime.spawn(async move {
+            if let Some(server) = hub.servers.first() {
+                hub.known.recall(&server.gate.books, &hub.tenant).await;
+            }
+        });
+    }
+
+    /// The client sends nothing more. It has ended in order if it has read everything that was written for it.
+    pub(super) fn client_ended(&self) {
+        self.runtime.block_on(async { self.known.ended(all_is_read(io::stdout()).await).await });
     }
 
     /// One request to listen is one to each server that knows such requests; the others tell their news in any case.
@@ -294,7 +326,7 @@ impl Hub {
     fn call(self: &Arc<Self>, id: Id, written: Box<RawValue>, mut members: Members, parameters: &Members) {
         if parameters.text("name").is_some_and(|name| name == STATUS[0]) {
             let hub = Arc::clone(self);
-            let request = Request::new(self.tenant.clone(), id, written, Vec::new(), members);
+            let request = Request::new(self.tenant.clone(), id, written, Bytes::new(), members);
             return self.start(async move { Some(hub.status(&request).await.line(&request)) });
         }
         let Some((server, parameters)) = self.find(parameters) else {
@@ -310,20 +342,36 @@ impl Hub {
             return self.tell(&taken(&written));
         }
         let line = message::ended(&members);
-        let request = Request::new(self.tenant.clone(), id, written, line, members);
+        let from = From { client: self.known.name().to_owned(), connection: self.connection.clone() };
+        let request = Request { from, ..Request::new(self.tenant.clone(), id, written, line.into(), members) };
         // What is said on meeting it comes first.
         let lane = server.was_met().then(|| Lane::to(&server));
-        self.start(async move {
+        let under_way = Started::new(&self.busy);
+        self.runtime.spawn(async move {
+            let _under_way = under_way;
             if let Some(client) = hub.client() {
                 server.meet(client).await;
             }
             let lane = Arc::new(lane.unwrap_or_else(|| Lane::to(&server)));
             let answer = server.gate.carry_out(&request, &lane).await;
             lane.step_back();
-            let is_wanted = server.wire.waiting().answered(&place(request.id));
+            let is_wanted = server.wire.waiting().answered(&place(request.id.clone()));
+            let Some(Answered { line, receipt }) = answer.filter(|_| is_wanted) else { return };
             // What it says to a repeat, it says as the server said it.
-            answer.filter(|_| is_wanted).map(|line| server.put_to_client(line))
+            let line = server.put_to_client(line);
+            let _ = spawn_blocking(move || hub.give(&request.id, &line, receipt)).await;
         });
+    }
+
+    /// Gives the client the answer to a call.
+    fn give(&self, id: &Id, line: &[u8], receipt: Option<Receipt>) {
+        if let Some(receipt) = &receipt {
+            receipt.open.writing();
+        }
+        let is_written = self.tell_whole(line);
+        if let Some(receipt) = receipt.filter(|_| is_written) {
+            self.known.got(id, receipt);
+        }
     }
 
     /// What became of calls to any of them.
@@ -414,6 +462,14 @@ impl Hub {
         if let Some(listen) = self.listens.leave(&id) {
             gather::watch(self, &listen, "resources/unsubscribe");
         }
+        if self.runtime.block_on(self.known.cancelled(&id)) {
+            let hub = Arc::clone(self);
+            self.runtime.spawn(async move {
+                if let Some(server) = hub.servers.first() {
+                    hub.known.remember(&server.gate.books, &hub.tenant).await;
+                }
+            });
+        }
         let place = place(id);
         for server in self.servers.iter().filter(|server| server.wire.waiting().has(&place)) {
             if server.wire.waiting().cancel(parameters.as_ref(), "") == Cancelled::Pass {
@@ -453,9 +509,15 @@ impl Hub {
     }
 
     fn tell(&self, line: &[u8]) {
+        self.tell_whole(line);
+    }
+
+    /// Whether all of it was written.
+    fn tell_whole(&self, line: &[u8]) -> bool {
         if !self.is_deaf.load(Ordering::Relaxed) && output::write_out(line).is_err() {
             self.is_deaf.store(true, Ordering::Relaxed);
         }
+        !self.is_deaf.load(Ordering::Relaxed)
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
     if servers.is_empty() {
         return Err(Fault::new(STORE, "none of the servers could be started"));
     }
-    let hub = Arc::new(Hub::new(servers, tenant, Handle::current()));
+    let hub = Arc::new(Hub::new(servers, tenant, Handle::current(), prefix));
     for (number, output) in outputs.into_iter().enumerate() {
         let from_server = Arc::clone(&hub);
         started("from-server", move || {
@@ -80,6 +80,7 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
     let from_client = Arc::clone(&hub);
     started("from-client", move || {
         each_line(io::stdin(), "client", |line| from_client.client_says(line));
+        from_client.client_ended();
         let _ = no_more.send(());
     })?;
     let under_way = UnderWay { busy: &hub.busy, books: &books };

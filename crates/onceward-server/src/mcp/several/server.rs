@@ -288,10 +288,8 @@ mod tests {
     use super::super::super::books::Books;
     use super::super::super::call::Naming;
     use super::super::super::message::Message;
-    use super::super::super::owners::Owners;
     use super::super::super::reply::Replies;
     use super::super::super::stdio::place;
-    use super::super::super::tools::Tools;
     use super::*;
 
     fn server() -> (Arc<Server>, PipeReader) {
@@ -301,11 +299,13 @@ mod tests {
             shown: String::new(),
             session: None,
             echo: Duration::ZERO,
+            patience: Duration::ZERO,
             deadline: None,
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let books = Arc::new(Books::at("memory:", None));
-        let gate = Gate { naming, tools: Tools::default(), replies, books, owners: Owners::default() };
+        let (tools, owners, equals, ended) = Default::default();
+        let gate = Gate { naming, tools, replies, books, owners, equals, ended };
         let wire = Wire::new(File::from(OwnedFd::from(writes)), "own-".to_owned());
         (Arc::new(Server::new("s".to_owned(), Arc::new(gate), wire)), reads)
     }

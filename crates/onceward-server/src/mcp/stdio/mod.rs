@@ -8,6 +8,7 @@ mod lines;
 mod relay;
 mod room;
 mod turns;
+mod unread;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::timeout;
 
+use super::client::Client;
 use super::gate::Gate;
 use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
 use crate::process::{code, dies_with_us, is_missing, listen};
@@ -31,6 +33,7 @@ pub(super) use attend::{Started, UnderWay, attend, idle};
 use lines::Lines;
 pub(super) use lines::each as each_line;
 use relay::Relay;
+pub(super) use unread::all_is_read;
 pub(super) use wire::{InTurn, Wire, place};
 
 /// How long what the server has written may take to be read after it has ended: something that it left behind may hold the
@@ -55,13 +58,15 @@ pub(super) async fn run(
     };
     let stdin = File::from(stdin.into_owned_fd().map_err(cannot_start)?);
     let stdout = stdout.into_owned_fd().map_err(cannot_start)?;
-    let wire = Wire::new(stdin, prefix);
+    let wire = Wire::new(stdin, prefix.clone());
     let relay = Arc::new(Relay {
         gate: Arc::clone(&gate),
         tenant,
         wire: wire.clone(),
         busy: watch::Sender::new(0),
         client: Arc::new(Mutex::new(true)),
+        known: Arc::new(Client::new(gate.naming.patience)),
+        connection: prefix,
     });
     let client = Lines::of(from_client().map_err(cannot_start)?, "client").map_err(cannot_start)?;
     let server = Lines::of(stdout, "server").map_err(cannot_start)?;
@@ -69,6 +74,7 @@ pub(super) async fn run(
     let hearing = Arc::clone(&relay);
     tokio::spawn(async move {
         hearing.hear_client(client).await;
+        hearing.client_ended().await;
         let _ = no_more.send(());
     });
     let (silent, server_silent) = oneshot::channel();

@@ -9,14 +9,19 @@ use serde_json::value::RawValue;
 use tokio::sync::{Mutex, watch};
 use tokio::task::spawn_blocking;
 
-use super::super::gate::{Gate, Request, Way};
+use super::super::call::From;
+use super::super::client::Client;
+use super::super::delivery::Answered;
+use super::super::gate::{Gate, Request, Way, is_modern};
 use super::super::link::Link;
 use super::super::list;
+use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::waiting::{Cancelled, Taker};
 use super::attend::Started;
 use super::lines::Lines;
 use super::room;
+use super::unread::all_is_read;
 use super::wire::{Wire, place};
 use crate::output;
 
@@ -30,6 +35,8 @@ enum Next {
     Pass(Vec<u8>),
     /// The client gets it.
     Tell(Vec<u8>),
+    /// A request was cancelled; the server gets the line if it is to know.
+    Cancelled(Id, Option<Vec<u8>>),
     Nothing,
 }
 
@@ -43,6 +50,10 @@ pub(super) struct Relay {
     pub(super) busy: watch::Sender<usize>,
     /// Whether anybody reads what we write. Held while somebody writes.
     pub(super) client: Arc<Mutex<bool>>,
+    /// What is known of the client.
+    pub(super) known: Arc<Client>,
+    /// The name of this process among others of the same server.
+    pub(super) connection: String,
 }
 
 impl Relay {
@@ -52,16 +63,44 @@ impl Relay {
             // A server that does not read, or a ledger that is stuck, keeps the client from saying more than we can hold.
             self.wire.room().await;
             let Some(line) = from.next().await else { return };
-            match self.client_says(line) {
+            self.known.spoke();
+            let next = match self.client_says(line) {
+                Next::Cancelled(id, line) => {
+                    self.cancelled(&id).await;
+                    line.map_or(Next::Nothing, Next::Pass)
+                }
+                next => next,
+            };
+            match next {
                 Next::Pass(line) if self.wire.has_others_before() => {
                     let way = self.wire.in_turn_with(line.len());
                     self.start(async move { way.pass(line).await });
                 }
                 Next::Pass(line) => self.wire.pass(line).await,
-                Next::Tell(line) => self.tell(line).await,
-                Next::Nothing => {}
+                Next::Tell(line) => drop(self.tell(line).await),
+                Next::Cancelled(..) | Next::Nothing => {}
             }
         }
+    }
+
+    /// The client does not want an answer, or no longer wanted it when it came.
+    async fn cancelled(self: &Arc<Self>, id: &Id) {
+        if self.known.cancelled(id).await {
+            let relay = Arc::clone(self);
+            self.start(async move { relay.known.remember(&relay.gate.books, &relay.tenant).await });
+        }
+    }
+
+    /// The client says who it is.
+    fn introduced(self: &Arc<Self>, parameters: Option<&Members>, discovers: bool) {
+        self.known.introduce(&parameters.cloned().unwrap_or_default(), discovers);
+        let relay = Arc::clone(self);
+        tokio::spawn(async move { relay.known.recall(&relay.gate.books, &relay.tenant).await });
+    }
+
+    /// The client sends nothing more. It has ended in order if it has read everything that was written for it.
+    pub(super) async fn client_ended(&self) {
+        self.known.ended(all_is_read(io::stdout()).await).await;
     }
 
     /// Takes what the server says to the client, until there is no more.
@@ -78,7 +117,17 @@ impl Relay {
             let why = "a message has no carriage return in it: some servers would read two";
             return Next::Tell(message::error(None, GARBLED, why));
         }
-        match Message::read(&line) {
+        let message = Message::read(&line);
+        if let Message::Request { method, members, .. } = &message
+            && !self.known.is_introduced()
+        {
+            match (method.as_str(), is_modern(members)) {
+                ("initialize", false) => self.introduced(members.object("params").as_ref(), false),
+                (_, true) => self.introduced(members.object("params").as_ref(), true),
+                _ => {}
+            }
+        }
+        match message {
             Message::Request { id, written, method, members } if method == CALL => {
                 if self.gate.way(&members) == Way::Pass {
                     return request(self.wire.waiting().expect_any(place(id)), &written, line);
@@ -86,7 +135,9 @@ impl Relay {
                 if !self.wire.waiting().expect_call(place(id.clone())) {
                     return Next::Tell(taken(&written));
                 }
-                self.guard(Request::new(self.tenant.clone(), id, written, line, members));
+                let from = From { client: self.known.name().to_owned(), connection: self.connection.clone() };
+                let request = Request::new(self.tenant.clone(), id, written, line.into(), members);
+                self.guard(Request { from, ..request });
                 Next::Nothing
             }
             Message::Request { id, written, method, .. } if method == "tools/list" => {
@@ -95,9 +146,13 @@ impl Relay {
             Message::Request { id, written, .. } => request(self.wire.waiting().expect_any(place(id)), &written, line),
             Message::Notification { method, members } if method == "notifications/cancelled" => {
                 let parameters = members.object("params");
-                match self.wire.waiting().cancel(parameters.as_ref(), "") {
-                    Cancelled::Pass => Next::Pass(line),
-                    Cancelled::Keep => Next::Nothing,
+                let passed = match self.wire.waiting().cancel(parameters.as_ref(), "") {
+                    Cancelled::Pass => Some(line),
+                    Cancelled::Keep => None,
+                };
+                match parameters.and_then(|parameters| parameters.get("requestId").and_then(Id::read)) {
+                    Some(id) => Next::Cancelled(id, passed),
+                    None => passed.map_or(Next::Nothing, Next::Pass),
                 }
             }
             Message::Batch { ids, calls: true } => {
@@ -127,9 +182,14 @@ impl Relay {
             let answer = relay.gate.carry_out(&request, &way).await;
             // Also where it was not passed on.
             way.step_back();
-            let is_wanted = relay.wire.waiting().answered(&place(request.id));
-            if let Some(line) = answer.filter(|_| is_wanted) {
-                relay.tell(line).await;
+            let is_wanted = relay.wire.waiting().answered(&place(request.id.clone()));
+            let Some(Answered { line, receipt }) = answer.filter(|_| is_wanted) else { return };
+            if let Some(receipt) = &receipt {
+                receipt.open.writing();
+            }
+            let is_written = relay.tell(line).await;
+            if let Some(receipt) = receipt.filter(|_| is_written) {
+                relay.known.got(&request.id, receipt);
             }
         });
     }
@@ -169,11 +229,12 @@ impl Relay {
         }
     }
 
-    /// Writes a line to the client. One that is gone does not keep the server's answers from being kept.
-    async fn tell(&self, line: Vec<u8>) {
+    /// Writes a line to the client. One that is gone does not keep the server's answers from being kept. Whether all of it was
+    /// written.
+    async fn tell(&self, line: Vec<u8>) -> bool {
         let mut hears = Arc::clone(&self.client).lock_owned().await;
         if !*hears {
-            return;
+            return false;
         }
         *hears = match room::write_at_once(io::stdout(), &line) {
             Ok(written) if written == line.len() => true,
@@ -183,6 +244,7 @@ impl Relay {
             }
             Err(_) => false,
         };
+        *hears
     }
 }
 

@@ -160,8 +160,17 @@ impl Sqlite {
     }
 
     async fn write<A>(&self, job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job) -> Result<A, Error> {
+        self.write_with(false, job).await
+    }
+
+    /// A job that may wait is written with the next one, or after about a second.
+    async fn write_with<A>(
+        &self,
+        may_wait: bool,
+        job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job,
+    ) -> Result<A, Error> {
         let (reply, answer) = oneshot::channel();
-        self.writer.send(job(reply)).await?;
+        self.writer.send(job(reply), may_wait).await?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }
@@ -173,7 +182,8 @@ impl Store for Sqlite {
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
-        self.write(|reply| Job::Replace(Box::new(replace), reply)).await
+        let may_wait = replace.may_wait;
+        self.write_with(may_wait, |reply| Job::Replace(Box::new(replace), reply)).await
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {

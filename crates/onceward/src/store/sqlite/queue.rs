@@ -23,6 +23,9 @@ pub struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     jobs: Vec<T>,
+    /// Jobs that wait for others to be taken along, and until when.
+    idle: Vec<T>,
+    idle_until: Option<Instant>,
     /// The taker sleeps until there are this many; nobody wakes it for fewer.
     wanted: usize,
     closed: bool,
@@ -35,7 +38,7 @@ pub struct Closed;
 impl<T> Queue<T> {
     /// A queue that holds callers back when as many jobs wait.
     pub fn new(limit: usize) -> Self {
-        let state = State { jobs: Vec::new(), wanted: usize::MAX, closed: false };
+        let state = State { jobs: Vec::new(), idle: Vec::new(), idle_until: None, wanted: usize::MAX, closed: false };
         Self { state: Mutex::new(state), arrived: Condvar::new(), room: Notify::new(), limit }
     }
 
@@ -52,6 +55,36 @@ impl<T> Queue<T> {
             }
             room.await;
         }
+    }
+
+    /// Puts a job in that is taken along with the next one, or alone after [`LONGEST_IDLE`]. It comes before whatever is put
+    /// in later.
+    pub async fn put_idle(&self, job: T) -> Result<(), Closed> {
+        match self.offer_idle(job) {
+            Ok(()) => Ok(()),
+            Err(None) => Err(Closed),
+            Err(Some(job)) => self.put(job).await,
+        }
+    }
+
+    /// Gives the job back when too many wait, and nothing when the queue is closed.
+    fn offer_idle(&self, job: T) -> Result<(), Option<T>> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(None);
+        }
+        if state.idle.len() >= self.limit {
+            return Err(Some(job));
+        }
+        state.idle.push(job);
+        // A taker that sleeps without a limit has to learn that there is one now.
+        let wake = state.idle_until.is_none() && state.wanted == 1;
+        state.idle_until.get_or_insert_with(|| Instant::now() + LONGEST_IDLE);
+        drop(state);
+        if wake {
+            self.arrived.notify_one();
+        }
+        Ok(())
     }
 
     /// Puts a job in, room or not.
@@ -87,13 +120,20 @@ impl<T> Queue<T> {
         let expected = pace.expected.min(most);
         let mut state = self.state();
         while state.jobs.is_empty() {
-            if state.closed {
+            if state.closed && state.idle.is_empty() {
                 return false;
             }
+            let left = state.idle_until.map(|until| until.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left < SHORTEST_WAIT || state.closed) {
+                break;
+            }
             state.wanted = 1;
-            state = self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = match left {
+                None => self.arrived.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
         }
-        while state.jobs.len() < expected && !state.closed {
+        while !state.jobs.is_empty() && state.jobs.len() < expected && !state.closed {
             let left = pace.until.saturating_duration_since(Instant::now());
             if left < SHORTEST_WAIT {
                 break;
@@ -103,10 +143,11 @@ impl<T> Queue<T> {
         }
         state.wanted = usize::MAX;
         let was_full = state.jobs.len() >= self.limit;
-        if state.jobs.len() <= most {
+        state.take_idle(batch, most);
+        if batch.is_empty() && state.jobs.len() <= most {
             mem::swap(&mut state.jobs, batch);
         } else {
-            batch.extend(state.jobs.drain(..most));
+            state.take_jobs(batch, most);
         }
         drop(state);
         if was_full {
@@ -136,8 +177,8 @@ impl<T> Queue<T> {
     pub fn top_up(&self, batch: &mut Vec<T>, most: usize) {
         let mut state = self.state();
         let was_full = state.jobs.len() >= self.limit;
-        let taken = state.jobs.len().min(most.saturating_sub(batch.len()));
-        batch.extend(state.jobs.drain(..taken));
+        state.take_idle(batch, most);
+        state.take_jobs(batch, most);
         drop(state);
         if was_full {
             self.room.notify_waiters();
@@ -159,13 +200,35 @@ impl<T> Queue<T> {
     /// Nobody takes any more. Whoever waits for what is in it must not wait for ever.
     pub fn abandon(&self) {
         self.close();
-        self.state().jobs.clear();
+        let mut state = self.state();
+        state.jobs.clear();
+        state.idle.clear();
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl<T> State<T> {
+    /// Moves idle jobs into a batch, up to `most` in all.
+    fn take_idle(&mut self, batch: &mut Vec<T>, most: usize) {
+        let taken = self.idle.len().min(most.saturating_sub(batch.len()));
+        batch.extend(self.idle.drain(..taken));
+        if self.idle.is_empty() {
+            self.idle_until = None;
+        }
+    }
+
+    /// Moves jobs into a batch, up to `most` in all.
+    fn take_jobs(&mut self, batch: &mut Vec<T>, most: usize) {
+        let taken = self.jobs.len().min(most.saturating_sub(batch.len()));
+        batch.extend(self.jobs.drain(..taken));
+    }
+}
+
+/// The longest that an idle job waits for another one.
+const LONGEST_IDLE: Duration = Duration::from_secs(1);
 
 /// The system wakes nobody sooner than this.
 const SHORTEST_WAIT: Duration = Duration::from_micros(10);

@@ -19,7 +19,7 @@ use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 /// The columns, in the order in which [`read`] and [`Columns`] know them.
-pub(super) const COLUMNS: [&str; 38] = [
+pub(super) const COLUMNS: [&str; 40] = [
     "id",
     "tenant",
     "operation",
@@ -57,6 +57,8 @@ pub(super) const COLUMNS: [&str; 38] = [
     "sequence",
     "claims",
     "made_by",
+    "after_delivery",
+    "delivered_at",
     "id_rest",
 ];
 
@@ -75,7 +77,7 @@ pub(super) struct Columns<'a> {
     terms: Option<TermColumns>,
     attempts: Option<u32>,
     generation: Option<u32>,
-    times: [Option<i64>; 4],
+    times: [Option<i64>; 5],
     names: [Option<&'a str>; 3],
     key_digest: Option<&'a [u8; 32]>,
     payload: Option<&'a [u8]>,
@@ -92,6 +94,7 @@ struct TermColumns {
     tombstone: i64,
     honours_key_for: i64,
     max_attempts: Option<u32>,
+    after_delivery: Option<i64>,
 }
 
 #[derive(Default)]
@@ -149,6 +152,7 @@ impl<'a> Columns<'a> {
                 time(record.updated_at),
                 record.first_sent_at.and_then(time),
                 record.doubt_since.and_then(time),
+                record.delivered_at.and_then(time),
             ],
             names: [
                 identity.map(|identity| identity.tenant.as_str()),
@@ -168,9 +172,9 @@ impl<'a> Columns<'a> {
         const NULL: &Option<i64> = &None;
         let record = self.record;
         let [tenant, operation, key] = &self.names;
-        let [created_at, updated_at, first_sent_at, doubt_since] = &self.times;
-        let terms: [&dyn ToSql; 6] = match &self.terms {
-            None => [NULL; 6],
+        let [created_at, updated_at, first_sent_at, doubt_since, delivered_at] = &self.times;
+        let terms: [&dyn ToSql; 7] = match &self.terms {
+            None => [NULL; 7],
             Some(terms) => [
                 &terms.effect,
                 &terms.in_doubt,
@@ -178,9 +182,10 @@ impl<'a> Columns<'a> {
                 &terms.tombstone,
                 &terms.honours_key_for,
                 &terms.max_attempts,
+                &terms.after_delivery,
             ],
         };
-        let [effect, in_doubt, retention, tombstone, honours_key_for, max_attempts] = terms;
+        let [effect, in_doubt, retention, tombstone, honours_key_for, max_attempts, after_delivery] = terms;
         let outcome = &self.outcome;
         let digest: &dyn ToSql = match &outcome.digest {
             Some(digest) => digest.as_bytes(),
@@ -224,6 +229,8 @@ impl<'a> Columns<'a> {
             &self.sequence,
             &self.claims,
             &self.made_by,
+            after_delivery,
+            delivered_at,
             &self.id[1],
         ]
     }
@@ -238,6 +245,7 @@ impl TermColumns {
             },
             in_doubt: match terms.in_doubt {
                 InDoubt::Hold => "hold",
+                InDoubt::Tell => "tell",
                 InDoubt::Retry => "retry",
                 InDoubt::Probe => "probe",
             },
@@ -245,6 +253,7 @@ impl TermColumns {
             tombstone: millis(terms.tombstone),
             honours_key_for: millis(terms.honours_key_for),
             max_attempts: terms.max_attempts,
+            after_delivery: terms.after_delivery.map(millis),
         }
     }
 }
@@ -325,6 +334,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         updated_at: maybe(23)?.unwrap_or(Timestamp::from_millis(0)),
         first_sent_at: maybe(24)?,
         doubt_since: maybe(25)?,
+        delivered_at: maybe(38)?,
         last_error: row.get(26)?,
         sequence: unsigned(row, 34)?,
         claims: claims(row)?,
@@ -363,6 +373,7 @@ fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {
         tombstone: needed(16)?,
         honours_key_for: needed(17)?,
         max_attempts: row.get(18)?,
+        after_delivery: duration(37)?,
     })
 }
 
@@ -375,6 +386,7 @@ fn gone() -> Terms {
         tombstone: Duration::ZERO,
         honours_key_for: Duration::ZERO,
         max_attempts: None,
+        after_delivery: None,
     }
 }
 

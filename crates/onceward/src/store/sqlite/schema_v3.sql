@@ -2,6 +2,9 @@
 -- the request that made the newest version.
 ALTER TABLE intent ADD COLUMN claims BLOB;
 ALTER TABLE intent ADD COLUMN made_by BLOB;
+-- How long an outcome answers equal calls once it was delivered, and when it was.
+ALTER TABLE intent ADD COLUMN after_delivery INTEGER;
+ALTER TABLE intent ADD COLUMN delivered_at INTEGER;
 -- The name of the token with which an entry was asked for.
 ALTER TABLE audit ADD COLUMN token TEXT;
 

@@ -82,8 +82,13 @@ impl Writer {
         Ok(writer)
     }
 
-    pub(super) async fn send(&self, job: Job) -> Result<(), Error> {
-        self.queue.put(job).await.map_err(|Closed| Error::Closed)
+    /// Has a job written. One that may wait is written with the next one, or after about a second.
+    pub(super) async fn send(&self, job: Job, may_wait: bool) -> Result<(), Error> {
+        let put = match may_wait {
+            true => self.queue.put_idle(job).await,
+            false => self.queue.put(job).await,
+        };
+        put.map_err(|Closed| Error::Closed)
     }
 
     pub(super) async fn close(&self) {

@@ -1,0 +1,345 @@
+//! What a tool does, as far as its name tells: it reads, carries a statement, acts, or reaches other people.
+//!
+//! A name is read as a sentence without grammar: the first verb in it says what happens, wherever it stands, and the noun that
+//! it is about says to whom. A tool whose name is not clear acts: then it is recorded, and shared while it runs. A read for
+//! which that happens costs a write to the ledger; an act that passes by happens twice.
+//!
+//! - `lexicon`: the words. `words`: how names are split. `statement`: whether a statement plainly reads.
+
+mod lexicon;
+mod statement;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use lexicon::{
+    CODE, CONSUMED, ENDS, FILES, HELD, JOINS, MAKES, MAY_ACT, MONEY, MOVES, NOUNS, OUTWARD, OUTWARD_THINGS, POSTED,
+    PREPOSITIONS, SEEN, STATE, STATEMENTS, STEPS, THINGS, TO_PROGRAMS, Verb, acts, found, found_thing, reads,
+};
+pub(super) use statement::is_plain_read;
+pub(super) use words::words;
+use words::{bases, is_plural};
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Reads,
+    /// It carries a statement: it acts unless that is plainly a read.
+    Query,
+    Acts,
+    /// It reaches other people.
+    Outward,
+}
+
+/// What a tool does, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) effect: Effect,
+    /// Equal calls are steps: pressing a key twice is meant.
+    pub(super) steps: bool,
+    /// It sets state inside the server's process, which a new process does not have.
+    pub(super) sets_state: bool,
+    /// Once it is done, what an outward tool did before may be wanted again.
+    pub(super) ends: bool,
+    /// For people.
+    pub(super) why: &'static str,
+}
+
+/// A bare `fetch` or `browse` may carry any method, and may click.
+const BARE: [&str; 2] = ["browse", "fetch"];
+
+/// Verbs behind which a statement runs.
+const RUN: [&str; 8] = ["do", "exec", "execute", "explain", "perform", "read", "run", "select"];
+
+/// What a tool of this name does. `prefix` is what all names of its server begin with.
+pub(super) fn of(name: &str, prefix: &[String]) -> Kind {
+    let words = words(name);
+    let start = if words.len() > prefix.len() && words.starts_with(prefix) { prefix.len() } else { 0 };
+    let told = Name { words: &words, start }.kind().or_else(|| Name { words: &words, start: 0 }.kind());
+    told.unwrap_or_else(|| kind(Effect::Acts, "nothing says that it only reads"))
+}
+
+/// The words that begin the names of all tools of a server, to be left out. A verb is left out only if every name has another
+/// one: a server with `send_email` and `send_sms` is not called `send`.
+pub(super) fn shared_prefix<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let names: Vec<Vec<String>> = names.map(words).collect();
+    let Some((first, others)) = names.split_first().filter(|(_, others)| !others.is_empty()) else { return Vec::new() };
+    let mut length = 0;
+    while let Some(word) = first.get(length) {
+        let is_shared = others.iter().all(|other| other.get(length) == Some(word));
+        let is_last = names.iter().any(|name| name.len() <= length + 1);
+        let says_nothing =
+            !is_verb(word) || names.iter().all(|name| name[length + 1..].iter().any(|word| is_verb(word)));
+        if !is_shared || is_last || !says_nothing {
+            break;
+        }
+        length += 1;
+    }
+    first[..length].to_vec()
+}
+
+/// Whether a word is a verb and nothing else.
+fn is_verb(word: &str) -> bool {
+    acts(word).is_some() || reads(word).is_some() || word == "list"
+}
+
+fn kind(effect: Effect, why: &'static str) -> Kind {
+    Kind { effect, steps: false, sets_state: false, ends: false, why }
+}
+
+/// A name, and where it begins behind the prefix of its server.
+struct Name<'a> {
+    words: &'a [String],
+    start: usize,
+}
+
+/// The verb of a name.
+enum Main {
+    Acts(usize, &'static Verb),
+    Reads(usize, &'static Verb),
+    /// A word that reads, and is a thing as well.
+    Shows(usize, &'static Verb),
+}
+
+impl Name<'_> {
+    /// `None` if no word says anything.
+    fn kind(&self) -> Option<Kind> {
+        let words = &self.words[self.start..];
+        if let [only] = words
+            && BARE.contains(&only.as_str())
+        {
+            return Some(kind(Effect::Acts, "its name does not say with which method it asks"));
+        }
+        if let Some(query) = self.query() {
+            return Some(query);
+        }
+        Some(match self.main()? {
+            Main::Acts(at, verb) => self.acting(at, verb),
+            Main::Reads(at, verb) => match self.acts_behind(at, false) {
+                Some((at, verb)) => self.acting(at, verb),
+                None if self.consumes(at) => kind(Effect::Acts, "its name says that it takes what it reads"),
+                None => kind(Effect::Reads, verb.why),
+            },
+            Main::Shows(at, verb) => match self.acts_behind(at, true) {
+                Some((at, verb)) => self.acting(at, verb),
+                None => kind(Effect::Reads, verb.why),
+            },
+        })
+    }
+
+    /// A tool that carries a statement, or the code of a program.
+    fn query(&self) -> Option<Kind> {
+        let words = &self.words[self.start..];
+        let (first, rest) = words.split_first()?;
+        let carried = |word: &String| found(STATEMENTS, word);
+        let has_act = rest.iter().find_map(|word| acts(word));
+        if let Some(verb) = carried(first) {
+            // Things are asked for by their plural, and databases are called by their name: `query_users`, `query_postgres`.
+            let is_of_things = rest.last().is_some_and(|last| is_plural(last) && !last.ends_with("es"));
+            return match (has_act, is_of_things) {
+                (Some(_), _) => None,
+                (None, true) => Some(kind(Effect::Reads, "its name says that it reads: query")),
+                (None, false) => Some(kind(Effect::Query, verb.why)),
+            };
+        }
+        let runs = |word: &String| RUN.contains(&word.as_str());
+        let is_known = |word: &String| acts(word).is_some() || reads(word).is_some() || found(THINGS, word).is_some();
+        let until = words.iter().position(|word| PREPOSITIONS.contains(&word.as_str())).unwrap_or(words.len());
+        if let Some(verb) = words[..until].last().and_then(carried) {
+            let is_run = words.iter().any(runs) || !words.iter().any(is_known);
+            let writes = words.iter().any(|word| acts(word).is_some() && !runs(word));
+            return (is_run && !writes).then(|| kind(Effect::Query, verb.why));
+        }
+        let verb =
+            found(CODE, first).or_else(|| rest.last().filter(|_| runs(first)).and_then(|last| found(CODE, last)))?;
+        Some(kind(Effect::Acts, verb.why)).filter(|_| !rest.iter().any(|word| reads(word).is_some()))
+    }
+
+    /// The verb that says what happens.
+    fn main(&self) -> Option<Main> {
+        let words = &self.words[self.start..];
+        let (first, rest) = words.split_first()?;
+        if let Some(main) = self.begins_with_verb(first, rest) {
+            return Some(main);
+        }
+        for (at, word) in rest.iter().enumerate().map(|(at, word)| (self.start + at + 1, word)) {
+            if let Some(verb) = acts(word) {
+                return Some(Main::Acts(at, verb));
+            }
+            if let Some(verb) = reads(word) {
+                return Some(Main::Reads(at, verb));
+            }
+            if let Some(verb) = found(THINGS, word)
+                && self.words[self.start..at].iter().all(|word| is_noun(word))
+            {
+                return Some(Main::Shows(at, verb));
+            }
+        }
+        // What is a thing as well is the verb at the end of a name, or else where nothing says that it is one.
+        let may_act = |at: usize| Some(Main::Acts(at, found(MAY_ACT, &self.words[at])?));
+        let last = self.words.len() - 1;
+        let likely = std::iter::once(last).chain(self.start..last).filter(|at| !self.is_noun_at(*at));
+        likely.chain(self.start..=last).find_map(may_act)
+    }
+
+    /// Whether a word is a thing here: `pull_request` and `merge_request` are one.
+    fn is_noun_at(&self, at: usize) -> bool {
+        let is_pair = |at: usize| self.words.get(at..at + 2).is_some_and(is_to_pull);
+        is_noun(&self.words[at]) || is_pair(at) || at.checked_sub(1).is_some_and(is_pair)
+    }
+
+    /// The verb, if the first word is one or decides for another.
+    fn begins_with_verb(&self, first: &str, rest: &[String]) -> Option<Main> {
+        let start = self.start;
+        for base in bases(first) {
+            match (acts(&base), reads(&base)) {
+                (Some(verb), _) => return Some(Main::Acts(start, verb)),
+                (None, Some(verb)) => return Some(Main::Reads(start, verb)),
+                (None, None) => {}
+            }
+        }
+        if let Some(verb) = found(THINGS, first) {
+            return Some(Main::Shows(start, verb));
+        }
+        let verb = found(MAY_ACT, first).or_else(|| {
+            let bases = bases(first).into_iter().filter(|_| first.ends_with("ing"));
+            bases.into_iter().find_map(|base| found(MAY_ACT, &base))
+        })?;
+        // `tag_create`, `queue_purge`, `schedule_send_email`: another verb stands beside it or at the end.
+        let other = |at: Option<usize>| at.and_then(|at| Some((at, acts(self.words.get(at)?)?)));
+        let other = other(Some(start + 1)).or_else(|| other(self.words.len().checked_sub(1)));
+        match other.filter(|_| !rest.is_empty()) {
+            Some((at, verb)) => Some(Main::Acts(at, verb)),
+            None if self.is_noun_at(start) => None,
+            None => Some(Main::Acts(start, verb)),
+        }
+    }
+
+    /// The verb that acts although a name begins with one that reads: `get_or_create_user`, `search_replace`,
+    /// `search_index_delete`. Behind a thing it may stand anywhere: `list_item_delete_all`.
+    fn acts_behind(&self, at: usize, is_thing: bool) -> Option<(usize, &'static Verb)> {
+        let behind = at + 1..self.words.len();
+        let (next, last) = (at + 1, self.words.len() - 1);
+        for at in behind {
+            let (word, before) = (&self.words[at], &self.words[at - 1]);
+            let verb = acts(word);
+            let is_joined = JOINS.contains(&before.as_str());
+            let is_behind_preposition = PREPOSITIONS.contains(&before.as_str());
+            if let Some(verb) = verb.filter(|_| is_thing || is_joined || at == next || at == last) {
+                return Some((at, verb));
+            }
+            let reads_too = reads(word).is_some() || found(THINGS, word).is_some() || is_plural(word) || is_noun(word);
+            if is_joined && !reads_too {
+                return Some((at, found(MAY_ACT, word).unwrap_or(&UNCLEAR)));
+            }
+            if let Some(verb) = found(MAY_ACT, word)
+                && (is_thing || word == "next")
+                && (at == last || word == "next")
+                && !is_noun(word)
+                && !is_behind_preposition
+            {
+                return Some((at, verb));
+            }
+        }
+        None
+    }
+
+    /// Whether what is read is taken away: `read_messages`.
+    fn consumes(&self, at: usize) -> bool {
+        self.words[at] == "read" && self.words.last().is_some_and(|last| CONSUMED.contains(&last.as_str()))
+    }
+
+    /// A tool whose verb acts.
+    fn acting(&self, at: usize, verb: &'static Verb) -> Kind {
+        let joined = |at: &usize| JOINS.contains(&self.words[at - 1].as_str());
+        let verbs: Vec<usize> = std::iter::once(at).chain((at + 2..self.words.len()).filter(joined)).collect();
+        let outward = verbs.iter().find_map(|at| self.outward(*at));
+        let is_in =
+            |list: &[&str], at: &usize| bases(&self.words[*at]).iter().any(|base| list.contains(&base.as_str()));
+        let (head, _) = self.about(at);
+        let is_head =
+            |list: &[&str]| head.is_some_and(|head| list.iter().any(|one| words::is_one_or_several(head, one)));
+        let word = self.words[at].as_str();
+        let behind = &self.words[at + 1..];
+        let has = |list: &[&str]| behind.iter().any(|word| list.contains(&word.as_str()));
+        let sets = match word {
+            "create" | "start" | "new" | "close" | "init" | "initialize" => is_head(HELD),
+            "set" => has(&["active", "context", "current", "default", "working"]),
+            "go" | "log" | "sign" => has(&["in", "out", "to"]),
+            _ => is_in(STATE, &at),
+        };
+        let turns = behind.last().is_some_and(|last| ["back", "forward", "next", "previous"].contains(&last.as_str()));
+        let types = word == "send" && has(&["input", "key", "keys", "keystroke", "keystrokes", "hotkey"]);
+        Kind {
+            effect: if outward.is_some() { Effect::Outward } else { Effect::Acts },
+            steps: outward.is_none() && (is_in(STEPS, &at) || turns || types),
+            sets_state: outward.is_none() && sets,
+            ends: verbs.iter().any(|at| is_in(ENDS, at)) || (word == "move" && has(&["archive", "bin", "trash"])),
+            why: outward.unwrap_or(verb.why),
+        }
+    }
+
+    /// What a verb is about, and the words that say more of it: `issue` with `jira` in `add_jira_issue_to_board`.
+    fn about(&self, at: usize) -> (Option<&str>, &[String]) {
+        let ends = |word: &String| PREPOSITIONS.contains(&word.as_str()) || JOINS.contains(&word.as_str());
+        let behind = &self.words[at + 1..];
+        let behind = &behind[..behind.iter().position(ends).unwrap_or(behind.len())];
+        let about = if behind.is_empty() { &self.words[..at] } else { behind };
+        (about.last().map(String::as_str), about)
+    }
+
+    /// Why a verb reaches other people.
+    fn outward(&self, at: usize) -> Option<&'static str> {
+        let (head, about) = self.about(at);
+        let is = |list: &[&str], word: &String| list.contains(&word.as_str());
+        let behind = &self.words[at + 1..];
+        let bases = bases(&self.words[at]);
+        let again = self.words[at].strip_prefix("re").map(str::to_owned);
+        let mut forms = bases.iter().chain(&again);
+        let is_draft = about.iter().any(|word| word == "draft" || word == "drafts" || word == "template");
+        if let Some(verb) = forms.clone().find_map(|form| found(OUTWARD, form)) {
+            let is_elsewhere = match verb.word {
+                "send" => behind.iter().any(|word| is(TO_PROGRAMS, word)) || behind == ["request"],
+                "merge" | "transfer" => behind.iter().any(|word| is(FILES, word)),
+                _ => false,
+            };
+            return (!is_elsewhere).then_some(verb.why);
+        }
+        if is_draft {
+            return None;
+        }
+        let makes = forms.clone().any(|form| is(MAKES, form));
+        let moves = forms.any(|form| is(MOVES, form));
+        let word = self.words[at].as_str();
+        let seen = head.and_then(|head| found_thing(SEEN, head));
+        match (head, seen) {
+            (_, Some(verb)) if makes && (verb.word != "request" || is_to_pull(about)) => return Some(verb.why),
+            (Some(head), _) if moves && found_thing(MONEY, head).is_some() => {
+                return found_thing(MONEY, head).map(|verb| verb.why);
+            }
+            (Some("email" | "mail" | "message"), _) if word == "forward" => {
+                return Some("its name says that it reaches other people: forward");
+            }
+            _ => {}
+        }
+        let is_posted = behind.is_empty() || behind.last().is_some_and(|last| is(POSTED, last));
+        if word == "post" && at == self.start && is_posted {
+            return Some("its name says that it reaches other people: post");
+        }
+        found(OUTWARD_THINGS, word).filter(|_| at == self.start).map(|verb| verb.why)
+    }
+}
+
+/// What stands behind `and` and is no verb that is known.
+static UNCLEAR: Verb = Verb { word: "", why: "its name does not say what else it does" };
+
+/// `pull_request`, `merge_request`.
+fn is_to_pull(about: &[String]) -> bool {
+    let [.., before, last] = about else { return false };
+    matches!(before.as_str(), "merge" | "pull") && matches!(last.as_str(), "request" | "requests")
+}
+
+/// Whether a word is a thing that something can be known of.
+fn is_noun(word: &str) -> bool {
+    NOUNS.contains(&word) || is_plural(word)
+}

@@ -1,0 +1,269 @@
+//! The words that say what a tool does. Each list is sorted; a verb carries the sentence that people are shown.
+
+use super::words::is_one_or_several;
+
+/// A word of a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Verb {
+    pub(super) word: &'static str,
+    /// Why its tool is what it is, for people.
+    pub(super) why: &'static str,
+}
+
+macro_rules! verbs {
+    ($why:literal; $($word:literal)*) => { &[$(Verb { word: $word, why: concat!($why, $word) }),*] };
+}
+
+/// Verbs that read and are nothing else.
+pub(super) const READS: &[Verb] = verbs!["its name says that it reads: ";
+    "analyse" "analyze" "browse" "calculate" "compare" "compute" "describe" "enumerate" "estimate" "examine" "exists"
+    "explain" "fetch" "find" "get" "inspect" "lookup" "ls" "peek" "read" "recall" "retrieve" "scrape" "search" "stat"
+    "suggest" "summarise" "summarize" "validate" "wait" "whoami"
+];
+
+/// Words that say the same, and are things as well: in `list_create` a list is made.
+pub(super) const THINGS: &[Verb] = verbs!["its name says that it reads: ";
+    "check" "count" "details" "diff" "help" "history" "info" "list" "logs" "metadata" "overview" "preview" "show"
+    "stats" "status" "summary" "tree" "version" "view"
+];
+
+/// Commands of Redis that read: their words are not apart.
+pub(super) const COMMANDS: &[Verb] = verbs!["its name is a command that reads: ";
+    "dbsize" "hexists" "hget" "hgetall" "hkeys" "hlen" "hmget" "hscan" "hvals" "lindex" "llen" "lrange" "mget" "scard"
+    "sismember" "smembers" "sscan" "strlen" "ttl" "xlen" "xrange" "zcard" "zrange" "zscan" "zscore"
+];
+
+/// Verbs whose effect reaches other people.
+pub(super) const OUTWARD: &[Verb] = verbs!["its name says that it reaches other people: ";
+    "announce" "broadcast" "buy" "charge" "donate" "invite" "merge" "notify" "pay" "publish" "purchase" "refund"
+    "reply" "respond" "retweet" "rsvp" "send" "transfer" "tweet" "withdraw"
+];
+
+/// Things that do so as verbs, if no other verb is there: `email_customer`, and not `delete_email`.
+pub(super) const OUTWARD_THINGS: &[Verb] = verbs!["its name says that it reaches other people: ";
+    "book" "comment" "dm" "email" "mail" "message" "order" "sms"
+];
+
+/// Verbs with which something is made that other people see.
+#[rustfmt::skip]
+pub(super) const MAKES: &[&str] = &[
+    "add", "book", "create", "file", "issue", "leave", "make", "open", "place", "post", "push", "raise", "schedule",
+    "submit",
+];
+
+/// What other people see of it.
+pub(super) const SEEN: &[Verb] = verbs!["its name says that it makes something that reaches other people: ";
+    "announcement" "appointment" "booking" "charge" "comment" "discussion" "event" "incident" "invitation" "invite"
+    "invoice" "issue" "meeting" "message" "mr" "note" "notification" "order" "payment" "payout" "post" "pr" "purchase"
+    "refund" "reply" "request" "reservation" "review" "sms" "ticket" "transfer" "tweet"
+];
+
+/// Verbs with which money moves, if that is what they are about: `capture_payment`.
+#[rustfmt::skip]
+pub(super) const MOVES: &[&str] = &[
+    "authorize", "capture", "confirm", "execute", "initiate", "process", "release", "request",
+];
+
+/// What moves then.
+pub(super) const MONEY: &[Verb] = verbs!["its name says that money moves: ";
+    "charge" "order" "payment" "payout" "refund" "transaction" "transfer"
+];
+
+/// What a post is, besides what other people see anyway. Elsewhere `post` is a method of HTTP.
+pub(super) const POSTED: &[&str] =
+    &["article", "blog", "image", "photo", "status", "story", "thread", "update", "video"];
+
+/// What is sent to a program, and to no person.
+#[rustfmt::skip]
+pub(super) const TO_PROGRAMS: &[&str] = &[
+    "api", "bytes", "command", "commands", "ctrl", "graphql", "hotkey", "http", "input", "inputs", "interrupt", "key",
+    "keys", "keystroke", "keystrokes", "packet", "prompt", "query", "raw", "signal", "stdin", "terminal",
+];
+
+/// What is merged or transferred without anybody being told.
+#[rustfmt::skip]
+pub(super) const FILES: &[&str] = &[
+    "cells", "columns", "data", "document", "documents", "file", "files", "images", "layers", "memories", "nodes",
+    "objects", "ownership", "pages", "pdf", "pdfs", "rows", "videos",
+];
+
+/// Calls that are equal and are meant to happen one after the other.
+#[rustfmt::skip]
+pub(super) const STEPS: &[&str] = &[
+    "advance", "back", "blpop", "brpop", "bump", "claim", "click", "consume", "decr", "decrement", "dequeue", "drag",
+    "forward", "hincrby", "incr", "increment", "key", "lpop", "next", "pop", "press", "prev", "previous", "redo",
+    "roll", "rpop", "scroll", "spop", "step", "swipe", "tap", "toggle", "type", "undo",
+];
+
+/// Verbs that set state inside the server's process.
+#[rustfmt::skip]
+pub(super) const STATE: &[&str] = &[
+    "activate", "attach", "authenticate", "connect", "disconnect", "goto", "launch", "login", "logout", "navigate",
+    "open", "reconnect", "select", "signin", "signout", "switch", "use", "visit",
+];
+
+/// What is held inside the server's process.
+#[rustfmt::skip]
+pub(super) const HELD: &[&str] = &[
+    "browser", "connection", "page", "session", "tab", "window", "workspace",
+];
+
+/// Verbs that undo what was sent or made before, so that the same may be wanted again.
+pub(super) const ENDS: &[&str] = &[
+    "abort",
+    "archive",
+    "cancel",
+    "clear",
+    "close",
+    "decline",
+    "delete",
+    "destroy",
+    "discard",
+    "dismiss",
+    "drop",
+    "erase",
+    "expunge",
+    "purge",
+    "recall",
+    "reject",
+    "remove",
+    "reset",
+    "retract",
+    "revert",
+    "revoke",
+    "rollback",
+    "trash",
+    "undo",
+    "uninvite",
+    "unpublish",
+    "unschedule",
+    "unsend",
+    "unsubscribe",
+    "void",
+    "wipe",
+];
+
+/// Words behind which a tool carries code or a command.
+pub(super) const CODE: &[Verb] = verbs!["it carries code or a command: ";
+    "bash" "cli" "cmd" "code" "command" "eval" "evaluate" "exec" "execute" "kubectl" "python" "repl" "script" "shell"
+    "terminal"
+];
+
+/// Words behind which a tool carries a statement.
+pub(super) const STATEMENTS: &[Verb] = verbs!["it carries a statement: ";
+    "cypher" "query" "sparql" "sql"
+];
+
+/// What is read by taking it away.
+#[rustfmt::skip]
+pub(super) const CONSUMED: &[&str] = &[
+    "messages", "output", "outputs", "queue", "stream",
+];
+
+/// Verbs that act, wherever they stand in a name.
+pub(super) const ACTS: &[Verb] = verbs!["its name says that it acts: ";
+    "abort" "accept" "ack" "acknowledge" "activate" "add" "adjust" "advance" "allow" "amend" "append" "apply"
+    "approve" "assign" "attach" "authenticate" "authorize" "ban" "blpop" "brpop" "bump" "cancel" "capture" "change"
+    "clear" "click" "clone" "close" "complete" "compose" "configure" "confirm" "connect" "consume" "convert" "copy"
+    "create" "deactivate" "decline" "decr" "decrement" "delete" "deny" "dequeue" "destroy" "detach" "disable"
+    "discard" "disconnect" "dismiss" "download" "drag" "drop" "duplicate" "edit" "eject" "emit" "enable" "enqueue"
+    "enroll" "enter" "erase" "execute" "expire" "export" "expunge" "fill" "finalize" "finish" "fix" "flush" "force"
+    "generate" "give" "goto" "grant" "hide" "hincrby" "import" "incr" "increment" "ingest" "init" "initialize"
+    "insert" "install" "invalidate" "invite" "invoke" "join" "kick" "kill" "launch" "leave" "login" "logout" "lpop"
+    "make" "mark" "migrate" "modify" "move" "mute" "navigate" "notify" "overwrite" "pause" "pay" "perform" "persist"
+    "pop" "press" "promote" "provision" "publish" "purge" "rebase" "reboot" "rebuild" "redo" "refresh" "register"
+    "reject" "reload" "remove" "rename" "reopen" "reorder" "replace" "rerun" "reschedule" "reset" "resize" "resolve"
+    "respond" "restart" "restore" "resume" "retract" "retry" "revert" "revoke" "rollback" "rpop" "save" "scroll"
+    "send" "signin" "signout" "skip" "snooze" "spawn" "split" "spop" "start" "stop" "submit" "subscribe" "suspend"
+    "swap" "swipe" "tap" "terminate" "toggle" "transition" "trash" "trigger" "truncate" "undo" "unsubscribe" "update"
+    "upgrade" "upload" "upsert" "vote" "wipe" "withdraw" "write"
+];
+
+/// Words that act as verbs and are things as well: in `get_order` nothing is ordered. They act where a verb stands.
+pub(super) const MAY_ACT: &[Verb] = verbs!["its name says that it acts: ";
+    "announce" "archive" "back" "backup" "block" "book" "branch" "broadcast" "build" "buy" "call" "charge" "checkout"
+    "claim" "comment" "commit" "crawl" "deploy" "dm" "donate" "draft" "dump" "email" "exec" "file" "flag" "follow"
+    "fork" "forward" "go" "invoice" "issue" "key" "label" "like" "link" "lock" "log" "mail" "merge" "message" "mount"
+    "new" "next" "note" "open" "order" "patch" "pin" "plan" "post" "prev" "previous" "process" "pull" "purchase"
+    "push" "put" "queue" "rate" "react" "record" "refund" "release" "reply" "report" "request" "reserve" "retweet"
+    "review" "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms" "star" "step"
+    "store" "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch" "wire" "work" "zoom"
+];
+
+/// Things that have something to be read: `server_status`, where `duplicate_list` acts.
+#[rustfmt::skip]
+pub(super) const NOUNS: &[&str] = &[
+    "account", "agent", "alert", "api", "app", "application", "article", "asset", "base", "board", "booking",
+    "branch", "bucket", "build", "calendar", "card", "cart", "channel", "client", "cluster", "collection", "column",
+    "comment", "commit", "contact", "container", "content", "context", "customer", "data", "database", "dataset",
+    "db", "device", "directory", "document", "domain", "email", "event", "field", "file", "folder", "function", "git",
+    "graph", "group", "image", "index", "instance", "invoice", "issue", "item", "job", "key", "label", "mail",
+    "member", "memory", "message", "model", "network", "node", "note", "object", "order", "organization", "page",
+    "payment", "pod", "policy", "process", "product", "profile", "project", "queue", "record", "release", "repo",
+    "repository", "role", "room", "schema", "server", "service", "session", "site", "space", "system", "table",
+    "task", "team",
+];
+
+/// Words that join a second act to the first: `get_or_create_user`.
+#[rustfmt::skip]
+pub(super) const JOINS: &[&str] = &[
+    "and", "else", "or", "then",
+];
+
+/// Words behind which a place or a person stands, and not what the verb is about.
+pub(super) const PREPOSITIONS: &[&str] = &[
+    "as", "at", "between", "by", "for", "from", "in", "into", "of", "on", "onto", "over", "per", "to", "using", "via",
+    "with",
+];
+
+/// The entry of a word.
+pub(super) fn found(list: &'static [Verb], word: &str) -> Option<&'static Verb> {
+    list.iter().find(|verb| verb.word == word)
+}
+
+/// The entry of a thing, be it one or several.
+pub(super) fn found_thing(list: &'static [Verb], word: &str) -> Option<&'static Verb> {
+    list.iter().find(|verb| is_one_or_several(word, verb.word))
+}
+
+/// The entry of a verb that acts wherever it stands. `re` and `un` before one change what it does, not whether it acts.
+pub(super) fn acts(word: &str) -> Option<&'static Verb> {
+    let bare = ["re", "un"].into_iter().filter_map(|before| word.strip_prefix(before));
+    let of_bare = |bare: &str| found(ACTS, bare).or_else(|| found(MAY_ACT, bare).filter(|verb| verb.word.len() > 2));
+    found(ACTS, word).or_else(|| {
+        // `read`, `release` and their like are words of their own.
+        let is_own = found(READS, word).is_some() || found(MAY_ACT, word).is_some() || found(OUTWARD, word).is_some();
+        bare.filter(|_| !is_own).find_map(of_bare)
+    })
+}
+
+/// The entry of a verb that reads.
+pub(super) fn reads(word: &str) -> Option<&'static Verb> {
+    found(READS, word).or_else(|| found(COMMANDS, word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lists_are_sorted_and_apart() {
+        let verbs = [READS, THINGS, COMMANDS, OUTWARD, OUTWARD_THINGS, SEEN, MONEY, CODE, STATEMENTS, ACTS, MAY_ACT];
+        let words = |list: &[Verb]| list.iter().map(|verb| verb.word).collect::<Vec<_>>();
+        let plain: [&[&str]; 13] =
+            [MAKES, MOVES, POSTED, TO_PROGRAMS, FILES, STEPS, STATE, HELD, ENDS, CONSUMED, NOUNS, JOINS, PREPOSITIONS];
+        let all = verbs.iter().map(|list| words(list)).chain(plain.iter().map(|list| list.to_vec()));
+        for list in all {
+            assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
+        }
+        let apart = [READS, THINGS, COMMANDS, ACTS, MAY_ACT];
+        for (at, list) in apart.iter().enumerate() {
+            for verb in apart[at + 1..].iter().flat_map(|other| other.iter()) {
+                assert!(found(list, verb.word).is_none(), "{}", verb.word);
+            }
+        }
+        for verb in OUTWARD.iter().chain(OUTWARD_THINGS) {
+            assert!(found(ACTS, verb.word).or_else(|| found(MAY_ACT, verb.word)).is_some(), "{}", verb.word);
+        }
+    }
+}

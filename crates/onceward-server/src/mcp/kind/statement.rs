@@ -1,0 +1,287 @@
+//! Whether a statement of SQL plainly reads. Dialects differ, so whatever could mean two things does not.
+
+use super::super::members::Members;
+
+/// Arguments that carry the statement, with case and separators ignored.
+#[rustfmt::skip]
+const CARRIERS: &[&str] = &[
+    "query", "querysql", "sql", "sqlquery", "sqlstatement", "statement",
+];
+
+/// Arguments that may carry more of it, or something else that runs.
+const OTHERS: &[&str] = &["body", "code", "command", "commands", "mutation", "queries", "script", "sqls", "statements"];
+
+/// Words that may write, or that only stand in statements that do.
+#[rustfmt::skip]
+const WRITES: &[&str] = &[
+    "alter", "analyse", "analyze", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "deallocate",
+    "declare", "delete", "detach", "do", "drop", "exec", "execute", "export", "grant", "handler", "import", "insert",
+    "install", "into", "kill", "load", "lock", "merge", "nextval", "notify", "optimize", "outfile", "prepare",
+    "purge", "refresh", "reindex", "rename", "revoke", "rollback", "set", "truncate", "update", "upsert", "vacuum",
+];
+
+/// What may stand before a parenthesis: words of the language, types, and functions that every dialect only computes.
+#[rustfmt::skip]
+const PURE: &[&str] = &[
+    "abs", "age", "all", "and", "any", "array", "array_agg", "array_length", "as", "avg", "between", "by", "case",
+    "cast", "ceil", "ceiling", "char", "char_length", "coalesce", "concat", "concat_ws", "corr", "count", "cube",
+    "current_schema", "current_setting", "database", "date", "date_add", "date_diff", "date_format", "date_part",
+    "date_sub", "date_trunc", "dateadd", "datediff", "datetime", "day", "decimal", "dense_rank", "distinct", "else",
+    "except", "exists", "exp", "extract", "filter", "first_value", "floor", "format", "from", "generate_series",
+    "greatest", "group_concat", "grouping", "having", "hex", "hour", "if", "ifnull", "iif", "in", "instr",
+    "intersect", "interval", "is", "isnull", "join", "json_agg", "json_array_length", "json_each", "json_extract",
+    "json_object", "julianday", "lag", "last_value", "lateral", "lead", "least", "left", "length", "like", "limit",
+    "ln", "log", "lower", "ltrim", "max", "md5", "median", "min", "minute", "mod", "month", "not", "now", "ntile",
+    "nullif", "numeric", "offset", "on", "or", "over", "percentile_cont", "position", "power", "printf", "rank",
+    "replace", "right", "rollup", "round", "row", "row_number", "rtrim", "second", "select", "sets", "some",
+    "split_part", "sqrt", "stddev", "strftime", "string_agg", "strpos", "substr", "substring", "sum", "time", "trim",
+    "union",
+];
+
+/// The rest of those.
+#[rustfmt::skip]
+const PURE_TOO: &[&str] = &[
+    "to_char", "to_date", "to_timestamp", "total", "try_cast", "typeof", "unnest", "upper", "using", "values",
+    "varchar", "variance", "when", "where", "with", "within", "year", "then",
+];
+
+/// Settings of SQLite and DuckDB that are read when no value stands behind them.
+#[rustfmt::skip]
+const SETTINGS: &[&str] = &[
+    "application_id", "collation_list", "compile_options", "database_list", "database_size", "encoding",
+    "foreign_keys", "freelist_count", "journal_mode", "page_count", "page_size", "schema_version", "show_tables",
+    "table_list", "user_version", "version",
+];
+
+/// Those that take the name of a table or an index.
+#[rustfmt::skip]
+const SETTINGS_OF: &[&str] = &[
+    "foreign_key_check", "foreign_key_list", "index_info", "index_list", "index_xinfo", "storage_info", "table_info",
+    "table_xinfo",
+];
+
+/// The longest statement that is looked at.
+const LONGEST: usize = 64 * 1024;
+
+/// Whether a call that carries a statement is plainly a read.
+pub(in crate::mcp) fn is_plain_read(arguments: &Members) -> bool {
+    let spelled =
+        |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let mut carriers = arguments.names().filter(|name| CARRIERS.contains(&spelled(name).as_str()));
+    let (Some(carrier), None) = (carriers.next(), carriers.next()) else { return false };
+    let carries_more = arguments.names().any(|name| OTHERS.contains(&spelled(name).as_str()));
+    let statement = arguments.text(carrier).filter(|_| !carries_more && arguments.is_clear());
+    statement.is_some_and(|statement| statement.len() <= LONGEST && reads(&statement))
+}
+
+/// A part of a statement.
+#[derive(Debug, PartialEq, Eq)]
+enum Token {
+    /// A keyword, a name or a number, in small letters.
+    Word(String),
+    Quoted,
+    Sign(char),
+}
+
+fn reads(statement: &str) -> bool {
+    let Some(mut tokens) = tokens(statement) else { return false };
+    while tokens.last() == Some(&Token::Sign(';')) {
+        tokens.pop();
+    }
+    // A second statement, or an assignment.
+    let is_one = !tokens.contains(&Token::Sign(';')) && !tokens.windows(2).any(|two| is_signs(two, ':', '='));
+    let Some(Token::Word(first)) = tokens.first().filter(|_| is_one) else { return false };
+    let has = |word: &str| tokens.iter().any(|token| matches!(token, Token::Word(other) if other == word));
+    match first.as_str() {
+        "select" => is_pure(&tokens),
+        "with" => has("select") && is_pure(&tokens),
+        "show" => true,
+        "explain" | "describe" | "desc" => {
+            let is_stored = matches!(tokens.get(1), Some(Token::Word(plan)) if plan == "plan");
+            !has("analyze") && !has("analyse") && !is_stored
+        }
+        "pragma" => is_setting(&tokens[1..]),
+        _ => false,
+    }
+}
+
+fn is_signs(two: &[Token], one: char, other: char) -> bool {
+    two[0] == Token::Sign(one) && two[1] == Token::Sign(other)
+}
+
+/// Nothing in it writes, and nothing is called that might.
+fn is_pure(tokens: &[Token]) -> bool {
+    tokens.iter().enumerate().all(|(at, token)| {
+        let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+        let is_called = tokens.get(at + 1) == Some(&Token::Sign('('));
+        let is_qualified = before == Some(&Token::Sign('.'));
+        match token {
+            Token::Word(word) if is_called => {
+                let is_known = PURE.contains(&word.as_str()) || PURE_TOO.contains(&word.as_str());
+                is_known && !is_qualified
+            }
+            // `NEXT VALUE FOR` takes a number from a sequence; `REPLACE INTO` writes.
+            Token::Word(word) if word == "value" => !matches!(before, Some(Token::Word(next)) if next == "next"),
+            Token::Word(word) => !WRITES.contains(&word.as_str()) && word != "replace",
+            Token::Quoted => !is_called,
+            Token::Sign(_) => true,
+        }
+    })
+}
+
+fn is_setting(tokens: &[Token]) -> bool {
+    match tokens {
+        [Token::Word(name)] => SETTINGS.contains(&name.as_str()),
+        [Token::Word(name), Token::Sign('('), Token::Word(_) | Token::Quoted, Token::Sign(')')] => {
+            SETTINGS_OF.contains(&name.as_str())
+        }
+        _ => false,
+    }
+}
+
+/// The parts of a statement. `None` where dialects do not agree on where one ends: backslashes, dollar quotes, nested or
+/// executable comments, and `#`.
+fn tokens(statement: &str) -> Option<Vec<Token>> {
+    let mut tokens = Vec::new();
+    let mut rest = statement.chars().peekable();
+    while let Some(sign) = rest.next() {
+        let next = rest.peek().copied().unwrap_or(' ');
+        match sign {
+            _ if sign.is_whitespace() => {}
+            '\\' | '#' | '\0' => return None,
+            '$' if !next.is_ascii_digit() => return None,
+            '\'' | '"' | '`' => {
+                quoted(&mut rest, sign)?;
+                tokens.push(Token::Quoted);
+            }
+            '-' if next == '-' => {
+                rest.next();
+                if rest.peek().is_some_and(|next| !next.is_whitespace()) {
+                    return None;
+                }
+                rest.by_ref().find(|sign| *sign == '\n');
+            }
+            '/' if next == '*' => {
+                rest.next();
+                comment(&mut rest)?;
+            }
+            _ if sign.is_alphanumeric() || sign == '_' => {
+                let mut word = String::from(sign);
+                while let Some(sign) = rest.next_if(|sign| sign.is_alphanumeric() || *sign == '_') {
+                    word.push(sign);
+                }
+                tokens.push(Token::Word(word.to_lowercase()));
+            }
+            _ => tokens.push(Token::Sign(sign)),
+        }
+    }
+    Some(tokens)
+}
+
+type Rest<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+/// Up to the end of what is quoted. Two quotes inside are one.
+fn quoted(rest: &mut Rest<'_>, quote: char) -> Option<()> {
+    loop {
+        match rest.next()? {
+            '\\' => return None,
+            sign if sign == quote && rest.next_if_eq(&quote).is_none() => return Some(()),
+            _ => {}
+        }
+    }
+}
+
+/// Up to the end of a comment. Some databases execute what stands in one that begins with `!` or `+`.
+fn comment(rest: &mut Rest<'_>) -> Option<()> {
+    if matches!(rest.peek(), Some('!' | '+' | 'M')) {
+        return None;
+    }
+    loop {
+        match (rest.next()?, rest.peek()) {
+            ('*', Some('/')) => {
+                rest.next();
+                return Some(());
+            }
+            ('/', Some('*')) => return None,
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_plainly_read() {
+        for statement in [
+            "SELECT * FROM users",
+            "select 1;",
+            "  -- why\nSELECT count(*), max(a.b) FROM \"a\" WHERE c = 'it''s; DELETE' /* all */ ;",
+            "WITH x AS (SELECT 1) SELECT * FROM x ORDER BY 1 LIMIT 5",
+            "SELECT upper(replace(a, 'x', 'y')) FROM t WHERE id IN ($1, ?) AND b BETWEEN (1) AND 2",
+            "SHOW TABLES",
+            "EXPLAIN SELECT * FROM t",
+            "EXPLAIN QUERY PLAN DELETE FROM t",
+            "DESCRIBE t",
+            "PRAGMA table_info(users)",
+            "PRAGMA user_version",
+        ] {
+            assert!(reads(statement), "{statement}");
+        }
+    }
+
+    #[test]
+    fn statements_that_write_or_might() {
+        for statement in [
+            "",
+            "INSERT INTO t VALUES (1)",
+            "SELECT 1; DELETE FROM t",
+            "WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x",
+            "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x",
+            "SELECT * INTO copy FROM t",
+            "SELECT nextval('s')",
+            "SELECT pg_terminate_backend(1)",
+            "SELECT mine.count(1)",
+            "SELECT \"count\"(1)",
+            "SELECT NEXT VALUE FOR s",
+            "SELECT * FROM t FOR UPDATE",
+            "SELECT @a := 1",
+            "SELECT 'a\\'; DELETE FROM t; --'",
+            "SELECT 1 --1; DELETE FROM t",
+            "SELECT 1 /*! INTO OUTFILE 'x' */",
+            "SELECT 1 /* /* */ ; DELETE FROM t -- */",
+            "SELECT $$a$$",
+            "SELECT 'unfinished",
+            "SELECT 1 # ; DELETE",
+            "EXPLAIN ANALYZE DELETE FROM t",
+            "EXPLAIN (ANALYZE, BUFFERS) DELETE FROM t",
+            "EXPLAIN PLAN FOR SELECT 1",
+            "PRAGMA user_version = 5",
+            "PRAGMA user_version(5)",
+            "PRAGMA journal_mode(WAL)",
+            "PRAGMA wal_checkpoint",
+            "MATCH (n) DELETE n",
+            "how do I delete a table?",
+            "FROM t",
+        ] {
+            assert!(!reads(statement), "{statement}");
+        }
+    }
+
+    #[test]
+    fn the_statement_is_found_among_the_arguments() {
+        for (arguments, expected) in [
+            (r#"{"sql":"SELECT 1"}"#, true),
+            (r#"{"sqlQuery":"SELECT 1","database":"x","limit":5}"#, true),
+            (r#"{"query":"SELECT 1","statement":"DELETE FROM t"}"#, false),
+            (r#"{"query":"SELECT 1","statements":["DELETE FROM t"]}"#, false),
+            (r#"{"query":["SELECT 1"]}"#, false),
+            (r#"{"text":"SELECT 1"}"#, false),
+            (r#"{"query":"SELECT 1","Query":"DELETE FROM t"}"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(is_plain_read(&Members::read(arguments).unwrap()), expected, "{arguments}");
+        }
+    }
+}
