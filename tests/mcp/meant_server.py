@@ -135,8 +135,13 @@ TOOLS = {
 }
 
 
+# Some clients pass on only what a schema names.
+PROPERTIES = {"name": {"type": "string"}, "value": {"type": "string"}, "delay_ms": {"type": "number"}}
+
+
 def listed():
-    return [{"name": name, "inputSchema": {"type": "object", "properties": {}}} | said for name, (_, said) in TOOLS.items()]
+    schema = {"type": "object", "properties": PROPERTIES}
+    return [{"name": name, "inputSchema": schema} | said for name, (_, said) in TOOLS.items()]
 
 
 def call(name, arguments, is_cancelled):
