@@ -4,6 +4,9 @@ import json
 
 MARK = "[onceward]"
 
+# The member of a structured result with the same words as the last text.
+NOTICE = "onceward"
+
 
 def about(result):
     """What the gateway says of it, or nothing."""
@@ -15,6 +18,7 @@ def is_fresh(result):
     assert not result.get("isError"), result
     assert not about(result).get("replayed"), result
     assert not any(block.get("text", "").startswith(MARK) for block in result.get("content", [])), result
+    assert NOTICE not in (result.get("structuredContent") or {}), result
 
 
 def is_replay(result, of=None):
@@ -25,8 +29,15 @@ def is_replay(result, of=None):
     last = result["content"][-1]
     assert last["type"] == "text" and last["text"].startswith(MARK), result
     assert "onceward_repeat" in last["text"], last
+    assert notice(result) in (None, last["text"]), result
     if of is not None:
         assert without_ours(result) == without_ours(of), f"{result} is not {of}"
+
+
+def notice(result):
+    """What the structured part of a result says of it, or nothing."""
+    content = result.get("structuredContent")
+    return content.get(NOTICE) if isinstance(content, dict) else None
 
 
 def is_state(result, *states):
@@ -41,6 +52,16 @@ def is_state(result, *states):
 def without_ours(result):
     """A result without what the gateway adds to it."""
     left = json.loads(json.dumps(result))
+    if notice(left):
+        left["structuredContent"].pop(NOTICE)
     left["content"] = [one for one in left.get("content", []) if not one.get("text", "").startswith(MARK)]
     meta = {name: value for name, value in (left.pop("_meta", None) or {}).items() if name != "onceward"}
     return left | ({"_meta": meta} if meta else {})
+
+
+def listed_by_server(tool):
+    """A tool without what the gateway adds to it."""
+    left = json.loads(json.dumps(tool))
+    for schema, name in (("inputSchema", "onceward_repeat"), ("outputSchema", NOTICE)):
+        ((left.get(schema) or {}).get("properties") or {}).pop(name, None)
+    return left

@@ -8,6 +8,7 @@ A step is a list of tools, a call, several calls at once, or any other question 
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime
 import json
 import sys
@@ -118,6 +119,11 @@ class Fastmcp:
     async def call(self, name, arguments, timeout, progress):
         return dumped(await self.client.call_tool_mcp(name, arguments, timeout=timeout, progress_handler=progress))
 
+    async def value(self, name, arguments):
+        """What its users get, which is a value of Python."""
+        value = (await self.client.call_tool(name, arguments)).data
+        return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
+
 
 class Agents:
     """openai-agents, which calls again by itself."""
@@ -151,6 +157,8 @@ async def take(client, step):
         return await asyncio.gather(*(take(client, one) for one in step["together"]))
     if "tools" in step:
         return await client.tools()
+    if "value" in step:
+        return await client.value(step["value"], step["arguments"])
     if "version" in step:
         return client.client.protocol_version
     if "question" in step:

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """A fixture server over streamable HTTP with no dependencies, so that it can do odd things.
 
-POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which way:
-json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), polled (the
-stream ends, and the answer comes to a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle),
-open (a stream that stays open after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone
-(status 404 before anything is done), error (status 500 after it), moved (status 307), slash (the same to itself), refused (an
-error under status 400, after it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the
-same).
+POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which
+way: json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), ended
+(it ends before the answer, as meant by the server, and no event has an id), polled (the stream ends, and the answer comes to
+a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle), open (a stream that stays open
+after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone (status 404 before anything is
+done), error (status 500 after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after
+it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the same).
 """
 
 import http.server
@@ -118,6 +118,8 @@ class Server(http.server.BaseHTTPRequestHandler):
         if how == "cut":
             self.close_connection = True
             return self.wfile.flush()
+        if how == "ended":
+            return self.end()
         if how == "polled":
             event = f"e-{message['id']}"
             self.event({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}, identity=event, retry=50)

@@ -142,6 +142,12 @@ def fail(server, call):
     return text(f"attempt {before}", isError=True) if failing else text(f"attempt {before}")
 
 
+def fail_structured(server, call):
+    """Fails, and says why to programs too."""
+    call.act()
+    return text("it took too long", isError=True, structuredContent={"reason": "a time-out"})
+
+
 def refuse(server, call):
     call.act()
     raise Refused(-32000, "not today", {"why": "closed"})
@@ -262,6 +268,7 @@ OWN = {
     "list_things": read,
     "find_charge": find_charge,
     "fail": fail,
+    "fail_structured": fail_structured,
     "refuse": refuse,
     "crash_before": crash,
     "crash_after": crash,

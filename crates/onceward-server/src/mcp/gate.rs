@@ -30,6 +30,7 @@ use super::probe::{self, Probed};
 use super::repeats::Rule;
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
+use super::typed::Typed;
 use super::verdict::{self, Ending};
 use super::{call, status, task};
 use crate::config::Probe;
@@ -116,8 +117,8 @@ struct One<'a> {
     asked: &'a Asked,
     /// The tool's name, as the client knows it.
     shown: &'a str,
-    /// The tool has promised its results in a certain form.
-    is_typed: bool,
+    /// What the tool has promised of its results.
+    typed: Typed,
     call: &'a Call,
     /// Which calls are repeats.
     rule: Rule,
@@ -128,7 +129,7 @@ struct One<'a> {
 impl One<'_> {
     fn about(&self) -> About<'_> {
         let (call, repeat, rule) = (self.call, self.asked.repeat, self.rule);
-        About { tool: self.shown, is_typed: self.is_typed, call, rule, repeat }
+        About { tool: self.shown, typed: self.typed, call, rule, repeat }
     }
 }
 
@@ -208,8 +209,8 @@ impl Gate {
         let (rule, kind) = (asked.rule(&self.tools), self.tools.kind(&asked.tool));
         call.again = self.again(&call, rule, kind.steps, request.came).await;
         let shown = format!("{}{}", self.naming.shown, asked.tool);
-        let is_typed = self.tools.is_typed(&asked.tool);
-        let one = One { asked: &asked, shown: &shown, is_typed, call: &call, rule, kind, request };
+        let typed = self.tools.typed(&asked.tool);
+        let one = One { asked: &asked, shown: &shown, typed, call: &call, rule, kind, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.answer(request));
         }

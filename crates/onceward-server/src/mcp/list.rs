@@ -6,6 +6,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::call::REPEAT;
 use super::members::Members;
 use super::tools::Tools;
+use super::typed;
 
 /// The name of our own tool. A server may have one of that name, such as another gateway.
 pub(super) const STATUS: [&str; 3] = ["onceward_status", "onceward_status_2", "onceward_status_3"];
@@ -18,9 +19,19 @@ pub(super) fn status_name(tools: &Tools) -> &'static str {
 /// Learns what the tools are, and adds what the gateway offers. `None` when there is nothing to change.
 pub(super) fn edited(answer: &Members, tools: &Tools) -> Option<Members> {
     let mut result = answer.object("result")?;
-    let mut edited = shown(learned(&result, tools)?, tools);
-    if cursor(&result).is_none() {
+    let (mut edited, mut is_edited) = (learned(&result, tools)?, false);
+    for tool in &mut edited {
+        if let Some(shown) = one(tool, tools) {
+            (*tool, is_edited) = (shown, true);
+        }
+    }
+    // Where nothing is guarded, there is nothing to ask about.
+    if cursor(&result).is_none() && tools.guards_any() {
         edited.extend(own(status_name(tools)));
+        is_edited = true;
+    }
+    if !is_edited {
+        return None;
     }
     result.set("tools", &edited);
     let mut answer = answer.clone();
@@ -60,21 +71,40 @@ pub(super) fn cursor(result: &Members) -> Option<&RawValue> {
 }
 
 /// A guarded tool takes one more argument, so that a deliberate repeat is possible and is itself done once. One that the
-/// gateway fills is nothing for models: they would make up a new key for every try.
+/// gateway fills is nothing for models: they would make up a new key for every try. A structured result may have a notice.
+/// `None` for a tool that stays as the server lists it.
 fn one(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
     let mut tool = Members::read(tool.get())?;
     let name = tool.text("name")?;
     if !tools.why(&name).is_guarded() {
         return None;
     }
+    let is_noted = typed::list_notice(&mut tool);
+    let takes = taken(&tool, &name, tools);
+    if let Some(schema) = &takes {
+        tool.set("inputSchema", schema);
+    }
+    (is_noted || takes.is_some()).then(|| to_raw_value(&tool).ok()).flatten()
+}
+
+/// The arguments that a guarded tool takes, where they are not those that the server lists.
+fn taken(tool: &Members, name: &str, tools: &Tools) -> Option<Members> {
     let mut schema = tool.object("inputSchema")?;
-    let mut properties = schema.object("properties").unwrap_or_default();
-    if tools.offers_repeat(&name) {
+    let mut properties = match schema.get("properties") {
+        Some(_) => schema.object("properties")?,
+        None => Members::default(),
+    };
+    let is_repeatable = tools.offers_repeat(name);
+    if is_repeatable {
         properties.set(REPEAT, &repeat());
     }
     // One that other parts of the schema name has to stay: clients check arguments against all of it.
-    let is_entangled = tools.slot(&name).is_some_and(|slot| slot.is_entangled);
-    if let Some((filled, _)) = tools.fills(&name).filter(|_| !is_entangled) {
+    let is_entangled = tools.slot(name).is_some_and(|slot| slot.is_entangled);
+    let filled = tools.fills(name).filter(|_| !is_entangled).map(|(filled, _)| filled);
+    if filled.is_none() && !is_repeatable {
+        return None;
+    }
+    if let Some(filled) = filled {
         properties.remove(&filled);
         let required = schema.get("required").and_then(|names| serde_json::from_str::<Vec<String>>(names.get()).ok());
         if let Some(required) = required {
@@ -82,8 +112,7 @@ fn one(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
         }
     }
     schema.set("properties", &properties);
-    tool.set("inputSchema", &schema);
-    to_raw_value(&tool).ok()
+    Some(schema)
 }
 
 fn repeat() -> serde_json::Value {
@@ -134,8 +163,32 @@ mod tests {
         assert!(edited.contains("\"x\":1e3") && edited.contains("9007199254740993"));
         assert!(edited.contains("\"onceward_status\""));
         let page = r#"{"id":1,"result":{"tools":[],"nextCursor":"2"}}"#;
-        assert!(!edit(page, &tools).unwrap().contains("onceward_status"));
+        assert!(edit(page, &tools).is_none());
         assert!(edit(r#"{"id":1,"error":{}}"#, &tools).is_none());
+    }
+
+    #[test]
+    fn a_list_without_a_guarded_tool_stays_as_it_came() {
+        let tools = Tools::default();
+        let page = |tool: &str, next: &str| format!(r#"{{"id":1,"result":{{"tools":[{{"name":"{tool}"}}]{next}}}}}"#);
+        assert!(edit(&page("get_x", ""), &tools).is_none());
+        assert!(edit(&page("send", r#","nextCursor":"2""#), &tools).is_none());
+        let last = edit(&page("get_y", ""), &tools).unwrap();
+        assert!(last.contains("onceward_status"), "an earlier page has a guarded tool: {last}");
+    }
+
+    #[test]
+    fn a_structured_result_may_have_a_notice_and_what_cannot_be_read_is_left_alone() {
+        let tools = Tools::default();
+        let output =
+            r#""outputSchema":{"type":"object","properties":{"id":{"type":"string"}},"additionalProperties":false}"#;
+        let listed = |name: &str, input: &str| {
+            format!(r#"{{"id":1,"result":{{"tools":[{{"name":"{name}","inputSchema":{input},{output}}}]}}}}"#)
+        };
+        let edited = edit(&listed("send", r#"{"properties":{"a":1,"a":2}}"#), &tools).unwrap();
+        assert!(edited.contains(r#""properties":{"id":{"type":"string"},"onceward":{"#), "{edited}");
+        assert!(edited.contains(r#"{"properties":{"a":1,"a":2}}"#) && !edited.contains(REPEAT), "{edited}");
+        assert!(edit(&listed("get_x", "{}"), &Tools::default()).is_none(), "it only reads");
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `kind`: what names say. `list`: the answer to `tools/list`.
-//!   `ask_list`: asking for it. `key_argument`: the
-//!   argument that takes a key. `volatile`: arguments that change with every try. `warned`: warnings that were given.
+//!   `ask_list`: asking for it. `typed`: tools that promise structured results. `key_argument`: the argument that takes a key.
+//!   `volatile`: arguments that change with every try. `warned`: warnings that were given.
+//! - `repeats`: when an equal call is a repeat. `delivery`: which answers clients have got. `client`: what is known of one.
 //! - `message`, `members`: JSON-RPC, with every byte that is not ours left as it came.
 //! - `link`: the way to a server. `waiting`: who waits for which answer. `stdio`: a server that is a command. `http`: one that is
 //!   reached by streamable HTTP. `several`: several commands behind one gateway.
@@ -36,6 +37,7 @@ mod status;
 mod stdio;
 mod task;
 mod tools;
+mod typed;
 mod verdict;
 mod volatile;
 mod waiting;

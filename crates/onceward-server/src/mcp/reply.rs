@@ -20,6 +20,7 @@ use super::gate::Request;
 use super::members::Members;
 use super::message;
 use super::repeats::Rule;
+use super::typed::Typed;
 use super::verdict::{ERROR, RESULT};
 use crate::output::quoted;
 
@@ -80,8 +81,8 @@ impl Reply {
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) tool: &'a str,
-    /// The tool has promised structured results: clients refuse others from it, unless they are errors.
-    pub(super) is_typed: bool,
+    /// What the tool has promised of its structured results.
+    pub(super) typed: Typed,
     pub(super) call: &'a Call,
     /// Which calls are repeats.
     pub(super) rule: Rule,
@@ -172,6 +173,7 @@ impl Replies {
                 once_more(about)
             );
             noted(&mut result, &text);
+            about.typed.note(&mut result, &text);
         }
         marked(&mut result, &mark);
         Reply::Result(result)
@@ -201,7 +203,11 @@ impl Replies {
             self.flags,
             quoted(identity.operation.as_str()),
             quoted(identity.key.as_str()),
-            if about.is_typed { ", with --value and its structured result as JSON if that is known" } else { "" },
+            if about.typed.is_promised() {
+                ", with --value and its structured result as JSON if that is known"
+            } else {
+                ""
+            },
             self.status,
         );
         told("in_doubt", about, &text, json!({ "since": since.to_string() }))
@@ -305,6 +311,7 @@ fn annotated(answer: &Members, state: &str, about: About<'_>, text: &str) -> Opt
     let mut answer = answer.clone();
     if let Some(mut result) = answer.object("result") {
         noted(&mut result, text);
+        about.typed.note(&mut result, text);
         marked(&mut result, &mark);
         answer.set("result", &result);
         return Some(answer);
@@ -380,7 +387,7 @@ fn settled(about: About<'_>, text: &str, mark: &Value) -> Reply {
     let known = if text.trim().is_empty() { String::new() } else { format!(" What is known of it: {text}") };
     let said = format!("{} took effect: somebody looked and settled it. It was not done again.{known}", about.tool);
     result.set("content", &json!([{ "type": "text", "text": said }]));
-    if about.is_typed
+    if about.typed.is_promised()
         && let Some(value) = Members::read(text)
     {
         result.set("structuredContent", &value);
@@ -392,7 +399,7 @@ fn settled(about: About<'_>, text: &str, mark: &Value) -> Reply {
 
 /// A result that is not the tool's own may lack what the tool has promised, and clients take that of an error only.
 fn excused(result: &mut Members, about: About<'_>) {
-    if about.is_typed && result.get("structuredContent").is_none() {
+    if about.typed.is_promised() && result.get("structuredContent").is_none() {
         noted(
             result,
             "This is marked as an error only because the structured result that the tool promises is not known.",

@@ -8,6 +8,7 @@ use super::key_argument::{Form, Slot, is_key};
 use super::kind::{self, Effect, Kind};
 use super::members::Members;
 use super::repeats::Rule;
+use super::typed::Typed;
 use super::volatile;
 use super::warned::{About, Warned};
 use crate::config::{KeyArgument, Repeats, Tool, instead};
@@ -51,8 +52,8 @@ struct Listing {
 struct Listed {
     reads: Option<bool>,
     is_idempotent: bool,
-    /// It promises its results in a certain form.
-    is_typed: bool,
+    /// What it promises of its results.
+    typed: Typed,
     /// It has an argument of its own that is named like ours.
     takes_ours: bool,
     /// The argument that takes a key.
@@ -236,9 +237,16 @@ impl Tools {
         self.listed(name).is_some_and(|listed| listed.is_idempotent)
     }
 
-    /// Whether a tool promises structured results: clients refuse others from it.
-    pub(super) fn is_typed(&self, name: &str) -> bool {
-        self.listed(name).is_some_and(|listed| listed.is_typed)
+    /// What a tool promises of its structured results.
+    pub(super) fn typed(&self, name: &str) -> Typed {
+        self.listed(name).map_or(Typed::Unlisted, |listed| listed.typed)
+    }
+
+    /// Whether any tool is guarded, as far as the server has listed its tools or the configuration names them.
+    pub(super) fn guards_any(&self) -> bool {
+        let listed: Vec<String> = self.listing().tools.keys().cloned().collect();
+        let is_configured = self.configured.tools.values().any(|tool| tool.guarded() == Some(true));
+        is_configured || listed.iter().any(|name| self.why(name).is_guarded())
     }
 
     /// Whether the server itself has a tool of this name.
@@ -268,7 +276,7 @@ impl Tools {
         let listed = Listed {
             reads: if has_acted { Some(false) } else { reads },
             is_idempotent: hint("idempotentHint") == Some(true),
-            is_typed: tool.object("outputSchema").is_some(),
+            typed: Typed::of(tool),
             takes_ours: properties.is_some_and(|properties| properties.get(argument).is_some()),
             slot,
         };
@@ -394,6 +402,23 @@ mod tests {
     }
 
     #[test]
+    fn something_is_guarded_once_it_is_listed_or_configured() {
+        let guard = |guard| Tool { guard: Some(guard), ..Tool::default() };
+        let learn = |tools: &Tools, name: &str| tools.learn(name, &Members::read("{}").unwrap(), "ours");
+        let tools = Tools::new([("send".to_owned(), guard(false)), ("noted".to_owned(), Tool::default())].into());
+        assert!(!tools.guards_any());
+        learn(&tools, "get_x");
+        learn(&tools, "send");
+        assert!(!tools.guards_any());
+        tools.is_whole(false);
+        assert!(tools.guards_any(), "the list is another one now");
+        tools.is_whole(true);
+        learn(&tools, "create");
+        assert!(tools.guards_any());
+        assert!(Tools::new([("get_x".to_owned(), guard(true))].into()).guards_any());
+    }
+
+    #[test]
     fn what_destroys_acts_and_what_acted_once_stays_guarded() {
         let tools = Tools::default();
         let learn = |name: &str, text: &str| tools.learn(name, &Members::read(text).unwrap(), "ours");
@@ -440,7 +465,7 @@ mod tests {
         let text =
             r#"{"inputSchema":{"properties":{"ours":{}}},"annotations":{"idempotentHint":true},"outputSchema":{}}"#;
         tools.learn("nested", &Members::read(text).unwrap(), "ours");
-        assert!(tools.is_typed("nested") && !tools.is_typed("other"));
+        assert!(tools.typed("nested").is_promised() && !tools.typed("other").is_promised());
         assert!(!tools.takes_repeat("nested") && tools.takes_repeat("other"));
         assert!(tools.is_idempotent("nested") && !tools.is_idempotent("other"));
     }

@@ -1,8 +1,9 @@
-//! What the newest generation repeats of a message in headers. A server compares both; a repeat does not reach it, so we do.
+//! What the newest generation repeats of a message in headers. To compare both is for the server, which gets them as they
+//! came; a call that does not reach the server is compared here.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 
 use crate::mcp::members::Members;
 
@@ -16,7 +17,11 @@ const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const START: &str = "=?base64?";
 const END: &str = "?=";
 
-/// Which header says something else than a call of a tool, if any. Older generations have no such headers.
+/// What headers begin with that repeat an argument of a call.
+const ARGUMENT: &str = "mcp-param-";
+
+/// Which header says something else than a call of a tool, if any. One that is missing says nothing: some servers do without.
+/// Older generations have no such headers.
 pub(super) fn disagreement(headers: &HeaderMap, message: &Members) -> Option<&'static str> {
     let parameters = message.object("params")?;
     let version = parameters.object("_meta")?.text(VERSION)?;
@@ -28,10 +33,17 @@ pub(super) fn disagreement(headers: &HeaderMap, message: &Members) -> Option<&'s
     told.into_iter().find(|(name, value)| !says(headers, name, value.as_deref())).map(|(name, _)| name)
 }
 
+/// Removes what repeats the arguments of a call, for a request that is another one.
+pub(super) fn without_arguments(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with(ARGUMENT)).cloned().collect();
+    for name in named {
+        headers.remove(name);
+    }
+}
+
 fn says(headers: &HeaderMap, name: &str, value: Option<&str>) -> bool {
     let mut given = headers.get_all(name).iter();
-    let (Some(one), None) = (given.next(), given.next()) else { return false };
-    one.to_str().ok().and_then(decoded).as_deref() == value
+    given.all(|one| one.to_str().ok().and_then(decoded).as_deref() == value)
 }
 
 fn decoded(text: &str) -> Option<String> {
@@ -47,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_say_what_the_message_says_or_the_call_is_refused() {
+    fn a_header_that_says_something_else_is_found_and_a_missing_one_is_not() {
         let message = |name: &str| {
             let meta = format!(r#"{{"{VERSION}":"2026-07-28"}}"#);
             let text = format!(r#"{{"id":1,"method":"tools/call","params":{{"name":"{name}","_meta":{meta}}}}}"#);
@@ -66,11 +78,22 @@ mod tests {
             disagreement(&headers("2025-11-25", "tools/call", "send"), &message("send")),
             Some("mcp-protocol-version")
         );
-        assert_eq!(disagreement(&HeaderMap::new(), &message("send")), Some("mcp-protocol-version"));
+        assert_eq!(disagreement(&HeaderMap::new(), &message("send")), None);
         let mut twice = told("send");
-        twice.append("mcp-name", "send".parse().unwrap());
+        twice.append("mcp-name", "other".parse().unwrap());
         assert_eq!(disagreement(&twice, &message("send")), Some("mcp-name"));
         let older = Members::read(r#"{"id":1,"method":"tools/call","params":{"name":"send"}}"#).unwrap();
         assert_eq!(disagreement(&HeaderMap::new(), &older), None);
+    }
+
+    #[test]
+    fn headers_for_arguments_do_not_go_with_another_request() {
+        let named = ["mcp-param-region", "Mcp-Param-Key", "mcp-name", "mcp-params"];
+        let mut headers: HeaderMap =
+            named.into_iter().map(|name| (name.parse().unwrap(), "x".parse().unwrap())).collect();
+        without_arguments(&mut headers);
+        let mut left: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["mcp-name", "mcp-params"]);
     }
 }

@@ -369,10 +369,7 @@ impl Server {
         members: Members,
         body: Bytes,
     ) -> Response<Body> {
-        if let Some(name) = envelope::disagreement(&parts.headers, &members) {
-            let why = format!("the header {name} does not say what the message says");
-            return refused(StatusCode::BAD_REQUEST, Some(&written), envelope::DISAGREES, &why);
-        }
+        let disagreement = envelope::disagreement(&parts.headers, &members);
         let tenant = match self.tenant(&parts, peer) {
             Ok(tenant) => tenant,
             Err(problem) => return problem.response(Profile::default()),
@@ -403,6 +400,12 @@ impl Server {
         tokio::spawn(async move {
             let answer = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
+            // The server has not seen headers that it may refuse, and to pass them on now could be a second call.
+            if let Some(name) = disagreement.filter(|_| !post.was_sent()) {
+                let why = format!("the header {name} does not say what the message says");
+                let answer = refused(StatusCode::BAD_REQUEST, Some(&request.written), envelope::DISAGREES, &why);
+                return post.refuse(answer).await;
+            }
             post.deliver(answer.filter(|_| is_wanted), &known).await;
         });
         // Nobody waits for what was cancelled.

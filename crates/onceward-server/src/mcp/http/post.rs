@@ -17,6 +17,7 @@ use onceward::http::{Body, NoAnswer as Unanswered};
 use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::{sleep, timeout};
 
+use super::envelope;
 use super::events::{Event, Events};
 use super::handover::Handover;
 use super::head::is_stream;
@@ -75,6 +76,8 @@ struct Exchange {
     place: Place,
     /// The key of the call downstream.
     key: OnceLock<HeaderValue>,
+    /// It was passed on, or was to be.
+    is_sent: AtomicBool,
     delivery: Mutex<Delivery>,
     /// Sees when the connection has taken the answer.
     handover: Handover,
@@ -102,11 +105,13 @@ enum Delivery {
 struct Source {
     body: Incoming,
     events: Events,
+    /// The connection was lost; otherwise the server has ended the stream itself.
+    is_broken: bool,
 }
 
 impl Source {
     fn of(body: Incoming) -> Self {
-        Self { body, events: Events::default() }
+        Self { body, events: Events::default(), is_broken: false }
     }
 
     /// The next event; `None` when there are no more.
@@ -122,7 +127,11 @@ impl Source {
                     }
                 }
                 // One that is not whole says nothing.
-                Some(Err(_)) | None => return None,
+                None => return None,
+                Some(Err(_)) => {
+                    self.is_broken = true;
+                    return None;
+                }
             }
         }
     }
@@ -139,9 +148,23 @@ impl Post {
         // What is looked at has to be readable, and its length may change.
         parts.headers.remove(ACCEPT_ENCODING);
         parts.headers.remove(CONTENT_LENGTH);
-        let (key, delivery) = (OnceLock::new(), Mutex::new(Delivery::Open(reply)));
+        let (key, is_sent) = (OnceLock::new(), AtomicBool::new(false));
+        let delivery = Mutex::new(Delivery::Open(reply));
         let (handover, events, is_elsewhere) = Default::default();
-        Self(Arc::new(Exchange { server, parts, peer, place, key, delivery, handover, events, is_elsewhere }))
+        let exchange = Exchange { server, parts, peer, place, key, is_sent, delivery, handover, events, is_elsewhere };
+        Self(Arc::new(exchange))
+    }
+
+    /// Whether the server may have got the call.
+    pub(super) fn was_sent(&self) -> bool {
+        self.0.is_sent.load(Ordering::Relaxed)
+    }
+
+    /// Hands over that the request itself is not taken.
+    pub(super) async fn refuse(&self, answer: Response<Body>) {
+        if let Delivery::Open(reply) = std::mem::replace(&mut *self.0.delivery.lock().await, Delivery::Over) {
+            let _ = reply.send(answer);
+        }
     }
 
     /// The answer is recorded as delivered once the connection has taken these bytes.
@@ -304,12 +327,13 @@ impl Exchange {
                 }
             }
             // A server that numbers its events may end a stream, or lose it, and go on with it. Its client is told, as
-            // without us, and comes back for the rest; if it does not, we do.
-            let Some(at) = &last else { return Err(NoAnswer::Lost("the stream ended before the answer".to_owned())) };
-            if let Delivery::Streaming(filling, _) = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over)
-            {
-                filling.end();
+            // without us, and comes back for the rest; if it does not, we do. One that ends a stream without a number
+            // sends no answer on it, and its client may know another way to ask for it: the client sees the end as
+            // without us, and the next equal call is told of the doubt. A lost connection was not meant by the server.
+            if last.is_some() || !source.is_broken {
+                self.end_stream().await;
             }
+            let Some(at) = &last else { return Err(NoAnswer::Lost("the stream ended before the answer".to_owned())) };
             patience.lost();
             let mut others = 0;
             source = loop {
@@ -333,6 +357,13 @@ impl Exchange {
             events.pop_front();
         }
         events.push_back(id.to_owned());
+    }
+
+    /// Ends the client's stream. What is said afterwards does not reach the client.
+    async fn end_stream(&self) {
+        if let Delivery::Streaming(filling, _) = std::mem::replace(&mut *self.delivery.lock().await, Delivery::Over) {
+            filling.end();
+        }
     }
 
     /// The stream from where it was.
@@ -375,6 +406,7 @@ impl Exchange {
 impl Link for Post {
     async fn send(&self, _id: &Id, line: Vec<u8>) -> Result<Answer, NoAnswer> {
         let sent = self.0.server.waiting.send(&self.0.place)?;
+        self.0.is_sent.store(true, Ordering::Relaxed);
         let (exchange, cancelled) = (Arc::clone(&self.0), sent.cancelled());
         let mut here = Box::pin(async move {
             let response = exchange.request(Method::POST, exchange.headers_of_call(), line).await?;
@@ -411,6 +443,7 @@ impl Link for Post {
     async fn ask(&self, method: &str, parameters: Members) -> Result<Members, NoAnswer> {
         let name = self.0.server.own_name();
         let mut headers = self.0.headers_of_ours();
+        envelope::without_arguments(&mut headers);
         if headers.contains_key(METHOD) {
             set(&mut headers, METHOD, method);
             match parameters.text("name").or_else(|| parameters.text("taskId")) {

@@ -148,7 +148,7 @@ async fn listed(hub: &Hub, method: &str, name: &'static str, parameters: &Member
         hub.learn(listed.filter_map(|(uri, server)| Some((uri?, Arc::clone(server)))));
     }
     let mut items: Vec<_> = all.into_iter().flat_map(|(_, items)| items).collect();
-    if name == "tools" {
+    if name == "tools" && hub.present().any(|server| server.gate.tools.guards_any()) {
         items.extend(list::own(STATUS[0]));
     }
     let mut result = Members::default();

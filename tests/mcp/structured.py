@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Structured results through the gateway: live ones as they came, stored ones with a notice that real clients accept.
+
+tests/mcp/structured.py --binary target/debug/onceward
+"""
+
+import json
+import subprocess
+import sys
+
+import install
+from checks import Skipped, is_equal
+from clients import PATIENCE, call, play, run
+from judge import NOTICE, is_fresh, is_replay, listed_by_server, notice, without_ours
+from place import HERE
+
+TO = {"to": "ada"}
+TOOLS = ("send_receipt", "send_count", "send_counts")
+# A map has no members of its own in its schema, so that nothing can be added to it.
+NOTED = ("send_receipt", "send_count")
+CALLS = [(tool, TO) for tool in TOOLS for _ in range(2)]
+
+
+def server(name):
+    python, missing = install.python(name)
+    if missing:
+        raise Skipped(missing)
+    return [str(python), str(HERE / "structured_server.py")]
+
+
+def python_client(place, client, command):
+    tools, *outcomes = play(place, client, [{"tools": True}, *(call(*one) for one in CALLS)], command)
+    return tools, outcomes
+
+
+def typescript_client(place, client, command):
+    programs, missing = install.node()
+    if missing:
+        raise Skipped(missing)
+    place.started += 1
+    done = subprocess.run(
+        [programs / "node", HERE / "structured_client.mjs", programs.parent.parent, client, *command],
+        input=json.dumps(CALLS),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=install.path_with(programs) | place.environment(),
+        cwd=place.folder,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    tools, *outcomes = json.loads(done.stdout)
+    return tools["tools"], outcomes
+
+
+def a_stored_result_says_so_where_its_schema_allows_it(place, client):
+    player, name = PAIRS[client]
+    behind = server(name)
+    listed, direct = player(place, client, behind)
+    (place.folder / "effects").unlink()
+    tools, outcomes = player(place, client, place.command(behind=behind))
+    is_equal([listed_by_server(tool) for tool in tools if tool["name"] in TOOLS], listed)
+    for at, (tool, _) in enumerate(CALLS):
+        outcome = outcomes[at]
+        assert "result" in outcome, f"{client} did not take what {tool} gave: {outcome}"
+        if at % 2 == 0:
+            is_fresh(outcome["result"])
+            # The counter of the direct server has gone up twice as often.
+            is_equal(shape(outcome["result"]), shape(direct[at]["result"]), tool)
+            continue
+        is_replay(outcome["result"], outcomes[at - 1]["result"])
+        is_equal(bool(notice(outcome["result"])), tool in NOTED, f"a notice of {tool}")
+    is_equal(len(place.effects()), len(TOOLS), "effects")
+
+
+# How each client is played, and the server that it meets.
+PAIRS = {
+    "mcp1": (python_client, "mcp1"),
+    "mcp2": (python_client, "mcp2"),
+    "fastmcp": (python_client, "fastmcp"),
+    "sdk": (typescript_client, "mcp1"),
+    "client": (typescript_client, "fastmcp"),
+}
+
+
+def shape(result):
+    """A result with every number made the same."""
+    if isinstance(result, dict):
+        return {name: shape(value) for name, value in result.items()}
+    if isinstance(result, list):
+        return [shape(one) for one in result]
+    if isinstance(result, str):
+        return "".join("0" if one.isdigit() else one for one in result)
+    return 0 if isinstance(result, int) else result
+
+
+def an_unwrapped_value_stays_the_same(place, client):
+    """fastmcp gives its users the value inside of a structured result."""
+    steps = [{"value": tool, "arguments": TO} for tool in TOOLS for _ in range(2)]
+    first, second, count, again, counts, counts_again = play(place, client, steps, place.command(behind=server("fastmcp")))
+    is_equal((count, again), (2, 2), "a plain value")
+    is_equal((counts, counts_again), ({"ada": 3}, {"ada": 3}), "a map")
+    is_equal((first["number"], second["number"]), (1, 1), "an object")
+    assert first.get(NOTICE) is None and "not again" in second[NOTICE], (first, second)
+
+
+def a_failure_that_may_have_acted_says_so_in_its_structured_part(place, client):
+    # The tool of the fixture has no schema, and answers with an object all the same.
+    place.configure('[mcp.server.fixture.tool.fail_structured]\ntier = "payment"\n')
+    place.more = {"MORE_TOOLS": json.dumps({"fail_structured": {"inputSchema": {"type": "object"}}})}
+    (outcome,) = play(place, client, [call("fail_structured")])
+    result = outcome["result"]
+    assert "may have taken effect" in notice(result), result
+    is_equal(without_ours(result)["structuredContent"], {"reason": "a time-out"})
+
+
+def cases():
+    check = a_stored_result_says_so_where_its_schema_allows_it
+    found = [(f"{client} · {check.__name__.replace('_', ' ')}", check, client) for client in PAIRS]
+    for check, client in (
+        (an_unwrapped_value_stays_the_same, "fastmcp"),
+        (a_failure_that_may_have_acted_says_so_in_its_structured_part, "mcp1"),
+    ):
+        found.append((f"{client} · {check.__name__.replace('_', ' ')}", check, client))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(run(cases(), __doc__))
