@@ -28,6 +28,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         event = self.headers.get("Last-Event-ID")
         if event not in EVENTS:
             return self.whole(405)
+        deadline = time.monotonic() + meant_server.PATIENCE
+        while not meant_server.is_let_go("stream") and time.monotonic() < deadline:
+            time.sleep(0.01)
         return self.stream([EVENTS[event]])
 
     def do_DELETE(self):

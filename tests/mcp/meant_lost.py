@@ -5,7 +5,6 @@ the equal call runs.
 """
 
 import array
-import contextlib
 import fcntl
 import http.client
 import json
@@ -215,10 +214,10 @@ def a_client_that_comes_back_for_an_earlier_event_did_not_get_the_answer(scene):
     (event, _), (_, answer) = call.messages()
     ran(answer["result"])
     connection = http.client.HTTPConnection("127.0.0.1", scene.port, timeout=20)
-    # It leaves before it hears anything again.
     connection.request("GET", "/mcp", headers={"Accept": BOTH, "Last-Event-ID": event} | agent.header)
-    with contextlib.suppress(OSError):
-        connection.sock.close()
+    # It leaves before the server, which holds its stream back, tells it anything again.
+    wait(0.5)
+    connection.sock.close()
     wait(0.3)
     is_repeated_once(agent, arguments, 1, scene)
 

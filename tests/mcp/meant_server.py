@@ -144,6 +144,10 @@ def listed():
     return [{"name": name, "inputSchema": schema} | said for name, (_, said) in TOOLS.items()]
 
 
+def is_let_go(name):
+    return os.path.exists(f"{os.environ['STATE_FILE']}.{name}")
+
+
 def call(name, arguments, is_cancelled):
     """The result of a call, or nothing if it was stopped."""
     if name not in TOOLS:
@@ -162,7 +166,7 @@ def call(name, arguments, is_cancelled):
         raise Lost
     deadline = time.monotonic() + PATIENCE
     while "hold" in arguments and time.monotonic() < deadline:
-        if os.path.exists(f"{os.environ['STATE_FILE']}.{arguments['hold']}"):
+        if is_let_go(arguments["hold"]):
             break
         if "stops" in arguments and is_cancelled():
             return None
