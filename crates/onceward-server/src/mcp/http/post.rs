@@ -81,7 +81,7 @@ struct Exchange {
     delivery: Mutex<Delivery>,
     /// Sees when the connection has taken the answer.
     handover: Handover,
-    /// Where a reader could go on from before the answer.
+    /// The events before the answer, from which a reader could go on.
     events: std::sync::Mutex<VecDeque<String>>,
     /// The client got the answer on another stream.
     is_elsewhere: AtomicBool,
@@ -306,10 +306,7 @@ impl Exchange {
         let (mut last, mut pause, mut patience) = (None, COME_BACK, Patience::default());
         loop {
             while let Some(event) = patience.within(source.next()).await? {
-                if let Some(id) = event.id() {
-                    self.numbered(&id);
-                    last = Some(id);
-                }
+                last = event.id().or(last);
                 pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
                 let data = event.data();
                 patience.heard(data.is_some());
@@ -321,6 +318,9 @@ impl Exchange {
                         *held = Some((event, source));
                     }
                     return Ok(Answer { line, members, cancelled: *cancelled.borrow() });
+                }
+                if let Some(id) = event.id() {
+                    self.numbered(id);
                 }
                 if let Delivery::Streaming(filling, _) = &mut *self.delivery.lock().await {
                     filling.put(Frame::data(event.0)).await;
@@ -351,12 +351,12 @@ impl Exchange {
     }
 
     /// Remembers an event from which a reader could go on.
-    fn numbered(&self, id: &str) {
+    fn numbered(&self, id: String) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() >= EVENTS {
             events.pop_front();
         }
-        events.push_back(id.to_owned());
+        events.push_back(id);
     }
 
     /// Ends the client's stream. What is said afterwards does not reach the client.
