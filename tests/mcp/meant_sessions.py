@@ -6,7 +6,23 @@ A session covers outward tools and answers that did not arrive. Everything else 
 import concurrent.futures
 
 from checks import is_equal, until
-from meant_place import EVERY, HTTP, MAIN, MODERN, OLD, PIPES, SEVERAL, STDIO, Scene, doubted, on, ran, replayed, told_once, wait
+from meant_place import (
+    EVERY,
+    HTTP,
+    MAIN,
+    MODERN,
+    OLD,
+    PIPES,
+    SEVERAL,
+    STDIO,
+    Scene,
+    doubted,
+    on,
+    ran,
+    replayed,
+    told_once,
+    wait,
+)
 from place import Place
 
 CHECKS = []
