@@ -134,6 +134,39 @@ def a_repeat_that_comes_while_the_cancelled_call_runs_shares_it(scene):
     ran(agent.call("set_value", held))
 
 
+@on(INITIALIZED, CHECKS)
+def a_step_that_is_cancelled_for_time_and_made_again_is_taken_once(scene):
+    agent, held = scene.agent(), {"list": "l", "hold": "go"}
+    for item in ("a", "b"):
+        ran(agent.call("push_item", {"item": item}))
+    call = agent.start_call("pop", held)
+    scene.acted(3)
+    agent.cancel(call, "Request timed out")
+    again = agent.start_call("pop", held)
+    wait(0.5)
+    scene.let_go("go")
+    result = agent.result(again)
+    replayed(result)
+    is_equal(result["content"][0]["text"], "a", "what was popped")
+    is_equal(ran(agent.call("pop", held)), "b")
+
+
+@on(INITIALIZED, CHECKS)
+def a_step_that_a_silent_client_makes_again_after_its_patience_is_taken_once(scene):
+    scene.configure(mcp=PATIENCE)
+    agent, held = scene.agent(), {"key": "Enter", "hold": "go"}
+    first = agent.start_call("press_key", held)
+    scene.acted(1)
+    wait(1.5)
+    second = agent.start_call("press_key", held)
+    wait(0.5)
+    is_equal(scene.effects(), 1, "effects while it runs")
+    scene.let_go("go")
+    replayed(agent.result(second), agent.result(first))
+    is_equal(scene.effects(), 1, "effects")
+    is_equal(ran(agent.call("press_key", held)), "row 2")
+
+
 @on(INITIALIZED + DISCOVERED[:1], CHECKS)
 def a_late_cancellation_takes_the_delivery_back(scene):
     agent = scene.agent()
