@@ -8,6 +8,8 @@
 
 mod acting;
 mod lexicon;
+#[cfg(test)]
+mod measured;
 mod statement;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! What a verb that acts does, and whom it reaches.
 
 use super::lexicon::{
-    ASKED, ENDS, FILES, HELD, JOINS, MAKES, MONEY, MOVES, OUTWARD, OUTWARD_THINGS, PANES, POSTED, PREPOSITIONS, SEEN,
-    STATE, STEPS, TO_PROGRAMS, TURNS, Verb, found, found_thing,
+    ACTS, ASKED, ENDS, FILES, HELD, JOINS, MAKES, MAY_ACT, MONEY, MOVES, OUTWARD, OUTWARD_THINGS, PANES, POSTED,
+    PREPOSITIONS, SEEN, STATE, STEPS, TO_PROGRAMS, TURNS, Verb, found, found_thing,
 };
 use super::words::{bases, is_one_or_several};
 use super::{Effect, Kind, Name};
@@ -83,7 +83,9 @@ impl Name<'_> {
     /// Why a verb reaches other people.
     fn outward(&self, at: usize) -> Option<&'static str> {
         let word = self.words[at].as_str();
-        let again = word.strip_prefix("re").map(str::to_owned);
+        // `resend` sends once more; `replace` and `release` are words of their own.
+        let is_own = found(ACTS, word).or_else(|| found(MAY_ACT, word)).is_some();
+        let again = word.strip_prefix("re").filter(|_| !is_own).map(str::to_owned);
         let forms: Vec<String> = bases(word).into_iter().chain(again).collect();
         if let Some(verb) = forms.iter().find_map(|form| found(OUTWARD, form)) {
             let is_elsewhere = match verb.word {

@@ -218,7 +218,7 @@ pub(super) const MAY_ACT: &[Verb] = verbs!["its name says that it acts: ";
     "new" "next" "note" "open" "order" "patch" "pin" "place" "plan" "post" "prev" "previous" "process" "pull"
     "purchase" "push" "put" "queue" "raise" "rate" "react" "record" "refund" "release" "reply" "report" "request"
     "reserve" "retweet" "review" "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms"
-    "star" "step" "store" "stream" "switch" "sync" "tag" "take" "test" "transfer" "tweet" "type" "use" "visit" "watch"
+    "star" "step" "store" "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch"
     "wire" "work" "zoom"
 ];
 
