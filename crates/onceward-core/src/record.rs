@@ -207,7 +207,7 @@ pub struct Record<T = Timestamp> {
     /// Since when an attempt may have happened that nobody has settled.
     pub doubt_since: Option<T>,
     /// When the caller got the answer that this version of the record stands for: the outcome, or that it is unknown. Every
-    /// other write clears it.
+    /// other write clears it, except that of a tombstone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<T>,
     /// What went wrong last.

@@ -34,23 +34,24 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 }
 
 /// Whether this caller's work is not the finished work of the record but the next of its kind. The items of a stream have
-/// numbers for that.
+/// numbers for that. A claim id names one claim, so a late repeat of its begin is never another call.
 fn is_another_call(seen: &Seen, standing: Standing, call: &Begin) -> bool {
     let record = &seen.record;
-    if record.sequence.is_some() {
+    let is_over = matches!(standing, Standing::Done | Standing::Tombstone);
+    if !is_over || record.sequence.is_some() || call.take.claim.is_some_and(|id| record.claims.include(id)) {
         return false;
     }
-    match (call.again, standing) {
-        (Again::Always, Standing::Done | Standing::Tombstone) => true,
-        (Again::IfDeliveredBefore(end), Standing::Done) if record.delivered_at.is_some_and(|at| at <= end) => true,
-        (Again::IfDelivered | Again::IfDeliveredBefore(_), Standing::Done) => {
+    match call.again {
+        Again::Always => true,
+        Again::Never => false,
+        Again::IfDeliveredBefore(end) if record.delivered_at.is_some_and(|at| at <= end) => true,
+        Again::IfDelivered | Again::IfDeliveredBefore(_) => {
             let after = record.terms.tightened_by(&call.terms).after_delivery;
             // A delivery that lies ahead was written by a clock that ran ahead: no time has passed since.
             let passed = record.delivered_at.map(|at| at.until(seen.now));
             let passed = if planted(Plant::DeliveryNotJudged) { Some(Duration::MAX) } else { passed };
             passed.zip(after).is_some_and(|(passed, after)| passed >= after)
         }
-        _ => false,
     }
 }
 
@@ -60,6 +61,8 @@ fn create_next(seen: &Seen, call: &Begin) -> Transition {
     let generation = seen.record.generation.saturating_add(u32::from(!planted(Plant::NextSharesKey)));
     if let Write::Replace(draft) = &mut transition.write {
         draft.generation = generation;
+        draft.claims.clone_from(&seen.record.claims);
+        draft.claims.add(call.take.claim);
     }
     if let Answer::Decision(Decision::Acquired(acquired)) = &mut transition.answer {
         acquired.generation = generation;
@@ -82,6 +85,10 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             let terms = if record.fingerprint == seen.record.fingerprint { terms } else { record.terms };
             acquire(&record, terms, &call.take, call.terms.effect)
+        }
+        // Of a call that was unanswered when this one came, this caller has not been told anything yet.
+        Standing::InDoubt { .. } if terms.in_doubt == InDoubt::Tell && call.again == Again::Never => {
+            Transition::decision(tell(seen, standing))
         }
         Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {
             take_over(seen, &terms, &call.take, call.terms.effect, since)

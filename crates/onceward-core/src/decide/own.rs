@@ -98,8 +98,11 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     draft.doubt_since = None;
     draft.last_error = None;
     draft.payload = None;
-    // Every begin gets the outcome from now on, whatever its claim id.
-    draft.claims = Claims::default();
+    // Every begin gets the outcome from now on, whatever its claim id; unless it may be the next call, which a late repeat of
+    // this one is not.
+    if record.terms.after_delivery.is_none() {
+        draft.claims = Claims::default();
+    }
     draft
 }
 

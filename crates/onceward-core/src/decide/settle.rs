@@ -88,6 +88,7 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
             draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
             // A tombstone holds no name: only the digest of the identity is needed to meet a late retry.
             draft.identity = None;
+            draft.delivered_at = seen.record.delivered_at.map(When::At);
             Write::Replace(draft)
         }
         (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),

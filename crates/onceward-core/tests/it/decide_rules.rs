@@ -160,3 +160,50 @@ fn a_reset_record_takes_everything_from_its_next_caller() {
     assert_eq!(next.key_digest, key_digest, "or a collision with it would go unseen");
     assert_eq!((next.attempts, next.generation, next.first_sent_at), (2, 1, None));
 }
+
+fn delivered(owner: u128, arrived: bool) -> Command {
+    Command::Delivered { fence: fence(owner), arrived }
+}
+
+#[test]
+fn a_delivery_changes_nothing_but_itself() {
+    let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
+    let told = after(Some(&done), 2500, &delivered(1, true));
+    let expected =
+        Record { delivered_at: Some(at(2500)), version: done.version + 1, updated_at: at(2500), ..done.clone() };
+    assert_eq!(told, expected, "the outcome is kept for as long as before");
+    let revoked = after(Some(&told), 2600, &delivered(1, false));
+    assert_eq!(revoked, Record { delivered_at: None, version: told.version + 1, updated_at: at(2600), ..told.clone() });
+    let seen = Seen { record: told, now: at(2700), owner_gone: false };
+    let again = decide(Some(&seen), &delivered(1, true));
+    assert_eq!((again.write, again.answer), (Write::None, Answer::Accepted), "the first delivery counts");
+}
+
+#[test]
+fn that_an_answer_did_not_arrive_is_written_although_the_record_says_so_already() {
+    let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
+    let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
+    let revoked = after(Some(&done), 2500, &delivered(1, false));
+    assert_eq!(revoked.version, done.version + 1, "or a write that says the opposite, and waits, would hold after it");
+}
+
+#[test]
+fn the_next_call_of_an_intent_takes_nothing_from_the_last_but_its_count() {
+    let causal = |owner, in_doubt| {
+        let mut call = call(owner, in_doubt, false);
+        call.terms.after_delivery = Some(Duration::ZERO);
+        Command::Begin(call)
+    };
+    let claimed = after(None, 1000, &causal(1, InDoubt::Hold));
+    let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
+    let told = after(Some(&done), 2500, &delivered(1, true));
+    let next = after(Some(&told), 3000, &causal(2, InDoubt::Retry));
+    assert_eq!((next.version, next.generation, next.attempts), (told.version + 1, 1, 1));
+    assert_eq!(
+        (next.created_at, next.first_sent_at),
+        (at(3000), Some(at(3000))),
+        "the other side does not know its key"
+    );
+    assert_eq!((next.terms.in_doubt, next.delivered_at), (InDoubt::Retry, None), "another call has its own terms");
+}

@@ -15,7 +15,7 @@ use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Record, Seen};
 use onceward_core::stream::{DEFAULT_START, Item, Stream};
 use onceward_core::time::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize)]
 struct File {
@@ -89,6 +89,9 @@ struct Step {
     version: Option<u64>,
     resolution: Option<String>,
     again: Option<Again>,
+    #[serde(default, deserialize_with = "given")]
+    after_delivery: Option<Option<u64>>,
+    arrived: Option<bool>,
     #[serde(default)]
     fresh_key: bool,
     body: Option<String>,
@@ -109,6 +112,11 @@ struct Step {
 
 fn fence_of(who: char) -> Fence {
     Fence::from_bits(u128::from(u32::from(who)))
+}
+
+/// What is given, also if it is `null`.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 fn yes() -> bool {
@@ -194,6 +202,7 @@ impl Step {
                 effect: self.effect.unwrap_or(given.effect),
                 in_doubt: self.in_doubt.unwrap_or(given.in_doubt),
                 honours_key_for: self.honours_key_for.unwrap_or(given.honours_key_for),
+                after_delivery: self.after_delivery.unwrap_or(given.after_delivery),
                 ..given.clone()
             }),
         };
@@ -228,6 +237,9 @@ impl Step {
             },
             "doubt" => Command::Doubt { fence, error: None },
             "overdue" => Command::Overdue { fence, lease: LEASE, error: None },
+            "delivered" => {
+                Command::Delivered { fence, arrived: self.arrived.expect("it says whether the answer arrived") }
+            }
             "give_back" => Command::GiveBack { fence, version, error: None },
             "not_found" => Command::NotFound { fence },
             "resolve" => Command::Resolve {
@@ -410,8 +422,7 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands =
-        "begin doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
+    let commands = "begin delivered doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",

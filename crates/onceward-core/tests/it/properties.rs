@@ -1,8 +1,9 @@
 //! What must hold for every input: canonical JSON, and random walks through the transition function.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use onceward_core::decide::{Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward_core::decide::{Acquired, Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -74,30 +75,43 @@ pub(crate) fn config(cases: u32) -> ProptestConfig {
 /// What one of three owners, a person or the clock does next.
 #[derive(Clone, Debug)]
 enum Move {
-    Begin { who: u8, marks_sent: bool, probes: bool },
+    Begin { who: u8, marks_sent: bool, probes: bool, again: Again },
     Sent(u8),
     Renew(u8),
     Finish { who: u8, answer: u8 },
     Release(u8),
     Doubt(u8),
     NotFound(u8),
+    Overdue(u8),
+    Delivered { who: u8, arrived: bool },
     Happened,
     DidNotHappen,
     Expire,
     Wait(u32),
 }
 
+/// When every walk begins.
+const START: i64 = 1_000_000;
+
 fn moves() -> impl Strategy<Value = Vec<Move>> {
     let who = || 0..3_u8;
-    let begin = |(who, marks_sent, probes)| Move::Begin { who, marks_sent, probes };
+    let begin = |(who, marks_sent, probes, again)| Move::Begin { who, marks_sent, probes, again };
+    let again = prop_oneof![
+        6 => Just(Again::IfDelivered),
+        1 => Just(Again::Never),
+        1 => Just(Again::Always),
+        1 => (START..START + 20_000).prop_map(|time| Again::IfDeliveredBefore(Timestamp::from_millis(time))),
+    ];
     let one = prop_oneof![
-        4 => (who(), any::<bool>(), any::<bool>()).prop_map(begin),
+        4 => (who(), any::<bool>(), any::<bool>(), again).prop_map(begin),
         2 => who().prop_map(Move::Sent),
         1 => who().prop_map(Move::Renew),
         2 => (who(), 0..2_u8).prop_map(|(who, answer)| Move::Finish { who, answer }),
         2 => who().prop_map(Move::Release),
         2 => who().prop_map(Move::Doubt),
         1 => who().prop_map(Move::NotFound),
+        1 => who().prop_map(Move::Overdue),
+        3 => (who(), 0..4_u8).prop_map(|(who, arrived)| Move::Delivered { who, arrived: arrived > 0 }),
         1 => Just(Move::Happened),
         1 => Just(Move::DidNotHappen),
         1 => Just(Move::Expire),
@@ -113,18 +127,22 @@ struct Walk {
     fences: [u128; 3],
     drawn: u128,
     terms: Terms,
+    /// Which calls of the intent have had a downstream key.
+    generations: BTreeSet<u32>,
 }
 
 impl Walk {
-    fn new(in_doubt: InDoubt) -> Self {
+    fn new(in_doubt: InDoubt, after_delivery: Option<Duration>) -> Self {
         let policy = Policy {
             in_doubt,
+            after_delivery,
             retention: Some(Retention::For(Duration::from_secs(5))),
             tombstone: Some(Duration::from_secs(5)),
             honours_key_for: Duration::from_secs(10),
             ..Policy::default()
         };
-        Self { record: None, now: 1_000_000, fences: [0; 3], drawn: 0, terms: policy.terms() }
+        let generations = BTreeSet::new();
+        Self { record: None, now: START, fences: [0; 3], drawn: 0, terms: policy.terms(), generations }
     }
 
     fn seen(&self) -> Option<Seen> {
@@ -141,7 +159,7 @@ impl Walk {
         let drawn = Fence::from_bits(self.drawn);
         Some(match next {
             Move::Wait(_) => return None,
-            Move::Begin { marks_sent, probes, .. } => Command::Begin(Begin {
+            Move::Begin { marks_sent, probes, again, .. } => Command::Begin(Begin {
                 identity: Identity {
                     tenant: Tenant::default(),
                     operation: Operation::new("charge").unwrap(),
@@ -151,7 +169,7 @@ impl Walk {
                 fingerprint: Fingerprint::none(),
                 terms: self.terms,
                 take: Take { fence: drawn, lease, marks_sent: *marks_sent, probes: *probes, owner: None, claim: None },
-                again: Again::default(),
+                again: *again,
             }),
             Move::Sent(who) => Command::Sent { fence: fence(who), lease },
             Move::Renew(who) => Command::Renew { fence: fence(who), lease },
@@ -161,6 +179,8 @@ impl Walk {
             Move::Release(who) => Command::Release { fence: fence(who), not_before: Duration::ZERO, error: None },
             Move::Doubt(who) => Command::Doubt { fence: fence(who), error: None },
             Move::NotFound(who) => Command::NotFound { fence: fence(who) },
+            Move::Overdue(who) => Command::Overdue { fence: fence(who), lease, error: None },
+            Move::Delivered { who, arrived } => Command::Delivered { fence: fence(who), arrived: *arrived },
             Move::Happened => {
                 let resolution = Resolution::Happened(Outcome::success("by hand"));
                 Command::Resolve { version, resolution, fence: drawn }
@@ -178,9 +198,17 @@ impl Walk {
         let Some(command) = self.command(next) else { return };
         let before = self.seen();
         let transition = decide(before.as_ref(), &command);
-        if let (Move::Begin { who, .. }, Answer::Decision(Decision::Acquired(acquired))) = (next, &transition.answer) {
+        if let (Move::Begin { who, again, .. }, Answer::Decision(Decision::Acquired(acquired))) =
+            (next, &transition.answer)
+        {
             self.fences[usize::from(*who)] = self.drawn;
-            self.check_acquired(before.as_ref(), acquired.probe_first);
+            match before.as_ref().and_then(|seen| Some((seen, seen.standing()?))) {
+                Some((seen, Standing::Done | Standing::Tombstone)) => self.check_next(seen, *again, acquired),
+                Some((seen, standing)) => self.check_acquired(seen, standing, *again, acquired.probe_first),
+                // Forgotten, and with it the keys that it had.
+                None => self.generations.clear(),
+            }
+            self.generations.insert(acquired.generation);
         }
         let now = Timestamp::from_millis(self.now);
         let after = match transition.write {
@@ -192,17 +220,36 @@ impl Walk {
         self.record = after;
     }
 
+    /// Finished work is done again only for a caller that means another call, and under another key.
+    fn check_next(&self, seen: &Seen, again: Again, acquired: &Acquired) {
+        let delivered = seen.record.delivered_at.map(Timestamp::as_millis);
+        let is_over = delivered.zip(self.terms.after_delivery).is_some_and(|(delivered, after)| {
+            self.now - delivered >= i64::try_from(after.as_millis()).expect("a short time")
+        });
+        let is_meant = match again {
+            Again::Always => true,
+            Again::Never => false,
+            Again::IfDelivered => is_over,
+            Again::IfDeliveredBefore(end) => is_over || delivered.is_some_and(|at| at <= end.as_millis()),
+        };
+        assert!(is_meant, "finished work ran again for a caller with {again:?}");
+        assert!(!self.generations.contains(&acquired.generation), "two calls share a downstream key");
+        assert_eq!((acquired.attempt, acquired.probe_first), (1, false));
+    }
+
     /// A claim is granted only where nothing is running, done, or in a doubt that the policy does not settle.
-    fn check_acquired(&self, before: Option<&Seen>, probe_first: bool) {
-        let Some(standing) = before.and_then(Seen::standing) else { return };
+    fn check_acquired(&self, before: &Seen, standing: Standing, again: Again, probe_first: bool) {
         match standing {
             Standing::Open { .. } => assert!(!probe_first),
             Standing::InDoubt { .. } => match self.terms.in_doubt {
                 InDoubt::Hold => panic!("a held intent ran again"),
                 InDoubt::Probe => assert!(probe_first, "a doubt was not asked about"),
-                InDoubt::Tell => panic!("a doubt ran again that its caller was not told of"),
+                InDoubt::Tell => {
+                    assert!(before.record.delivered_at.is_some(), "a doubt ran again that its caller was not told of");
+                    assert_ne!(again, Again::Never, "a doubt ran again for a call that came before it was told");
+                }
                 InDoubt::Retry => {
-                    let first = before.and_then(|seen| seen.record.first_sent_at).expect("it was sent");
+                    let first = before.record.first_sent_at.expect("it was sent");
                     assert!(self.now < first.after(self.terms.honours_key_for).as_millis(), "the key was forgotten");
                 }
             },
@@ -219,7 +266,18 @@ fn check_step(before: Option<&Seen>, after: Option<&Record>, command: &Command) 
         return;
     };
     assert_eq!(after.version, seen.record.version + 1, "versions rise by one");
-    assert_ne!(standing, Some(Standing::Done), "done was changed by {command:?}");
+    if let Command::Delivered { arrived, .. } = command {
+        return check_delivered(seen, after, *arrived);
+    }
+    let tombstone = matches!(after.state, State::Tombstone { .. });
+    assert!(after.delivered_at.is_none() || tombstone, "a delivery outlived its answer: {command:?}");
+    if standing == Some(Standing::Done) {
+        assert!(matches!(command, Command::Begin(_)), "done was changed by {command:?}");
+        return;
+    }
+    if standing == Some(Standing::Tombstone) && matches!(command, Command::Begin(_)) {
+        return;
+    }
     let settles = matches!(command, Command::Finish { .. } | Command::Resolve { .. } | Command::NotFound { .. });
     if standing.is_some() && seen.record.doubt_since.is_some() && !settles {
         assert!(after.doubt_since.is_some(), "a doubt was forgotten by {command:?}");
@@ -233,12 +291,35 @@ fn check_step(before: Option<&Seen>, after: Option<&Record>, command: &Command) 
     }
 }
 
+/// That an answer arrived, or did not, changes nothing but that; and only a record that stands for an answer has it.
+fn check_delivered(seen: &Seen, after: &Record, arrived: bool) {
+    let before = &seen.record;
+    assert!(!seen.has_living_owner(), "an answer was delivered before there was one");
+    assert_eq!(after.delivered_at.is_some(), arrived);
+    match (&before.state, &after.state) {
+        (State::Leased(lease), State::InDoubt { fence }) => {
+            assert_eq!(lease.fence, *fence);
+            assert!(matches!(seen.standing(), Some(Standing::InDoubt { .. })), "what did not happen became a doubt");
+            assert!(after.doubt_since.is_some());
+        }
+        (one, other) => {
+            assert_eq!(one, other, "a delivery changed the answer");
+            assert!(matches!(one, State::Done { .. } | State::InDoubt { .. }));
+            assert_eq!(before.doubt_since, after.doubt_since);
+        }
+    }
+    let same = |record: &Record| (record.attempts, record.generation, record.first_sent_at, record.terms);
+    assert_eq!(same(before), same(after));
+}
+
 proptest! {
-    #![proptest_config(config(2000))]
+    #![proptest_config(config(3000))]
 
     #[test]
-    fn no_walk_breaks_a_rule(moves in moves(), policy in 0..3_usize) {
-        let mut walk = Walk::new([InDoubt::Hold, InDoubt::Retry, InDoubt::Probe][policy]);
+    fn no_walk_breaks_a_rule(moves in moves(), policy in 0..4_usize, after in 0..4_usize) {
+        let after = [None, Some(0), Some(700), Some(4000)][after].map(Duration::from_millis);
+        let in_doubt = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe, InDoubt::Tell][policy];
+        let mut walk = Walk::new(in_doubt, after);
         for next in &moves {
             walk.make(next);
         }

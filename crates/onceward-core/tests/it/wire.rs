@@ -90,8 +90,9 @@ fn every_command_comes_back_as_it_was() {
 #[test]
 fn every_transition_and_every_record_comes_back_as_it_was() {
     let now = Timestamp::from_millis(1_000_000);
-    for command in [&commands()[0], &commands()[10]] {
-        let transition = decide(None, command);
+    let first = |command: &Command| matches!(command, Command::Begin(_) | Command::Enqueue(_));
+    for command in commands().into_iter().filter(first) {
+        let transition = decide(None, &command);
         comes_back(&transition);
         let Write::Insert(draft) = transition.write else { panic!("a first call is an insert") };
         comes_back(&Seen { record: draft.stamp(now), now, owner_gone: true });

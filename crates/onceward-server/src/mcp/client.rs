@@ -76,7 +76,7 @@ struct Given {
     at: Instant,
     /// It counts as delivered.
     counts: bool,
-    /// The events of its stream up to and with the answer, as far as a reader could go on from them.
+    /// The events of its stream before the answer, from which a reader could go on.
     events: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ impl Client {
         self.got_as_event(id, receipt, Vec::new());
     }
 
-    /// It was given an answer, whole, as the last of these events.
+    /// It was given an answer, whole, after these events of a stream.
     pub(super) fn got_as_event(&self, id: &Id, receipt: Receipt, events: Vec<String>) {
         let Receipt { delivery, since, open } = receipt;
         let mut answers = self.answers();
@@ -175,8 +175,7 @@ impl Client {
     pub(super) async fn reads_on(&self, from: &str) {
         let mut revoked = Vec::new();
         for given in &mut self.answers().given {
-            let at = given.events.iter().position(|event| event == from);
-            if given.counts && at.is_some_and(|at| at + 1 < given.events.len()) {
+            if given.counts && given.events.iter().any(|event| event == from) {
                 given.counts = false;
                 revoked.push(given.delivery.clone());
             }

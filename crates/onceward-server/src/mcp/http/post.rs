@@ -23,7 +23,7 @@ use super::handover::Handover;
 use super::head::is_stream;
 use super::own::json;
 use super::patience::Patience;
-use super::{ANSWER_LIMIT, READER_PATIENCE, Server};
+use super::{ANSWER_LIMIT, AS_IT_IS, READER_PATIENCE, Server};
 use crate::listener::Peer;
 use crate::mcp::client::Client;
 use crate::mcp::delivery::{Answered, Receipt};
@@ -81,7 +81,7 @@ struct Exchange {
     delivery: Mutex<Delivery>,
     /// Sees when the connection has taken the answer.
     handover: Handover,
-    /// Where a reader could go on from before the answer.
+    /// The events before the answer, from which a reader could go on.
     events: std::sync::Mutex<VecDeque<String>>,
     /// The client got the answer on another stream.
     is_elsewhere: AtomicBool,
@@ -146,7 +146,7 @@ impl Post {
         reply: oneshot::Sender<Response<Body>>,
     ) -> Self {
         // What is looked at has to be readable, and its length may change.
-        parts.headers.remove(ACCEPT_ENCODING);
+        parts.headers.insert(ACCEPT_ENCODING, AS_IT_IS);
         parts.headers.remove(CONTENT_LENGTH);
         let (key, is_sent) = (OnceLock::new(), AtomicBool::new(false));
         let delivery = Mutex::new(Delivery::Open(reply));
@@ -208,7 +208,8 @@ impl Post {
                     let is_same = event.as_ref().and_then(Event::data).is_some_and(|data| data == *line);
                     let event = match event {
                         Some(event) if is_same => event,
-                        event => Event::of(&line, event.and_then(|event| event.id()).as_deref()),
+                        Some(event) => event.saying(&line),
+                        None => Event::of(&line, None),
                     };
                     expect(&event.0);
                     filling.put(Frame::data(event.0)).await;
@@ -306,10 +307,7 @@ impl Exchange {
         let (mut last, mut pause, mut patience) = (None, COME_BACK, Patience::default());
         loop {
             while let Some(event) = patience.within(source.next()).await? {
-                if let Some(id) = event.id() {
-                    self.numbered(&id);
-                    last = Some(id);
-                }
+                last = event.id().or(last);
                 pause = event.retry().map_or(pause, Duration::from_millis).min(LONGEST);
                 let data = event.data();
                 patience.heard(data.is_some());
@@ -321,6 +319,10 @@ impl Exchange {
                         *held = Some((event, source));
                     }
                     return Ok(Answer { line, members, cancelled: *cancelled.borrow() });
+                }
+                self.server.hear_news(&event);
+                if let Some(id) = event.id() {
+                    self.numbered(id);
                 }
                 if let Delivery::Streaming(filling, _) = &mut *self.delivery.lock().await {
                     filling.put(Frame::data(event.0)).await;
@@ -351,12 +353,12 @@ impl Exchange {
     }
 
     /// Remembers an event from which a reader could go on.
-    fn numbered(&self, id: &str) {
+    fn numbered(&self, id: String) {
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
         if events.len() >= EVENTS {
             events.pop_front();
         }
-        events.push_back(id.to_owned());
+        events.push_back(id);
     }
 
     /// Ends the client's stream. What is said afterwards does not reach the client.
