@@ -56,7 +56,7 @@ impl Desk {
     fn json(&self) -> Value {
         let answer = self.inspect(&["--json"]);
         answer.says(0, &[]);
-        serde_json::from_str(&answer.out()).unwrap()
+        serde_json::from_str(answer.out()).unwrap()
     }
 
     fn claude(&self, servers: &Value, projects: &Value) {
@@ -84,7 +84,7 @@ fn the_riskiest_tools_of_all_clients_come_first_and_none_is_called() {
     desk.cursor(&json!({ "mail": mail, "far": far }));
     let answer = desk.inspect(&[]);
     answer.says(0, &[]);
-    let out = lines(&answer.out());
+    let out = lines(answer.out());
     let tools: Vec<&str> = out.iter().skip(3).take(4).map(String::as_str).collect();
     assert_eq!(
         tools,

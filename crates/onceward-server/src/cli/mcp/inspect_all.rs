@@ -86,8 +86,10 @@ fn as_text(overview: &Overview) -> String {
             let cut = |text: &str| shortened(&output::tame(text), WIDEST);
             vec![cut(&server.name), cut(&row.name), marks(row), row.why.to_owned()]
         }));
-        text +=
-            &format!("Tools that could happen twice, because their server is behind no gateway:\n\n{}\n", table(&rows));
+        text += &format!(
+            "Tools that could take effect twice, because no gateway is in front of their server:\n\n{}\n",
+            table(&rows)
+        );
         if shown < risks.len() {
             text += &format!("and {} more that act; --json lists all of them.\n", risks.len() - shown);
         }
@@ -106,7 +108,7 @@ fn as_text(overview: &Overview) -> String {
         "\n\n{open} of {} servers are behind no gateway. {outward} of their tools reach other people, {other} others act.",
         overview.servers.len()
     );
-    if risks.is_empty() { text } else { text + "\nonceward mcp install puts the gateway before them." }
+    if risks.is_empty() { text } else { text + "\nonceward mcp install puts the gateway in front of them." }
 }
 
 /// What people are told of a server.

@@ -1,4 +1,4 @@
-//! A look at every server that the configurations of clients name: which of their tools are in front of no gateway, and could
+//! A look at every server that the configurations of clients name: which of their tools no gateway guards, so that they could
 //! happen twice. Each server is started at most once, asked for its tools, and stopped.
 
 use std::collections::BTreeMap;
