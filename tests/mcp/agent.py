@@ -7,6 +7,7 @@ tests/mcp/agent.py --binary target/debug/onceward
 
 import concurrent.futures
 import inspect
+import json
 import shutil
 import subprocess
 import sys
@@ -49,6 +50,18 @@ def a_model_that_calls_three_times_in_one_trace_sends_once(office):
     is_equal(len(others), 2, "repeats")
     for text, failed in others:
         is_replay(text, failed)
+
+
+def a_model_that_is_shown_only_structured_results_is_told_of_a_stored_one(office):
+    office.with_typed_mail()
+    with FakeModel([[SEND], [SEND], [DONE]]) as model:
+        office.work(model, "run-1")
+        (first, failed), (second, again) = model.told()
+    is_equal((json.loads(first), failed, again), ({"receipt": "r-1"}, False, False), "told")
+    told = json.loads(second)
+    is_equal(told.pop("receipt"), "r-1", "the stored result")
+    assert told.pop("onceward").startswith(f"{MARK} This call was done") and not told, second
+    is_equal(office.sent(), [MAIL], "sent")
 
 
 def without_the_gateway_that_model_sends_three_mails(office):

@@ -6,6 +6,7 @@ import time
 from checks import all_of, is_equal, until
 from client import MODERN
 from judge import about, is_fresh, is_replay, is_state
+from place import OUTWARD
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 STATUS = "onceward_status"
@@ -26,8 +27,10 @@ def the_configuration_decides_over_annotations_and_names(place):
     place.configure("""
 [mcp.server.fixture.tool.misnamed]
 guard = true
+repeats = "outward"
 [mcp.server.fixture.tool.get_nothing]
 guard = true
+repeats = "outward"
 [mcp.server.fixture.tool.send_email]
 guard = false
 """)
@@ -56,6 +59,7 @@ def a_tool_that_nobody_listed_is_guarded_or_refused_by_the_server(place):
 
 
 def a_tool_error_is_released(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     first = agent.call("fail", {"times": 1})
     is_equal((first["isError"], about(first).get("replayed")), (True, None), "the first")
@@ -66,7 +70,7 @@ def a_tool_error_is_released(place):
 
 
 def a_tool_error_may_be_final(place):
-    place.configure('[mcp.server.fixture.tool.fail]\non_error = "keep"\n')
+    place.configure('[mcp.server.fixture.tool.fail]\nrepeats = "outward"\non_error = "keep"\n')
     agent = place.agent()
     first = agent.call("fail", {"times": 1})
     second = agent.call("fail", {"times": 1})
@@ -106,6 +110,7 @@ def over_the_quota_nothing_new_is_called_and_repeats_are_answered(place):
 
 
 def an_error_of_the_protocol_is_passed_on_and_says_nothing_of_the_effect(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     first = agent.wait(agent.start_call("refuse", {}))
     error = first["error"]
@@ -128,6 +133,7 @@ def an_error_of_the_protocol_means_what_the_configuration_says(place):
 
 
 def input_that_is_required_and_its_answer_are_one_call(place):
+    place.configure(OUTWARD)
     agent = place.agent(version=MODERN)
     first = agent.call("ask", {"what": "go"})
     is_equal(first["resultType"], "input_required", "the first answer")
@@ -173,6 +179,7 @@ def answers_of_ours_are_whole_in_the_newest_generation(place):
 
 
 def the_server_asks_the_model_in_mid_call(place):
+    place.configure(OUTWARD)
     answers = {
         "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "42"}, "model": "m"},
         "elicitation/create": {"action": "accept", "content": {"name": "Ada"}},
@@ -194,14 +201,14 @@ def progress_is_told_to_the_caller(place):
     is_equal([(one["progressToken"], one["progress"]) for one in told], [("mine", n) for n in range(1, 5)], "progress")
 
 
-def guarded_tools_take_the_repeat_and_others_do_not(place):
+def outward_tools_take_the_repeat_and_others_do_not(place):
     agent = place.agent()
     tools = {tool["name"]: tool for tool in agent.request("tools/list")["result"]["tools"]}
-    for name in ("send_email", "charge", "slow", "ask"):
+    for name in ("send_email", "charge"):
         repeat = tools[name]["inputSchema"]["properties"].get("onceward_repeat")
         assert repeat and repeat["type"] == "integer", f"{name}: {repeat}"
         assert "onceward_repeat" not in tools[name]["inputSchema"].get("required", []), name
-    for name in ("read_inbox", "list_things", "find_charge", "read_odd"):
+    for name in ("slow", "ask", "read_inbox", "list_things", "find_charge", "read_odd"):
         assert "onceward_repeat" not in tools[name]["inputSchema"]["properties"], name
     assert tools[STATUS]["inputSchema"]["type"] == "object", tools[STATUS]
     assert (tools[STATUS].get("annotations") or {}).get("readOnlyHint") is True, tools[STATUS]
@@ -254,6 +261,7 @@ def said(result):
 
 
 def a_result_of_a_megabyte_is_kept_or_its_loss_is_told(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     arguments = {"bytes": 1_000_000}
     first = agent.call("big", arguments)
@@ -265,6 +273,7 @@ def a_result_of_a_megabyte_is_kept_or_its_loss_is_told(place):
 
 
 def a_result_of_twenty_megabytes_passes_and_is_not_made_again(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     arguments = {"bytes": 20_000_000}
     first = agent.call("big", arguments, patience=60)
@@ -296,6 +305,7 @@ def a_second_call_that_waits_is_told_when_it_takes_too_long(place):
 
 
 def a_task_acts_once_and_its_final_result_is_what_is_kept(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     first = agent.wait(agent.start_call("task", {"what": "a", "delay_ms": 300}, task={"ttl": 60000}))["result"]
     task = first["task"]["taskId"]

@@ -2,7 +2,7 @@
 
 Each scenario is compared check by check, in order, what is only informative included. And what comes directly has to be what
 `conformance/expected.txt` says, in both directions, so that a fixture that gets worse cannot hide what the gateway breaks.
-Scenarios repeat equal calls on purpose, hence a gateway that only merges calls which run at the same time.
+The gateway has no configuration, as most people run it.
 
 The suite only takes addresses. With --stdio there is a bridge before the fixture, and before the gateway before the fixture,
 which both are on standard input and output then. What the bridge itself falls short of is in the list of what is expected.
@@ -196,7 +196,7 @@ def unharmed(gateway):
 def recorded(binary, ledger, came):
     """Calls went by way of the ledger: a gateway that only passes everything on would look just as good.
 
-    With such a setting, what was done is forgotten at once; a tool that failed stays, as free to be tried again.
+    What was done and delivered may be forgotten; a tool that failed stays, as free to be tried again.
     """
     if not any("tools-call-error" in scenarios for scenarios in came.values()):
         return True
@@ -230,9 +230,7 @@ def in_place(arguments, python, suites):
     """Starts what is needed, runs everything and ends what was started."""
     with tempfile.TemporaryDirectory(prefix="onceward-conformance-") as own:
         folder = pathlib.Path(own)
-        settings = folder / "settings.toml"
-        settings.write_text('[mcp]\necho = "0s"\n')
-        gateway = [arguments.binary, "mcp", "--store", folder / "ledger.db", "--config", settings]
+        gateway = [arguments.binary, "mcp", "--store", folder / "ledger.db"]
         started = []
 
         def start(name, command):

@@ -8,7 +8,7 @@ import time
 
 from checks import all_of, is_equal, until
 from judge import about, is_fresh, is_replay, is_state
-from place import HERE
+from place import HERE, OUTWARD
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 INVOICE = {"customer": "c-1", "invoice": "i-1", "amount": 10}
@@ -152,6 +152,7 @@ def is_running(pid):
 
 
 def a_server_that_died_after_the_effect_leaves_a_doubt_that_holds(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     is_state(agent.call("crash_after", MAIL), "in_doubt")
     is_equal(agent.end(), 9, "the gateway's exit code, which is the server's")
@@ -180,7 +181,7 @@ def a_server_that_is_killed_takes_down_every_running_call_into_doubt(place):
 
 
 def a_doubt_lasts_longer_than_the_echo(place):
-    place.configure('[mcp]\necho = "1s"\n')
+    place.configure('[mcp]\necho = "1s"\n' + OUTWARD)
     is_state(place.agent().call("crash_after", MAIL), "in_doubt")
     time.sleep(1.5)
     is_state(place.agent().call("crash_after", MAIL), "in_doubt")

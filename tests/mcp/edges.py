@@ -13,6 +13,7 @@ from checks import all_of, is_equal, until
 from client import MODERN
 from deaths import is_running
 from judge import about, is_fresh, is_replay, is_state
+from place import OUTWARD
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 
@@ -55,6 +56,7 @@ def no_server_is_left_behind(place):
 
 
 def an_error_after_a_cancellation_proves_nothing(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     first = agent.start_call("stopped", MAIL)
     until(place.effects, "the effect")
@@ -67,6 +69,7 @@ def an_error_after_a_cancellation_proves_nothing(place):
 
 
 def two_calls_with_one_id_never_swap_their_results(place):
+    place.configure(OUTWARD)
     agent = place.agent()
     slow, quick = {"bytes": 1, "delay_ms": 600}, {"bytes": 2, "delay_ms": 100}
     agent.start_call("big", slow, identity="same")
@@ -149,6 +152,7 @@ def a_person_says_that_it_did_not_happen(place):
 
 
 def the_doubt_names_the_command_that_settles_it(place):
+    place.configure(OUTWARD)
     text = json.dumps(place.agent().call("crash_after", {}))
     for words in ("onceward resolve", "mcp:fixture/crash_after", "--happened", "--did-not-happen"):
         assert words in text, text

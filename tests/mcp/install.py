@@ -16,6 +16,17 @@ ENVIRONMENTS = {
     "fastmcp": ("fastmcp", "fastmcp"),
     "agents": ("agents", "openai-agents"),
     "claude": ("claude_agent_sdk", "claude-agent-sdk"),
+    "agents1": ("agents", "openai-agents", "mcp<2"),
+    "langchain": ("langchain_mcp_adapters", "langchain-mcp-adapters"),
+    "pydantic": ("pydantic_ai.mcp", "pydantic-ai-slim[mcp]"),
+    "git": ("mcp_server_git", "mcp-server-git"),
+    "sqlite": ("mcp_server_sqlite", "mcp-server-sqlite", "mcp<2"),
+}
+
+# What only checks that are run by hand need.
+LARGE = {
+    "duckdb": ("mcp_server_motherduck", "mcp-server-motherduck"),
+    "redis": ("src.main", "redis-mcp-server"),
 }
 
 # The servers and the inspector ask for a newer Node than many machines have, and npm picks by the Node that runs it.
@@ -24,6 +35,8 @@ NODE_PACKAGES = (
     "@modelcontextprotocol/inspector",
     "@modelcontextprotocol/server-everything",
     "@modelcontextprotocol/server-filesystem",
+    "@modelcontextprotocol/server-memory",
+    "@modelcontextprotocol/server-sequential-thinking",
 )
 
 # Long enough for a slow registry, short enough to be noticed.
@@ -32,12 +45,12 @@ PATIENCE = 600
 # What was found once is not looked for again.
 FOUND = {}
 
-LOCKS = {name: threading.Lock() for name in [*ENVIRONMENTS, "node"]}
+LOCKS = {name: threading.Lock() for name in [*ENVIRONMENTS, *LARGE, "node"]}
 
 
 def python(name):
     """A Python that has one of the clients, or why there is none."""
-    module, package = ENVIRONMENTS[name]
+    module, *packages = (ENVIRONMENTS | LARGE)[name]
     folder = FOLDER / f"venv-{name}"
     binary = folder / "bin" / "python"
     with LOCKS[name]:
@@ -46,9 +59,9 @@ def python(name):
         if not binary.exists():
             run([sys.executable, "-m", "venv", str(folder)])
         if binary.exists() and not has_module(binary, module):
-            run([str(binary), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", package])
+            run([str(binary), "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", *packages])
         there = binary.exists() and has_module(binary, module)
-        FOUND[name] = (binary, None) if there else (None, f"{package} could not be installed")
+        FOUND[name] = (binary, None) if there else (None, f"{', '.join(packages)} could not be installed")
         return FOUND[name]
 
 
@@ -68,6 +81,18 @@ def node():
     if missing or not (programs / "node").exists():
         return None, "npm could not install " + ", ".join(missing or [NODE])
     return programs, None
+
+
+def large_node(package):
+    """The folder of the programs of a package that only checks that are run by hand need, or why there is none."""
+    folder = FOLDER / "large"
+    with LOCKS["node"]:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / "node_modules" / package).exists():
+            run(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(folder), package])
+    if not (folder / "node_modules" / package).exists():
+        return None, f"npm could not install {package}"
+    return folder / "node_modules" / ".bin", None
 
 
 def path_with(programs):

@@ -2,6 +2,7 @@
 
 from checks import all_of, is_equal
 from judge import is_fresh, is_replay, is_state
+from place import OUTWARD
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 
@@ -73,6 +74,7 @@ def a_configuration_that_nobody_named_is_not_used(place):
 
 
 def a_list_that_fails_makes_no_name_believable(place):
+    place.configure(OUTWARD)
     agent = place.agent(environment={"NO_LIST": "1"})
     first = agent.call("get_nothing", {"x": 1})
     is_fresh(first)

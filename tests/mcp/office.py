@@ -5,6 +5,7 @@ import os
 import pathlib
 import signal
 import subprocess
+import sys
 import tempfile
 
 from checks import until
@@ -16,6 +17,14 @@ OTHERS = ("ANTHROPIC", "CLAUDE", "MCP", "ONCEWARD")
 
 # A gateway that is none: what comes behind `--` is started as it is.
 NO_GATEWAY = '#!/bin/sh\nwhile [ "$1" != "--" ]; do shift; done\nshift\nexec "$@"\n'
+
+
+# A gateway before a server that has something before it.
+TYPED = """#!{python}
+import os, sys
+at = sys.argv.index("--") + 1
+os.execv("{binary}", ["{binary}", *sys.argv[1:at], sys.executable, "{typed}", *sys.argv[at:]])
+"""
 
 
 class Office:
@@ -30,6 +39,14 @@ class Office:
         self.binary = self.folder / "no-gateway"
         self.binary.write_text(NO_GATEWAY)
         self.binary.chmod(0o700)
+
+    def with_typed_mail(self):
+        """The mail server promises structured results."""
+        typed = pathlib.Path(__file__).resolve().parent / "typed_mail.py"
+        before = self.folder / "typed-gateway"
+        before.write_text(TYPED.format(python=sys.executable, binary=str(self.binary), typed=str(typed)))
+        before.chmod(0o700)
+        self.binary = before
 
     def configure(self, text):
         """What the agent names to its gateway, instead of the example's own."""

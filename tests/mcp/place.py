@@ -11,6 +11,9 @@ from client import Client
 HERE = pathlib.Path(__file__).resolve().parent
 SERVER = [sys.executable, str(HERE / "server.py")]
 
+# Every tool of the fixture is one that reaches other people.
+OUTWARD = '[mcp.server.fixture]\nrepeats = "outward"\n'
+
 
 class Place:
     def __init__(self, binary):

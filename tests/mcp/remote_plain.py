@@ -1,10 +1,12 @@
 """Over streamable HTTP: what the server decides itself, the gateway leaves to it."""
 
+import http.client
 import json
+import urllib.parse
 
 from checks import all_of, is_equal
 from judge import about, is_fresh, is_state
-from remote_place import with_remote
+from remote_place import BOTH, with_remote
 
 VERSION = "2026-07-28"
 META = {
@@ -64,6 +66,61 @@ def headers_that_disagree_with_a_call_that_does_not_reach_the_server_are_refused
     is_equal((status, answer["error"]["code"]), (400, -32020))
     _, _, (again,) = remote.post(modern(remote, to="bob"), headers=headers())
     is_equal((about(again["result"])["replayed"], remote.effects()), (True, 1))
+
+
+def raw(url, message, extra=None):
+    """The status, the headers that say what it is, and the bytes of an answer."""
+    address = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname, address.port, timeout=20)
+    head = {"Content-Type": "application/json", "Accept": BOTH, **(extra or {})}
+    try:
+        connection.request("POST", address.path, json.dumps(message), head)
+        response = connection.getresponse()
+        told = {name: response.headers.get(name) for name in ("Content-Type", "Content-Length", "Location")}
+        return response.status, told, response.read()
+    finally:
+        connection.close()
+
+
+@with_remote
+def a_first_call_is_answered_as_by_the_server_byte_for_byte(remote):
+    gateway = f"http://127.0.0.1:{remote.port}/mcp"
+    hows = ("json", "sse", "nan", "odd", "gone", "moved", "refused", "ended", "polled")
+    for tool in ("send_email", "look"):
+        for how in hows:
+            message = remote.message(tool, {"to": "bob", "how": how, "later_ms": 0})
+            got, expected = raw(gateway, message), raw(remote.upstream, message)
+            if (tool, how) == ("send_email", "refused"):
+                # It may have acted: the message of the error says so, and the rest is the same.
+                error, plain = json.loads(got[2])["error"], json.loads(expected[2])["error"]
+                is_equal((got[0], error["code"], error["message"].startswith(plain["message"])), (400, plain["code"], True))
+                continue
+            is_equal(got, expected, f"{tool} {how}")
+
+
+@with_remote
+def other_requests_are_answered_as_by_the_server_byte_for_byte(remote):
+    gateway = f"http://127.0.0.1:{remote.port}/mcp"
+    for method in ("initialize", "ping", "resources/list", "prompts/get", "completion/complete", "of/tomorrow"):
+        message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"b": 1.5, "a": None}}
+        is_equal(raw(gateway, message), raw(remote.upstream, message), method)
+
+
+@with_remote
+def a_server_that_packs_its_answers_is_asked_not_to(remote):
+    packs = {"Accept-Encoding": "gzip"}
+    is_fresh(remote.call(to="bob", how="packed", headers=packs))
+    is_equal(remote.effects(), 1, "effects")
+
+
+@with_remote
+def a_list_that_is_changed_keeps_the_rest_of_its_event(remote):
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {"numbered": True}}
+    _, _, got = raw(f"http://127.0.0.1:{remote.port}/mcp", message)
+    _, _, expected = raw(remote.upstream, message)
+    lines, plain = got.split(b"\n"), expected.split(b"\n")
+    is_equal([line for line in lines if not line.startswith(b"data")], [line for line in plain if not line.startswith(b"data")])
+    assert b"onceward_status" in got, got
 
 
 CHECKS = all_of(globals())

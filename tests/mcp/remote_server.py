@@ -7,9 +7,11 @@ way: json (the default), sse, late (the answer comes after `delay_ms`), cut (the
 a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle), open (a stream that stays open
 after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone (status 404 before anything is
 done), error (status 500 after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after
-it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the same).
+it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the same), packed
+(with gzip, unless the request does without it).
 """
 
+import gzip
 import http.server
 import json
 import os
@@ -67,6 +69,10 @@ class Server(http.server.BaseHTTPRequestHandler):
         if who == "Bearer bad":
             return self.whole(401, b"{}")
         tools = GUEST_TOOLS if who == "Bearer guest" else TOOLS
+        if method == "tools/list" and params.get("numbered"):
+            self.stream_head()
+            self.event({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}}, identity="l-1", retry=250)
+            return self.end()
         if method == "tools/list" and params.get("open"):
             return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": {"tools": tools}})
         if method == "tools/list":
@@ -93,6 +99,9 @@ class Server(http.server.BaseHTTPRequestHandler):
         if how == "nan":
             result["structuredContent"] = {"ratio": float("nan")}
             return self.answer(message, result)
+        if how == "packed" and "gzip" in self.headers.get("Accept-Encoding", "gzip"):
+            packed = gzip.compress(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode())
+            return self.whole(200, packed, encoding="gzip")
         if how == "error":
             return self.whole(500, b"out of order")
         if how == "odd":
@@ -102,7 +111,7 @@ class Server(http.server.BaseHTTPRequestHandler):
             return self.whole(400, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode())
         if how == "hang":
             time.sleep(30)
-        if how in ("json", "late"):
+        if how in ("json", "late", "packed"):
             return self.answer(message, result)
         if how == "open":
             return self.left_open({"jsonrpc": "2.0", "id": message["id"], "result": result})
@@ -148,8 +157,10 @@ class Server(http.server.BaseHTTPRequestHandler):
             return self.end()
         return self.whole(200, json.dumps(reply).encode(), session)
 
-    def whole(self, status, body, session=None):
+    def whole(self, status, body, session=None, encoding=None):
         self.send_response(status)
+        if encoding:
+            self.send_header("Content-Encoding", encoding)
         self.send_header("Content-Length", str(len(body)))
         if body:
             self.send_header("Content-Type", "application/json")

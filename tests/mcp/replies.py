@@ -7,6 +7,7 @@ from checks import all_of, is_equal, until
 from deaths import INVOICE, PROBE, killed
 from edges import run
 from judge import about, is_fresh, is_replay, is_state
+from place import OUTWARD
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 STATUS = "onceward_status"
@@ -54,6 +55,7 @@ def settled_by_hand(place, note, *more):
 
 
 def what_a_person_settled_is_an_error_or_has_the_form_that_was_promised(place):
+    place.configure(OUTWARD)
     # Clients refuse a result without it, unless it is an error.
     without = settled_by_hand(place, "a")
     is_equal(without.get("isError"), True, str(without))
@@ -74,8 +76,8 @@ def what_may_be_called_again_follows_what_was_set_last(place):
     is_fresh(agent.call("put", {"value": "A", "delay_ms": 100}))
     is_equal([one["arguments"]["value"] for one in place.effects()], ["A", "B", "A"], "what was set")
     agent = place.agent(session="s")
-    agent.call("put", {"value": "A"})
-    is_replay(agent.call("put", {"value": "A"}))
+    for _ in range(2):
+        is_fresh(agent.call("put", {"value": "A"}))
 
 
 def the_status_is_asked_for_in_every_way_that_models_ask(place):

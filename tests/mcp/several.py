@@ -48,6 +48,34 @@ def one_that_does_not_list_its_tools_holds_nobody_up_for_long(place):
     assert "chat has not answered tools/list" in place.errors(), place.errors()
 
 
+# A server with one tool, which only reads.
+READS = """
+import json, sys
+TOOL = {"name": "look", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}
+INFO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "r", "version": "1"}}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    known = {"initialize": INFO, "tools/list": {"tools": [TOOL]}}.get(message["method"])
+    said = {"error": {"code": -32601, "message": "unknown"}} if known is None else {"result": known}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"]} | said), flush=True)
+"""
+
+
+def a_tool_of_our_own_is_listed_only_where_something_is_guarded(place):
+    reads = [sys.executable, "-c", READS]
+    for servers, expected in (((reads, reads), 0), ((SERVER, reads), 1), ((reads, SERVER), 1)):
+        agent = place.open(gateway(place, servers=servers))
+        tools = [tool["name"] for tool in agent.request("tools/list")["result"]["tools"]]
+        assert "mail__look" in tools or "chat__look" in tools, tools
+        is_equal(tools.count("onceward_status"), expected, str(tools))
+    alone = place.agent(behind=reads).request("tools/list")["result"]["tools"]
+    is_equal([tool["name"] for tool in alone], ["look"], "one server")
+    guarded = place.agent().request("tools/list")["result"]["tools"]
+    is_equal(guarded[-1]["name"], "onceward_status", "one server that acts")
+
+
 def names_say_whose_tools_and_prompts_they_are(place):
     agent = both(place)
     tools = [tool["name"] for tool in agent.request("tools/list")["result"]["tools"]]
@@ -320,8 +348,7 @@ def work_that_goes_on_as_a_task_is_followed_for_a_client_that_cannot(place):
         error = agent.wait(agent.start_call("mail__act", {"x": 1})).get("error", {})
         assert error.get("code") == -32603 and "make exactly the same call again later" in error["message"], error
     (place.folder / "task.over").write_text("")
-    until(lambda: "result" in agent.wait(agent.start_call("mail__act", {"x": 1})), "the end of the task")
-    again = agent.call("mail__act", {"x": 1})
+    again = until(lambda: agent.wait(agent.start_call("mail__act", {"x": 1})).get("result"), "the end of the task")
     is_replay(again)
     is_equal(again["content"][0]["text"], "done")
     is_equal(acted.read_text(), "act\n", "effects")
@@ -331,9 +358,10 @@ def a_kind_of_result_that_nobody_knows_leaves_a_doubt(place):
     agent, acted = acting(place, "partial")
     first = agent.wait(agent.start_call("mail__act", {"x": 1})).get("error", {})
     assert first.get("code") == -32603 and "may have taken effect all the same" in first["message"], first
-    for _ in range(2):
-        is_state(agent.call("mail__act", {"x": 1}), "in_doubt")
-    is_equal(acted.read_text(), "act\n", "effects")
+    assert "make the same call again, and it runs" in first["message"], first
+    # Told of it, the client may have it done once more.
+    assert "error" in agent.wait(agent.start_call("mail__act", {"x": 1}))
+    is_equal(acted.read_text(), "act\n" * 2, "effects")
 
 
 def one_that_does_not_read_holds_nobody_up(place):

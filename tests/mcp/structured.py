@@ -12,7 +12,7 @@ import install
 from checks import Skipped, is_equal
 from clients import PATIENCE, call, play, run
 from judge import NOTICE, is_fresh, is_replay, listed_by_server, notice, without_ours
-from place import HERE
+from place import HERE, SERVER
 
 TO = {"to": "ada"}
 TOOLS = ("send_receipt", "send_count", "send_counts")
@@ -28,19 +28,19 @@ def server(name):
     return [str(python), str(HERE / "structured_server.py")]
 
 
-def python_client(place, client, command):
-    tools, *outcomes = play(place, client, [{"tools": True}, *(call(*one) for one in CALLS)], command)
+def python_client(place, client, command, calls=CALLS):
+    tools, *outcomes = play(place, client, [{"tools": True}, *(call(*one) for one in calls)], command)
     return tools, outcomes
 
 
-def typescript_client(place, client, command):
+def typescript_client(place, client, command, calls=CALLS):
     programs, missing = install.node()
     if missing:
         raise Skipped(missing)
     place.started += 1
     done = subprocess.run(
         [programs / "node", HERE / "structured_client.mjs", programs.parent.parent, client, *command],
-        input=json.dumps(CALLS),
+        input=json.dumps(calls),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
@@ -94,6 +94,16 @@ def shape(result):
     return 0 if isinstance(result, int) else result
 
 
+def it_checks_what_it_gets_against_what_was_listed(place, client):
+    """What the checks above are worth: a client that does not would take anything."""
+    promise = {"type": "object", "properties": {"number": {"type": "integer"}}, "additionalProperties": False}
+    tool = {"inputSchema": {"type": "object"}, "outputSchema": promise}
+    place.more = {"MORE_TOOLS": json.dumps({"send_unlisted": tool})}
+    player, _ = PAIRS[client]
+    _, (outcome,) = player(place, client, SERVER, [("send_unlisted", {})])
+    assert "error" in outcome, outcome
+
+
 def an_unwrapped_value_stays_the_same(place, client):
     """fastmcp gives its users the value inside of a structured result."""
     steps = [{"value": tool, "arguments": TO} for tool in TOOLS for _ in range(2)]
@@ -118,6 +128,10 @@ def cases():
     check = a_stored_result_says_so_where_its_schema_allows_it
     found = [(f"{client} · {check.__name__.replace('_', ' ')}", check, client) for client in PAIRS]
     for check, client in (
+        (it_checks_what_it_gets_against_what_was_listed, "mcp1"),
+        (it_checks_what_it_gets_against_what_was_listed, "mcp2"),
+        (it_checks_what_it_gets_against_what_was_listed, "sdk"),
+        (it_checks_what_it_gets_against_what_was_listed, "client"),
         (an_unwrapped_value_stays_the_same, "fastmcp"),
         (a_failure_that_may_have_acted_says_so_in_its_structured_part, "mcp1"),
     ):

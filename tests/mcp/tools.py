@@ -148,6 +148,12 @@ def fail_structured(server, call):
     return text("it took too long", isError=True, structuredContent={"reason": "a time-out"})
 
 
+def unlisted(server, call):
+    """Breaks the promise of its schema, by a member more."""
+    call.act()
+    return text("done", structuredContent={"number": 1, "onceward": "not listed"})
+
+
 def refuse(server, call):
     call.act()
     raise Refused(-32000, "not today", {"why": "closed"})
@@ -269,6 +275,7 @@ OWN = {
     "find_charge": find_charge,
     "fail": fail,
     "fail_structured": fail_structured,
+    "send_unlisted": unlisted,
     "refuse": refuse,
     "crash_before": crash,
     "crash_after": crash,

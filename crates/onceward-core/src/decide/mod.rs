@@ -163,10 +163,10 @@ pub struct Begin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Again {
-    /// Only once its outcome was delivered and the time after that is over: see [`Terms::after_delivery`].
+    /// Only if its outcome was delivered and the time of [`Terms::after_delivery`] is over.
     #[default]
     IfDelivered,
-    /// The same; and also if it was delivered before this time.
+    /// The same; and also if it was finished before this time and delivered.
     IfDeliveredBefore(Timestamp),
     /// No: this call came while the first one was not answered yet.
     Never,

@@ -15,7 +15,7 @@ use onceward::core::record::{Standing, State, downstream_key};
 use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Delivery, Error, Guard, Intent, Ledger};
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::books::Books;
 use super::call::{Asked, From, Naming};
@@ -46,6 +46,9 @@ const TURNS: u32 = 10;
 
 /// How many equal steps one waits for.
 const STEPS: u32 = 100;
+
+/// How long another process may take to write that an answer was delivered: a second, and some more on a busy machine.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(1250);
 
 /// The line for a client, and what records that it has it.
 type Handed = (Vec<u8>, Option<Delivery>);
@@ -87,6 +90,8 @@ pub(super) struct Request {
     /// The key that the client sent besides the message.
     pub(super) key: Option<String>,
     pub(super) from: From,
+    /// The client can ask for the result of work that goes on as a task.
+    pub(super) follows_tasks: bool,
     /// When it came: by the clock, and among other calls and answers.
     pub(super) since: Instant,
     pub(super) came: u64,
@@ -97,7 +102,7 @@ impl Request {
     pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Bytes, members: Members) -> Self {
         let (scope, key, from) = (String::new(), None, From::default());
         let (since, came) = (Instant::now(), next_in_order());
-        Self { tenant, scope, id, written, line, members, key, from, since, came }
+        Self { tenant, scope, id, written, line, members, key, from, follows_tasks: true, since, came }
     }
 
     /// Whether it is of the generation that says so in every request.
@@ -265,6 +270,12 @@ impl Gate {
                     turns += 1;
                     call.again = Again::Always;
                 }
+                Ok(Begun::Answered(Decision::Replay { finished_at, .. }))
+                    if one.rule == Rule::Causal && call.again == Again::IfDelivered && is_recent(finished_at) =>
+                {
+                    // Another process may have delivered it, and not have written so yet.
+                    sleep(WRITTEN_WITHIN.saturating_sub(finished_at.until(SystemClock.now()))).await;
+                }
                 Ok(Begun::Answered(decision)) => {
                     let (reply, delivery) = self.decided(ledger, one, decision).await;
                     return Some((reply.line(one.request), delivery));
@@ -371,11 +382,13 @@ impl Gate {
             Ending::Task(id) => {
                 owner.continues(&answer.members);
                 let (link, meta, policy) = (Arc::clone(link), one.asked.meta(), Arc::clone(&one.call.policy));
-                let delivery = guard.delivery();
+                // A client that has the task asks for what comes of it by itself.
+                let delivery = one.request.follows_tasks.then(|| guard.delivery());
                 tokio::spawn(async move {
                     task::follow(guard, &*link, &id, meta, &policy).await;
-                    // The client has the task and asks for what comes of it by itself.
-                    delivery.arrived();
+                    if let Some(delivery) = delivery {
+                        delivery.arrived();
+                    }
                     drop(owner);
                 });
                 return answer.line;
@@ -543,6 +556,12 @@ impl Gate {
             Ok(Err(_)) | Err(_) => (Probed::Unknown(format!("{} gave no answer", probe.tool)), None),
         }
     }
+}
+
+/// Whether it was finished less than a moment ago.
+fn is_recent(finished_at: Timestamp) -> bool {
+    let now = SystemClock.now();
+    finished_at <= now && finished_at.until(now) < WRITTEN_WITHIN
 }
 
 /// Whether a record is the one that a decision was about.

@@ -67,12 +67,20 @@ impl Event {
         if let Some(id) = id {
             event.extend_from_slice(format!("id: {id}\n").as_bytes());
         }
-        for line in message.trim_ascii_end().split(|byte| *byte == b'\n') {
-            event.extend_from_slice(b"data: ");
-            event.extend_from_slice(line);
-            event.push(b'\n');
+        put_data(&mut event, message);
+        Self(event.into())
+    }
+
+    /// The same event with another message in it. All else stays as it came.
+    pub(super) fn saying(&self, message: &[u8]) -> Self {
+        let mut event = Vec::new();
+        for line in self.0.split(|byte| matches!(byte, b'\n' | b'\r')) {
+            if !line.is_empty() && !is_field(line, b"data") {
+                event.extend_from_slice(line);
+                event.push(b'\n');
+            }
         }
-        event.push(b'\n');
+        put_data(&mut event, message);
         Self(event.into())
     }
 
@@ -103,6 +111,21 @@ impl Event {
             }
         })
     }
+}
+
+/// Whether a line is of this field.
+fn is_field(line: &[u8], name: &[u8]) -> bool {
+    line.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(b":"))
+}
+
+/// A message, and the end of its event.
+fn put_data(event: &mut Vec<u8>, message: &[u8]) {
+    for line in message.trim_ascii_end().split(|byte| *byte == b'\n') {
+        event.extend_from_slice(b"data: ");
+        event.extend_from_slice(line);
+        event.push(b'\n');
+    }
+    event.push(b'\n');
 }
 
 #[cfg(test)]
@@ -144,6 +167,8 @@ mod tests {
             (b"b\nc".to_vec(), Some("7".to_owned()), Some(250))
         );
         assert_eq!(Event(Bytes::from_static(b": ping\n\n")).data(), None);
+        let changed = event.saying(b"{}\n");
+        assert_eq!(changed.0, "id: 7\nretry: 250\ndatum: x\ndata: {}\n\n");
         let made = Event::of(b"{\"a\":1}\n", Some("9"));
         assert_eq!((made.data().unwrap(), made.id().unwrap()), (b"{\"a\":1}".to_vec(), "9".to_owned()));
     }

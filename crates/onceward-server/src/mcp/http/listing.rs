@@ -12,9 +12,9 @@ use onceward::http::body::{self, filled, full};
 use onceward::http::exchange::without_answer;
 use onceward::http::{Body, NoAnswer, Profile};
 
-use super::events::{Event, Events};
+use super::events::Events;
 use super::head::is_stream;
-use super::{ANSWER_LIMIT, READER_PATIENCE, Server};
+use super::{ANSWER_LIMIT, AS_IT_IS, READER_PATIENCE, Server};
 use crate::gateway;
 use crate::listener::Peer;
 use crate::mcp::list;
@@ -30,7 +30,7 @@ impl Server {
         id: Id,
         body: Bytes,
     ) -> Response<Body> {
-        parts.headers.remove(ACCEPT_ENCODING);
+        parts.headers.insert(ACCEPT_ENCODING, AS_IT_IS);
         let gate = self.gate(&parts, peer);
         let answer = self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await;
         let (mut head, body) = match answer {
@@ -81,8 +81,7 @@ async fn streamed(
         }
         while let Some(event) = events.next() {
             let changed = event.data().and_then(|data| edited(&data));
-            let event =
-                changed.map_or(event.clone(), |changed| Event::of(changed.written().as_bytes(), event.id().as_deref()));
+            let event = changed.map_or_else(|| event.clone(), |changed| event.saying(changed.written().as_bytes()));
             filling.put(Frame::data(event.0)).await;
         }
     }

@@ -72,6 +72,9 @@ const REQUEST_LIMIT: usize = 64 * 1024 * 1024;
 /// The largest answer that comes in one piece.
 const ANSWER_LIMIT: usize = 256 * 1024 * 1024;
 
+/// What is looked at comes as it is: without a word about it, a server may pack its answers.
+const AS_IT_IS: HeaderValue = HeaderValue::from_static("identity");
+
 /// The largest message that counts as small, and the memory that all small ones take together: some thousands of common ones.
 /// They have room of their own, so that a few large messages which come slowly do not keep all others out.
 const SMALL: usize = 1024 * 1024;
@@ -349,11 +352,12 @@ impl Server {
         }
     }
 
-    async fn pass(&self, parts: request::Parts, body: Bytes, peer: Peer) -> Response<Body> {
+    async fn pass(self: &Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer) -> Response<Body> {
+        let client = client(&parts.headers).unwrap_or_default();
         match self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await {
             Ok(mut response) => {
                 self.relocate(response.headers_mut());
-                response.map(gateway::boxed)
+                self.overheard(response, client, None)
             }
             Err(missing) => without_answer(&missing, Profile::default()),
         }
@@ -512,10 +516,20 @@ impl Server {
             Message::Answer { id, members } => {
                 self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
             }
-            Message::Notification { method, .. } if method == "notifications/tools/list_changed" => {
-                self.callers.list_changed();
-            }
-            _ => {}
+            message => self.learn_news(&message),
+        }
+    }
+
+    /// What the server says of itself on the stream of a call.
+    fn hear_news(&self, event: &Event) {
+        if let Some(line) = event.data() {
+            self.learn_news(&Message::heard(&line));
+        }
+    }
+
+    fn learn_news(&self, message: &Message) {
+        if matches!(message, Message::Notification { method, .. } if method == "notifications/tools/list_changed") {
+            self.callers.list_changed();
         }
     }
 

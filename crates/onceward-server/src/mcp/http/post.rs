@@ -23,7 +23,7 @@ use super::handover::Handover;
 use super::head::is_stream;
 use super::own::json;
 use super::patience::Patience;
-use super::{ANSWER_LIMIT, READER_PATIENCE, Server};
+use super::{ANSWER_LIMIT, AS_IT_IS, READER_PATIENCE, Server};
 use crate::listener::Peer;
 use crate::mcp::client::Client;
 use crate::mcp::delivery::{Answered, Receipt};
@@ -146,7 +146,7 @@ impl Post {
         reply: oneshot::Sender<Response<Body>>,
     ) -> Self {
         // What is looked at has to be readable, and its length may change.
-        parts.headers.remove(ACCEPT_ENCODING);
+        parts.headers.insert(ACCEPT_ENCODING, AS_IT_IS);
         parts.headers.remove(CONTENT_LENGTH);
         let (key, is_sent) = (OnceLock::new(), AtomicBool::new(false));
         let delivery = Mutex::new(Delivery::Open(reply));
@@ -208,7 +208,8 @@ impl Post {
                     let is_same = event.as_ref().and_then(Event::data).is_some_and(|data| data == *line);
                     let event = match event {
                         Some(event) if is_same => event,
-                        event => Event::of(&line, event.and_then(|event| event.id()).as_deref()),
+                        Some(event) => event.saying(&line),
+                        None => Event::of(&line, None),
                     };
                     expect(&event.0);
                     filling.put(Frame::data(event.0)).await;
@@ -319,6 +320,7 @@ impl Exchange {
                     }
                     return Ok(Answer { line, members, cancelled: *cancelled.borrow() });
                 }
+                self.server.hear_news(&event);
                 if let Some(id) = event.id() {
                     self.numbered(id);
                 }
