@@ -116,6 +116,10 @@ plants! {
     LateCancellationIgnored "late-cancellation-ignored" "a cancellation after the answer changes nothing"
     KilledCounts "killed-counts" "the last answers of a client that was killed count as delivered"
     ToldBeforeAsked "told-before-asked" "a doubt is run again before its caller was told of it"
+    OverlapRunsDoubt "overlap-runs-doubt" "a call that came before a doubt was told runs it"
+    LateRepeatRuns "late-repeat-runs" "a late repeat of a begin counts as the next call"
+    DeliveryNotWritten "delivery-not-written" "a delivery is not recorded, and the next call is not run"
+    DeliveryOvertaken "delivery-overtaken" "a delivery that waits is written after what came later"
     NextSharesKey "next-shares-key" "the next call of an intent goes under the downstream key of the last"
     // Commands.
     SignalReleased "signal-released" "a command that a signal ended counts as one that did nothing"

@@ -64,7 +64,7 @@ fn millis(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use onceward::core::decide::{Answer, Begin, Command, Take, Write, decide};
+    use onceward::core::decide::{Again, Answer, Begin, Command, Take, Write, decide};
     use onceward::core::fingerprint::Fingerprint;
     use onceward::core::name::{Identity, Key, Operation, Tenant};
     use onceward::core::outcome::Outcome;
@@ -105,6 +105,7 @@ mod tests {
             fingerprint: Fingerprint::none(),
             terms: policy.terms(),
             take: Take { fence: FENCE, lease: LEASE, marks_sent, probes: false, owner: None, claim: None },
+            again: Again::default(),
         };
         written(decide(None, &Command::Begin(begin)).write, 0)
     }

@@ -38,7 +38,8 @@ pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
 fn is_another_call(seen: &Seen, standing: Standing, call: &Begin) -> bool {
     let record = &seen.record;
     let is_over = matches!(standing, Standing::Done | Standing::Tombstone);
-    if !is_over || record.sequence.is_some() || call.take.claim.is_some_and(|id| record.claims.include(id)) {
+    let is_repeat = call.take.claim.is_some_and(|id| record.claims.include(id)) && !planted(Plant::LateRepeatRuns);
+    if !is_over || record.sequence.is_some() || is_repeat {
         return false;
     }
     match call.again {
@@ -87,7 +88,9 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
             acquire(&record, terms, &call.take, call.terms.effect)
         }
         // Of a call that was unanswered when this one came, this caller has not been told anything yet.
-        Standing::InDoubt { .. } if terms.in_doubt == InDoubt::Tell && call.again == Again::Never => {
+        Standing::InDoubt { .. }
+            if terms.in_doubt == InDoubt::Tell && call.again == Again::Never && !planted(Plant::OverlapRunsDoubt) =>
+        {
             Transition::decision(tell(seen, standing))
         }
         Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {

@@ -88,7 +88,9 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
             draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
             // A tombstone holds no name: only the digest of the identity is needed to meet a late retry.
             draft.identity = None;
-            draft.delivered_at = seen.record.delivered_at.map(When::At);
+            // The next call of an intent whose outcome was delivered is not held back by it.
+            let ends = seen.record.terms.after_delivery.is_some();
+            draft.delivered_at = seen.record.delivered_at.filter(|_| ends).map(When::At);
             Write::Replace(draft)
         }
         (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),

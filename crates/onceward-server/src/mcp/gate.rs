@@ -249,7 +249,10 @@ impl Gate {
                     call.again = Again::Always;
                 }
                 Ok(Begun::Answered(Decision::Replay { finished_at, .. }))
-                    if one.rule == Rule::Causal && call.again == Again::IfDelivered && is_recent(finished_at) =>
+                    if !is_running
+                        && one.rule == Rule::Causal
+                        && call.again == Again::IfDelivered
+                        && is_recent(finished_at) =>
                 {
                     // Another process may have delivered it, and not have written so yet.
                     sleep(WRITTEN_WITHIN.saturating_sub(finished_at.until(SystemClock.now()))).await;

@@ -240,6 +240,7 @@ impl Case {
                 InDoubt::Hold => return Err("a held intent ran again, and an attempt may have happened".to_owned()),
                 InDoubt::Probe if !probe_first => return Err("a doubt was not asked about".to_owned()),
                 InDoubt::Probe => {}
+                InDoubt::Tell => return Err("a doubt ran again that its caller was not told of".to_owned()),
                 // A clock that is set back from an hour ahead to an hour behind lengthens the other side's memory by as
                 // much; one that is set back by years does not lengthen it by years.
                 InDoubt::Retry => {

@@ -59,6 +59,7 @@ fn begin(call: &Call, fence: Fence) -> Command {
         fingerprint: call.fingerprint,
         terms: policy.terms(),
         take,
+        again: call.again,
     })
 }
 

@@ -101,7 +101,12 @@ impl Agent {
 
     /// The handshake. False if the gateway was gone before it was over.
     pub async fn begin(&self) -> bool {
-        let client = json!({ "name": "sim", "version": "1" });
+        self.begin_as("sim").await
+    }
+
+    /// The handshake of a client that calls itself so.
+    pub async fn begin_as(&self, name: &str) -> bool {
+        let client = json!({ "name": name, "version": "1" });
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
         let answer = tokio::time::timeout(START, self.request("initialize", params)).await;
         let begun = matches!(answer, Ok(Some(_)));

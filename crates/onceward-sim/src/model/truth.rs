@@ -27,6 +27,8 @@ pub(super) struct Truth {
     lapses: u8,
     /// The outcome, by the claim that committed it, and when.
     pub(super) committed: Option<(u8, u8)>,
+    /// The caller has got the answer that the record stands for: the outcome, or that it is unknown.
+    pub(super) told: bool,
     /// How often the key was used anew; more than once is as good as once.
     pub(super) eras: u8,
     /// A superseded owner was turned away.
@@ -84,6 +86,7 @@ impl Truth {
             match in_doubt {
                 InDoubt::Hold => self.demand(false, "a held intent ran again"),
                 InDoubt::Probe => self.demand(probe_first, "a doubt was not asked about"),
+                InDoubt::Tell => self.demand(self.told, "a doubt ran again that its caller was not told of"),
                 InDoubt::Retry => {
                     let known = self.first_sent.is_some_and(|first| now < first + HONOURS_KEY);
                     self.demand(known, "a retry came after the other side had forgotten the key");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward::core::decide::{Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::Outcome;
@@ -130,6 +130,7 @@ impl World {
             fingerprint: Fingerprint::none(),
             terms: policy(model).terms(),
             take,
+            again: Again::default(),
         };
         if let Answer::Decision(Decision::Acquired(acquired)) = self.write(&Command::Begin(begin)) {
             let is_sent = acquired.phase == Phase::Sent;

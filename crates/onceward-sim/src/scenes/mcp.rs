@@ -32,7 +32,7 @@ async fn start(stage: &Stage) -> (Agent, Child) {
 }
 
 /// The text of a result, or the state that the gateway tells instead.
-fn text(answer: Option<Value>) -> String {
+pub(super) fn text(answer: Option<Value>) -> String {
     let result = answer.map(|answer| answer["result"].clone()).unwrap_or_default();
     let state = result["_meta"]["onceward"]["state"].as_str().filter(|_| result["isError"] == json!(true));
     state.or(result["content"][0]["text"].as_str()).unwrap_or("nothing").to_owned()

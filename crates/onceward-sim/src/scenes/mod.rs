@@ -4,10 +4,12 @@
 //! - `http`: the gateway, in front of an `upstream` that does as the path says.
 //! - `api`: the API with tokens.
 //! - `mcp`: the MCP gateway, in front of a `server` that does as the tool's name says.
+//! - `delivery`: the same with calls that no key names.
 //! - `command`: `onceward run`.
 
 mod api;
 mod command;
+mod delivery;
 mod http;
 mod mcp;
 mod server;
@@ -36,6 +38,7 @@ pub fn run(options: &Options) -> bool {
         http::play(&Stage::new(options, "scenes-http"), &mut tell).await;
         api::play(&Stage::new(options, "scenes-api"), &mut tell).await;
         mcp::play(&Stage::new(options, "scenes-mcp"), &mut tell).await;
+        delivery::play(&Stage::new(options, "scenes-delivery"), &mut tell).await;
         command::play(&Stage::new(options, "scenes-run"), &mut tell).await;
     });
     println!("{:<46}{:>10}", "violations", broken);

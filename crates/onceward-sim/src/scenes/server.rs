@@ -1,10 +1,14 @@
 //! An MCP server that does as the tool's name says, one line after the other.
 
 use std::io::{BufRead, Write};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::kills::effects::Effects;
+
+/// How long a slow tool takes to answer.
+const SLOW: Duration = Duration::from_millis(500);
 
 /// Serves until the client closes.
 pub fn run(effects: &Effects) {
@@ -42,6 +46,17 @@ fn call(effects: &Effects, message: Value, held: &mut Vec<Value>) {
                 std::process::exit(1);
             }
             say(&message, key, false);
+        }
+        // Acts, and dies before it answers; when calm, it answers.
+        "crash" if !effects.is_calm() => {
+            effects.happen(order, "crash");
+            std::process::exit(1);
+        }
+        // Acts, and takes its time to answer.
+        "slow" => {
+            effects.happen(order, "slow");
+            std::thread::sleep(SLOW);
+            say(&message, "slow", false);
         }
         // Waits until there are two, and answers the second one first.
         "pair" => {

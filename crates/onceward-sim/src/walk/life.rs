@@ -128,7 +128,10 @@ impl Default for Life {
 
 /// What lets less happen: hold, then probe, then retry.
 fn stricter(one: InDoubt, other: InDoubt) -> InDoubt {
-    [InDoubt::Hold, InDoubt::Probe].into_iter().find(|strict| [one, other].contains(strict)).unwrap_or(InDoubt::Retry)
+    [InDoubt::Hold, InDoubt::Probe, InDoubt::Tell]
+        .into_iter()
+        .find(|strict| [one, other].contains(strict))
+        .unwrap_or(InDoubt::Retry)
 }
 
 impl Life {
@@ -203,6 +206,8 @@ impl Life {
         match (self.terms.in_doubt, by_caller) {
             (InDoubt::Hold, _) | (_, InDoubt::Hold) => false,
             (InDoubt::Probe, _) | (_, InDoubt::Probe) => true,
+            // No caller here is told of a doubt.
+            (InDoubt::Tell, _) | (_, InDoubt::Tell) => false,
             (InDoubt::Retry, InDoubt::Retry) => self.first_sent.is_some_and(|first| now + RUNTIME < first + MEMORY),
         }
     }

@@ -66,8 +66,8 @@ fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     }
     let crash = text("crates/onceward-sim/tests/it/crash.rs");
     assert_eq!(in_test("crashes"), format!("{} cycles", number_after(&crash, "crash(&[\"--cycles\", \"")));
-    let scenes =
-        ["http", "api", "mcp", "command"].map(|name| text(&format!("crates/onceward-sim/src/scenes/{name}.rs")));
+    let scenes = ["http", "api", "mcp", "delivery", "command"]
+        .map(|name| text(&format!("crates/onceward-sim/src/scenes/{name}.rs")));
     let told = scenes.iter().map(|scene| scene.matches("    tell(\"").count()).sum::<usize>();
     assert!(row(&page, "scenes")[1].starts_with(&format!("{told} short scenes")), "{told} scenes");
 }

@@ -56,6 +56,40 @@ type Numbered = (usize, usize);
 
 /// Callers put jobs in, one after the other, and the taker takes them until the queue is closed and empty.
 fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usize) {
+    let taken = taken(callers, jobs, limit, most, expected, |_| false);
+    for caller in 0..callers {
+        let numbers: Vec<usize> = taken.iter().filter(|(by, _)| *by == caller).map(|(_, number)| *number).collect();
+        assert_eq!(numbers, (0..jobs).collect::<Vec<_>>(), "each once and in order");
+    }
+}
+
+/// The same with every second job of a caller idle, the first of them or the second.
+fn deliver_idle(callers: usize, jobs: usize, limit: usize, most: usize, first: usize) {
+    let is_idle = move |number: usize| number % 2 == first;
+    let taken = taken(callers, jobs, limit, most, 0, is_idle);
+    for caller in 0..callers {
+        let numbers: Vec<usize> = taken.iter().filter(|(by, _)| *by == caller).map(|(_, number)| *number).collect();
+        let mut sorted = numbers.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..jobs).collect::<Vec<_>>(), "each once");
+        let at = |number: usize| numbers.iter().position(|other| *other == number);
+        for (earlier, later) in (0..jobs).flat_map(|earlier| (earlier + 1..jobs).map(move |later| (earlier, later))) {
+            // An idle one comes before whatever is put in later, and may come before what was put in earlier.
+            let in_order = is_idle(earlier) || !is_idle(later);
+            assert!(!in_order || at(earlier) < at(later), "{earlier} comes after {later}: {numbers:?}");
+        }
+    }
+}
+
+/// What the taker gets, in its order.
+fn taken(
+    callers: usize,
+    jobs: usize,
+    limit: usize,
+    most: usize,
+    expected: usize,
+    is_idle: impl Fn(usize) -> bool + Copy + Send + 'static,
+) -> Vec<Numbered> {
     let queue: Arc<Queue<Numbered>> = Arc::new(Queue::new(limit));
     let busy = Arc::new(AtomicUsize::new(callers));
     let putting: Vec<_> = (0..callers)
@@ -64,7 +98,11 @@ fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usi
             thread::spawn(move || {
                 future::block_on(async {
                     for number in 0..jobs {
-                        assert_eq!(queue.put((caller, number)).await, Ok(()));
+                        let put = match is_idle(number) {
+                            true => queue.put_idle((caller, number)).await,
+                            false => queue.put((caller, number)).await,
+                        };
+                        assert_eq!(put, Ok(()));
                     }
                 });
                 // The last one out closes.
@@ -88,10 +126,7 @@ fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usi
         taken.append(&mut batch);
     }
     putting.into_iter().for_each(|caller| caller.join().expect("a caller ends"));
-    for caller in 0..callers {
-        let numbers: Vec<usize> = taken.iter().filter(|(by, _)| *by == caller).map(|(_, number)| *number).collect();
-        assert_eq!(numbers, (0..jobs).collect::<Vec<_>>(), "each once and in order");
-    }
+    taken
 }
 
 #[test]
@@ -109,6 +144,40 @@ fn callers_that_find_it_full_are_woken() {
 fn a_taker_that_waits_for_two_is_woken_by_the_second_or_by_the_end() {
     shuttle::check_random(|| deliver(2, 3, 100, 100, 2), SCHEDULES);
     shuttle::check_random(|| deliver(2, 3, 2, 2, 2), SCHEDULES);
+}
+
+#[test]
+fn idle_jobs_come_before_whatever_follows_and_none_is_lost() {
+    for first in [0, 1] {
+        shuttle::check_random(move || deliver_idle(3, 3, 100, 100, first), SCHEDULES);
+        shuttle::check_random(move || deliver_idle(2, 4, 100, 1, first), SCHEDULES);
+    }
+    shuttle::check_pct(|| deliver_idle(3, 2, 100, 2, 0), SCHEDULES, 3);
+}
+
+#[test]
+fn a_taker_that_sleeps_learns_of_an_idle_job() {
+    shuttle::check_random(
+        || {
+            let queue = Arc::new(Queue::new(1));
+            let putting = Arc::clone(&queue);
+            let caller = thread::spawn(move || {
+                future::block_on(async {
+                    // The second one finds no room among the idle ones, and is a job like any other.
+                    assert_eq!(putting.put_idle((0, 0)).await, Ok(()));
+                    assert_eq!(putting.put_idle((0, 1)).await, Ok(()));
+                });
+            });
+            let (mut taken, mut batch) = (Vec::new(), Vec::new());
+            while taken.len() < 2 {
+                assert!(queue.take(&mut batch, 9, &Pace { expected: 0, until: Instant::now() }));
+                taken.append(&mut batch);
+            }
+            assert_eq!(taken, [(0, 0), (0, 1)]);
+            caller.join().expect("a caller ends");
+        },
+        SCHEDULES,
+    );
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! The conditional writes, and what survives them.
 
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
 use super::*;
+use crate::store::Error;
 
 pub async fn an_insert_creates_once_and_then_hands_back_the_record(store: &AnyStore, _: &ManualClock) {
     let first = created(store, draft("a", 1)).await;
@@ -102,6 +106,95 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
         let replaced = written(store, &inserted, inserted.next()).await;
         assert_eq!(seen(store, &inserted).await.record, replaced, "after replace");
     }
+}
+
+/// Polls once, as a caller does that goes on with something else: the store has the write from then on. Gives what is to be
+/// waited for.
+fn given(store: &AnyStore, replace: Replace) -> impl Future<Output = Result<Replaced, Error>> {
+    let store = Arc::clone(store);
+    let mut replacing = Box::pin(async move { store.replace(replace).await });
+    let first = replacing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    async move {
+        match first {
+            Poll::Ready(replaced) => replaced,
+            Poll::Pending => replacing.await,
+        }
+    }
+}
+
+/// The write of a delivery, or of its end, as the ledger makes it.
+fn delivery(last: &Seen, arrived: bool) -> Replace {
+    let command = Command::Delivered { fence: fence(1), arrived };
+    Replace { may_wait: arrived, ..Replace::of(&last.record, drafted(decide(Some(last), &command).write)) }
+}
+
+pub async fn a_delivery_and_its_end_survive(store: &AnyStore, clock: &ManualClock) {
+    let record = finished(store, "a", Outcome::success("1")).await;
+    clock.advance(SECOND);
+    let told = delivery(&seen(store, &record).await, true);
+    assert_eq!(store.replace(told).await.unwrap(), Replaced::Written { now: clock.now() });
+    let last = seen(store, &record).await;
+    assert_eq!(last.record.delivered_at, Some(clock.now()));
+    assert_eq!((&last.record.state, last.record.version), (&record.state, record.version + 1));
+    let revoked = delivery(&last, false);
+    assert!(matches!(store.replace(revoked).await.unwrap(), Replaced::Written { .. }));
+    assert_eq!(seen(store, &record).await.record.delivered_at, None);
+}
+
+pub async fn a_tombstone_tells_the_next_call_that_it_is_another(store: &AnyStore, clock: &ManualClock) {
+    let mut draft = draft("a", 1);
+    (draft.generation, draft.terms.after_delivery) = (3, Some(Duration::ZERO));
+    let record = created(store, draft).await;
+    for command in [
+        Command::Finish { fence: fence(1), outcome: Outcome::success("1") },
+        Command::Delivered { fence: fence(1), arrived: true },
+    ] {
+        let last = seen(store, &record).await;
+        written(store, &last.record, drafted(decide(Some(&last), &command).write)).await;
+    }
+    clock.advance(11 * SECOND);
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 1);
+    let tombstone = seen(store, &record).await;
+    assert!(matches!(tombstone.record.state, State::Tombstone { .. }));
+    let Command::Begin(mut next) = begin_as(identity("acme", "charge", "a"), 2, false) else { panic!("a begin") };
+    let held = decide(Some(&tombstone), &Command::Begin(next.clone())).answer;
+    assert!(matches!(held, Answer::Decision(Decision::OutcomeNotKept { .. })), "for the whole retention: {held:?}");
+    next.terms.after_delivery = Some(Duration::ZERO);
+    match decide(Some(&tombstone), &Command::Begin(next)).answer {
+        Answer::Decision(Decision::Acquired(acquired)) => assert_eq!(acquired.generation, 4, "a key of its own"),
+        other => panic!("a call after a delivered outcome was held back: {other:?}"),
+    }
+}
+
+pub async fn a_write_that_may_wait_comes_before_whatever_follows_it(store: &AnyStore, _: &ManualClock) {
+    for number in 0..20 {
+        let record = finished(store, &format!("k{number}"), Outcome::success("1")).await;
+        let last = seen(store, &record).await;
+        let waiting = given(store, delivery(&last, true));
+        // Sent later with what was seen before: if it held, the delivery would be lost, or would come after it.
+        match store.replace(Replace::of(&last.record, last.record.next())).await.unwrap() {
+            Replaced::Conflict(Some(seen)) => assert!(seen.record.delivered_at.is_some()),
+            other => panic!("a later write overtook a delivery: {other:?}"),
+        }
+        assert!(matches!(waiting.await.unwrap(), Replaced::Written { .. }));
+    }
+}
+
+pub async fn a_write_that_may_wait_gives_way_to_one_that_does_not(store: &AnyStore, _: &ManualClock) {
+    let record = finished(store, "a", Outcome::success("1")).await;
+    let last = seen(store, &record).await;
+    let waiting = given(store, delivery(&last, true));
+    let mut found = last;
+    // The conflict shows the delivery, and then its end is written after it.
+    loop {
+        match store.replace(delivery(&found, false)).await.unwrap() {
+            Replaced::Conflict(seen) => found = *seen.expect("the record is there"),
+            Replaced::Written { .. } => break,
+        }
+    }
+    assert!(matches!(waiting.await.unwrap(), Replaced::Written { .. }));
+    let after = seen(store, &record).await.record;
+    assert_eq!((after.delivered_at, after.version), (None, record.version + 2));
 }
 
 pub async fn a_tombstone_keeps_digests_and_no_names(store: &AnyStore, clock: &ManualClock) {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use tokio::runtime::Handle;
 
 use onceward_core::decide::Command;
+use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Fence, Seen};
 
 use super::{Intent, Ledger};
@@ -39,6 +40,9 @@ impl Delivery {
     /// The answer arrived. It is written with the next write of the ledger, or after about a second; whoever begins after this
     /// call sees it. Lost in a crash, it is as if the answer had not arrived.
     pub fn arrived(&self) {
+        if planted(Plant::DeliveryNotWritten) {
+            return;
+        }
         let this = self.clone();
         let mut writing = Box::pin(async move { this.write(true).await });
         // Polled once here, so that the store has it before any later begin.

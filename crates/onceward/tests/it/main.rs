@@ -5,6 +5,7 @@
 
 mod blocking;
 mod calls;
+mod delivery;
 mod embedded;
 mod ends;
 mod example;

@@ -5,6 +5,8 @@
 use std::mem;
 use std::time::{Duration, Instant};
 
+use onceward_core::plant::{Plant, planted};
+
 use super::pace::Pace;
 // The harness compiles this very file against primitives that try out every schedule.
 use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError};
@@ -143,11 +145,16 @@ impl<T> Queue<T> {
         }
         state.wanted = usize::MAX;
         let was_full = state.jobs.len() >= self.limit;
-        state.take_idle(batch, most);
+        if !planted(Plant::DeliveryOvertaken) {
+            state.take_idle(batch, most);
+        }
         if batch.is_empty() && state.jobs.len() <= most {
             mem::swap(&mut state.jobs, batch);
         } else {
             state.take_jobs(batch, most);
+        }
+        if planted(Plant::DeliveryOvertaken) {
+            state.take_idle(batch, most);
         }
         drop(state);
         if was_full {

@@ -129,7 +129,7 @@ impl<'a> Columns<'a> {
             State::Leased(lease) => lease.owner,
             _ => None,
         };
-        // A tombstone keeps digests and one time: under 128 bytes.
+        // A tombstone keeps digests, one time, and what the next call has to know of this one: under 128 bytes.
         let live = !matches!(record.state, State::Tombstone { .. });
         let identity = record.identity.as_ref();
         let time = |time: Timestamp| live.then_some(time.as_millis());
@@ -146,13 +146,13 @@ impl<'a> Columns<'a> {
             finished_at: finished_at.map(Timestamp::as_millis),
             terms: live.then(|| TermColumns::of(&record.terms)),
             attempts: live.then_some(record.attempts),
-            generation: live.then_some(record.generation),
+            generation: (live || record.generation > 0).then_some(record.generation),
             times: [
                 time(record.created_at),
                 time(record.updated_at),
                 record.first_sent_at.and_then(time),
                 record.doubt_since.and_then(time),
-                record.delivered_at.and_then(time),
+                record.delivered_at.map(Timestamp::as_millis),
             ],
             names: [
                 identity.map(|identity| identity.tenant.as_str()),
@@ -386,7 +386,8 @@ fn gone() -> Terms {
         tombstone: Duration::ZERO,
         honours_key_for: Duration::ZERO,
         max_attempts: None,
-        after_delivery: None,
+        // The time after a delivery that it knows of is over.
+        after_delivery: Some(Duration::ZERO),
     }
 }
 
