@@ -103,6 +103,11 @@ impl Client {
         self.introduced.get().is_some()
     }
 
+    /// Whether it says so when it gives up on a call.
+    pub(super) fn announces(&self) -> bool {
+        self.announces.load(Ordering::Relaxed)
+    }
+
     /// What it calls itself.
     pub(super) fn name(&self) -> &str {
         self.introduced.get().map_or("", |introduced| &introduced.name)

@@ -10,6 +10,8 @@ use onceward::Delivery;
 use onceward::core::hash::Digest;
 use tokio::time::{Instant, sleep};
 
+use super::message::Id;
+
 /// How many identities are remembered. Without one, a call that overlapped the last equal one is judged by the ledger alone.
 const REMEMBERED: usize = 4096;
 
@@ -53,19 +55,53 @@ pub(super) struct Equals(Arc<Mutex<HashMap<Digest, Entry>>>);
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// The unanswered ones by number, and since when their answers are being written.
-    open: HashMap<u64, Option<u64>>,
+    /// The unanswered ones by number.
+    open: HashMap<u64, Unanswered>,
     /// Since when the client may have the last answer.
     written: u64,
 }
 
+/// A call that has no answer yet.
+#[derive(Debug)]
+struct Unanswered {
+    request: Request,
+    since: Instant,
+    /// Since when its answer is being written.
+    writing: Option<u64>,
+    /// Its client has given up on it.
+    is_cancelled: bool,
+}
+
+/// Which request it is: ids are unique among those of one connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    pub(super) connection: String,
+    pub(super) id: Id,
+}
+
+/// How a call stands to the last equal one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Overlap {
+    /// It came after the answer.
+    None,
+    /// It came before the answer, and the client waits for both of them.
+    Beside,
+    /// It came before the answer, and the client may have given up on the first one.
+    Instead,
+}
+
 impl Entry {
-    /// Whether a call that came then came before an answer. `None` when that depends on answers that are being written.
-    fn overlaps(&self, came: u64) -> Option<bool> {
-        if self.written > came || self.open.values().any(|writing| writing.is_none_or(|since| since > came)) {
-            return Some(true);
+    /// How a call that came then stands. `None` when that depends on answers that are being written.
+    fn overlap(&self, came: u64, patience: Duration) -> Option<Overlap> {
+        let mut open = self.open.values().filter(|one| one.writing.is_none_or(|since| since > came)).peekable();
+        if open.peek().is_none() {
+            return match self.written > came {
+                true => Some(Overlap::Beside),
+                false => self.open.is_empty().then_some(Overlap::None),
+            };
         }
-        self.open.is_empty().then_some(false)
+        let is_given_up = open.any(|one| one.is_cancelled || one.since.elapsed() >= patience);
+        Some(if is_given_up { Overlap::Instead } else { Overlap::Beside })
     }
 }
 
@@ -79,25 +115,35 @@ pub(super) struct Open {
 
 impl Equals {
     /// A call is about to be carried out, or a repeat to be answered.
-    pub(super) fn enter(&self, id: Digest) -> Open {
+    pub(super) fn enter(&self, id: Digest, request: Request) -> Open {
         let mut all = self.all();
         if all.len() >= REMEMBERED && !all.contains_key(&id) {
             all.retain(|_, entry| !entry.open.is_empty());
         }
         let number = next_in_order();
-        all.entry(id).or_default().open.insert(number, None);
+        let unanswered = Unanswered { request, since: Instant::now(), writing: None, is_cancelled: false };
+        all.entry(id).or_default().open.insert(number, unanswered);
         Open { equals: self.clone(), id, number }
     }
 
-    /// Whether a call that came then came before the last equal one was answered. An answer that is being written at this
-    /// moment is waited for: the call may be what the client does about it.
-    pub(super) async fn overlap(&self, id: &Digest, came: u64) -> bool {
+    /// How a call that came then stands to the last equal one. An answer that is being written at this moment is waited for:
+    /// the call may be what the client does about it. A client may have given up silently on what takes longer than `patience`.
+    pub(super) async fn overlap(&self, id: &Digest, came: u64, patience: Duration) -> Overlap {
         let until = Instant::now() + WRITING;
         loop {
-            let overlaps = self.all().get(id).map_or(Some(false), |entry| entry.overlaps(came));
-            match overlaps {
+            let overlap = self.all().get(id).map_or(Some(Overlap::None), |entry| entry.overlap(came, patience));
+            match overlap {
                 None if Instant::now() < until => sleep(LOOK_AGAIN).await,
-                overlaps => return overlaps.unwrap_or(true),
+                overlap => return overlap.unwrap_or(Overlap::Instead),
+            }
+        }
+    }
+
+    /// A client has given up on a request.
+    pub(super) fn cancel(&self, request: &Request) {
+        for entry in self.all().values_mut() {
+            for one in entry.open.values_mut().filter(|one| one.request == *request) {
+                one.is_cancelled = true;
             }
         }
     }
@@ -117,7 +163,9 @@ impl Open {
     /// Its answer is being written.
     pub(super) fn writing(&self) {
         self.equals.change(&self.id, |entry| {
-            entry.open.insert(self.number, Some(next_in_order()));
+            if let Some(one) = entry.open.get_mut(&self.number) {
+                one.writing = Some(next_in_order());
+            }
         });
     }
 
@@ -125,7 +173,7 @@ impl Open {
     pub(super) fn written(&self) {
         self.equals.change(&self.id, |entry| {
             // From when the client may have had it: a call that came since then may be what it did about it.
-            let since = entry.open.remove(&self.number).flatten();
+            let since = entry.open.remove(&self.number).and_then(|one| one.writing);
             entry.written = entry.written.max(since.unwrap_or_else(next_in_order));
         });
     }
@@ -145,49 +193,66 @@ mod tests {
 
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn request(id: &str) -> Request {
+        Request { connection: String::new(), id: Id::Text(id.to_owned()) }
+    }
+
     #[tokio::test]
     async fn a_call_overlaps_the_last_equal_one_until_that_is_answered() {
         let (equals, id) = (Equals::default(), digest(b"call"));
-        assert!(!equals.overlap(&id, next_in_order()).await, "there is none");
-        let first = equals.enter(id);
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None, "there is none");
+        let first = equals.enter(id, request("1"));
         let meanwhile = next_in_order();
-        assert!(equals.overlap(&id, meanwhile).await);
-        assert!(!equals.overlap(&digest(b"other"), meanwhile).await);
+        assert_eq!(equals.overlap(&id, meanwhile, LONG).await, Overlap::Beside);
+        assert_eq!(equals.overlap(&digest(b"other"), meanwhile, LONG).await, Overlap::None);
         first.writing();
         first.written();
         drop(first);
-        assert!(equals.overlap(&id, meanwhile).await, "it came before the answer, and is looked at after it");
-        assert!(!equals.overlap(&id, next_in_order()).await);
-        drop(equals.enter(id));
-        assert!(!equals.overlap(&id, next_in_order()).await, "an answer that nobody gets is none to wait for");
+        assert_eq!(equals.overlap(&id, meanwhile, LONG).await, Overlap::Beside, "it came before the answer");
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None);
+        drop(equals.enter(id, request("2")));
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None, "an answer that is not given");
+    }
+
+    #[tokio::test]
+    async fn a_call_that_its_client_gave_up_on_is_made_again_instead() {
+        let (equals, id) = (Equals::default(), digest(b"call"));
+        let _first = equals.enter(id, request("1"));
+        equals.cancel(&request("other"));
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Beside);
+        assert_eq!(equals.overlap(&id, next_in_order(), Duration::ZERO).await, Overlap::Instead, "silently");
+        equals.cancel(&request("1"));
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Instead, "and it said so");
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_being_written_is_waited_for() {
         let (equals, id) = (Equals::default(), digest(b"call"));
-        let first = equals.enter(id);
+        let first = equals.enter(id, request("1"));
         first.writing();
         let came = next_in_order();
         let waiting = tokio::spawn({
             let equals = equals.clone();
-            async move { equals.overlap(&id, came).await }
+            async move { equals.overlap(&id, came, LONG).await }
         });
         sleep(10 * LOOK_AGAIN).await;
         assert!(!waiting.is_finished());
         first.written();
         drop(first);
         // The client had the answer before it was known here that it had.
-        assert!(!waiting.await.unwrap());
-        let stuck = equals.enter(id);
+        assert_eq!(waiting.await.unwrap(), Overlap::None);
+        let stuck = equals.enter(id, request("2"));
         stuck.writing();
-        assert!(equals.overlap(&id, next_in_order()).await, "a client that does not read is not waited for any longer");
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Instead, "a client that does not read");
     }
 
     #[test]
     fn there_is_a_limit_to_what_is_remembered() {
         let equals = Equals::default();
         for number in 0..2 * REMEMBERED {
-            drop(equals.enter(digest(&number.to_be_bytes())));
+            drop(equals.enter(digest(&number.to_be_bytes()), request("1")));
         }
         assert!(equals.all().len() <= REMEMBERED);
     }

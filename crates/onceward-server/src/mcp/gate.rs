@@ -1,7 +1,7 @@
 //! One guarded call of a tool, in a straight line: which intent, claim, pass on, judge the answer, keep it, answer. Knows
 //! nothing of how messages travel.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,6 @@ use onceward::core::outcome::Verdict;
 use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::StoreDown;
 use onceward::core::record::{State, downstream_key};
-use onceward::core::time::Timestamp;
 use onceward::{Begun, Call, Delivery, Error, Guard, Ledger};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
@@ -32,7 +31,7 @@ use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
 use super::typed::Typed;
 use super::verdict::{self, Ending};
-use super::{call, status, task};
+use super::{call, delivery, status, task};
 
 /// What a record says of an attempt that its client cancelled before the server knew of it.
 const NEVER_SENT: &str = "it was cancelled before it was sent";
@@ -56,8 +55,6 @@ pub(super) struct Gate {
     pub(super) owners: Owners,
     /// Which equal calls are unanswered.
     pub(super) equals: Equals,
-    /// When a call was last answered that ends what others have made.
-    pub(super) ended: Mutex<Option<Timestamp>>,
 }
 
 /// What becomes of a request to call a tool.
@@ -83,6 +80,8 @@ pub(super) struct Request {
     /// The key that the client sent besides the message.
     pub(super) key: Option<String>,
     pub(super) from: From,
+    /// The client says so when it gives up.
+    pub(super) announces: bool,
     /// The client can ask for the result of work that goes on as a task.
     pub(super) follows_tasks: bool,
     /// When it came: by the clock, and among other calls and answers.
@@ -95,7 +94,25 @@ impl Request {
     pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Bytes, members: Members) -> Self {
         let (scope, key, from) = (String::new(), None, From::default());
         let (since, came) = (Instant::now(), next_in_order());
-        Self { tenant, scope, id, written, line, members, key, from, follows_tasks: true, since, came }
+        Self {
+            tenant,
+            scope,
+            id,
+            written,
+            line,
+            members,
+            key,
+            from,
+            announces: false,
+            follows_tasks: true,
+            since,
+            came,
+        }
+    }
+
+    /// Which request of which connection it is.
+    pub(super) fn place(&self) -> delivery::Request {
+        delivery::Request { connection: self.from.connection.clone(), id: self.id.clone() }
     }
 
     /// Whether it is of the generation that says so in every request.
@@ -125,6 +142,11 @@ pub(super) struct One<'a> {
 }
 
 impl One<'_> {
+    /// Whether it is a step for which the client waits besides an equal one that runs.
+    fn steps_beside(&self, call: &Call) -> bool {
+        self.kind.steps && self.rule == Rule::Causal && call.again != Again::Never
+    }
+
     pub(super) fn about(&self) -> About<'_> {
         let (call, repeat, rule) = (self.call, self.asked.repeat, self.rule);
         About { tool: self.shown, typed: self.typed, call, rule, repeat }
@@ -205,14 +227,14 @@ impl Gate {
             Err(why) => return Some(unfit(&why.0).answer(request)),
         };
         let (rule, kind) = (asked.rule(&self.tools), self.tools.kind(&asked.tool));
-        call.again = self.again(&call, rule, kind.steps, request.came).await;
+        call.again = self.again(&ledger, &call, rule, kind.steps, request).await;
         let shown = format!("{}{}", self.naming.shown, asked.tool);
         let typed = self.tools.typed(&asked.tool);
         let one = One { asked: &asked, shown: &shown, typed, call: &call, rule, kind, request };
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.answer(request));
         }
-        let open = self.equals.enter(call.identity.digest());
+        let open = self.equals.enter(call.identity.digest(), request.place());
         let (line, delivery) = self.guarded(&ledger, &one, link).await?;
         let receipt =
             delivery.filter(|_| rule.needs_delivery()).map(|delivery| Receipt { delivery, since: request.since, open });
@@ -243,7 +265,7 @@ impl Gate {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
                 // Its own turn comes after the running one's.
                 Ok(Begun::Answered(Decision::Replay { .. } | Decision::OutcomeNotKept { .. }))
-                    if is_running && one.kind.steps && one.rule == Rule::Causal && turns < STEPS =>
+                    if is_running && one.steps_beside(&call) && turns < STEPS =>
                 {
                     turns += 1;
                     call.again = Again::Always;
@@ -291,7 +313,7 @@ impl Gate {
         link.set_key(&key);
         match link.send(&one.request.id, line).await {
             Ok(answer) => {
-                let line = self.judge(one, guard, answer, owner, link).await;
+                let line = self.judge(ledger, one, guard, answer, owner, link).await;
                 if planted(Plant::DeliveredOnArrival) {
                     delivery.arrived();
                 }
@@ -313,6 +335,7 @@ impl Gate {
 
     async fn judge<L: Link>(
         self: &Arc<Self>,
+        ledger: &Ledger,
         one: &One<'_>,
         guard: Guard,
         answer: Answer,
@@ -322,7 +345,7 @@ impl Gate {
         let ended_with = match verdict::of(&answer.members, &one.call.policy, answer.cancelled) {
             Ending::Keep(outcome) => {
                 if one.kind.ends && outcome.verdict == Verdict::Success {
-                    *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(SystemClock.now());
+                    self.end_echo(ledger, one.asked).await;
                 }
                 let Err(error) = guard.finish(outcome).await else { return answer.line };
                 log(Some(error));

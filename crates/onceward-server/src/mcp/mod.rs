@@ -46,7 +46,7 @@ mod waiting;
 mod warned;
 
 use std::ffi::OsString;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::core::name::Tenant;
@@ -151,6 +151,5 @@ fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
         books: Arc::clone(books),
         owners: Owners::default(),
         equals: Equals::default(),
-        ended: Mutex::default(),
     }
 }

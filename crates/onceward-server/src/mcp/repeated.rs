@@ -1,35 +1,76 @@
 //! What a call means that was made before: whether it runs again, and what it is told.
 
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Again, Decision};
+use onceward::core::name::Tenant;
+use onceward::core::outcome::Outcome;
+use onceward::core::policy::Policy;
 use onceward::core::record::{Standing, State};
 use onceward::core::time::Timestamp;
-use onceward::{Call, Delivery, Error, Intent, Ledger};
+use onceward::{Begun, Call, Delivery, Error, Intent, Ledger, Operation};
 
-use super::gate::{Gate, One};
+use super::call::Asked;
+use super::delivery::Overlap;
+use super::gate::{Gate, One, Request, log};
 use super::repeats::Rule;
 use super::reply::{About, Reply, unfit};
 
 /// How long another process may take to write that an answer was delivered: a second, and some more on a busy machine.
 pub(super) const WRITTEN_WITHIN: Duration = Duration::from_millis(1250);
 
+/// How long it is kept when the last call was answered that ends what others have made: longer than any retention of a session.
+const ENDED_FOR: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 impl Gate {
-    /// Whether finished work is done again for a call that came then.
-    pub(super) async fn again(&self, call: &Call, rule: Rule, steps: bool, came: u64) -> Again {
+    /// Whether finished work is done again for a call.
+    pub(super) async fn again(
+        &self,
+        ledger: &Ledger,
+        call: &Call,
+        rule: Rule,
+        steps: bool,
+        request: &Request,
+    ) -> Again {
         if !rule.needs_delivery() {
             return call.again;
         }
-        let overlaps = self.equals.overlap(&call.identity.digest(), came).await;
-        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        match ended {
-            _ if overlaps && steps && rule == Rule::Causal => Again::Always,
-            _ if overlaps => Again::Never,
-            Some(ended) if rule == Rule::Outward => Again::IfDeliveredBefore(ended),
-            _ => Again::IfDelivered,
+        let patience = if request.announces { Duration::MAX } else { self.naming.patience };
+        match self.equals.overlap(&call.identity.digest(), request.came, patience).await {
+            Overlap::Beside if steps && rule == Rule::Causal => Again::Always,
+            Overlap::Beside | Overlap::Instead => Again::Never,
+            Overlap::None if rule == Rule::Outward => match self.echo_ended(ledger, &call.identity.tenant).await {
+                Some(ended) => Again::IfDeliveredBefore(ended),
+                None => Again::IfDelivered,
+            },
+            Overlap::None => Again::IfDelivered,
         }
+    }
+
+    /// When a call of this server was last answered that ends what others have made. Any process may have made it.
+    async fn echo_ended(&self, ledger: &Ledger, tenant: &Tenant) -> Option<Timestamp> {
+        let call = self.ending(ledger, tenant).call().ok()?;
+        let intent = ledger.get(&call.identity).await.ok().flatten()?;
+        intent.status().is_some().then_some(intent.seen.record.updated_at)
+    }
+
+    /// A call was answered that ends what others have made: what was delivered before is no longer repeated.
+    pub(super) async fn end_echo(&self, ledger: &Ledger, asked: &Asked) {
+        if !self.tools.has_outward() {
+            return;
+        }
+        let Ok(call) = self.ending(ledger, &asked.tenant).call() else { return };
+        let call = Call { again: Again::Always, ..call };
+        if let Ok(Begun::Acquired(guard)) = ledger.begin(&call).await {
+            log(guard.finish(Outcome::success("")).await.err());
+        }
+    }
+
+    /// Where it is kept when that was: an intent like any other.
+    fn ending(&self, ledger: &Ledger, tenant: &Tenant) -> Operation {
+        let operation = ledger.operation("onceward:echo-ended").tenant(tenant.as_str()).key(&self.naming.server);
+        operation.policy(Policy::window(ENDED_FOR))
     }
 
     /// What a repeat is told, and what records that it was. A doubt says what is known of it.

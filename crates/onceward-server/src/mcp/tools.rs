@@ -134,6 +134,12 @@ impl Tools {
         }
     }
 
+    /// Whether equal calls of any tool are repeats after the answer.
+    pub(super) fn has_outward(&self) -> bool {
+        let names: Vec<String> = self.listing().tools.keys().cloned().collect();
+        names.iter().any(|name| self.rule(name) == Rule::Outward)
+    }
+
     /// What a tool does, as far as its name tells.
     pub(super) fn kind(&self, name: &str) -> Kind {
         kind::of(name, &self.listing().prefix)

@@ -16,7 +16,7 @@ use super::members::Members;
 use super::message::Id;
 
 /// How long a server may take to answer once its client has cancelled: many do not answer at all then.
-const AFTER_CANCELLING: Duration = Duration::from_secs(10);
+const AFTER_CANCELLING: Duration = Duration::from_secs(2);
 
 /// For how long after that an answer is still listened for. Its id is taken meanwhile: another call of that id could be
 /// answered with it.

@@ -62,7 +62,6 @@ fn another(gate: &Gate) -> Gate {
         books: Arc::clone(&gate.books),
         owners: gate.owners.clone(),
         equals: gate.equals.clone(),
-        ended: Mutex::default(),
     }
 }
 
@@ -87,8 +86,8 @@ mod tests {
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:", None)), Owners::default());
-        let (equals, ended) = (Equals::default(), Mutex::default());
-        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners, equals, ended }))
+        let equals = Equals::default();
+        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners, equals }))
     }
 
     #[test]

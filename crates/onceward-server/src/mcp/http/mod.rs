@@ -46,6 +46,7 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::call::From;
+use super::delivery;
 use super::gate::{self, Gate, Way};
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
@@ -400,7 +401,9 @@ impl Server {
         let from = From { client: known.name().to_owned(), connection: session.unwrap_or_default() };
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
         let handover = post.handover();
-        let request = gate::Request { scope, key, from, ..gate::Request::new(tenant, id, written, body, members) };
+        let announces = known.announces();
+        let request =
+            gate::Request { scope, key, from, announces, ..gate::Request::new(tenant, id, written, body, members) };
         tokio::spawn(async move {
             let answer = gate.carry_out(&request, &post).await;
             let is_wanted = self.waiting.answered(&place);
@@ -429,6 +432,7 @@ impl Server {
         let id = members.object("params").and_then(|parameters| parameters.get("requestId").and_then(Id::read));
         let (Some(id), Some(session)) = (id, client(&parts.headers)) else { return };
         let known = self.clients.of_session(&session);
+        self.gate(parts, peer).equals.cancel(&delivery::Request { connection: session, id: id.clone() });
         if known.cancelled(&id).await
             && let Ok(tenant) = self.tenant(parts, peer)
         {

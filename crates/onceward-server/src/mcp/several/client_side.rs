@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use super::super::delivery::Receipt;
+use super::super::delivery::{self, Receipt};
 use super::super::members::Members;
 use super::super::message::Id;
 use super::super::stdio::{all_is_read, place};
@@ -38,6 +38,10 @@ impl Hub {
         let Some(id) = id else { return };
         if let Some(listen) = self.listens.leave(&id) {
             gather::watch(self, &listen, "resources/unsubscribe");
+        }
+        let request = delivery::Request { connection: self.connection.clone(), id: id.clone() };
+        for server in &self.servers {
+            server.gate.equals.cancel(&request);
         }
         if self.runtime.block_on(self.known.cancelled(&id)) {
             let hub = Arc::clone(self);

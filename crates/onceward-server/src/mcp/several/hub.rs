@@ -64,7 +64,7 @@ pub(super) struct Hub {
     /// What is known of the client.
     pub(super) known: Arc<client::Client>,
     /// The name of this process among others of the same servers.
-    connection: String,
+    pub(super) connection: String,
     /// Which server has listed a resource.
     resources: Mutex<HashMap<String, Arc<Server>>>,
 }
@@ -323,7 +323,8 @@ impl Hub {
         }
         let line = message::ended(&members);
         let from = From { client: self.known.name().to_owned(), connection: self.connection.clone() };
-        let request = Request { from, ..Request::new(self.tenant.clone(), id, written, line.into(), members) };
+        let request = Request::new(self.tenant.clone(), id, written, line.into(), members);
+        let request = Request { from, announces: self.known.announces(), ..request };
         // What is said on meeting it comes first.
         let lane = server.was_met().then(|| Lane::to(&server));
         let under_way = Started::new(&self.busy);

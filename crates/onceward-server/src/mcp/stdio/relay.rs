@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use super::super::call::From;
 use super::super::client::Client;
-use super::super::delivery::Answered;
+use super::super::delivery::{self, Answered};
 use super::super::gate::{Gate, Request, Way, is_modern};
 use super::super::link::Link;
 use super::super::list;
@@ -86,6 +86,7 @@ impl Relay {
 
     /// The client does not want an answer, or no longer wanted it when it came.
     async fn cancelled(self: &Arc<Self>, id: &Id) {
+        self.gate.equals.cancel(&delivery::Request { connection: self.connection.clone(), id: id.clone() });
         if self.known.cancelled(id).await {
             let relay = Arc::clone(self);
             self.start(async move { relay.known.remember(&relay.gate.books, &relay.tenant).await });
@@ -138,7 +139,7 @@ impl Relay {
                 }
                 let from = From { client: self.known.name().to_owned(), connection: self.connection.clone() };
                 let request = Request::new(self.tenant.clone(), id, written, line.into(), members);
-                self.guard(Request { from, ..request });
+                self.guard(Request { from, announces: self.known.announces(), ..request });
                 Next::Nothing
             }
             Message::Request { id, written, method, .. } if method == "tools/list" => {
