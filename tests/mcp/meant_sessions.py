@@ -5,7 +5,7 @@ A session covers outward tools and answers that did not arrive. Everything else 
 
 import concurrent.futures
 
-from checks import is_equal, until
+from checks import is_equal
 from meant_place import (
     EVERY,
     HTTP,
