@@ -46,7 +46,8 @@ def an_equal_call_after_the_echo_is_meant_and_has_a_key_of_its_own(place):
     place.configure('[mcp]\necho = "300ms"\n')
     agent = place.agent()
     is_fresh(agent.call("pay", {"amount": 10}))
-    time.sleep(0.5)
+    # It takes up to a second until it is written that the answer was delivered.
+    time.sleep(2)
     is_fresh(agent.call("pay", {"amount": 10}))
     keys = sent(place)
     assert len(keys) == 2 and keys[0] != keys[1], keys

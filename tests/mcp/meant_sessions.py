@@ -90,13 +90,6 @@ def one_call(scene, tool, arguments, session=None):
     is_equal(agent.close(), 0, "exit code")
 
 
-@on([(STDIO, OLD)], CHECKS)
-def a_session_of_processes_with_one_call_each_is_pointed_out(scene):
-    for number in range(3):
-        one_call(scene, "set_value", VALUE | {"value": str(number)}, "s")
-    until(lambda: "one call" in scene.place.all_errors() and "session" in scene.place.all_errors(), "a word on stderr", 5)
-
-
 @on(PIPES, CHECKS)
 def a_connection_that_a_dead_process_had_is_made_again(scene):
     """What is set inside of the server's process is gone with it, so a stored answer would be a lie."""

@@ -172,8 +172,8 @@ pub struct Terms {
     pub honours_key_for: Duration,
     /// How many attempts the courier makes; `None` for a direct call, which makes one for each begin.
     pub max_attempts: Option<u32>,
-    /// How long the outcome answers equal calls, from done, once it was delivered to its caller; `None` is for the whole
-    /// retention. A later equal call is another one and runs.
+    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention. A later
+    /// equal call is another one and runs.
     #[serde(default, with = "duration::as_millis_option", skip_serializing_if = "Option::is_none")]
     pub after_delivery: Option<Duration>,
 }
@@ -210,8 +210,7 @@ pub struct Policy {
     pub retention: Option<Retention>,
     /// How long the tombstone stays, instead of the tier's.
     pub tombstone: Option<Duration>,
-    /// How long the outcome answers equal calls, from done, once it was delivered to its caller; `None` is for the whole
-    /// retention.
+    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention.
     pub after_delivery: Option<Duration>,
     /// The longest that a run should take: sizes the lease and kills nothing.
     pub max_runtime: Duration,

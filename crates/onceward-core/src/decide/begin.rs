@@ -42,19 +42,16 @@ fn is_another_call(seen: &Seen, standing: Standing, call: &Begin) -> bool {
     if !is_over || record.sequence.is_some() || is_repeat {
         return false;
     }
-    let was_delivered = record.delivered_at.is_some() || planted(Plant::DeliveryNotJudged);
-    // A tombstone does not say when; it was long ago.
-    let finished_at = match &record.state {
-        State::Done { finished_at, .. } => *finished_at,
-        _ => record.created_at,
-    };
     match call.again {
         Again::Always => true,
         Again::Never => false,
-        Again::IfDeliveredBefore(end) if was_delivered && finished_at <= end => true,
+        Again::IfDeliveredBefore(end) if record.delivered_at.is_some_and(|at| at <= end) => true,
         Again::IfDelivered | Again::IfDeliveredBefore(_) => {
             let after = record.terms.tightened_by(&call.terms).after_delivery;
-            was_delivered && after.is_some_and(|after| finished_at.until(seen.now) >= after)
+            // A delivery that lies ahead was written by a clock that ran ahead: no time has passed since.
+            let passed = record.delivered_at.map(|at| at.until(seen.now));
+            let passed = if planted(Plant::DeliveryNotJudged) { Some(Duration::MAX) } else { passed };
+            passed.zip(after).is_some_and(|(passed, after)| passed >= after)
         }
     }
 }

@@ -163,10 +163,10 @@ pub struct Begin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Again {
-    /// Only if its outcome was delivered and the time of [`Terms::after_delivery`] is over.
+    /// Only once its outcome was delivered and the time after that is over: see [`Terms::after_delivery`].
     #[default]
     IfDelivered,
-    /// The same; and also if it was finished before this time and delivered.
+    /// The same; and also if it was delivered before this time.
     IfDeliveredBefore(Timestamp),
     /// No: this call came while the first one was not answered yet.
     Never,

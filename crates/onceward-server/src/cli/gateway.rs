@@ -6,7 +6,7 @@ use std::path::Path;
 use onceward::Ledger;
 
 use super::{Global, block_on_every_core};
-use crate::config::{self, Length};
+use crate::config::{self, KeyWindow, Length};
 use crate::exit::Fault;
 use crate::gateway::{Route, Tenant};
 use crate::hosts::Hosts;
@@ -47,9 +47,9 @@ pub(super) struct Gateway {
     /// The upstream remembers keys itself: what is unknown may be sent again with the same key
     #[arg(long)]
     honours_key: bool,
-    /// How long a derived key holds after its request is done
+    /// How long a derived key holds after its request is done; causal: until the answer was delivered
     #[arg(long, value_name = "TIME")]
-    window: Option<Length>,
+    window: Option<KeyWindow>,
     /// A header that tells callers apart, such as Cookie; repeatable
     #[arg(long, value_name = "NAME")]
     identity_header: Vec<String>,

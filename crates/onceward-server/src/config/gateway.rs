@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::certificate::CertificateFiles;
 use super::secret::Secret;
-use super::words::{Address, Length, Size};
+use super::words::{Address, KeyWindow, Length, Size};
 
 /// The HTTP gateway: listens, and takes requests to upstreams.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -113,9 +113,10 @@ pub(crate) struct Route {
     /// clients that take 409 for final.
     #[schemars(extend("x-type" = "number", "x-default" = "`409`"))]
     pub(crate) in_flight_status: Option<u16>,
-    /// How long a derived key holds after its request is done.
-    #[schemars(extend("x-type" = "duration", "x-default" = "`\"10m\"`"))]
-    pub(crate) window: Option<Length>,
+    /// How long a derived key holds after its request is done. `causal`: until the answer was delivered, and for 10 minutes
+    /// where it was not; the same request after the answer is a new one.
+    #[schemars(extend("x-type" = "duration or `causal`", "x-default" = "`\"10m\"`"))]
+    pub(crate) window: Option<KeyWindow>,
     /// How long the upstream may take to answer, and to go on with the answer to a guarded request. What takes longer is
     /// unknown.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"5m\"`"))]

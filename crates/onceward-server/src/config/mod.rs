@@ -30,7 +30,7 @@ pub(crate) use gateway::{EncodedSlashes, KeyMode, Profile, Route};
 pub(crate) use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
 pub(crate) use reference::reference;
 pub(crate) use settings::{Chosen, Settings};
-pub(crate) use words::{InDoubt, Length, OnError, Retention, Scope, Size, Tier};
+pub(crate) use words::{InDoubt, KeyWindow, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Reads the text of a configuration as every command does: the policy and the recipe of each operation, or everything
 /// that is wrong with it.

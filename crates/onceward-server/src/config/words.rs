@@ -171,6 +171,25 @@ impl FromStr for Retention {
     }
 }
 
+/// How long a derived key holds after its request is done: a duration, or until the answer was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
+pub(crate) enum KeyWindow {
+    For(Duration),
+    Causal,
+}
+
+impl FromStr for KeyWindow {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "causal" => Ok(Self::Causal),
+            text => duration::parse(text).map(Self::For).map_err(|error| format!("{error}; or write causal")),
+        }
+    }
+}
+
 /// How long a key holds for low stakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
@@ -218,7 +237,7 @@ macro_rules! from_text {
     )+};
 }
 
-from_text!(Address, Length, Retention, Dedup);
+from_text!(Address, Length, KeyWindow, Retention, Dedup);
 
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, Method, StatusCode};
 use ipnet::IpNet;
@@ -17,7 +18,7 @@ use super::jwt::Verifier;
 use super::route::DEFAULT_TIMEOUT;
 use super::whoami::Whoami;
 use super::{Route, Tenant, upstream};
-use crate::config::{self, Operation};
+use crate::config::{self, KeyWindow, Operation};
 use crate::tokens::Tokens;
 
 /// The largest request that may be allowed to be guarded: it is read whole.
@@ -124,14 +125,16 @@ fn rules(written: &config::Route, operation: &Operation, honours_key: bool) -> R
             let chosen = operation.retention.is_some() || operation.tier.is_some() || operation.dedup.is_some();
             match (written.window, chosen) {
                 (None, true) => Rules { key_mode: semantics::KeyMode::Derived, ..rules },
-                (window, _) => rules.derived(window.map_or(DEFAULT_WINDOW, |window| window.0)),
+                (None, false) => rules.derived(DEFAULT_WINDOW),
+                (Some(KeyWindow::For(window)), _) => rules.derived(window),
+                (Some(KeyWindow::Causal), _) => rules.causal(DEFAULT_WINDOW),
             }
         }
     };
     if written.window.is_some() && rules.key_mode != semantics::KeyMode::Derived {
         return Err(("window", "it is for `key_mode = \"derived\"`".to_owned()));
     }
-    if written.window.is_some_and(|window| window.0.is_zero()) {
+    if written.window == Some(KeyWindow::For(Duration::ZERO)) {
         return Err(("window", "nothing would ever be a repeat".to_owned()));
     }
     let is_derived = rules.key_mode == semantics::KeyMode::Derived;

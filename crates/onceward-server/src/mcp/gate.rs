@@ -8,14 +8,14 @@ use bytes::Bytes;
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::decide::{Again, Decision, Resolution};
 use onceward::core::name::Tenant;
-use onceward::core::outcome::{JSON, Outcome, Verdict};
+use onceward::core::outcome::Verdict;
 use onceward::core::plant::{Plant, planted};
 use onceward::core::policy::StoreDown;
-use onceward::core::record::{Standing, State, downstream_key};
+use onceward::core::record::{State, downstream_key};
 use onceward::core::time::Timestamp;
-use onceward::{Begun, Call, Delivery, Error, Guard, Intent, Ledger};
+use onceward::{Begun, Call, Delivery, Error, Guard, Ledger};
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::books::Books;
 use super::call::{Asked, From, Naming};
@@ -26,17 +26,13 @@ use super::list::status_name;
 use super::members::Members;
 use super::message::{Id, ended};
 use super::owners::{Owner, Owners};
-use super::probe::{self, Probed};
+use super::repeated::{WRITTEN_WITHIN, is_recent};
 use super::repeats::Rule;
 use super::reply::{About, Replies, Reply, ledger_down, unfit};
 use super::tools::Tools;
 use super::typed::Typed;
 use super::verdict::{self, Ending};
 use super::{call, status, task};
-use crate::config::Probe;
-
-/// How long another tool may take to say whether an effect took place.
-const PROBING: Duration = Duration::from_secs(30);
 
 /// What a record says of an attempt that its client cancelled before the server knew of it.
 const NEVER_SENT: &str = "it was cancelled before it was sent";
@@ -46,9 +42,6 @@ const TURNS: u32 = 10;
 
 /// How many equal steps one waits for.
 const STEPS: u32 = 100;
-
-/// How long another process may take to write that an answer was delivered: a second, and some more on a busy machine.
-const WRITTEN_WITHIN: Duration = Duration::from_millis(1250);
 
 /// The line for a client, and what records that it has it.
 type Handed = (Vec<u8>, Option<Delivery>);
@@ -118,21 +111,21 @@ pub(super) fn is_modern(members: &Members) -> bool {
 }
 
 /// One call, on its way.
-struct One<'a> {
-    asked: &'a Asked,
+pub(super) struct One<'a> {
+    pub(super) asked: &'a Asked,
     /// The tool's name, as the client knows it.
-    shown: &'a str,
+    pub(super) shown: &'a str,
     /// What the tool has promised of its results.
-    typed: Typed,
-    call: &'a Call,
+    pub(super) typed: Typed,
+    pub(super) call: &'a Call,
     /// Which calls are repeats.
-    rule: Rule,
-    kind: Kind,
-    request: &'a Request,
+    pub(super) rule: Rule,
+    pub(super) kind: Kind,
+    pub(super) request: &'a Request,
 }
 
 impl One<'_> {
-    fn about(&self) -> About<'_> {
+    pub(super) fn about(&self) -> About<'_> {
         let (call, repeat, rule) = (self.call, self.asked.repeat, self.rule);
         About { tool: self.shown, typed: self.typed, call, rule, repeat }
     }
@@ -226,21 +219,6 @@ impl Gate {
         Some(Answered { line, receipt })
     }
 
-    /// Whether finished work is done again for a call that came then.
-    async fn again(&self, call: &Call, rule: Rule, steps: bool, came: u64) -> Again {
-        if !rule.needs_delivery() {
-            return call.again;
-        }
-        let overlaps = self.equals.overlap(&call.identity.digest(), came).await;
-        let ended = *self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        match ended {
-            _ if overlaps && steps && rule == Rule::Causal => Again::Always,
-            _ if overlaps => Again::Never,
-            Some(ended) if rule == Rule::Outward => Again::IfDeliveredBefore(ended),
-            _ => Again::IfDelivered,
-        }
-    }
-
     async fn guarded<L: Link>(self: &Arc<Self>, ledger: &Ledger, one: &One<'_>, link: &Arc<L>) -> Option<Handed> {
         let (mut turns, mut call) = (0, one.call.clone());
         let reply = loop {
@@ -271,7 +249,10 @@ impl Gate {
                     call.again = Again::Always;
                 }
                 Ok(Begun::Answered(Decision::Replay { finished_at, .. }))
-                    if one.rule == Rule::Causal && call.again == Again::IfDelivered && is_recent(finished_at) =>
+                    if !is_running
+                        && one.rule == Rule::Causal
+                        && call.again == Again::IfDelivered
+                        && is_recent(finished_at) =>
                 {
                     // Another process may have delivered it, and not have written so yet.
                     sleep(WRITTEN_WITHIN.saturating_sub(finished_at.until(SystemClock.now()))).await;
@@ -289,26 +270,6 @@ impl Gate {
             }
         };
         Some((reply.line(one.request), None))
-    }
-
-    /// What a repeat is told, and what records that it was. A doubt says what is known of it.
-    async fn decided(&self, ledger: &Ledger, one: &One<'_>, decision: Decision) -> (Reply, Option<Delivery>) {
-        let is_doubt = matches!(decision, Decision::InDoubt { .. });
-        let is_kept = matches!(decision, Decision::Replay { .. } | Decision::OutcomeNotKept { .. });
-        if !is_doubt && !(is_kept && one.rule.needs_delivery()) {
-            return (self.replies.decided(one.about(), decision, SystemClock.now()), None);
-        }
-        let intent = ledger.get(&one.call.identity).await.ok().flatten();
-        let reply = match decision {
-            Decision::InDoubt { since } => {
-                let why = intent.as_ref().and_then(|intent| intent.seen.record.last_error.clone());
-                self.replies.in_doubt(one.about(), since, why.as_deref())
-            }
-            ref decision => self.replies.decided(one.about(), decision.clone(), SystemClock.now()),
-        };
-        // Another call may have come in between, whose answer this is not.
-        let delivery = intent.filter(|intent| stands_for(intent, &decision)).and_then(|intent| ledger.delivery(intent));
-        (reply, delivery)
     }
 
     /// This caller is the one.
@@ -455,130 +416,6 @@ impl Gate {
             }
         }
     }
-
-    /// A repeat that is meant needs the one before it to be done. What is done stays so until it is forgotten, so that
-    /// looking first is safe.
-    async fn before_a_repeat(&self, ledger: &Ledger, one: &One<'_>) -> Option<Reply> {
-        if one.asked.repeat < 2 {
-            return None;
-        }
-        let failed = |error: Error| Some(self.replies.failed(one.about(), &error));
-        // Once begun, it is a call like any other.
-        match ledger.get(&one.call.identity).await {
-            Ok(Some(intent)) if intent.status().is_some() => return None,
-            Ok(_) => {}
-            Err(error) => return failed(error),
-        }
-        let before = match one.asked.call(ledger, &self.naming, &self.tools, one.asked.repeat - 1) {
-            Ok(before) => before,
-            Err(why) => return Some(unfit(&why.0)),
-        };
-        let about = About { call: &before, repeat: one.asked.repeat - 1, ..one.about() };
-        let intent = match ledger.get(&before.identity).await {
-            Ok(intent) => intent,
-            Err(error) => return failed(error),
-        };
-        let Some((intent, standing)) =
-            intent.and_then(|intent| intent.seen.standing().map(|standing| (intent, standing)))
-        else {
-            return Some(self.replies.too_early(one.about()));
-        };
-        if intent.seen.record.fingerprint != before.fingerprint {
-            return Some(self.replies.decided(about, Decision::Mismatch, SystemClock.now()));
-        }
-        match standing {
-            Standing::Done | Standing::Tombstone => None,
-            Standing::InDoubt { since } => {
-                Some(self.replies.in_doubt(about, since, intent.seen.record.last_error.as_deref()))
-            }
-            Standing::Running { .. } => {
-                let running = Decision::InFlight { retry_after: Duration::ZERO, running: true, attempt: 1 };
-                Some(self.replies.decided(about, running, SystemClock.now()))
-            }
-            _ => Some(self.replies.too_early(one.about())),
-        }
-    }
-
-    /// Under `in_doubt = "probe"`, another tool is asked first whether an earlier attempt took effect.
-    async fn probed(
-        &self,
-        ledger: &Ledger,
-        one: &One<'_>,
-        guard: Guard,
-        key: &str,
-        link: &impl Link,
-    ) -> Result<Guard, Reply> {
-        let configured = self.tools.configured(&one.asked.tool).and_then(|tool| tool.probe.as_ref());
-        let claim = guard.claim();
-        let Some(probe) = configured.filter(|_| claim.probe_first()) else { return Ok(guard) };
-        let now = SystemClock.now();
-        let sent = one.asked.filled(&self.tools, key);
-        let (mut probed, answer) = self.ask_whether(probe, one, &sent, link).await;
-        // What was under way when nobody looked after it any more may act until its time is over.
-        let after = probe.after.map_or(one.call.policy.max_runtime, |after| after.0);
-        let left = after.saturating_sub(doubted_for(ledger, one.call, now).await.unwrap_or_default());
-        if probed == Probed::DidNot && !left.is_zero() {
-            let (tool, seconds) = (&probe.tool, left.as_secs() + 1);
-            probed = Probed::Unknown(format!("it is too early for {tool} to show it, so wait for {seconds} seconds"));
-        }
-        match probed {
-            Probed::Happened => {
-                let found = probe::found(probe, one.shown, &answer.unwrap_or_default());
-                let outcome = Outcome::of(Verdict::Success, JSON, found.written());
-                log(guard.finish(outcome.clone()).await.err());
-                let replay = Decision::Replay { outcome, finished_at: now, expires_at: None };
-                Err(self.replies.decided(one.about(), replay, now))
-            }
-            Probed::DidNot => match claim.not_found().await {
-                Ok(()) => Ok(guard),
-                Err(error) => Err(self.replies.failed(one.about(), &error)),
-            },
-            Probed::Unknown(why) => {
-                log(guard.doubt(Some(&why)).await.err());
-                Err(self.replies.lost(one.about(), &why, now))
-            }
-        }
-    }
-
-    async fn ask_whether(
-        &self,
-        probe: &Probe,
-        one: &One<'_>,
-        sent: &Members,
-        link: &impl Link,
-    ) -> (Probed, Option<Members>) {
-        let parameters = match probe::parameters(probe, sent, one.asked.meta()) {
-            Ok(parameters) => parameters,
-            Err(why) => return (Probed::Unknown(why), None),
-        };
-        match timeout(PROBING, link.ask("tools/call", parameters)).await {
-            Ok(Ok(answer)) => (probe::read(probe, &answer), Some(answer)),
-            Ok(Err(_)) | Err(_) => (Probed::Unknown(format!("{} gave no answer", probe.tool)), None),
-        }
-    }
-}
-
-/// Whether it was finished less than a moment ago.
-fn is_recent(finished_at: Timestamp) -> bool {
-    let now = SystemClock.now();
-    finished_at <= now && finished_at.until(now) < WRITTEN_WITHIN
-}
-
-/// Whether a record is the one that a decision was about.
-fn stands_for(intent: &Intent, decision: &Decision) -> bool {
-    match (&intent.seen.record.state, decision) {
-        (State::Done { finished_at, .. }, Decision::Replay { finished_at: told, .. }) => finished_at == told,
-        (State::Done { .. }, Decision::OutcomeNotKept { .. }) => true,
-        // Since when is counted from now on where the owner is gone.
-        (_, Decision::InDoubt { .. }) => matches!(intent.seen.standing(), Some(Standing::InDoubt { .. })),
-        _ => false,
-    }
-}
-
-/// How long ago the attempt was made that nobody knows about.
-async fn doubted_for(ledger: &Ledger, call: &Call, now: Timestamp) -> Option<Duration> {
-    let intent = ledger.get(&call.identity).await.ok().flatten()?;
-    Some(intent.seen.record.doubt_since?.until(now))
 }
 
 /// News that came after a doubt was recorded settle it, unless somebody else did.
@@ -596,7 +433,7 @@ async fn settled_late(ledger: &Ledger, call: &Call, attempt: u32, answer: &Answe
 }
 
 /// What could not be recorded is said on stderr, and nothing of the call besides its name.
-fn log(error: Option<Error>) {
+pub(super) fn log(error: Option<Error>) {
     if let Some(error) = error {
         tracing::error!(%error, "what came of a guarded call could not be recorded");
     }

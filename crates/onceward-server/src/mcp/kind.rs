@@ -4,17 +4,19 @@
 //! it is about says to whom. A tool whose name is not clear acts: then it is recorded, and shared while it runs. A read for
 //! which that happens costs a write to the ledger; an act that passes by happens twice.
 //!
-//! - `lexicon`: the words. `words`: how names are split. `statement`: whether a statement plainly reads.
+//! - `lexicon`: the words. `acting`: whom a verb that acts reaches. `words`: how names are split. `statement`: whether a statement plainly reads.
 
+mod acting;
 mod lexicon;
+#[cfg(test)]
+mod measured;
 mod statement;
 #[cfg(test)]
 mod tests;
 mod words;
 
 use lexicon::{
-    CODE, CONSUMED, ENDS, FILES, HELD, JOINS, MAKES, MAY_ACT, MONEY, MOVES, NOUNS, OUTWARD, OUTWARD_THINGS, POSTED,
-    PREPOSITIONS, SEEN, STATE, STATEMENTS, STEPS, THINGS, TO_PROGRAMS, Verb, acts, found, found_thing, reads,
+    ADDRESSES, CODE, CONSUMED, DEEDS, JOINS, MAY_ACT, NOUNS, PREPOSITIONS, STATEMENTS, THINGS, Verb, acts, found, reads,
 };
 pub(super) use statement::is_plain_read;
 pub(super) use words::words;
@@ -150,15 +152,21 @@ impl Name<'_> {
             let writes = words.iter().any(|word| acts(word).is_some() && !runs(word));
             return (is_run && !writes).then(|| kind(Effect::Query, verb.why));
         }
-        let verb =
-            found(CODE, first).or_else(|| rest.last().filter(|_| runs(first)).and_then(|last| found(CODE, last)))?;
-        Some(kind(Effect::Acts, verb.why)).filter(|_| !rest.iter().any(|word| reads(word).is_some()))
+        let is_bare = !rest.iter().any(|word| is_known(word) || found(MAY_ACT, word).is_some());
+        let last = rest.last().filter(|_| runs(first)).and_then(|last| found(CODE, last));
+        found(CODE, first).or(last).filter(|_| is_bare).map(|verb| kind(Effect::Acts, verb.why))
     }
 
     /// The verb that says what happens.
     fn main(&self) -> Option<Main> {
         let words = &self.words[self.start..];
         let (first, rest) = words.split_first()?;
+        if first == "resolve"
+            && rest.last().is_some_and(|last| ADDRESSES.contains(&last.as_str()))
+            && !rest.iter().any(|word| PREPOSITIONS.contains(&word.as_str()))
+        {
+            return Some(Main::Reads(self.start, &RESOLVES));
+        }
         if let Some(main) = self.begins_with_verb(first, rest) {
             return Some(main);
         }
@@ -207,8 +215,9 @@ impl Name<'_> {
         })?;
         // `tag_create`, `queue_purge`, `schedule_send_email`: another verb stands beside it or at the end.
         let other = |at: Option<usize>| at.and_then(|at| Some((at, acts(self.words.get(at)?)?)));
+        let is_deed = |(at, _): &(usize, &Verb)| DEEDS.contains(&self.words[*at].as_str()) && !self.is_noun_at(start);
         let other = other(Some(start + 1)).or_else(|| other(self.words.len().checked_sub(1)));
-        match other.filter(|_| !rest.is_empty()) {
+        match other.filter(|other| !rest.is_empty() && !is_deed(other) && verb.word != "set") {
             Some((at, verb)) => Some(Main::Acts(at, verb)),
             None if self.is_noun_at(start) => None,
             None => Some(Main::Acts(start, verb)),
@@ -222,8 +231,8 @@ impl Name<'_> {
         let (next, last) = (at + 1, self.words.len() - 1);
         for at in behind {
             let (word, before) = (&self.words[at], &self.words[at - 1]);
-            let verb = acts(word);
             let is_joined = JOINS.contains(&before.as_str());
+            let verb = acts(word).filter(|_| is_thing || is_joined || !DEEDS.contains(&word.as_str()));
             let is_behind_preposition = PREPOSITIONS.contains(&before.as_str());
             if let Some(verb) = verb.filter(|_| is_thing || is_joined || at == next || at == last) {
                 return Some((at, verb));
@@ -248,87 +257,10 @@ impl Name<'_> {
     fn consumes(&self, at: usize) -> bool {
         self.words[at] == "read" && self.words.last().is_some_and(|last| CONSUMED.contains(&last.as_str()))
     }
-
-    /// A tool whose verb acts.
-    fn acting(&self, at: usize, verb: &'static Verb) -> Kind {
-        let joined = |at: &usize| JOINS.contains(&self.words[at - 1].as_str());
-        let verbs: Vec<usize> = std::iter::once(at).chain((at + 2..self.words.len()).filter(joined)).collect();
-        let outward = verbs.iter().find_map(|at| self.outward(*at));
-        let is_in =
-            |list: &[&str], at: &usize| bases(&self.words[*at]).iter().any(|base| list.contains(&base.as_str()));
-        let (head, _) = self.about(at);
-        let is_head =
-            |list: &[&str]| head.is_some_and(|head| list.iter().any(|one| words::is_one_or_several(head, one)));
-        let word = self.words[at].as_str();
-        let behind = &self.words[at + 1..];
-        let has = |list: &[&str]| behind.iter().any(|word| list.contains(&word.as_str()));
-        let sets = match word {
-            "create" | "start" | "new" | "close" | "init" | "initialize" => is_head(HELD),
-            "set" => has(&["active", "context", "current", "default", "working"]),
-            "go" | "log" | "sign" => has(&["in", "out", "to"]),
-            _ => is_in(STATE, &at),
-        };
-        let turns = behind.last().is_some_and(|last| ["back", "forward", "next", "previous"].contains(&last.as_str()));
-        let types = word == "send" && has(&["input", "key", "keys", "keystroke", "keystrokes", "hotkey"]);
-        Kind {
-            effect: if outward.is_some() { Effect::Outward } else { Effect::Acts },
-            steps: outward.is_none() && (is_in(STEPS, &at) || turns || types),
-            sets_state: outward.is_none() && sets,
-            ends: verbs.iter().any(|at| is_in(ENDS, at)) || (word == "move" && has(&["archive", "bin", "trash"])),
-            why: outward.unwrap_or(verb.why),
-        }
-    }
-
-    /// What a verb is about, and the words that say more of it: `issue` with `jira` in `add_jira_issue_to_board`.
-    fn about(&self, at: usize) -> (Option<&str>, &[String]) {
-        let ends = |word: &String| PREPOSITIONS.contains(&word.as_str()) || JOINS.contains(&word.as_str());
-        let behind = &self.words[at + 1..];
-        let behind = &behind[..behind.iter().position(ends).unwrap_or(behind.len())];
-        let about = if behind.is_empty() { &self.words[..at] } else { behind };
-        (about.last().map(String::as_str), about)
-    }
-
-    /// Why a verb reaches other people.
-    fn outward(&self, at: usize) -> Option<&'static str> {
-        let (head, about) = self.about(at);
-        let is = |list: &[&str], word: &String| list.contains(&word.as_str());
-        let behind = &self.words[at + 1..];
-        let bases = bases(&self.words[at]);
-        let again = self.words[at].strip_prefix("re").map(str::to_owned);
-        let mut forms = bases.iter().chain(&again);
-        let is_draft = about.iter().any(|word| word == "draft" || word == "drafts" || word == "template");
-        if let Some(verb) = forms.clone().find_map(|form| found(OUTWARD, form)) {
-            let is_elsewhere = match verb.word {
-                "send" => behind.iter().any(|word| is(TO_PROGRAMS, word)) || behind == ["request"],
-                "merge" | "transfer" => behind.iter().any(|word| is(FILES, word)),
-                _ => false,
-            };
-            return (!is_elsewhere).then_some(verb.why);
-        }
-        if is_draft {
-            return None;
-        }
-        let makes = forms.clone().any(|form| is(MAKES, form));
-        let moves = forms.any(|form| is(MOVES, form));
-        let word = self.words[at].as_str();
-        let seen = head.and_then(|head| found_thing(SEEN, head));
-        match (head, seen) {
-            (_, Some(verb)) if makes && (verb.word != "request" || is_to_pull(about)) => return Some(verb.why),
-            (Some(head), _) if moves && found_thing(MONEY, head).is_some() => {
-                return found_thing(MONEY, head).map(|verb| verb.why);
-            }
-            (Some("email" | "mail" | "message"), _) if word == "forward" => {
-                return Some("its name says that it reaches other people: forward");
-            }
-            _ => {}
-        }
-        let is_posted = behind.is_empty() || behind.last().is_some_and(|last| is(POSTED, last));
-        if word == "post" && at == self.start && is_posted {
-            return Some("its name says that it reaches other people: post");
-        }
-        found(OUTWARD_THINGS, word).filter(|_| at == self.start).map(|verb| verb.why)
-    }
 }
+
+/// `resolve_username` looks something up, where `resolve_thread` acts.
+static RESOLVES: Verb = Verb { word: "resolve", why: "its name says that it reads: resolve" };
 
 /// What stands behind `and` and is no verb that is known.
 static UNCLEAR: Verb = Verb { word: "", why: "its name does not say what else it does" };

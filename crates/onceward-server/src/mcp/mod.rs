@@ -1,7 +1,7 @@
 //! A gateway before MCP servers: tools that act are called once, and nobody has to change anything.
 //!
 //! - `gate`: one guarded call in a straight line. `call`: which intent it is. `verdict`: what an answer says about the effect.
-//!   `reply`: what models are told. `owners`: who does what in this process. `probe`: asking another tool. `task`: work that
+//!   `reply`: what models are told. `owners`: who does what in this process. `repeated`: calls that were made before. `probe`, `probed`: asking another tool. `task`: work that
 //!   goes on after its answer. `status`: our own tool. `books`: the ledger.
 //! - `tools`: which tools are guarded, and why. `kind`: what names say. `list`: the answer to `tools/list`.
 //!   `ask_list`: asking for it. `typed`: tools that promise structured results. `key_argument`: the argument that takes a key.
@@ -30,6 +30,8 @@ mod message;
 mod name;
 mod owners;
 mod probe;
+mod probed;
+mod repeated;
 mod repeats;
 mod reply;
 mod several;

@@ -98,6 +98,7 @@ impl Why {
 }
 
 impl Tools {
+    #[cfg(test)]
     pub(super) fn new(configured: BTreeMap<String, Tool>) -> Self {
         Self::of(configured, None)
     }

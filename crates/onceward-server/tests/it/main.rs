@@ -16,6 +16,7 @@ mod killed_while_opening;
 mod ledger_mode;
 mod list_get_resolve;
 mod mcp_inspect;
+mod mcp_inspect_all;
 mod mcp_install;
 mod place;
 mod processes;

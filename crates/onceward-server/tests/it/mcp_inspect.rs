@@ -90,12 +90,13 @@ fn every_tool_is_listed_with_what_becomes_of_it() {
     assert_eq!(
         table,
         [
-            "TOOL GUARDED WHY IN DOUBT",
-            "send_email guarded nothing says that it only reads hold",
-            "get_mail passes its name says that it reads",
-            "frob passes it declares readOnlyHint: true",
-            "refund guarded it declares readOnlyHint: false retry: it declares idempotentHint: true",
-            "odd\u{fffd}[31m\u{fffd}name \"x\" guarded nothing says that it only reads hold",
+            "TOOL CLASS GUARDED WHY IN DOUBT",
+            "send_email outward guarded its name says that it reaches other people: send hold",
+            "get_mail reads passes its name says that it reads: get",
+            "frob reads passes it declares readOnlyHint: true",
+            "refund outward guarded its name says that it reaches other people: refund retry: it declares idempotentHint: true",
+            "odd\u{fffd}[31m\u{fffd}name \"x\" acts guarded nothing says that it only reads tell: the caller is told once, then \
+             the same call runs",
         ]
     );
     assert!(answer.out().contains("3 of 5 tools are guarded."), "{}", answer.out());
@@ -114,7 +115,8 @@ fn the_printed_configuration_is_accepted_as_it_is_and_uncommented() {
     place.write("onceward.toml", &text);
     let again = place.json(&["mcp", "inspect", "--config", "onceward.toml", "--server", "mail", "--json"]);
     assert_eq!(again["command"], serde_json::json!(["python3", "server.py", "plain"]));
-    assert_eq!(again["tools"][0]["why"], "nothing says that it only reads");
+    assert_eq!(again["tools"][0]["why"], "its name says that it reaches other people: send");
+    assert_eq!(again["tools"][0]["class"], "outward");
     place.write("onceward.toml", &uncommented(&text));
     let again = place.json(&["mcp", "inspect", "--config", "onceward.toml", "--json"]);
     assert_eq!(again["server"], "mail");
@@ -198,7 +200,7 @@ fn the_configuration_decides_also_here() {
     let json: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
     let of =
         |tool: usize| (json["tools"][tool]["guarded"].as_bool().unwrap(), json["tools"][tool]["in_doubt"].as_str());
-    assert_eq!([of(0), of(2), of(3)], [(false, None), (true, Some("hold")), (true, Some("probe"))]);
+    assert_eq!([of(0), of(2), of(3)], [(false, None), (true, Some("tell")), (true, Some("probe"))]);
     place.write("own.toml", "[mcp.server.mail.tool.refund]\nin_doubt = \"probe\"\n");
     inspect(&place, &["--config", "own.toml"], "plain").says(78, &["mcp.server.mail.tool.refund.probe"]);
 }

@@ -10,6 +10,7 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use onceward_core::decide::Decision;
@@ -20,6 +21,7 @@ use onceward_core::policy::InDoubt;
 use super::body::{self, Body, Unread};
 use super::cut_off::CloseDelimited;
 use super::dialect::Dialect;
+use super::handed::handed;
 use super::problem::{Kind, Problem, QUOTA_RETRY_AFTER};
 use super::rules::Rules;
 use super::spelling::{self, Spelt};
@@ -28,7 +30,7 @@ use super::verdict::{self, Ending};
 use super::{grpc, kept};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{CarriedOn, Claim, Guard, Ledger, Started};
+use crate::ledger::{CarriedOn, Claim, Delivery, Guard, Ledger, Started};
 
 /// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
 /// lease.
@@ -36,6 +38,9 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// When to ask again about what will pass soon.
 const SOON: Duration = Duration::from_secs(1);
+
+/// A client that waits for longer may have given up silently, with its connection open.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A request that was read whole.
 #[derive(Clone, Debug)]
@@ -82,7 +87,8 @@ where
     };
     let mut request = Request::from_parts(received.parts, received.body);
     let Some(call) = call else { return passed(dialect, send(request, None).await) };
-    let downstream = rules.downstream_header(&call);
+    let (downstream, since) = (rules.downstream_header(&call), Instant::now());
+    let needs_delivery = call.policy.after_delivery.is_some();
     let begun = match spelling::begin(ledger, &call, spelt.as_ref()).await {
         Ok(begun) => begun,
         Err(error) => return failed(rules, dialect, &error),
@@ -95,19 +101,38 @@ where
             let claim = guard.claim();
             let record = rules.holds_for_a_window(&call).then(|| guard.record_key());
             keyed(&mut request, downstream, &claim, record);
+            let delivery = needs_delivery.then(|| guard.delivery());
             let one = One { rules: Arc::clone(rules), dialect, guard };
             // What was sent is seen through although the client goes away: then in a task of its own.
             let carried = CarriedOn::new(&Handle::current(), one.carry_out(request, claim, send).in_current_span());
             // Whatever panics, the client gets an answer. The guard was dropped with it, and says that nobody knows.
             let answer = AssertUnwindSafe(carried).catch_unwind().await;
-            answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect))
+            let answer = answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect));
+            delivered(answer, delivery, since)
         }
-        Started::Answered(decision) => answered(rules, dialect, &call.identity, decision),
+        Started::Answered(decision) => {
+            let is_kept = matches!(decision, Decision::Replay { .. } | Decision::OutcomeNotKept { .. });
+            let intent = if is_kept && needs_delivery { ledger.get(&call.identity).await.ok().flatten() } else { None };
+            let delivery = intent.and_then(|intent| ledger.delivery(intent));
+            delivered(answered(rules, dialect, &call.identity, decision), delivery, since)
+        }
         Started::Unguarded(claim) => {
             keyed(&mut request, downstream, &claim, None);
             passed(dialect, send(request, Some(claim)).await)
         }
     }
+}
+
+/// Has it recorded that the client got the answer, once the connection has taken all of it.
+fn delivered(answer: Response<Body>, delivery: Option<Delivery>, since: Instant) -> Response<Body> {
+    let Some(delivery) = delivery else { return answer };
+    answer.map(|body| {
+        handed(body, move || {
+            if since.elapsed() < PATIENCE {
+                delivery.arrived();
+            }
+        })
+    })
 }
 
 /// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not. Where a

@@ -12,7 +12,7 @@
 //! - [`tenant`]: whose request it is. [`identity`]: headers that tell callers apart besides.
 //! - [`rules`]: what is configured for a route.
 //! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
-//!   `spelling`: keys that are written in two ways. [`cut_off`]: answers that stop in the middle.
+//!   `handed`: whether all of it was taken. `spelling`: keys that are written in two ways. [`cut_off`]: answers that stop in the middle.
 
 pub mod body;
 pub mod cut_off;
@@ -20,6 +20,7 @@ pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;
+mod handed;
 pub mod identity;
 pub mod kept;
 pub mod key;

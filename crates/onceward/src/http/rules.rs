@@ -105,6 +105,9 @@ pub struct Rules {
     pub downstream_key: Option<HeaderName>,
     /// How long a key that is made from a request holds after it is done; `None` is as the policy says.
     pub window: Option<Duration>,
+    /// The same request after its answer was delivered is another one, although its window is not over. Set with
+    /// [`Rules::causal`].
+    pub is_causal: bool,
     /// The other side remembers keys. Set with [`Rules::honours_key`], which makes the rest fit.
     pub honours: bool,
     /// How long the first client may take nothing of an answer. Then it is cut off, and the answer is kept without it.
@@ -133,6 +136,7 @@ impl Default for Rules {
             body_timeout: DEFAULT_BODY_TIMEOUT,
             downstream_key: None,
             window: None,
+            is_causal: false,
             honours: false,
             reader_patience: DEFAULT_READER_PATIENCE,
             unread_for: DEFAULT_UNREAD_FOR,
@@ -165,6 +169,13 @@ impl Rules {
         self.key_mode = KeyMode::Derived;
         self.window = Some(window);
         self
+    }
+
+    /// Makes keys from requests that have none. A request that comes again because its answer was not delivered is a repeat
+    /// for as long as `window`; the same request after the answer is another one.
+    #[must_use]
+    pub fn causal(self, window: Duration) -> Self {
+        Self { is_causal: true, ..self.derived(window) }
     }
 
     /// In which header the other side gets a key of ours, if it gets one. A client that sends none needs one where keys are
@@ -263,6 +274,7 @@ impl Rules {
             let policy = Arc::make_mut(&mut policy);
             policy.retention = Some(Retention::For(window));
             policy.tombstone = Some(Duration::ZERO);
+            policy.after_delivery = self.is_causal.then_some(Duration::ZERO);
         }
         let (key, key_digest, fingerprint) = match (key, &self.recipe) {
             (None, _) if self.key_mode == KeyMode::Optional => return Ok(None),

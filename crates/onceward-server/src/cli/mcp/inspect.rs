@@ -1,9 +1,9 @@
-//! `onceward mcp inspect`: which tools of a server are guarded, and a configuration to start from.
+//! `onceward mcp inspect`: what the tools of a server do, which of them are guarded, and a configuration to start from.
 
 use serde_json::json;
 
 use super::super::{Global, block_on};
-use super::WhichServer;
+use super::{WhichServer, inspect_all};
 use crate::config::Length;
 use crate::exit::Fault;
 use crate::mcp::inspect::{Report, Row, look};
@@ -14,28 +14,41 @@ use crate::view::{shortened, table};
 /// How wide the name of a tool may get before it is cut.
 const WIDEST: usize = 60;
 
-/// Look at an MCP server: its tools, which of them are guarded and why, and a configuration to start from
+/// Look at an MCP server: what its tools do, which of them are guarded and why, and a configuration to start from
 ///
 /// Starts the server, asks for its tools, and stops it. No tool is called, and no ledger is opened.
+///
+/// A tool reads, acts, or is outward: its effect reaches other people. A query carries a statement, and acts unless that is
+/// plainly a read. Its annotations and the words of its name say so; `guard` and `repeats` in the configuration decide.
 #[derive(Debug, clap::Args)]
 #[command(
-    override_usage = "onceward mcp inspect [OPTIONS] -- COMMAND...",
+    override_usage = "onceward mcp inspect [OPTIONS] -- COMMAND...\n       onceward mcp inspect [OPTIONS] --all",
     after_help = "Examples:\n  onceward mcp inspect -- npx some-mail-server\n  \
-                  onceward mcp inspect --server mail -- npx some-mail-server\n  onceward mcp inspect --server mail --json"
+                  onceward mcp inspect --server mail -- npx some-mail-server\n  onceward mcp inspect --server mail --json\n  \
+                  onceward mcp inspect --all"
 )]
 pub(super) struct Inspect {
     #[command(flatten)]
     which: WhichServer,
-    /// How long the server may take for each answer
+    /// Look at every server in the configurations of clients, and list the riskiest tools without a gateway first
+    ///
+    /// Starts each of these servers, one after the other, as its client would. The files are those of `onceward mcp install`.
+    #[arg(long, conflicts_with_all = ["server", "command"])]
+    all: bool,
+    /// How long a server may take for each answer
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     timeout: Length,
-    /// One JSON object with `server`, `command`, `protocol`, `tools` and `configuration`
+    /// One JSON object with `server`, `command`, `protocol`, `tools` and `configuration`; with --all, `unprotected`, `servers`
+    /// and `unread`
     #[arg(long)]
     json: bool,
 }
 
 impl Inspect {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        if self.all {
+            return inspect_all::execute(self.timeout.0, self.json);
+        }
         let (name, server, command) = self.which.one(&global.named_settings()?)?;
         let report = block_on(look(&name, server, &command, self.timeout.0))?;
         if report.junk > 0 {
@@ -68,6 +81,10 @@ fn as_json(tool: &Row) -> serde_json::Value {
     );
     json!({
         "name": tool.name,
+        "class": tool.class.text(),
+        "steps": tool.steps,
+        "sets_state": tool.sets_state,
+        "ends": tool.ends,
         "guarded": tool.guarded,
         "why": tool.why,
         "in_doubt": tool.in_doubt.as_ref().map(|(what, _)| what),
@@ -77,11 +94,18 @@ fn as_json(tool: &Row) -> serde_json::Value {
     })
 }
 
+/// The class of a tool, and what else is known of it.
+pub(super) fn marks(tool: &Row) -> String {
+    let marks = [(tool.steps, "steps"), (tool.sets_state, "sets state"), (tool.ends, "ends")];
+    let marks = marks.into_iter().filter(|(is, _)| *is).map(|(_, mark)| mark);
+    std::iter::once(tool.class.text()).chain(marks).collect::<Vec<_>>().join(", ")
+}
+
 fn as_text(name: &str, command: &str, report: &Report) -> String {
     if report.tools.is_empty() {
         return "The server has no tools, so that there is nothing to guard.".to_owned();
     }
-    let mut rows = vec![["TOOL", "GUARDED", "WHY", "IN DOUBT"].map(str::to_owned).to_vec()];
+    let mut rows = vec![["TOOL", "CLASS", "GUARDED", "WHY", "IN DOUBT"].map(str::to_owned).to_vec()];
     for tool in &report.tools {
         let in_doubt = tool.in_doubt.as_ref().map_or_else(String::new, |(what, why)| match why.is_empty() {
             true => (*what).to_owned(),
@@ -89,7 +113,7 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
         });
         let shown = output::tame(&tool.name);
         let guarded = if tool.guarded { "guarded" } else { "passes" };
-        rows.push(vec![shortened(&shown, WIDEST), guarded.to_owned(), tool.why.to_owned(), in_doubt]);
+        rows.push(vec![shortened(&shown, WIDEST), marks(tool), guarded.to_owned(), tool.why.to_owned(), in_doubt]);
     }
     let guarded = report.tools.iter().filter(|tool| tool.guarded).count();
     let is_suggested = report.tools.iter().any(|tool| tool.suggestion.is_some());

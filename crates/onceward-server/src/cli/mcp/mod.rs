@@ -1,6 +1,7 @@
 //! `onceward mcp`: a gateway before an MCP server. `inspect` looks at a server, `install` at the configuration of clients.
 
 mod inspect;
+mod inspect_all;
 mod install;
 
 use std::ffi::OsString;

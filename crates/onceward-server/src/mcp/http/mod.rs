@@ -2,6 +2,7 @@
 //!
 //! - `identity`: who calls. `header_names`: what the name of a header tells. `callers`: whose gate it is. `post`: one guarded
 //!   call. `envelope`: headers that say what a message says. `events`: server-sent events. `listing`: the list of tools.
+//!   `news`: what is overheard.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
@@ -14,6 +15,7 @@ mod head;
 mod header_names;
 mod identity;
 mod listing;
+mod news;
 mod own;
 mod patience;
 mod post;
@@ -31,7 +33,6 @@ use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, HeaderMap, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
-use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use onceward::core::hash::Fields;
@@ -58,12 +59,11 @@ use crate::output;
 use crate::stop::Signals;
 use callers::Callers;
 use clients::Clients;
-use events::{Event, Events};
-use head::{client, is_form, is_plain, is_stream};
+use head::{client, is_form, is_plain};
 pub(super) use identity::Identity;
 use own::{empty, refused};
 use post::{KEY, LAST_EVENT, Post};
-use readers::{Readers, Reading};
+use readers::Readers;
 use under_way::UnderWay;
 
 /// The largest message of a client.
@@ -481,55 +481,6 @@ impl Server {
         let rest = location.strip_prefix(here.trim_end_matches('/')).filter(|rest| rest.starts_with('/'));
         if let Some(path) = rest.and_then(|rest| HeaderValue::try_from(rest).ok()) {
             headers.insert(LOCATION, path);
-        }
-    }
-
-    /// Streams of news may have the answer to a call whose own stream broke off.
-    fn overheard(
-        self: &Arc<Self>,
-        response: Response<Incoming>,
-        client: String,
-        reads_on: Option<Reading>,
-    ) -> Response<Body> {
-        if !is_stream(response.headers()) {
-            return response.map(gateway::boxed);
-        }
-        let (server, mut events) = (Arc::clone(self), Events::default());
-        response.map(|body| {
-            let heard = body.map_frame(move |frame| {
-                let _ = &reads_on;
-                if let Some(data) = frame.data_ref() {
-                    events.put(data);
-                    while let Some(event) = events.next() {
-                        server.hear(&event, &client);
-                    }
-                }
-                frame
-            });
-            heard.map_err(Into::into).boxed_unsync()
-        })
-    }
-
-    fn hear(&self, event: &Event, client: &str) {
-        let Some(line) = event.data() else { return };
-        match Message::heard(&line) {
-            Message::Answer { id, members } => {
-                self.waiting.take(&Place { client: client.to_owned(), id }, members, &line);
-            }
-            message => self.learn_news(&message),
-        }
-    }
-
-    /// What the server says of itself on the stream of a call.
-    fn hear_news(&self, event: &Event) {
-        if let Some(line) = event.data() {
-            self.learn_news(&Message::heard(&line));
-        }
-    }
-
-    fn learn_news(&self, message: &Message) {
-        if matches!(message, Message::Notification { method, .. } if method == "notifications/tools/list_changed") {
-            self.callers.list_changed();
         }
     }
 

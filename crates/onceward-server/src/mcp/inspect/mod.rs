@@ -1,7 +1,9 @@
 //! A look at a server: what its tools are, which of them the gateway guards and why, and a configuration to start from.
 //!
-//! - `talk`: the server's process, and what is said to it. `suggest`: the configuration.
+//! - `talk`: the server's process, and what is said to it. `suggest`: the configuration. `all`: every server that the clients'
+//!   configurations name.
 
+mod all;
 mod suggest;
 mod talk;
 
@@ -15,14 +17,17 @@ use serde_json::value::RawValue;
 use super::ECHO;
 use super::call::Naming;
 use super::client::PATIENCE;
+use super::kind::Effect;
 use super::list::learned;
 use super::members::Members;
-use super::repeats;
-use super::tools::Tools;
+use super::repeats::{self, Rule};
+use super::tools::{Tools, Why};
 use super::volatile;
 use crate::config::{Server, Tool};
 use crate::exit::Fault;
+pub(crate) use all::{Looked, Overview, State, look_at_all};
 use suggest::Suggestion;
+use talk::{Noise, Started};
 
 /// What was found.
 #[derive(Debug)]
@@ -37,10 +42,37 @@ pub(crate) struct Report {
     pub(crate) configuration: String,
 }
 
+/// What a tool does, as the gateway treats it: the later, the worse it is when it happens twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Reads,
+    Query,
+    Acts,
+    Outward,
+}
+
+impl Class {
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Self::Reads => "reads",
+            Self::Query => "query",
+            Self::Acts => "acts",
+            Self::Outward => "outward",
+        }
+    }
+}
+
 /// A tool.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: String,
+    pub(crate) class: Class,
+    /// Equal calls are steps, which run one after the other.
+    pub(crate) steps: bool,
+    /// It sets state inside the server's process.
+    pub(crate) sets_state: bool,
+    /// Once it is done, the same outward call is meant again.
+    pub(crate) ends: bool,
     pub(crate) guarded: bool,
     pub(crate) why: &'static str,
     /// What happens when nobody knows whether a call took effect, and why; nothing for one that is not guarded.
@@ -59,13 +91,9 @@ pub(crate) async fn look(
     command: &[OsString],
     patience: Duration,
 ) -> Result<Report, Fault> {
-    let heard = talk::listed(command, &server.env, patience).await?;
-    let tools = Tools::new(server.tool.clone());
-    for page in &heard.pages {
-        learned(page, &tools);
-    }
-    let described = heard.pages.iter().flat_map(listed);
-    let rows: Vec<Row> = described.map(|tool| row(&tool, name, &tools, &server.tool)).collect();
+    let started = Started { command, env: &server.env, folder: None, label: "", noise: Noise::Shown };
+    let heard = talk::listed(&started, patience).await?;
+    let rows = rows(&heard.pages, name, &server);
     let configuration = suggest::configuration(name, command, &rows);
     Ok(Report { protocol: heard.protocol, tools: rows, junk: heard.junk, configuration })
 }
@@ -77,16 +105,51 @@ fn listed(page: &Members) -> Vec<Members> {
     tools.filter(|tool| tool.text("name").is_some()).collect()
 }
 
+/// The tools of all pages, as the gateway treats them.
+fn rows(pages: &[Members], name: &str, server: &Server) -> Vec<Row> {
+    let tools = Tools::of(server.tool.clone(), server.repeats);
+    for page in pages {
+        learned(page, &tools);
+    }
+    pages.iter().flat_map(listed).map(|tool| row(&tool, name, &tools, &server.tool)).collect()
+}
+
+/// The class of a tool, and why.
+fn class(name: &str, tools: &Tools) -> (Class, &'static str) {
+    let (why, kind, rule) = (tools.why(name), tools.kind(name), repeats::rule(name, tools));
+    let named = match kind.effect {
+        Effect::Reads => Class::Reads,
+        Effect::Query => Class::Query,
+        Effect::Acts => Class::Acts,
+        Effect::Outward => Class::Outward,
+    };
+    match why {
+        Why::Named => (named, kind.why),
+        Why::Declared(true) => (Class::Reads, why.text()),
+        Why::Configured(false) => (named, why.text()),
+        _ if rule == Rule::Outward && named != Class::Outward => (Class::Outward, "the configuration says so"),
+        _ if rule == Rule::Causal && named == Class::Outward => (Class::Acts, "the configuration says so"),
+        Why::MayAct => (named, kind.why),
+        Why::Declared(false) if named == Class::Outward => (named, kind.why),
+        Why::Configured(true) | Why::Declared(false) | Why::Unlisted => (named.max(Class::Acts), why.text()),
+    }
+}
+
 fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<String, Tool>) -> Row {
     let name = described.text("name").unwrap_or_default();
     let why = tools.why(&name);
     let guarded = why.is_guarded();
+    let ((class, class_why), kind) = (class(&name, tools), tools.kind(&name));
     let names = described.object("inputSchema").map(|schema| volatile::in_schema(&schema)).unwrap_or_default();
     let changing = volatile::warning(&names).filter(|_| guarded && !tools.has_recipe(&name));
     let unfit = tools.slot(&name).and_then(|slot| tools.unfit_slot(&name, &slot));
     Row {
+        class,
+        steps: guarded && kind.steps,
+        sets_state: guarded && kind.sets_state,
+        ends: guarded && kind.ends,
         guarded,
-        why: why.text(),
+        why: class_why,
         in_doubt: guarded.then(|| in_doubt(&name, server, tools)),
         fills: tools.fills(&name).filter(|_| guarded).map(|(argument, _)| argument),
         warnings: unfit.into_iter().chain(changing).collect(),

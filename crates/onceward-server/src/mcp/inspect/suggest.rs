@@ -34,7 +34,7 @@ const NOTICE: [&str; 11] = [
 ];
 
 /// What might be configured for a tool.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Suggestion {
     /// JSON pointers to the arguments that make the intent; none, if all of them do.
     pub(crate) key: Vec<String>,
@@ -147,6 +147,7 @@ fn list(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Class;
     use super::*;
     use crate::config::checked;
 
@@ -189,6 +190,10 @@ mod tests {
     fn whatever_names_a_server_uses_the_configuration_is_accepted() {
         let row = |name: &str, schema: &str| Row {
             name: name.to_owned(),
+            class: Class::Acts,
+            steps: false,
+            sets_state: false,
+            ends: false,
             guarded: true,
             why: "",
             in_doubt: None,

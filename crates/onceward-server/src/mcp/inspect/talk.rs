@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
 use super::super::list::cursor;
@@ -36,6 +38,9 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// How long a server that has closed its output may take to end, so that its exit code can be told.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
 
+/// How much of a server's stderr is kept, so that its last line can be told.
+const KEPT: usize = 4096;
+
 /// How often people are told that there is nothing yet.
 const TICK: Duration = Duration::from_millis(500);
 
@@ -48,18 +53,37 @@ pub(super) struct Heard {
     pub(super) junk: usize,
 }
 
+/// How a server is started.
+#[derive(Debug)]
+pub(super) struct Started<'a> {
+    pub(super) command: &'a [OsString],
+    pub(super) env: &'a BTreeMap<String, String>,
+    /// Where, if not in the current folder.
+    pub(super) folder: Option<&'a Path>,
+    /// What stands before the progress that people see.
+    pub(super) label: &'a str,
+    pub(super) noise: Noise,
+}
+
+/// What becomes of a server's stderr.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Noise {
+    /// It goes to ours.
+    Shown,
+    /// Its last line is told if the server fails.
+    Kept,
+}
+
 /// Starts a server, asks for its tools, and stops it.
-pub(super) async fn listed(
-    command: &[OsString],
-    env: &BTreeMap<String, String>,
-    patience: Duration,
-) -> Result<Heard, Fault> {
-    let mut child = spawn(command, env)?;
+pub(super) async fn listed(started: &Started<'_>, patience: Duration) -> Result<Heard, Fault> {
+    let mut child = spawn(started)?;
+    let noise = child.stderr.take().map(Heed::of);
     let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Fault::new(STORE, "the server has no pipes"));
     };
     let from = BufReader::new(from);
-    let mut talk = Talk { to, from, patience, meta: None, asked: 0, junk: 0 };
+    let label = started.label.to_owned();
+    let mut talk = Talk { to, from, label, patience, meta: None, asked: 0, junk: 0 };
     let heard = talk.all().await;
     output::progress("");
     let junk = talk.junk;
@@ -73,7 +97,7 @@ pub(super) async fn listed(
         Err(Silence::Ended) => {
             let ended = timeout(LAST_MOMENT, child.wait()).await;
             stopped(&mut child).await;
-            Err(ended_early(ended.ok().and_then(Result::ok), junk))
+            Err(ended_early(ended.ok().and_then(Result::ok), junk, noise.as_ref()))
         }
         Err(Silence::TooLong(method)) => {
             stopped(&mut child).await;
@@ -81,7 +105,7 @@ pub(super) async fn listed(
                 "the server has not answered {method} within {} s and was stopped.{}\n  Does it speak MCP over stdin and \
                  stdout? With --timeout it gets longer, such as for a package that has to be downloaded.",
                 patience.as_secs_f64(),
-                noise(junk)
+                unread(junk)
             );
             Err(Fault::new(STORE, what))
         }
@@ -92,15 +116,20 @@ pub(super) async fn listed(
     }
 }
 
-fn ended_early(status: Option<ExitStatus>, junk: usize) -> Fault {
+fn ended_early(status: Option<ExitStatus>, junk: usize, noise: Option<&Heed>) -> Fault {
     let how = match status {
         Some(status) => format!("the server ended with exit code {} before it listed its tools", code(status)),
         None => "the server closed its output before it listed its tools".to_owned(),
     };
-    Fault::new(STORE, format!("{how}.{}\n  What it wrote to stderr stands above.", noise(junk)))
+    let said = match noise.map(Heed::last) {
+        None => "\n  What it wrote to stderr stands above.".to_owned(),
+        Some(last) if last.is_empty() => String::new(),
+        Some(last) => format!(" It wrote: {last}"),
+    };
+    Fault::new(STORE, format!("{how}.{}{said}", unread(junk)))
 }
 
-fn noise(junk: usize) -> String {
+fn unread(junk: usize) -> String {
     match junk {
         0 => String::new(),
         1 => " One line on its output is no message.".to_owned(),
@@ -108,12 +137,43 @@ fn noise(junk: usize) -> String {
     }
 }
 
-fn spawn(command: &[OsString], env: &BTreeMap<String, String>) -> Result<Child, Fault> {
-    let Some((program, arguments)) = command.split_first() else {
+/// The end of what a server writes to stderr.
+struct Heed(Arc<Mutex<Vec<u8>>>);
+
+impl Heed {
+    fn of(mut from: ChildStderr) -> Self {
+        let kept = Arc::new(Mutex::new(Vec::new()));
+        let heed = Self(Arc::clone(&kept));
+        tokio::spawn(async move {
+            let mut some = vec![0; KEPT];
+            while let Ok(length @ 1..) = from.read(&mut some).await {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                kept.extend_from_slice(&some[..length]);
+                let surplus = kept.len().saturating_sub(KEPT);
+                kept.drain(..surplus);
+            }
+        });
+        heed
+    }
+
+    /// The last line with something in it.
+    fn last(&self) -> String {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = String::from_utf8_lossy(&kept);
+        output::tame(text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
+    }
+}
+
+fn spawn(started: &Started<'_>) -> Result<Child, Fault> {
+    let Some((program, arguments)) = started.command.split_first() else {
         return Err(Fault::usage("there is no command to start the server with"));
     };
     let mut starting = Command::new(program);
-    starting.args(arguments).envs(env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let stderr = if started.noise == Noise::Kept { Stdio::piped() } else { Stdio::inherit() };
+    starting.args(arguments).envs(started.env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
+    if let Some(folder) = started.folder {
+        starting.current_dir(folder);
+    }
     dies_with_us(&mut starting);
     starting.spawn().map_err(|error| {
         let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };
@@ -151,6 +211,7 @@ struct Refused {
 struct Talk {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
+    label: String,
     patience: Duration,
     /// What every request has to carry.
     meta: Option<Value>,
@@ -231,11 +292,12 @@ impl Talk {
         let id = self.asked;
         let wanted = Id::Number(id.to_string());
         self.say(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": parameters })).await?;
-        let patience = self.patience;
+        let (patience, label) = (self.patience, self.label.clone());
         let waiting = async {
             let mut waited = Duration::ZERO;
             while waited < patience {
-                output::progress(&format!("waiting for the server to answer {method}: {} s", waited.as_secs()));
+                let seconds = waited.as_secs();
+                output::progress(&format!("{label}waiting for the server to answer {method}: {seconds} s"));
                 let pause = TICK.min(patience - waited);
                 sleep(pause).await;
                 waited += pause;

@@ -1,10 +1,11 @@
 //! The gateway in the configuration of clients: which servers stand there, what would change, and the change itself.
 //!
 //! - `clients`: whose configuration is known, and where it is. `tree`: JSON with places. `edit`: the change of one server.
-//! - `write`: replacing a file.
+//! - `write`: replacing a file. `stated`: the servers as they are named, for who only looks.
 
 mod clients;
 mod edit;
+mod stated;
 mod tree;
 mod write;
 
@@ -17,6 +18,7 @@ use onceward::core::time::Timestamp;
 
 pub(crate) use clients::Client;
 use edit::{Edit, Stands, arguments, edited};
+pub(crate) use stated::{Start, Stated, stated};
 use tree::{Member, Node};
 
 /// The largest file that is read. Histories stand in some of them.

@@ -16,9 +16,10 @@ macro_rules! verbs {
 
 /// Verbs that read and are nothing else.
 pub(super) const READS: &[Verb] = verbs!["its name says that it reads: ";
-    "analyse" "analyze" "browse" "calculate" "compare" "compute" "describe" "enumerate" "estimate" "examine" "exists"
-    "explain" "fetch" "find" "get" "inspect" "lookup" "ls" "peek" "read" "recall" "retrieve" "scrape" "search" "stat"
-    "suggest" "summarise" "summarize" "validate" "wait" "whoami"
+    "analyse" "analyze" "browse" "calculate" "compare" "compute" "describe" "echo" "enumerate" "estimate" "examine"
+    "exists" "explain" "extract" "fetch" "find" "geocode" "get" "inspect" "look" "lookup" "ls" "parse" "peek" "ping"
+    "read" "recall" "retrieve" "scan" "scrape" "screenshot" "search" "stat" "suggest" "summarise" "summarize"
+    "validate" "wait" "whoami"
 ];
 
 /// Words that say the same, and are things as well: in `list_create` a list is made.
@@ -47,15 +48,15 @@ pub(super) const OUTWARD_THINGS: &[Verb] = verbs!["its name says that it reaches
 /// Verbs with which something is made that other people see.
 #[rustfmt::skip]
 pub(super) const MAKES: &[&str] = &[
-    "add", "book", "create", "file", "issue", "leave", "make", "open", "place", "post", "push", "raise", "schedule",
-    "submit",
+    "add", "book", "create", "file", "issue", "leave", "make", "manage", "open", "place", "post", "push", "raise",
+    "schedule", "submit",
 ];
 
 /// What other people see of it.
 pub(super) const SEEN: &[Verb] = verbs!["its name says that it makes something that reaches other people: ";
-    "announcement" "appointment" "booking" "charge" "comment" "discussion" "event" "incident" "invitation" "invite"
-    "invoice" "issue" "meeting" "message" "mr" "note" "notification" "order" "payment" "payout" "post" "pr" "purchase"
-    "refund" "reply" "request" "reservation" "review" "sms" "ticket" "transfer" "tweet"
+    "announcement" "appointment" "booking" "call" "charge" "comment" "discussion" "event" "incident" "invitation"
+    "invite" "invoice" "issue" "meeting" "message" "mr" "note" "notification" "order" "payment" "payout" "post" "pr"
+    "purchase" "refund" "reply" "request" "reservation" "review" "sms" "story" "thread" "ticket" "transfer" "tweet"
 ];
 
 /// Verbs with which money moves, if that is what they are about: `capture_payment`.
@@ -83,29 +84,49 @@ pub(super) const TO_PROGRAMS: &[&str] = &[
 /// What is merged or transferred without anybody being told.
 #[rustfmt::skip]
 pub(super) const FILES: &[&str] = &[
-    "cells", "columns", "data", "document", "documents", "file", "files", "images", "layers", "memories", "nodes",
-    "objects", "ownership", "pages", "pdf", "pdfs", "rows", "videos",
+    "cells", "columns", "data", "document", "documents", "domain", "file", "files", "images", "issue", "issues",
+    "layers", "memories", "nodes", "objects", "ownership", "pages", "pdf", "pdfs", "project", "repo", "repository",
+    "rows", "videos",
 ];
 
 /// Calls that are equal and are meant to happen one after the other.
 #[rustfmt::skip]
 pub(super) const STEPS: &[&str] = &[
-    "advance", "back", "blpop", "brpop", "bump", "claim", "click", "consume", "decr", "decrement", "dequeue", "drag",
-    "forward", "hincrby", "incr", "increment", "key", "lpop", "next", "pop", "press", "prev", "previous", "redo",
-    "roll", "rpop", "scroll", "spop", "step", "swipe", "tap", "toggle", "type", "undo",
+    "advance", "blpop", "brpop", "bump", "claim", "click", "consume", "decr", "decrement", "dequeue", "drag",
+    "hincrby", "incr", "increment", "key", "lpop", "pop", "press", "redo", "roll", "rpop", "scroll", "spop", "step",
+    "swipe", "tap", "toggle", "type", "undo",
 ];
 
 /// Verbs that set state inside the server's process.
 #[rustfmt::skip]
 pub(super) const STATE: &[&str] = &[
-    "activate", "attach", "authenticate", "connect", "disconnect", "goto", "launch", "login", "logout", "navigate",
-    "open", "reconnect", "select", "signin", "signout", "switch", "use", "visit",
+    "authenticate", "connect", "disconnect", "goto", "launch", "login", "logout", "navigate", "open", "reconnect",
+    "select", "signin", "signout", "switch", "use", "visit",
 ];
+
+/// Verbs that act and are things as well, but only behind one that reads: `get_contact_import`.
+#[rustfmt::skip]
+pub(super) const DEEDS: &[&str] = &[
+    "change", "copy", "download", "export", "fix", "import", "trigger", "update", "upgrade", "upload", "vote",
+];
+
+/// What a verb like `go` turns to: the same again is meant.
+pub(super) const TURNS: &[&str] = &["back", "forward", "next", "prev", "previous"];
+
+/// What is looked up with `resolve`.
+pub(super) const ADDRESSES: &[&str] = &["address", "handle", "id", "ids", "uri", "url", "username"];
+
+/// What is moved or seen by its own page: closed, opened anew, and not made by `create`.
+pub(super) const PANES: &[&str] = &["page", "tab", "window"];
+
+/// Who a request is to, if other people see it.
+pub(super) const ASKED: &[&str] =
+    &["access", "connection", "customer", "friend", "merge", "payment", "pull", "service", "support"];
 
 /// What is held inside the server's process.
 #[rustfmt::skip]
 pub(super) const HELD: &[&str] = &[
-    "browser", "connection", "page", "session", "tab", "window", "workspace",
+    "browser", "connection", "session", "workspace",
 ];
 
 /// Verbs that undo what was sent or made before, so that the same may be wanted again.
@@ -113,9 +134,11 @@ pub(super) const ENDS: &[&str] = &[
     "abort",
     "archive",
     "cancel",
+    "cleanup",
     "clear",
     "close",
     "decline",
+    "del",
     "delete",
     "destroy",
     "discard",
@@ -123,6 +146,8 @@ pub(super) const ENDS: &[&str] = &[
     "drop",
     "erase",
     "expunge",
+    "hdel",
+    "lrem",
     "purge",
     "recall",
     "reject",
@@ -132,15 +157,20 @@ pub(super) const ENDS: &[&str] = &[
     "revert",
     "revoke",
     "rollback",
+    "srem",
     "trash",
     "undo",
+    "uninstall",
     "uninvite",
     "unpublish",
     "unschedule",
     "unsend",
     "unsubscribe",
+    "unwatch",
     "void",
     "wipe",
+    "xdel",
+    "zrem",
 ];
 
 /// Words behind which a tool carries code or a command.
@@ -164,19 +194,20 @@ pub(super) const CONSUMED: &[&str] = &[
 pub(super) const ACTS: &[Verb] = verbs!["its name says that it acts: ";
     "abort" "accept" "ack" "acknowledge" "activate" "add" "adjust" "advance" "allow" "amend" "append" "apply"
     "approve" "assign" "attach" "authenticate" "authorize" "ban" "blpop" "brpop" "bump" "cancel" "capture" "change"
-    "clear" "click" "clone" "close" "complete" "compose" "configure" "confirm" "connect" "consume" "convert" "copy"
-    "create" "deactivate" "decline" "decr" "decrement" "delete" "deny" "dequeue" "destroy" "detach" "disable"
-    "discard" "disconnect" "dismiss" "download" "drag" "drop" "duplicate" "edit" "eject" "emit" "enable" "enqueue"
-    "enroll" "enter" "erase" "execute" "expire" "export" "expunge" "fill" "finalize" "finish" "fix" "flush" "force"
-    "generate" "give" "goto" "grant" "hide" "hincrby" "import" "incr" "increment" "ingest" "init" "initialize"
-    "insert" "install" "invalidate" "invite" "invoke" "join" "kick" "kill" "launch" "leave" "login" "logout" "lpop"
-    "make" "mark" "migrate" "modify" "move" "mute" "navigate" "notify" "overwrite" "pause" "pay" "perform" "persist"
-    "pop" "press" "promote" "provision" "publish" "purge" "rebase" "reboot" "rebuild" "redo" "refresh" "register"
-    "reject" "reload" "remove" "rename" "reopen" "reorder" "replace" "rerun" "reschedule" "reset" "resize" "resolve"
-    "respond" "restart" "restore" "resume" "retract" "retry" "revert" "revoke" "rollback" "rpop" "save" "scroll"
-    "send" "signin" "signout" "skip" "snooze" "spawn" "split" "spop" "start" "stop" "submit" "subscribe" "suspend"
-    "swap" "swipe" "tap" "terminate" "toggle" "transition" "trash" "trigger" "truncate" "undo" "unsubscribe" "update"
-    "upgrade" "upload" "upsert" "vote" "wipe" "withdraw" "write"
+    "cleanup" "clear" "click" "clone" "close" "complete" "compose" "configure" "confirm" "connect" "consume" "convert"
+    "copy" "create" "deactivate" "decline" "decr" "decrement" "del" "delete" "deny" "dequeue" "destroy" "detach"
+    "disable" "discard" "disconnect" "dismiss" "download" "drag" "drop" "duplicate" "edit" "eject" "emit" "enable"
+    "end" "enqueue" "enroll" "enter" "erase" "execute" "expire" "export" "expunge" "fill" "finalize" "finish" "fix"
+    "flush" "force" "generate" "give" "goto" "grant" "hdel" "hide" "hincrby" "import" "incr" "increment" "ingest"
+    "init" "initialize" "insert" "install" "invalidate" "invite" "invoke" "join" "kick" "kill" "launch" "leave"
+    "login" "logout" "lpop" "lrem" "make" "manage" "mark" "migrate" "modify" "move" "mute" "navigate" "notify"
+    "overwrite" "pause" "pay" "perform" "persist" "pop" "press" "promote" "provision" "publish" "purge" "rebase"
+    "reboot" "rebuild" "redo" "refresh" "register" "reject" "reload" "remove" "rename" "reopen" "reorder" "replace"
+    "rerun" "reschedule" "reset" "resize" "resolve" "respond" "restart" "restore" "resume" "retract" "retry" "revert"
+    "revoke" "rollback" "rpop" "save" "scroll" "send" "signin" "signout" "skip" "snooze" "spawn" "split" "spop" "srem"
+    "start" "stop" "submit" "subscribe" "suspend" "swap" "swipe" "tap" "terminate" "toggle" "transition" "trash"
+    "trigger" "truncate" "undo" "uninstall" "unsubscribe" "update" "upgrade" "upload" "upsert" "verify" "vote" "wipe"
+    "withdraw" "write" "xdel" "zrem"
 ];
 
 /// Words that act as verbs and are things as well: in `get_order` nothing is ordered. They act where a verb stands.
@@ -184,10 +215,11 @@ pub(super) const MAY_ACT: &[Verb] = verbs!["its name says that it acts: ";
     "announce" "archive" "back" "backup" "block" "book" "branch" "broadcast" "build" "buy" "call" "charge" "checkout"
     "claim" "comment" "commit" "crawl" "deploy" "dm" "donate" "draft" "dump" "email" "exec" "file" "flag" "follow"
     "fork" "forward" "go" "invoice" "issue" "key" "label" "like" "link" "lock" "log" "mail" "merge" "message" "mount"
-    "new" "next" "note" "open" "order" "patch" "pin" "plan" "post" "prev" "previous" "process" "pull" "purchase"
-    "push" "put" "queue" "rate" "react" "record" "refund" "release" "reply" "report" "request" "reserve" "retweet"
-    "review" "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms" "star" "step"
-    "store" "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch" "wire" "work" "zoom"
+    "new" "next" "note" "open" "order" "patch" "pin" "place" "plan" "post" "prev" "previous" "process" "pull"
+    "purchase" "push" "put" "queue" "raise" "rate" "react" "record" "refund" "release" "reply" "report" "request"
+    "reserve" "retweet" "review" "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms"
+    "star" "step" "store" "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch"
+    "wire" "work" "zoom"
 ];
 
 /// Things that have something to be read: `server_status`, where `duplicate_list` acts.
@@ -196,12 +228,12 @@ pub(super) const NOUNS: &[&str] = &[
     "account", "agent", "alert", "api", "app", "application", "article", "asset", "base", "board", "booking",
     "branch", "bucket", "build", "calendar", "card", "cart", "channel", "client", "cluster", "collection", "column",
     "comment", "commit", "contact", "container", "content", "context", "customer", "data", "database", "dataset",
-    "db", "device", "directory", "document", "domain", "email", "event", "field", "file", "folder", "function", "git",
-    "graph", "group", "image", "index", "instance", "invoice", "issue", "item", "job", "key", "label", "mail",
-    "member", "memory", "message", "model", "network", "node", "note", "object", "order", "organization", "page",
-    "payment", "pod", "policy", "process", "product", "profile", "project", "queue", "record", "release", "repo",
-    "repository", "role", "room", "schema", "server", "service", "session", "site", "space", "system", "table",
-    "task", "team",
+    "db", "device", "directory", "docker", "document", "domain", "email", "event", "field", "file", "folder",
+    "function", "git", "graph", "group", "health", "image", "index", "instance", "invoice", "issue", "item", "job",
+    "key", "kubectl", "label", "mail", "member", "memory", "message", "model", "network", "node", "note", "object",
+    "order", "organization", "page", "payment", "pod", "policy", "process", "product", "profile", "project", "queue",
+    "record", "release", "repo", "repository", "role", "room", "schema", "server", "service", "session", "site",
+    "space", "system", "table", "task", "team",
 ];
 
 /// Words that join a second act to the first: `get_or_create_user`.
@@ -250,8 +282,26 @@ mod tests {
     fn the_lists_are_sorted_and_apart() {
         let verbs = [READS, THINGS, COMMANDS, OUTWARD, OUTWARD_THINGS, SEEN, MONEY, CODE, STATEMENTS, ACTS, MAY_ACT];
         let words = |list: &[Verb]| list.iter().map(|verb| verb.word).collect::<Vec<_>>();
-        let plain: [&[&str]; 13] =
-            [MAKES, MOVES, POSTED, TO_PROGRAMS, FILES, STEPS, STATE, HELD, ENDS, CONSUMED, NOUNS, JOINS, PREPOSITIONS];
+        let plain: [&[&str]; 18] = [
+            MAKES,
+            MOVES,
+            POSTED,
+            TO_PROGRAMS,
+            FILES,
+            STEPS,
+            STATE,
+            HELD,
+            DEEDS,
+            TURNS,
+            ADDRESSES,
+            PANES,
+            ASKED,
+            ENDS,
+            CONSUMED,
+            NOUNS,
+            JOINS,
+            PREPOSITIONS,
+        ];
         let all = verbs.iter().map(|list| words(list)).chain(plain.iter().map(|list| list.to_vec()));
         for list in all {
             assert!(list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");

@@ -17,7 +17,7 @@ fn names_that_read() {
             list_pull_requests read_email getRefundStatus find_and_count APIGetUser list_allowed_directories \
             read_multiple_files directory_tree_read get_file_info get_me get_pull_request_status \
             get_release_by_tag list_issues list_workflow_runs list_notifications search_code search_repositories \
-            view_file slack_get_channel_history hget fetch_url list_merge_requests list_open_issues \
+            view_file slack_get_channel_history take_screenshot hget fetch_url list_merge_requests list_open_issues \
             get_users_and_groups jira_get_issue_create_meta users.list get_settings list_sent_emails \
             email_search order_history query_users getMergeRequests",
     ) {
@@ -36,7 +36,7 @@ fn names_that_act() {
             delete_email draft_email send_keys sendInput send_command send_signal create_payment_link \
             create_issue_link create_draft_note merge_cells update_comment write_query reorder_list_items \
             unknown_list API-patch-page create_event_type create_email_template unsend make_api_request \
-            run_saved_query_and_delete delete_order search_then_frobnicate get_next_item",
+            run_saved_query_and_delete delete_order search_then_frobnicate get_next_item replace_order reschedule_event",
     ) {
         assert_eq!(effect(name), Effect::Acts, "{name}: {:?}", of(name, &[]));
     }

@@ -1,7 +1,6 @@
 //! Where each message goes.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -16,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::super::call::{Asked, From};
 use super::super::client;
-use super::super::delivery::{Answered, Receipt};
+use super::super::delivery::Answered;
 use super::super::gate::{Request, Way};
 use super::super::link::Link;
 use super::super::list::STATUS;
@@ -24,10 +23,10 @@ use super::super::members::Members;
 use super::super::message::{self, CALL, GARBLED, Id, Message, UNCLEAR};
 use super::super::reply::{Reply, unfit};
 use super::super::status;
-use super::super::stdio::{Started, all_is_read, place};
+use super::super::stdio::{Started, place};
 use super::super::tools::Tools;
 use super::super::verdict::{self, Ending};
-use super::super::waiting::{Cancelled, Place, Taker};
+use super::super::waiting::{Place, Taker};
 use super::era::{self, Between, Client, Era};
 use super::gather::{self, Gathered};
 use super::listen::{self, ACKNOWLEDGED, Listens};
@@ -54,14 +53,14 @@ const KNOWN: usize = 100_000;
 /// All of them, and the client.
 #[derive(Debug)]
 pub(super) struct Hub {
-    servers: Vec<Arc<Server>>,
-    tenant: Tenant,
-    runtime: Handle,
+    pub(super) servers: Vec<Arc<Server>>,
+    pub(super) tenant: Tenant,
+    pub(super) runtime: Handle,
     pub(super) busy: Busy,
     is_deaf: AtomicBool,
     /// Who the client is, once it has said so.
     client: OnceLock<Client>,
-    listens: Listens,
+    pub(super) listens: Listens,
     /// What is known of the client.
     pub(super) known: Arc<client::Client>,
     /// The name of this process among others of the same servers.
@@ -282,25 +281,6 @@ impl Hub {
         }
     }
 
-    /// The client says who it is.
-    fn introduced(self: &Arc<Self>, era: Era, parameters: &Members) {
-        if self.known.is_introduced() {
-            return;
-        }
-        self.known.introduce(parameters, era == Era::Modern);
-        let hub = Arc::clone(self);
-        self.runtime.spawn(async move {
-            if let Some(server) = hub.servers.first() {
-                hub.known.recall(&server.gate.books, &hub.tenant).await;
-            }
-        });
-    }
-
-    /// The client sends nothing more. It has ended in order if it has read everything that was written for it.
-    pub(super) fn client_ended(&self) {
-        self.runtime.block_on(async { self.known.ended(all_is_read(io::stdout()).await).await });
-    }
-
     /// One request to listen is one to each server that knows such requests; the others tell their news in any case.
     fn listen(self: &Arc<Self>, id: Id, written: &RawValue, mut members: Members, parameters: &Members) {
         let listen = self.listens.enter(id.clone(), written, parameters);
@@ -363,17 +343,6 @@ impl Hub {
             let line = server.put_to_client(line);
             let _ = spawn_blocking(move || hub.give(&request.id, &line, receipt)).await;
         });
-    }
-
-    /// Gives the client the answer to a call.
-    fn give(&self, id: &Id, line: &[u8], receipt: Option<Receipt>) {
-        if let Some(receipt) = &receipt {
-            receipt.open.writing();
-        }
-        let is_written = self.tell_whole(line);
-        if let Some(receipt) = receipt.filter(|_| is_written) {
-            self.known.got(id, receipt);
-        }
     }
 
     /// What became of calls to any of them.
@@ -457,29 +426,6 @@ impl Hub {
         None
     }
 
-    fn cancelled(self: &Arc<Self>, members: &Members, line: &[u8]) {
-        let parameters = members.object("params");
-        let id = parameters.as_ref().and_then(|parameters| parameters.get("requestId")).and_then(Id::read);
-        let Some(id) = id else { return };
-        if let Some(listen) = self.listens.leave(&id) {
-            gather::watch(self, &listen, "resources/unsubscribe");
-        }
-        if self.runtime.block_on(self.known.cancelled(&id)) {
-            let hub = Arc::clone(self);
-            self.runtime.spawn(async move {
-                if let Some(server) = hub.servers.first() {
-                    hub.known.remember(&server.gate.books, &hub.tenant).await;
-                }
-            });
-        }
-        let place = place(id);
-        for server in self.servers.iter().filter(|server| server.wire.waiting().has(&place)) {
-            if server.wire.waiting().cancel(parameters.as_ref(), "") == Cancelled::Pass {
-                server.tell(line);
-            }
-        }
-    }
-
     /// The answer to a request of a server.
     fn answered(&self, id: &Id, mut members: Members) {
         let Id::Text(id) = id else { return };
@@ -515,7 +461,7 @@ impl Hub {
     }
 
     /// Whether all of it was written.
-    fn tell_whole(&self, line: &[u8]) -> bool {
+    pub(super) fn tell_whole(&self, line: &[u8]) -> bool {
         if !self.is_deaf.load(Ordering::Relaxed) && output::write_out(line).is_err() {
             self.is_deaf.store(true, Ordering::Relaxed);
         }

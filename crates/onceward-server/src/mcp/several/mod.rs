@@ -1,9 +1,11 @@
 //! Several servers that are commands behind one gateway: to the client they are one server, and the names of their tools and
 //! prompts say whose they are.
 //!
-//! - `hub`: where each message goes. `gather`: one answer out of several. `server`: how each of them is met.
+//! - `hub`: where each message goes. `gather`: one answer out of several. `server`: how each of them is met. `client_side`: what
+//!   is known of the client.
 //! - `era`: what one generation of the protocol says, in the words of the other. `listen`: who wants to hear news.
 
+mod client_side;
 mod era;
 mod gather;
 mod hub;

@@ -1,0 +1,135 @@
+//! What a verb that acts does, and whom it reaches.
+
+use super::lexicon::{
+    ACTS, ASKED, ENDS, FILES, HELD, JOINS, MAKES, MAY_ACT, MONEY, MOVES, OUTWARD, OUTWARD_THINGS, PANES, POSTED,
+    PREPOSITIONS, SEEN, STATE, STEPS, TO_PROGRAMS, TURNS, Verb, found, found_thing,
+};
+use super::words::{bases, is_one_or_several};
+use super::{Effect, Kind, Name};
+
+/// What is typed, if it is sent.
+const TYPED: &[&str] = &["hotkey", "input", "key", "keys", "keystroke", "keystrokes"];
+
+/// What is added to something else, and was there before: `add_issue_to_project`.
+const PUT: &[&str] = &["issue", "order", "pr", "request", "ticket"];
+
+/// Calls that ring nowhere.
+const UNHEARD: &[&str] = &["api", "function", "http", "rpc", "system", "tool"];
+
+/// What is not sent yet, or is a pattern for what will be.
+const UNSENT: &[&str] = &["draft", "drafts", "template", "templates"];
+
+impl Name<'_> {
+    /// A tool whose verb acts.
+    pub(super) fn acting(&self, at: usize, verb: &'static Verb) -> Kind {
+        let is_joined = |at: &usize| JOINS.contains(&self.words[at - 1].as_str());
+        let verbs: Vec<usize> = std::iter::once(at).chain((at + 2..self.words.len()).filter(is_joined)).collect();
+        let outward = verbs.iter().find_map(|at| self.outward(*at));
+        let ends = |at: &usize| self.is_in(ENDS, *at);
+        let is_binned = self.words[at] == "move" && self.has_behind(at, &["archive", "bin", "trash"]);
+        Kind {
+            effect: if outward.is_some() { Effect::Outward } else { Effect::Acts },
+            steps: outward.is_none() && self.steps(at),
+            sets_state: outward.is_none() && verbs.iter().any(|at| self.sets_state(*at)),
+            ends: is_binned || verbs.iter().any(ends),
+            why: outward.unwrap_or(verb.why),
+        }
+    }
+
+    fn steps(&self, at: usize) -> bool {
+        let word = self.words[at].as_str();
+        let types = word == "send" && self.has_behind(at, TYPED);
+        types || self.is_in(STEPS, at) || self.turns(at)
+    }
+
+    /// `next`, `go_back`, `navigate_forward`, and not `port_forward`.
+    fn turns(&self, at: usize) -> bool {
+        let is_turn = |word: &String| TURNS.contains(&word.as_str());
+        let goes = |word: &String| matches!(word.as_str(), "go" | "history" | "move" | "navigate" | "page");
+        let before = at.checked_sub(1).filter(|before| *before >= self.start).map(|before| &self.words[before]);
+        let is_first = is_turn(&self.words[at]) && before.is_none_or(|before| goes(before) || before == "get");
+        is_first || (goes(&self.words[at]) && self.words.last().is_some_and(is_turn))
+    }
+
+    fn sets_state(&self, at: usize) -> bool {
+        let is_about = |list: &[&str]| {
+            self.about(at).last().is_some_and(|head| list.iter().any(|one| is_one_or_several(head, one)))
+        };
+        match self.words[at].as_str() {
+            "create" | "init" | "initialize" | "start" => is_about(HELD),
+            "close" | "end" | "new" => is_about(HELD) || is_about(PANES),
+            "set" => self.has_behind(at, &["active", "context", "current", "working"]),
+            "go" | "log" | "sign" => self.has_behind(at, &["back", "forward", "in", "out", "to"]),
+            _ => self.is_in(STATE, at),
+        }
+    }
+
+    fn is_in(&self, list: &[&str], at: usize) -> bool {
+        bases(&self.words[at]).iter().any(|base| list.contains(&base.as_str()))
+    }
+
+    fn has_behind(&self, at: usize, list: &[&str]) -> bool {
+        self.words[at + 1..].iter().any(|word| list.contains(&word.as_str()))
+    }
+
+    /// What a verb is about, the last word of which says it: `jira issue` in `create_jira_issue_for_board`.
+    fn about(&self, at: usize) -> &[String] {
+        let ends = |word: &String| PREPOSITIONS.contains(&word.as_str()) || JOINS.contains(&word.as_str());
+        let behind = &self.words[at + 1..];
+        let behind = &behind[..behind.iter().position(ends).unwrap_or(behind.len())];
+        if behind.is_empty() { &self.words[..at] } else { behind }
+    }
+
+    /// Why a verb reaches other people.
+    fn outward(&self, at: usize) -> Option<&'static str> {
+        let word = self.words[at].as_str();
+        // `resend` sends once more; `replace` and `release` are words of their own.
+        let is_own = found(ACTS, word).or_else(|| found(MAY_ACT, word)).is_some();
+        let again = word.strip_prefix("re").filter(|_| !is_own).map(str::to_owned);
+        let forms: Vec<String> = bases(word).into_iter().chain(again).collect();
+        if let Some(verb) = forms.iter().find_map(|form| found(OUTWARD, form)) {
+            let is_elsewhere = match verb.word {
+                "send" => self.has_behind(at, TO_PROGRAMS) || self.words[at + 1..] == ["request"],
+                "merge" | "transfer" => self.has_behind(at, FILES),
+                _ => false,
+            };
+            return (!is_elsewhere).then_some(verb.why);
+        }
+        let about = self.about(at);
+        if about.iter().any(|word| UNSENT.contains(&word.as_str())) {
+            return None;
+        }
+        let is = |list: &[&str]| forms.iter().any(|form| list.contains(&form.as_str()));
+        let head = about.last();
+        let made = head.filter(|_| is(MAKES)).and_then(|head| found_thing(SEEN, head));
+        let moved = head.filter(|_| is(MOVES)).and_then(|head| found_thing(MONEY, head));
+        let said = found(OUTWARD_THINGS, word).filter(|_| at == self.start);
+        let made = made.filter(|seen| self.is_seen(at, seen.word));
+        made.or(moved).or(said).map(|verb| verb.why).or_else(|| self.posts(at))
+    }
+
+    /// Whether what is made is seen by others, although other things are called like it.
+    fn is_seen(&self, at: usize, seen: &str) -> bool {
+        let about = self.about(at);
+        let before = about.len().checked_sub(2).map_or("", |before| about[before].as_str());
+        let is_put = self.words[at] == "add" && PUT.contains(&seen) && self.has_behind(at, &["into", "to"]);
+        match seen {
+            "request" => ASKED.contains(&before) && !is_put,
+            "call" => !UNHEARD.contains(&before),
+            _ => !is_put,
+        }
+    }
+
+    /// `post_photo`, `forward_email`. Elsewhere `post` is a method of HTTP, and what is forwarded is a port.
+    fn posts(&self, at: usize) -> Option<&'static str> {
+        let last = self.words[at + 1..].last().map(String::as_str);
+        let is_posted = last.is_none_or(|last| POSTED.contains(&last)) && at == self.start;
+        match (self.words[at].as_str(), last) {
+            ("post", _) if is_posted => Some("its name says that it reaches other people: post"),
+            ("forward", Some("email" | "mail" | "message")) => {
+                Some("its name says that it reaches other people: forward")
+            }
+            _ => None,
+        }
+    }
+}
