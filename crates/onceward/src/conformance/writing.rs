@@ -186,11 +186,8 @@ pub async fn a_write_that_may_wait_gives_way_to_one_that_does_not(store: &AnySto
     let waiting = given(store, delivery(&last, true));
     let mut found = last;
     // The conflict shows the delivery, and then its end is written after it.
-    loop {
-        match store.replace(delivery(&found, false)).await.unwrap() {
-            Replaced::Conflict(seen) => found = *seen.expect("the record is there"),
-            Replaced::Written { .. } => break,
-        }
+    while let Replaced::Conflict(seen) = store.replace(delivery(&found, false)).await.unwrap() {
+        found = *seen.expect("the record is there");
     }
     assert!(matches!(waiting.await.unwrap(), Replaced::Written { .. }));
     let after = seen(store, &record).await.record;
