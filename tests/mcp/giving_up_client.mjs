@@ -31,7 +31,8 @@ for (const step of JSON.parse(readFileSync(0, "utf8"))) {
   const options = { timeout: (step.timeout ?? 60) * 1000 };
   const params = { name: step.call, arguments: step.arguments };
   try {
-    outcomes.push({ result: first ? await client.callTool(params, undefined, options) : await client.callTool(params, options) });
+    const result = first ? client.callTool(params, undefined, options) : client.callTool(params, options);
+    outcomes.push({ result: await result });
   } catch (error) {
     outcomes.push({ error: String(error) });
   }

@@ -6,7 +6,23 @@ A session covers outward tools and answers that did not arrive. Everything else 
 import concurrent.futures
 
 from checks import is_equal, until
-from meant_place import EVERY, HTTP, MAIN, MODERN, OLD, PIPES, SEVERAL, STDIO, Scene, doubted, on, ran, replayed, told_once, wait
+from meant_place import (
+    EVERY,
+    HTTP,
+    MAIN,
+    MODERN,
+    OLD,
+    PIPES,
+    SEVERAL,
+    STDIO,
+    Scene,
+    doubted,
+    on,
+    ran,
+    replayed,
+    told_once,
+    wait,
+)
 from place import Place
 
 CHECKS = []
@@ -100,6 +116,24 @@ def a_connection_that_a_dead_process_had_is_made_again(scene):
         again = scene.agent(session=session)
         ran(again.call("connect", {"to": f"db-{session}"}))
         is_equal(ran(again.call("ask_connection", {"n": 1})), f"asked db-{session}")
+
+
+@on(PIPES, CHECKS)
+def an_issue_that_another_process_closed_may_be_opened_again(scene):
+    issue = {"title": "It is broken"}
+    for tool in ("create_issue", "close_issue", "create_issue"):
+        one_call(scene, tool, issue)
+    replayed(scene.agent().call("create_issue", issue))
+    is_equal(scene.effects("create_issue"), 2, "effects")
+
+
+@on(PIPES, CHECKS)
+def what_another_client_did_not_get_is_no_answer_for_this_one(scene):
+    agent = scene.agent(mortal=True)
+    ran(agent.call("set_value", VALUE))
+    agent.die()
+    ran(scene.agent(info={"name": "another-client", "version": "1"}).call("set_value", VALUE))
+    is_equal(scene.effects(), 2, "effects")
 
 
 # A job that is started again from its start: which of its calls reach other people, and what is left when all is done once.

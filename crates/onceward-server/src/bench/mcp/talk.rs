@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 /// The tool that acts, and the one that only reads.
-pub(super) const ACT: &str = "act";
+pub(super) const ACT: &str = "send";
 pub(super) const LOOK: &str = "look";
 
 /// What a line of the client says, as far as the server has to know.
@@ -47,7 +47,7 @@ pub(super) const WELCOME: &str =
     r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"bench","version":"1"}}"#;
 
 /// The result of `tools/list`.
-pub(super) const TOOLS: &str = r#"{"tools":[{"name":"act","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":false}},{"name":"look","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}]}"#;
+pub(super) const TOOLS: &str = r#"{"tools":[{"name":"send","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":false}},{"name":"look","inputSchema":{"type":"object","properties":{"to":{"type":"string"},"number":{"type":"integer"}}},"annotations":{"readOnlyHint":true}}]}"#;
 
 /// Writes the line of a call.
 pub(super) fn call(line: &mut String, id: u64, tool: &str, number: u64) {
