@@ -18,6 +18,7 @@ pub mod web;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::mcp::MEANT;
 pub use stage::Stage;
 
 /// What is wanted of such a run.
@@ -43,7 +44,7 @@ pub const TOLD_WITHIN: Duration = Duration::from_secs(3);
 impl Options {
     /// The number of a key, which decides what its effect is like.
     pub fn number(key: &str) -> u64 {
-        key.trim_start_matches("k-").parse().unwrap_or(0)
+        key.trim_start_matches("k-").trim_start_matches(MEANT).parse().unwrap_or(0)
     }
 }
 

@@ -113,7 +113,9 @@ impl Stage {
             self.book.violation(error);
             Vec::new()
         });
-        for doubt in listed.iter().take(SETTLED) {
+        // What has no key of its client's is not asked for by its key.
+        let keys = self.book.keys();
+        for doubt in listed.iter().filter(|doubt| keys.contains(&doubt.key)).take(SETTLED) {
             match doubts::settle(&self.product, &self.store(), doubt, &self.effects, &shown).await {
                 Err(error) => self.book.violation(format!("{}: cannot be settled: {error}", doubt.key)),
                 Ok(expected) => {

@@ -27,6 +27,8 @@ pub struct Agent {
     input: tokio::sync::Mutex<ChildStdin>,
     pending: Pending,
     next: AtomicU64,
+    /// Another one for each gateway.
+    pub(super) number: u64,
 }
 
 /// The gateway's process, and where its servers say which processes they are.
@@ -91,7 +93,9 @@ impl Agent {
             // Whoever still waits hears that the gateway is gone.
             *heard.lock().unwrap_or_else(PoisonError::into_inner) = None;
         });
-        Self { input: tokio::sync::Mutex::new(input), pending, next: AtomicU64::new(1) }
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::SeqCst);
+        Self { input: tokio::sync::Mutex::new(input), pending, next: AtomicU64::new(1), number }
     }
 
     /// The id of the last request.
@@ -119,6 +123,14 @@ impl Agent {
         match self.request("tools/call", params).await {
             Some(answer) => answer::read(&answer),
             None => Told::Nothing,
+        }
+    }
+
+    /// Calls the tool without a key.
+    pub(super) async fn call_unnamed(&self, tool: &str, order: &str) -> (Told, bool) {
+        match self.request("tools/call", json!({ "name": tool, "arguments": { "order": order } })).await {
+            Some(answer) => (answer::read(&answer), true),
+            None => (Told::Nothing, false),
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
+use super::meant::{CLIENTS, Heard};
 use super::{CALLERS, LONGEST, Stage, TRIES, answer, as_result, life, remote};
 use crate::dice::Dice;
 use crate::kills::book::Told;
@@ -33,6 +34,9 @@ pub(super) async fn play(stage: &Arc<Stage>) {
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(live(caller, Arc::clone(stage), Arc::clone(&address), Arc::clone(&over))))
         .collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| tokio::spawn(mean(client, Arc::clone(stage), Arc::clone(&address), Arc::clone(&over))))
+        .collect();
     let mut dice = Dice::of(&[stage.options.seed, 7]);
     for kill in 1..=stage.options.kills {
         tokio::time::sleep(life(&mut dice)).await;
@@ -44,7 +48,7 @@ pub(super) async fn play(stage: &Arc<Stage>) {
         }
     }
     over.store(true, Ordering::SeqCst);
-    for caller in callers {
+    for caller in callers.into_iter().chain(clients) {
         caller.await.expect("a caller");
     }
     end(&mut gateway).await;
@@ -101,24 +105,45 @@ async fn live(caller: u64, stage: Arc<Stage>, address: Address, over: Arc<Atomic
     }
 }
 
-/// One call, on a connection of its own.
+/// A client that gives its calls no keys.
+async fn mean(client: u64, stage: Arc<Stage>, address: Address, over: Arc<AtomicBool>) {
+    let mut dice = Dice::of(&[stage.options.seed, 9, client]);
+    let ask = |order: String, _| {
+        let at = address.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let params = json!({ "name": stage.over.tool(&order), "arguments": { "order": order } });
+        async move {
+            let Some(at) = at else { return Heard { told: Told::Nothing, answered: false, gateway: 0 } };
+            let port = at.rsplit(':').next().and_then(|port| port.parse().ok());
+            let (told, answered) = asked(&at, params, LONGEST).await;
+            Heard { told, answered, gateway: port.unwrap_or_default() }
+        }
+    };
+    stage.meant.live(&mut dice, &over, ask).await;
+}
+
+/// One call with a key, on a connection of its own.
 async fn ask(stage: &Stage, address: &Address, key: &str, patience: Duration) -> Told {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let Some(at) = address.lock().unwrap_or_else(PoisonError::into_inner).clone() else { return Told::Nothing };
-    let id = NEXT.fetch_add(1, Ordering::SeqCst);
     let params =
         json!({ "name": stage.over.tool(key), "arguments": { "order": key }, "_meta": { "onceward/key": key } });
+    asked(&at, params, patience).await.0
+}
+
+/// What a call is told, and whether there was an answer to it.
+async fn asked(at: &str, params: Value, patience: Duration) -> (Told, bool) {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = NEXT.fetch_add(1, Ordering::SeqCst);
     let message = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
     let headers = [("accept", "application/json, text/event-stream"), ("mcp-protocol-version", "2025-11-25")];
-    match tokio::time::timeout(patience, web::ask(&at, "/mcp", &headers, Some(message.to_string()))).await {
+    match tokio::time::timeout(patience, web::ask(at, "/mcp", &headers, Some(message.to_string()))).await {
         Ok(Ok((status, _, text))) if status.is_success() => match answer_in(&text, id) {
-            Some(answer) => answer::read(&answer),
-            None => Told::Nothing,
+            Some(answer) => (answer::read(&answer), true),
+            None => (Told::Nothing, false),
         },
         // A gateway that cannot reach the server, or passes on its refusal.
-        Ok(Ok((status, _, _))) if status.is_server_error() => Told::Nothing,
-        Ok(Ok((status, _, text))) => Told::Wrong(format!("{status} {text}")),
-        Ok(Err(_)) | Err(_) => Told::Nothing,
+        Ok(Ok((status, _, _))) if status.is_server_error() => (Told::Nothing, true),
+        Ok(Ok((status, _, text))) => (Told::Wrong(format!("{status} {text}")), true),
+        Ok(Err(_)) | Err(_) => (Told::Nothing, false),
     }
 }
 

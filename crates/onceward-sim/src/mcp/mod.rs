@@ -5,11 +5,13 @@
 //! - `remote`: the same over HTTP, inside the harness.
 //! - `agent`: a client with a gateway process of its own.
 //! - `answer`: what an answer tells a client.
+//! - `meant`: clients that give their calls no keys.
 //! - `stdio`, `http`: the two ways to play.
 
 mod agent;
 mod answer;
 mod http;
+mod meant;
 mod remote;
 mod server;
 mod stdio;
@@ -21,6 +23,7 @@ use std::time::{Duration, Instant};
 use crate::dice::Dice;
 use crate::kills::{self, Options};
 pub use agent::Agent;
+pub use meant::MEANT;
 pub use server::{Role, formality, run as serve};
 
 /// How a client reaches the server.
@@ -68,6 +71,8 @@ const LONGEST: Duration = Duration::from_secs(20);
 struct Stage {
     common: kills::Stage,
     over: Over,
+    /// Calls without keys.
+    meant: meant::Meant,
 }
 
 impl Deref for Stage {
@@ -95,10 +100,12 @@ pub fn run(options: &Options, ways: &[Over]) -> bool {
 
 async fn play(options: &Options, over: Over) -> bool {
     let started = Instant::now();
-    let stage = Arc::new(Stage { common: kills::Stage::new(options, "mcp"), over });
+    let stage = Arc::new(Stage { common: kills::Stage::new(options, "mcp"), over, meant: meant::Meant::default() });
     match over {
         Over::Stdio | Over::Several => stdio::play(&stage).await,
         Over::Http => http::play(&stage).await,
     }
+    stage.meant.judge(&stage.effects).into_iter().for_each(|what| stage.book.violation(what));
+    stage.meant.print();
     stage.judge(&format!("mcp --over {}", over.name()), started.elapsed())
 }

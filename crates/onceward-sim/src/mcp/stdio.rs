@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::agent::{Agent, Gateway, start};
+use super::meant::{CLIENTS, Heard};
 use super::{CALLERS, LONGEST, Stage, TRIES, as_result, life};
 use crate::dice::Dice;
 use crate::kills::book::Told;
@@ -43,6 +44,9 @@ pub(super) async fn play(stage: &Arc<Stage>) {
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(live(caller, Arc::clone(stage), Arc::clone(&slots), Arc::clone(&over))))
         .collect();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|client| tokio::spawn(mean(client, Arc::clone(stage), Arc::clone(&slots), Arc::clone(&over))))
+        .collect();
     let mut dice = Dice::of(&[stage.options.seed, 7]);
     for kill in 1..=stage.options.kills {
         tokio::time::sleep(life(&mut dice)).await;
@@ -67,7 +71,7 @@ pub(super) async fn play(stage: &Arc<Stage>) {
         }
     }
     over.store(true, Ordering::SeqCst);
-    for caller in callers {
+    for caller in callers.into_iter().chain(clients) {
         caller.await.expect("a caller");
     }
     for gateway in gateways.into_iter().flatten() {
@@ -120,6 +124,24 @@ async fn live(caller: u64, stage: Arc<Stage>, slots: Slots, over: Arc<AtomicBool
             tokio::time::sleep(Duration::from_millis(dice.below(25))).await;
         }
     }
+}
+
+/// A client that gives its calls no keys. It stays with one place, and asks the gateway that is there.
+async fn mean(client: u64, stage: Arc<Stage>, slots: Slots, over: Arc<AtomicBool>) {
+    let mut dice = Dice::of(&[stage.options.seed, 9, client]);
+    let ask = |order: String, place: u64| {
+        let (agent, stage) = (agent(&slots, place % SLOTS), Arc::clone(&stage));
+        async move {
+            let nothing = |gateway| Heard { told: Told::Nothing, answered: false, gateway };
+            let Some(agent) = agent else { return nothing(0) };
+            let call = agent.call_unnamed(stage.over.tool(&order), &order);
+            match tokio::time::timeout(LONGEST, call).await {
+                Ok((told, answered)) => Heard { told, answered, gateway: agent.number },
+                Err(_) => nothing(agent.number),
+            }
+        }
+    };
+    stage.meant.live(&mut dice, &over, ask).await;
 }
 
 /// The last gateway, started again whenever a call made its server die.

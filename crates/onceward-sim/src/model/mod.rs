@@ -98,7 +98,7 @@ impl Checked {
 
 /// Checks every policy within the bounds.
 pub fn check(bounds: Bounds) -> Vec<Checked> {
-    let policies = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe];
+    let policies = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe, InDoubt::Tell];
     policies.into_iter().map(|in_doubt| check_one(Intent { in_doubt, bounds })).collect()
 }
 

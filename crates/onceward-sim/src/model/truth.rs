@@ -74,7 +74,8 @@ impl Truth {
     pub(super) fn granted(&mut self, claim: u8, now: u8, probe_first: bool, in_doubt: InDoubt) {
         self.demand(!self.is_running(now), "a claim was granted beside a lease that lives");
         if let Some((_, at)) = self.committed {
-            self.demand(now >= at + RETENTION + TOMBSTONE, "finished work ran again");
+            let is_over = now >= at + RETENTION + TOMBSTONE;
+            self.demand(is_over || self.told, "finished work ran again whose outcome was not delivered");
             self.start_over();
             self.eras = 1;
         }
@@ -94,7 +95,22 @@ impl Truth {
             }
         }
         self.owner = claim;
+        self.told = false;
         self.lease = Some(now + LEASE);
+    }
+
+    /// A claim was not granted.
+    pub(super) fn refused(&mut self, now: u8) {
+        let held_back = self.told && !self.is_running(now);
+        self.demand(!held_back, "a call after a delivered answer was held back");
+    }
+
+    /// It was recorded whether the caller got the answer to this claim.
+    pub(super) fn delivered(&mut self, claim: u8, now: u8, arrived: bool) {
+        let has_answer = self.committed.is_some() || self.is_unknown();
+        self.demand(self.owner == claim, "the answer to another claim was delivered");
+        self.demand(has_answer && !self.is_running(now), "an answer was delivered before there was one");
+        self.told = arrived;
     }
 
     /// An attempt acts. One that kept to its time must not reach an other side that has forgotten the first one. What
@@ -117,8 +133,18 @@ impl Truth {
 
     /// The owner does not know what came of its attempt.
     pub(super) fn doubted(&mut self, claim: u8) {
+        let told = self.told;
         self.wrote(claim);
+        // Of an attempt that lapsed the caller may have been told already.
+        self.told = told;
         self.lease = None;
+    }
+
+    /// The same of an attempt that has sent nothing. An older doubt stays, and whether its caller was told of it.
+    pub(super) fn doubted_nothing(&mut self, claim: u8, now: u8) {
+        let told = self.told;
+        self.released(claim, now);
+        self.told = told;
     }
 
     /// A claim that has sent nothing was granted or renewed.
@@ -137,6 +163,7 @@ impl Truth {
     /// A write of an owner held.
     pub(super) fn wrote(&mut self, claim: u8) {
         self.demand(self.owner == claim, "a superseded owner's write held");
+        self.told = false;
     }
 
     pub(super) fn finished(&mut self, claim: u8, now: u8) {
@@ -179,7 +206,7 @@ impl Truth {
     /// A person decided.
     pub(super) fn resolved(&mut self, happened: Option<u8>, now: u8) {
         self.demand(!self.is_running(now), "a person decided while somebody worked");
-        self.owner = 0;
+        (self.owner, self.told) = (0, false);
         self.lease = None;
         match happened {
             Some(claim) => self.commit(claim, now),

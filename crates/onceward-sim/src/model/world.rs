@@ -46,7 +46,9 @@ struct Hold {
 /// Something that can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    Begin { marks_sent: bool },
+    Begin {
+        marks_sent: bool,
+    },
     Sent(usize),
     Act(usize),
     Renew(usize),
@@ -55,6 +57,11 @@ pub enum Action {
     Doubt(usize),
     Ask(usize),
     Crash(usize),
+    /// It is recorded whether the caller got the answer to this claim.
+    Delivered {
+        claim: u8,
+        arrived: bool,
+    },
     ItHappened,
     ItDidNot,
     Reset,
@@ -87,6 +94,10 @@ impl World {
         if self.record.is_some() {
             actions.extend([Action::ItHappened, Action::ItDidNot, Action::Reset, Action::Sweep]);
         }
+        if model.in_doubt == InDoubt::Tell {
+            let all = (1..=self.drawn).flat_map(|claim| [true, false].map(|arrived| (claim, arrived)));
+            actions.extend(all.map(|(claim, arrived)| Action::Delivered { claim, arrived }));
+        }
         if self.now < model.bounds.ticks {
             actions.push(Action::Tick);
         }
@@ -99,6 +110,7 @@ impl World {
             Action::Tick => world.now += 1,
             Action::Begin { marks_sent } => world.begin(model, marks_sent),
             Action::Sweep => world.sweep(),
+            Action::Delivered { claim, arrived } => world.delivered(claim, arrived),
             Action::ItHappened => world.resolve(Resolution::Happened(outcome(PERSON))),
             Action::ItDidNot => world.resolve(Resolution::DidNotHappen),
             Action::Reset => world.resolve(Resolution::Reset),
@@ -144,6 +156,14 @@ impl World {
             let must_ask = acquired.probe_first;
             let granted = if model.in_doubt == InDoubt::Retry { self.now } else { 0 };
             self.workers[free] = Some(Hold { claim, is_sent, must_ask, acted: false, granted });
+        } else {
+            self.truth.refused(self.now);
+        }
+    }
+
+    fn delivered(&mut self, claim: u8, arrived: bool) {
+        if self.write(&Command::Delivered { fence: fence(claim), arrived }) == Answer::Accepted {
+            self.truth.delivered(claim, self.now, arrived);
         }
     }
 
@@ -193,7 +213,7 @@ impl World {
             }
             Command::Release { .. } => self.truth.released(hold.claim, self.now),
             // Nothing has left, so there is nothing to doubt.
-            Command::Doubt { .. } if !hold.is_sent => self.truth.released(hold.claim, self.now),
+            Command::Doubt { .. } if !hold.is_sent => self.truth.doubted_nothing(hold.claim, self.now),
             Command::Doubt { .. } => self.truth.doubted(hold.claim),
             _ => self.truth.finished(hold.claim, self.now),
         }
@@ -285,6 +305,8 @@ fn plain(mut record: Record) -> Record {
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
     record.made_by = None;
+    // An answer that was delivered at any time is one that answers no further call.
+    record.delivered_at = record.delivered_at.map(|_| Timestamp::from_millis(0));
     let counts = match &record.state {
         State::Open { .. } => true,
         State::Leased(lease) => record.updated_at > lease.until,
@@ -318,6 +340,7 @@ fn policy(model: &Intent) -> Policy {
         retention: Some(Retention::For(TICK * u32::from(RETENTION))),
         tombstone: Some(TICK * u32::from(TOMBSTONE)),
         honours_key_for: TICK * u32::from(HONOURS_KEY),
+        after_delivery: (model.in_doubt == InDoubt::Tell).then_some(Duration::ZERO),
         ..Policy::default()
     }
 }

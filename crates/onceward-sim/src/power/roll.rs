@@ -98,6 +98,10 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
         State::Done { .. } | State::Tombstone { .. } if status.is_none() => {
             matches!(answer, Answer::Acquired { attempt: 1 })
         }
+        // What was delivered answers no further call. A delivery that was lost is as if there had been none.
+        State::Done { .. } | State::Tombstone { .. } if record.delivered_at.is_some() && is_causal(record) => {
+            matches!(answer, Answer::Acquired { attempt: 1 })
+        }
         State::Done { outcome, .. } if status == Some(Status::Done) => {
             matches!(answer, Answer::Replay(replayed) if *replayed == outcome)
         }
@@ -111,6 +115,11 @@ fn is_right(before: Option<&Record>, now: Timestamp, answer: &Answer<'_>) -> boo
         }
         State::Queued { .. } | State::Dead => false,
     }
+}
+
+/// Whether a call after a delivered outcome is another one. A tombstone knows of a delivery only then.
+fn is_causal(record: &Record) -> bool {
+    record.terms.after_delivery.is_some() || matches!(record.state, State::Tombstone { .. })
 }
 
 /// What did not happen is as good as new when its key would be free again and the other side has forgotten it.

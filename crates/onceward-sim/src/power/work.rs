@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onceward::clock::ManualClock;
 use onceward::core::decide::{Decision, Resolution};
+use onceward::core::policy::Policy;
 use onceward::{Begun, Guard, InDoubt, Ledger, Operation, Outcome};
 use rusqlite::Connection;
 
@@ -33,7 +34,9 @@ pub fn window(cycle: u64) -> std::ops::Range<u64> {
 pub fn operation(ledger: &Ledger, intent: u64) -> Operation {
     let key = format!("k{intent}");
     let tenant = ["acme", "bolt", "core"][usize::try_from(intent % 3).unwrap_or(0)];
+    let causal = Policy { after_delivery: Some(Duration::ZERO), ..Policy::default() };
     let operation = match intent % 4 {
+        _ if intent % 7 == 3 => ledger.operation("set").policy(causal),
         0 => ledger.operation("charge").in_doubt(InDoubt::Hold),
         1 => ledger.operation("mail").in_doubt(InDoubt::Hold).marks_sent(),
         2 => ledger.operation("post").in_doubt(InDoubt::Retry),
@@ -111,12 +114,20 @@ impl Caller {
         if intent % 2 == 1 && !self.dice.one_in(4) {
             drop(guard.claim().sent().await);
         }
+        let delivery = guard.delivery();
         match self.dice.below(12) {
             0 => self.held.push(guard),
             1 => drop(guard.release(Duration::ZERO, Some("refused")).await),
             2 => drop(guard.doubt(Some("no answer")).await),
             3 => drop(guard.finish(Outcome::failure(self.body(intent))).await),
             _ => drop(guard.finish(Outcome::success(self.body(intent))).await),
+        }
+        // Of what was held or given back there is no answer, and the ledger says so.
+        if self.dice.one_in(2) {
+            delivery.arrived();
+        }
+        if self.dice.one_in(8) {
+            delivery.did_not_arrive().await;
         }
     }
 

@@ -18,23 +18,37 @@ use crate::mcp::Agent;
 const LONGEST: Duration = Duration::from_secs(10);
 
 /// Longer than a slow tool takes, and than a gateway takes to record what it came to.
-const AFTERWARDS: Duration = Duration::from_millis(900);
+const AFTERWARDS: Duration = Duration::from_millis(1200);
 
 /// Clients give up silently sooner than a slow tool answers.
 const IMPATIENT: &str = "patience = \"200ms\"\n";
 
+/// All at once: each has a gateway and a client of its own, and most of them wait for most of their time.
 pub(super) async fn play(stage: &Stage, tell: &mut impl FnMut(&str, Outcome)) {
-    tell("mcp: a call after a delivered answer runs", meant(stage).await);
-    tell("mcp: equal calls at once are one", at_once(stage).await);
-    tell("mcp: steps run one after the other", steps(stage).await);
-    tell("mcp: what reaches other people is not repeated", outward(stage).await);
-    tell("mcp: an answer that came late for a silent client is told again", silent(stage).await);
-    tell("mcp: a client that ended in order had its answer", in_order(stage).await);
-    tell("mcp: what a cancelled call came to is told again", cancelled(stage).await);
-    tell("mcp: a late cancellation takes the delivery back", cancelled_late(stage).await);
-    tell("mcp: an answer that a killed client left unread is told again", unread(stage).await);
-    tell("mcp: a doubt that was told is run by the next call", told(stage).await);
-    tell("mcp: a gateway killed during a call leaves a doubt that is told first", untold(stage).await);
+    let played = tokio::join!(
+        meant(stage),
+        at_once(stage),
+        steps(stage),
+        outward(stage),
+        silent(stage),
+        in_order(stage),
+        cancelled(stage),
+        cancelled_late(stage),
+        unread(stage),
+        told(stage),
+        untold(stage),
+    );
+    tell("mcp: a call after a delivered answer runs", played.0);
+    tell("mcp: equal calls at once are one", played.1);
+    tell("mcp: steps run one after the other", played.2);
+    tell("mcp: what reaches other people is not repeated", played.3);
+    tell("mcp: an answer that came late for a silent client is told again", played.4);
+    tell("mcp: a client that ended in order had its answer", played.5);
+    tell("mcp: what a cancelled call came to is told again", played.6);
+    tell("mcp: a late cancellation takes the delivery back", played.7);
+    tell("mcp: an answer that a killed client left unread is told again", played.8);
+    tell("mcp: a doubt that was told is run by the next call", played.9);
+    tell("mcp: a gateway killed during a call leaves a doubt that is told first", played.10);
 }
 
 /// The gateway's process. Each has a file of its own, because more than one may be there.
