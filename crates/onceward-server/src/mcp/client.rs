@@ -67,6 +67,10 @@ struct Answers {
     heard: usize,
     /// Calls that were cancelled before they were answered.
     cancelled: VecDeque<Id>,
+    /// The client sends nothing more. Whether it reads on is judged when we end.
+    is_ending: bool,
+    /// That was judged.
+    is_judged: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +82,8 @@ struct Given {
     counts: bool,
     /// The events of its stream before the answer, from which a reader could go on.
     events: Vec<String>,
+    /// It was given after the client's end.
+    is_after_the_end: bool,
 }
 
 impl Client {
@@ -150,14 +156,17 @@ impl Client {
         if answers.take_cancelled(id) && !planted(Plant::CancelledCounts) {
             return;
         }
-        let counts =
+        let would_say =
             self.announces.load(Ordering::Relaxed) || since.elapsed() < self.patience || planted(Plant::SilenceCounts);
+        let is_after_the_end = answers.is_ending;
+        let counts = would_say && !is_after_the_end;
         if counts {
             delivery.arrived();
         }
         // After that: an equal call that was waiting for this finds it in the ledger.
         open.written();
-        answers.give(Given { id: id.clone(), delivery, at: Instant::now(), counts, events });
+        let (id, at) = (id.clone(), Instant::now());
+        answers.give(Given { id, delivery, at, counts, events, is_after_the_end });
     }
 
     /// It says that it does not want an answer, or no longer did when it came. `true` when this is the first time.
@@ -204,6 +213,24 @@ impl Client {
         answers.heard = answers.given.len();
     }
 
+    /// It sends nothing more, or we are asked to end.
+    pub(super) fn ends(&self) {
+        self.answers().is_ending = true;
+    }
+
+    /// We end: what it was given since its own end counts if it has read everything. Nothing is judged of a client that is
+    /// there.
+    pub(super) async fn judge_last(&self, has_read_all: impl Future<Output = bool>) {
+        {
+            let mut answers = self.answers();
+            if !answers.is_ending || answers.is_judged {
+                return;
+            }
+            answers.is_judged = true;
+        }
+        self.ended(has_read_all.await).await;
+    }
+
     /// It has ended, and it had taken everything that was written for it; or it is gone.
     pub(super) async fn ended(&self, in_order: bool) {
         let mut revoked = Vec::new();
@@ -211,7 +238,8 @@ impl Client {
             let mut answers = self.answers();
             let heard = answers.heard;
             for (number, given) in answers.given.iter_mut().enumerate() {
-                if in_order && !given.counts && given.at.elapsed() <= PARTING {
+                let is_parting = given.is_after_the_end || given.at.elapsed() <= PARTING;
+                if in_order && !given.counts && is_parting {
                     given.counts = true;
                     given.delivery.arrived();
                 }

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use onceward::Delivery;
 use onceward::core::hash::Digest;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep};
 
 use super::message::Id;
@@ -49,6 +50,24 @@ pub(super) struct Receipt {
     pub(super) open: Open,
 }
 
+/// Steps wait in line, in the order in which they came. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lines(Arc<Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>>);
+
+impl Lines {
+    /// Waits behind the equal steps that came before, until the answer is dropped.
+    pub(super) async fn wait(&self, id: Digest) -> OwnedMutexGuard<()> {
+        let line = {
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|_, line| line.strong_count() > 0);
+            let line = all.get(&id).and_then(Weak::upgrade).unwrap_or_default();
+            all.insert(id, Arc::downgrade(&line));
+            line
+        };
+        line.lock_owned().await
+    }
+}
+
 /// The calls of this process by identity: which are unanswered, and when the last one was answered. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Equals(Arc<Mutex<HashMap<Digest, Entry>>>);
@@ -65,6 +84,7 @@ struct Entry {
 #[derive(Debug)]
 struct Unanswered {
     request: Request,
+    came: u64,
     since: Instant,
     /// Since when its answer is being written.
     writing: Option<u64>,
@@ -115,13 +135,13 @@ pub(super) struct Open {
 
 impl Equals {
     /// A call is about to be carried out, or a repeat to be answered.
-    pub(super) fn enter(&self, id: Digest, request: Request) -> Open {
+    pub(super) fn enter(&self, id: Digest, request: Request, came: u64) -> Open {
         let mut all = self.all();
         if all.len() >= REMEMBERED && !all.contains_key(&id) {
             all.retain(|_, entry| !entry.open.is_empty());
         }
         let number = next_in_order();
-        let unanswered = Unanswered { request, since: Instant::now(), writing: None, is_cancelled: false };
+        let unanswered = Unanswered { request, came, since: Instant::now(), writing: None, is_cancelled: false };
         all.entry(id).or_default().open.insert(number, unanswered);
         Open { equals: self.clone(), id, number }
     }
@@ -137,6 +157,16 @@ impl Equals {
                 overlap => return overlap.unwrap_or(Overlap::Instead),
             }
         }
+    }
+
+    /// Whether the client of a call has made another one since the last equal one that is unanswered.
+    pub(super) fn has_others_between(&self, id: &Digest, connection: &str, came: u64) -> bool {
+        let all = self.all();
+        let is_here = |one: &&Unanswered| one.request.connection == connection && one.came < came;
+        let equal = all.get(id).into_iter().flat_map(|entry| entry.open.values());
+        let Some(last) = equal.filter(is_here).map(|one| one.came).max() else { return false };
+        let others = all.iter().filter(|(other, _)| *other != id).flat_map(|(_, entry)| entry.open.values());
+        others.filter(is_here).any(|one| one.came > last)
     }
 
     /// A client has given up on a request.
@@ -203,7 +233,7 @@ mod tests {
     async fn a_call_overlaps_the_last_equal_one_until_that_is_answered() {
         let (equals, id) = (Equals::default(), digest(b"call"));
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None, "there is none");
-        let first = equals.enter(id, request("1"));
+        let first = equals.enter(id, request("1"), next_in_order());
         let meanwhile = next_in_order();
         assert_eq!(equals.overlap(&id, meanwhile, LONG).await, Overlap::Beside);
         assert_eq!(equals.overlap(&digest(b"other"), meanwhile, LONG).await, Overlap::None);
@@ -212,14 +242,14 @@ mod tests {
         drop(first);
         assert_eq!(equals.overlap(&id, meanwhile, LONG).await, Overlap::Beside, "it came before the answer");
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None);
-        drop(equals.enter(id, request("2")));
+        drop(equals.enter(id, request("2"), next_in_order()));
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None, "an answer that is not given");
     }
 
     #[tokio::test]
     async fn a_call_that_its_client_gave_up_on_is_made_again_instead() {
         let (equals, id) = (Equals::default(), digest(b"call"));
-        let _first = equals.enter(id, request("1"));
+        let _first = equals.enter(id, request("1"), next_in_order());
         equals.cancel(&request("other"));
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Beside);
         assert_eq!(equals.overlap(&id, next_in_order(), Duration::ZERO).await, Overlap::Instead, "silently");
@@ -230,7 +260,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_being_written_is_waited_for() {
         let (equals, id) = (Equals::default(), digest(b"call"));
-        let first = equals.enter(id, request("1"));
+        let first = equals.enter(id, request("1"), next_in_order());
         first.writing();
         let came = next_in_order();
         let waiting = tokio::spawn({
@@ -243,7 +273,7 @@ mod tests {
         drop(first);
         // The client had the answer before it was known here that it had.
         assert_eq!(waiting.await.unwrap(), Overlap::None);
-        let stuck = equals.enter(id, request("2"));
+        let stuck = equals.enter(id, request("2"), next_in_order());
         stuck.writing();
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Instead, "a client that does not read");
     }
@@ -252,7 +282,7 @@ mod tests {
     fn there_is_a_limit_to_what_is_remembered() {
         let equals = Equals::default();
         for number in 0..2 * REMEMBERED {
-            drop(equals.enter(digest(&number.to_be_bytes()), request("1")));
+            drop(equals.enter(digest(&number.to_be_bytes()), request("1"), next_in_order()));
         }
         assert!(equals.all().len() <= REMEMBERED);
     }

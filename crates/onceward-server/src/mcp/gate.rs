@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::books::Books;
 use super::call::{Asked, From, Naming};
-use super::delivery::{Answered, Equals, Receipt, next_in_order};
+use super::delivery::{Answered, Equals, Lines, Receipt, next_in_order};
 use super::kind::Kind;
 use super::link::{Answer, Link, NoAnswer};
 use super::list::status_name;
@@ -55,6 +55,8 @@ pub(super) struct Gate {
     pub(super) owners: Owners,
     /// Which equal calls are unanswered.
     pub(super) equals: Equals,
+    /// Equal calls that run one after the other.
+    pub(super) lines: Lines,
 }
 
 /// What becomes of a request to call a tool.
@@ -82,8 +84,6 @@ pub(super) struct Request {
     pub(super) from: From,
     /// The client says so when it gives up.
     pub(super) announces: bool,
-    /// The client can ask for the result of work that goes on as a task.
-    pub(super) follows_tasks: bool,
     /// When it came: by the clock, and among other calls and answers.
     pub(super) since: Instant,
     pub(super) came: u64,
@@ -94,20 +94,7 @@ impl Request {
     pub(super) fn new(tenant: Tenant, id: Id, written: Box<RawValue>, line: Bytes, members: Members) -> Self {
         let (scope, key, from) = (String::new(), None, From::default());
         let (since, came) = (Instant::now(), next_in_order());
-        Self {
-            tenant,
-            scope,
-            id,
-            written,
-            line,
-            members,
-            key,
-            from,
-            announces: false,
-            follows_tasks: true,
-            since,
-            came,
-        }
+        Self { tenant, scope, id, written, line, members, key, from, announces: false, since, came }
     }
 
     /// Which request of which connection it is.
@@ -142,9 +129,9 @@ pub(super) struct One<'a> {
 }
 
 impl One<'_> {
-    /// Whether it is a step for which the client waits besides an equal one that runs.
-    fn steps_beside(&self, call: &Call) -> bool {
-        self.kind.steps && self.rule == Rule::Causal && call.again != Again::Never
+    /// Whether it runs after an equal one that runs now, because the client means both of them.
+    fn follows(&self, call: &Call) -> bool {
+        self.rule == Rule::Causal && call.again != Again::Never && (self.kind.steps || call.again == Again::Always)
     }
 
     pub(super) fn about(&self) -> About<'_> {
@@ -234,7 +221,18 @@ impl Gate {
         if let Some(reply) = self.before_a_repeat(&ledger, &one).await {
             return Some(reply.answer(request));
         }
-        let open = self.equals.enter(call.identity.digest(), request.place());
+        let open = self.equals.enter(call.identity.digest(), request.place(), request.came);
+        // Until its work is done: an equal one that came later follows it.
+        let waits_in_line = rule == Rule::Causal && (call.again == Again::Always || kind.steps);
+        let _place = match waits_in_line {
+            true => {
+                if call.again == Again::Always {
+                    link.step_back();
+                }
+                Some(self.lines.wait(call.identity.digest()).await)
+            }
+            false => None,
+        };
         let (line, delivery) = self.guarded(&ledger, &one, link).await?;
         let receipt =
             delivery.filter(|_| rule.needs_delivery()).map(|delivery| Receipt { delivery, since: request.since, open });
@@ -265,7 +263,7 @@ impl Gate {
                 Ok(Begun::Acquired(guard)) => return self.own(ledger, one, guard, link).await,
                 // Its own turn comes after the running one's.
                 Ok(Begun::Answered(Decision::Replay { .. } | Decision::OutcomeNotKept { .. }))
-                    if is_running && one.steps_beside(&call) && turns < STEPS =>
+                    if is_running && one.follows(&call) && turns < STEPS =>
                 {
                     turns += 1;
                     call.again = Again::Always;
@@ -366,13 +364,8 @@ impl Gate {
             Ending::Task(id) => {
                 owner.continues(&answer.members);
                 let (link, meta, policy) = (Arc::clone(link), one.asked.meta(), Arc::clone(&one.call.policy));
-                // A client that has the task asks for what comes of it by itself.
-                let delivery = one.request.follows_tasks.then(|| guard.delivery());
                 tokio::spawn(async move {
                     task::follow(guard, &*link, &id, meta, &policy).await;
-                    if let Some(delivery) = delivery {
-                        delivery.arrived();
-                    }
                     drop(owner);
                 });
                 return answer.line;

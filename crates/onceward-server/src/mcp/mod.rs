@@ -55,7 +55,7 @@ use crate::config::{Mcp, Server};
 use crate::exit::Fault;
 use books::Books;
 use call::Naming;
-use delivery::Equals;
+use delivery::{Equals, Lines};
 use gate::Gate;
 use owners::Owners;
 use reply::Replies;
@@ -151,5 +151,6 @@ fn one(front: Front, shown: String, mcp: &Mcp, books: &Arc<Books>) -> Gate {
         books: Arc::clone(books),
         owners: Owners::default(),
         equals: Equals::default(),
+        lines: Lines::default(),
     }
 }

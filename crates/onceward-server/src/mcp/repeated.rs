@@ -37,8 +37,10 @@ impl Gate {
             return call.again;
         }
         let patience = if request.announces { Duration::MAX } else { self.naming.patience };
-        match self.equals.overlap(&call.identity.digest(), request.came, patience).await {
-            Overlap::Beside if steps && rule == Rule::Causal => Again::Always,
+        let id = call.identity.digest();
+        let has_others = self.equals.has_others_between(&id, &request.from.connection, request.came);
+        match self.equals.overlap(&id, request.came, patience).await {
+            Overlap::Beside if (steps || has_others) && rule == Rule::Causal => Again::Always,
             Overlap::Beside | Overlap::Instead => Again::Never,
             Overlap::None if rule == Rule::Outward => match self.echo_ended(ledger, &call.identity.tenant).await {
                 Some(ended) => Again::IfDeliveredBefore(ended),

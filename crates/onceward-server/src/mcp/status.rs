@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use onceward::core::duration;
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State};
 use onceward::store::Filter;
@@ -134,10 +135,14 @@ fn shown(seen: &Seen, tool: &str) -> Option<(String, Value)> {
         _ => record.updated_at,
     };
     let words = match standing {
-        Standing::Done if record.delivered_at.is_some() && record.terms.after_delivery == Some(Duration::ZERO) => {
-            "done; the same call does it once more".to_owned()
-        }
-        Standing::Done => "done; the same call gets its stored result".to_owned(),
+        Standing::Done => match record.terms.after_delivery {
+            None => "done; the same call gets its stored result".to_owned(),
+            Some(Duration::ZERO) => "done; if you have its answer, the same call does it once more".to_owned(),
+            Some(after) => format!(
+                "done; the same call gets its stored result, and does it once more from {} after the answer on",
+                duration::format(after)
+            ),
+        },
         Standing::Tombstone => "done, and its result is no longer kept".to_owned(),
         Standing::Running { .. } => "running; the same call waits for its result".to_owned(),
         Standing::InDoubt { .. } if record.terms.in_doubt == InDoubt::Tell => {

@@ -29,8 +29,9 @@ const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8931
 /// while the first is running waits for it; and when nobody knows what happened, the model is told so. Tools that only read
 /// pass by.
 ///
-/// Calls with equal arguments are one call while they run, and for 60 s afterwards. With --session, or a recipe in the
-/// configuration, that holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
+/// A repeat is a call with equal arguments whose first answer did not reach the client. A call after the answer runs; only
+/// tools that reach other people answer equal calls for 60 s more. With --session, or a recipe in the configuration, that
+/// holds for as long as the tier says, so that an agent that is resumed meets its earlier calls.
 ///
 /// Without a command: the servers of the configuration. Several are one server to the agent, and the names of their tools begin
 /// with theirs, as in mail__send_email.

@@ -62,13 +62,14 @@ fn another(gate: &Gate) -> Gate {
         books: Arc::clone(&gate.books),
         owners: gate.owners.clone(),
         equals: gate.equals.clone(),
+        lines: gate.lines.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::super::call::Naming;
-    use super::super::super::delivery::Equals;
+    use super::super::super::delivery::{Equals, Lines};
     use super::super::super::members::Members;
     use super::super::super::owners::Owners;
     use super::super::super::reply::Replies;
@@ -86,8 +87,8 @@ mod tests {
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let (tools, books, owners) = (Tools::default(), Arc::new(Books::at("memory:", None)), Owners::default());
-        let equals = Equals::default();
-        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners, equals }))
+        let (equals, lines) = (Equals::default(), Lines::default());
+        Callers::of(Arc::new(Gate { naming, tools, replies, books, owners, equals, lines }))
     }
 
     #[test]

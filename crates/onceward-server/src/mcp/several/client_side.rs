@@ -29,6 +29,7 @@ impl Hub {
 
     /// The client sends nothing more. It has ended in order if it has read everything that was written for it.
     pub(super) fn client_ended(&self) {
+        self.known.ends();
         self.runtime.block_on(async { self.known.ended(all_is_read(io::stdout()).await).await });
     }
 

@@ -333,8 +333,6 @@ impl Hub {
             if let Some(client) = hub.client() {
                 server.meet(client).await;
             }
-            let follows_tasks = matches!(server.between(), Between::Same);
-            let request = Request { follows_tasks, ..request };
             let lane = Arc::new(lane.unwrap_or_else(|| Lane::to(&server)));
             let answer = server.gate.carry_out(&request, &lane).await;
             lane.step_back();

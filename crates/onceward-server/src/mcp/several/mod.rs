@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::books::Books;
 use super::gate::Gate;
-use super::stdio::{LAST_WRITES, UnderWay, Wire, attend, cannot_start, each_line, idle, spawn};
+use super::stdio::{LAST_WRITES, UnderWay, Wire, all_is_read, attend, cannot_start, each_line, idle, spawn};
 use crate::exit::{Fault, STORE};
 use crate::output;
 use crate::process::{code, listen};
@@ -86,9 +86,10 @@ pub(super) async fn run(planned: Vec<Planned>, tenant: Tenant, books: Arc<Books>
         let _ = no_more.send(());
     })?;
     let under_way = UnderWay { busy: &hub.busy, books: &books };
-    let ended = attend(children, signals, under_way, client_gone, || hub.close()).await;
+    let ended = attend(children, signals, under_way, client_gone, || hub.known.ends(), || hub.close()).await;
     let mut busy = hub.busy.subscribe();
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
+    hub.known.judge_last(all_is_read(io::stdout())).await;
     let _ = timeout(LAST_WRITES, books.close()).await;
     Ok(if ended.was_wanted { 0 } else { ended.status.map_or(0, code) })
 }

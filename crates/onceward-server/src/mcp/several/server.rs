@@ -304,8 +304,8 @@ mod tests {
         };
         let replies = Replies { notice: true, flags: String::new(), status: "status" };
         let books = Arc::new(Books::at("memory:", None));
-        let (tools, owners, equals) = Default::default();
-        let gate = Gate { naming, tools, replies, books, owners, equals };
+        let (tools, owners, equals, lines) = Default::default();
+        let gate = Gate { naming, tools, replies, books, owners, equals, lines };
         let wire = Wire::new(File::from(OwnedFd::from(writes)), "own-".to_owned());
         (Arc::new(Server::new("s".to_owned(), Arc::new(gate), wire)), reads)
     }

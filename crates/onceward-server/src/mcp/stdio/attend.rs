@@ -62,6 +62,7 @@ pub(in crate::mcp) async fn attend(
     mut signals: mpsc::Receiver<Signal>,
     under_way: UnderWay<'_>,
     client_gone: oneshot::Receiver<()>,
+    asked_to_end: impl Fn(),
     close: impl Fn(),
 ) -> Ended {
     let (to_all, _) = broadcast::channel(SIGNALS);
@@ -96,6 +97,9 @@ pub(in crate::mcp) async fn attend(
             Some(signal) = signals.recv() => {
                 let is_end = matches!(signal, Signal::SIGTERM | Signal::SIGINT | Signal::SIGHUP);
                 was_wanted.fetch_or(is_end, Ordering::Relaxed);
+                if is_end {
+                    asked_to_end();
+                }
                 // Asked twice, it is meant now.
                 if is_end && asked.is_none() {
                     asked = Some(signal);

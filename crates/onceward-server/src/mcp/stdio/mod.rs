@@ -84,15 +84,17 @@ pub(super) async fn run(
         let _ = silent.send(());
     });
     let mut busy = relay.busy.subscribe();
-    let silence = silence(server_silent, wire.clone(), relay.busy.subscribe());
+    let silence = silence(server_silent, wire.clone(), relay.busy.subscribe(), Arc::clone(&relay));
     let silence = tokio::spawn(silence);
     let under_way = UnderWay { busy: &relay.busy, books: &gate.books };
-    let ended = attend(vec![child], signals, under_way, client_gone, || wire.close_server()).await;
+    let asked = || relay.known.ends();
+    let ended = attend(vec![child], signals, under_way, client_gone, asked, || wire.close_server()).await;
     let _ = timeout(LAST_WORDS, silence).await;
     wire.close();
     if timeout(LAST_WRITES, idle(&mut busy)).await.is_err() {
         tracing::warn!("calls were under way when the server ended; what became of them is in doubt");
     }
+    relay.judge_last().await;
     let _ = timeout(LAST_WRITES, gate.books.close()).await;
     ended
         .status
@@ -101,10 +103,11 @@ pub(super) async fn run(
 }
 
 /// A server that says nothing more has nothing more to answer. Its client sees the end, as without us.
-async fn silence(silent: oneshot::Receiver<()>, wire: Wire, mut busy: watch::Receiver<usize>) {
+async fn silence(silent: oneshot::Receiver<()>, wire: Wire, mut busy: watch::Receiver<usize>, relay: Arc<Relay>) {
     let _ = silent.await;
     wire.close();
     let _ = timeout(LAST_WRITES, idle(&mut busy)).await;
+    relay.judge_last().await;
     if let Ok(nothing) = File::options().write(true).open("/dev/null") {
         let _ = nix::unistd::dup2_stdout(nothing);
     }

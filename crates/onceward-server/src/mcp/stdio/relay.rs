@@ -102,7 +102,13 @@ impl Relay {
 
     /// The client sends nothing more. It has ended in order if it has read everything that was written for it.
     pub(super) async fn client_ended(&self) {
+        self.known.ends();
         self.known.ended(all_is_read(io::stdout()).await).await;
+    }
+
+    /// We are about to end: what the client has read of its last answers.
+    pub(super) async fn judge_last(&self) {
+        self.known.judge_last(all_is_read(io::stdout())).await;
     }
 
     /// Takes what the server says to the client, until there is no more.
