@@ -32,6 +32,9 @@ const PARTING: Duration = Duration::from_secs(1);
 /// How many answers and cancellations of a client are remembered.
 const REMEMBERED: usize = 256;
 
+/// The longest id of a request that is remembered. Those of clients are numbers and short texts.
+const LONGEST_ID: usize = 1024;
+
 /// How long it is remembered that a client announces time-outs.
 const ANNOUNCES_FOR: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
@@ -277,6 +280,9 @@ impl Answers {
     }
 
     fn cancel(&mut self, id: Id) {
+        if id.length() > LONGEST_ID {
+            return;
+        }
         if self.cancelled.len() >= REMEMBERED {
             self.cancelled.pop_front();
         }

@@ -38,6 +38,12 @@ impl Id {
 }
 
 impl Id {
+    pub(super) fn length(&self) -> usize {
+        match self {
+            Self::Number(text) | Self::Text(text) => text.len(),
+        }
+    }
+
     /// As it is written.
     pub(super) fn written(&self) -> Option<Box<RawValue>> {
         match self {

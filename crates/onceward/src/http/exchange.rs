@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use http::header::CONTENT_LENGTH;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, request, response};
 use http_body_util::BodyExt;
 use tokio::runtime::Handle;
@@ -126,8 +127,9 @@ where
 /// Has it recorded that the client got the answer, once the connection has taken all of it.
 fn delivered(answer: Response<Body>, delivery: Option<Delivery>, since: Instant) -> Response<Body> {
     let Some(delivery) = delivery else { return answer };
+    let length = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     answer.map(|body| {
-        handed(body, move || {
+        handed(body, length, move || {
             if since.elapsed() < PATIENCE {
                 delivery.arrived();
             }

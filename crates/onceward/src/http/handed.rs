@@ -14,16 +14,42 @@ use super::body::{Body, Error};
 struct Handed<F: FnOnce() + Send + Unpin> {
     body: Body,
     then: Option<F>,
-    /// Its head is on its way: a connection asks for the length then. A response that nobody takes is not asked.
+    /// Its head is on its way: a connection asks for the length or the end then. A response that nobody takes is not asked.
     is_asked: AtomicBool,
+    /// What is left of the frame that is given out in pieces.
+    rest: Bytes,
+    /// How many bytes its head promises, less those that were given out.
+    left: Option<u64>,
     /// The last frame was given out.
     is_last: bool,
 }
 
-/// Calls `then` once the connection has taken all of the body, and never if it does not.
-pub(super) fn handed(body: Body, then: impl FnOnce() + Send + Unpin + 'static) -> Body {
-    let is_last = body.is_end_stream();
-    Handed { body, then: Some(then), is_asked: AtomicBool::new(false), is_last }.boxed_unsync()
+/// The largest piece that is given out at once, so that a connection that has taken the last one has sent all but what its
+/// buffers hold.
+const PIECE: usize = 16 * 1024;
+
+/// Calls `then` once the connection has taken all of the body, and never if it does not. `length` is what the head promises: a
+/// connection asks for nothing behind it.
+pub(super) fn handed(body: Body, length: Option<u64>, then: impl FnOnce() + Send + Unpin + 'static) -> Body {
+    let is_last = body.is_end_stream() || length == Some(0);
+    let (rest, left) = (Bytes::new(), length);
+    Handed { body, then: Some(then), is_asked: AtomicBool::new(false), rest, left, is_last }.boxed_unsync()
+}
+
+impl<F: FnOnce() + Send + Unpin> Handed<F> {
+    /// The next piece of what was taken from the body: the last byte of a whole body comes by itself.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let is_end = self.body.is_end_stream() || self.left == Some(self.rest.len() as u64);
+        let length = match self.rest.len() {
+            0 => return None,
+            length if is_end && length > 1 => (length - 1).min(PIECE),
+            length => length.min(PIECE),
+        };
+        let piece = self.rest.split_to(length);
+        self.left = self.left.map(|left| left.saturating_sub(length as u64));
+        self.is_last = self.rest.is_empty() && (self.body.is_end_stream() || self.left == Some(0));
+        Some(piece)
+    }
 }
 
 impl<F: FnOnce() + Send + Unpin> http_body::Body for Handed<F> {
@@ -34,22 +60,46 @@ impl<F: FnOnce() + Send + Unpin> http_body::Body for Handed<F> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        self.is_last = match &frame {
-            None => true,
-            Some(Ok(_)) => self.body.is_end_stream(),
-            Some(Err(_)) => false,
-        };
-        Poll::Ready(frame)
+        if let Some(piece) = self.next_piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
+        }
+        match std::task::ready!(Pin::new(&mut self.body).poll_frame(context)) {
+            None => {
+                self.is_last = true;
+                Poll::Ready(None)
+            }
+            Some(Err(error)) => {
+                self.is_last = false;
+                Poll::Ready(Some(Err(error)))
+            }
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) if !data.is_empty() => {
+                    self.rest = data;
+                    Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
+                }
+                Ok(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+                // Nothing comes behind trailers.
+                Err(trailers) => {
+                    self.is_last = true;
+                    Poll::Ready(Some(Ok(trailers)))
+                }
+            },
+        }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         self.is_asked.store(true, Ordering::Relaxed);
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }
 
@@ -72,7 +122,7 @@ mod tests {
     fn watched(text: &'static str) -> (Body, Arc<AtomicBool>) {
         let taken = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&taken);
-        (handed(full(text.into()), move || told.store(true, Ordering::SeqCst)), taken)
+        (handed(full(text.into()), Some(text.len() as u64), move || told.store(true, Ordering::SeqCst)), taken)
     }
 
     #[tokio::test]

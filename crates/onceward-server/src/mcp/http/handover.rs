@@ -9,6 +9,9 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use onceward::http::Body;
 
+/// The largest piece of an answer that is given out at once.
+const PIECE: usize = 16 * 1024;
+
 type Then = Box<dyn FnOnce() + Send>;
 
 /// Which bytes are the answer, and what is to be done once they are taken. Cheap to clone.
@@ -26,7 +29,11 @@ struct State {
 struct Watched {
     body: Body,
     handover: Handover,
-    /// The answer is on its way; it is taken when the connection asks for more, or needs no more.
+    /// What is left of the answer. It is given out in pieces, so that a connection that has taken the last of them has sent
+    /// all but what its buffers hold.
+    rest: Bytes,
+    then: Option<Then>,
+    /// The last piece is on its way; it is taken when the connection asks for more, or needs no more.
     taking: Option<Then>,
 }
 
@@ -41,7 +48,7 @@ impl Handover {
 
     /// The body, watched.
     pub(super) fn watch(&self, body: Body) -> Body {
-        Watched { body, handover: self.clone(), taking: None }.boxed_unsync()
+        Watched { body, handover: self.clone(), rest: Bytes::new(), then: None, taking: None }.boxed_unsync()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -50,6 +57,21 @@ impl Handover {
 }
 
 impl Watched {
+    /// The next piece of the answer: all but its last byte in pieces, and then that byte. A connection under HTTP/2 asks for it
+    /// only when its client has room for what comes before.
+    fn next_piece(&mut self) -> Option<Bytes> {
+        let length = match self.rest.len() {
+            0 => return None,
+            1 => 1,
+            length => (length - 1).min(PIECE),
+        };
+        let piece = self.rest.split_to(length);
+        if self.rest.is_empty() {
+            self.taking = self.then.take();
+        }
+        Some(piece)
+    }
+
     fn taken(&mut self) {
         if let Some(then) = self.taking.take() {
             then();
@@ -66,25 +88,37 @@ impl http_body::Body for Watched {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
         self.taken();
-        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
-        if let Some(Ok(frame)) = &frame
-            && let Some(data) = frame.data_ref()
-        {
-            let mut state = self.handover.state();
-            let is_answer = |(answer, _): &mut (Bytes, Then)| same(answer, data);
-            let then = state.expected.take_if(is_answer).map(|(_, then)| then);
-            drop(state);
-            self.taking = then;
+        if let Some(piece) = self.next_piece() {
+            return Poll::Ready(Some(Ok(Frame::data(piece))));
         }
-        Poll::Ready(frame)
+        let frame = std::task::ready!(Pin::new(&mut self.body).poll_frame(context));
+        let Some(Ok(frame)) = frame else { return Poll::Ready(frame) };
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(other) => return Poll::Ready(Some(Ok(other))),
+        };
+        let mut state = self.handover.state();
+        let is_answer = |(answer, _): &mut (Bytes, Then)| same(answer, &data);
+        let then = state.expected.take_if(is_answer).map(|(_, then)| then);
+        drop(state);
+        if then.is_none() {
+            return Poll::Ready(Some(Ok(Frame::data(data))));
+        }
+        (self.rest, self.then) = (data, then);
+        Poll::Ready(self.next_piece().map(|piece| Ok(Frame::data(piece))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (mut hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
     }
 }
 

@@ -6,8 +6,8 @@ use http::header::CONTENT_TYPE;
 /// Where a client says which session it is in.
 const SESSION: &str = "mcp-session-id";
 
-/// Which client it is; `None` for one that has no session.
-pub(super) fn client(headers: &HeaderMap) -> Option<String> {
+/// The session that a client is in; `None` for one that has none.
+pub(super) fn session(headers: &HeaderMap) -> Option<String> {
     let session = headers.get(SESSION)?.to_str().ok()?;
     (!session.is_empty()).then(|| format!("session {session}"))
 }

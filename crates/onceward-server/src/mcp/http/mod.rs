@@ -1,12 +1,14 @@
 //! A gateway before a server that speaks streamable HTTP.
 //!
-//! - `identity`: who calls. `header_names`: what the name of a header tells. `callers`: whose gate it is. `post`: one guarded
+//! - `identity`: who calls. `header_names`: what the name of a header tells. `callers`: whose gate it is. `clients`, `client_side`: what is known of
+//!   clients. `post`: one guarded
 //!   call. `envelope`: headers that say what a message says. `events`: server-sent events. `listing`: the list of tools.
 //!   `news`: what is overheard.
 //! - `readers`: who reads a stream on. `patience`: how long one that broke off is waited for. `under_way`: what is to be seen
 //!   through before we end. `strangers`: who may come. `head`: what headers say. `own`: answers of our own.
 
 mod callers;
+mod client_side;
 mod clients;
 mod envelope;
 mod events;
@@ -46,7 +48,6 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::call::From;
-use super::delivery;
 use super::gate::{self, Gate, Way};
 use super::members::Members;
 use super::message::{CALL, GARBLED, Id, Message, UNCLEAR};
@@ -60,7 +61,7 @@ use crate::output;
 use crate::stop::Signals;
 use callers::Callers;
 use clients::Clients;
-use head::{client, is_form, is_plain};
+use head::{is_form, is_plain};
 pub(super) use identity::Identity;
 use own::{empty, refused};
 use post::{KEY, LAST_EVENT, Post};
@@ -264,8 +265,8 @@ impl Server {
             parts.uri = path;
         }
         if parts.method != Method::POST {
-            self.heard_without_message(&parts).await;
-            let client = client(&parts.headers).unwrap_or_default();
+            self.heard_without_message(&parts, peer).await;
+            let client = self.client(&parts, peer).unwrap_or_default();
             let reads_on = parts.headers.contains_key(LAST_EVENT).then(|| self.readers.enter(&client));
             let request = Request::from_parts(parts, gateway::streamed(body));
             return match self.upstreams.send(&self.route, request, peer, None).await {
@@ -332,7 +333,7 @@ impl Server {
             }
             Message::Notification { method, members } if method == "notifications/cancelled" => {
                 self.cancelled(&parts, peer, &members).await;
-                let client = client(&parts.headers).unwrap_or_default();
+                let client = self.client(&parts, peer).unwrap_or_default();
                 if self.waiting.cancel(members.object("params").as_ref(), &client) == Cancelled::Keep {
                     return empty(StatusCode::ACCEPTED);
                 }
@@ -354,7 +355,7 @@ impl Server {
     }
 
     async fn pass(self: &Arc<Self>, parts: request::Parts, body: Bytes, peer: Peer) -> Response<Body> {
-        let client = client(&parts.headers).unwrap_or_default();
+        let client = self.client(&parts, peer).unwrap_or_default();
         match self.upstreams.send(&self.route, Request::from_parts(parts, full(body)), peer, None).await {
             Ok(mut response) => {
                 self.relocate(response.headers_mut());
@@ -387,7 +388,7 @@ impl Server {
             }
         };
         // Without a session, ids of several clients are the same.
-        let owner = client(&parts.headers).unwrap_or_else(|| self.own_name());
+        let owner = self.client(&parts, peer).unwrap_or_else(|| self.own_name());
         let place = Place { client: owner, id: id.clone() };
         if !self.waiting.expect_call(place.clone()) {
             let why = "another request with this id is under way";
@@ -396,7 +397,7 @@ impl Server {
         let (reply, answer) = oneshot::channel();
         let gate = self.gate(&parts, peer);
         let scope = self.scope(&parts.uri);
-        let session = client(&parts.headers);
+        let session = self.client(&parts, peer);
         let known = self.clients.of_request(session.as_deref(), &members);
         let from = From { client: known.name().to_owned(), connection: session.unwrap_or_default() };
         let post = Arc::new(Post::new(Arc::clone(&self), parts, peer, place.clone(), reply));
@@ -417,40 +418,6 @@ impl Server {
         });
         // Nobody waits for what was cancelled.
         answer.await.map_or_else(|_| empty(StatusCode::ACCEPTED), |response| response.map(|body| handover.watch(body)))
-    }
-
-    /// A client says who it is, and gets a session.
-    fn introduced(self: &Arc<Self>, headers: &HeaderMap, members: &Members, tenant: Option<Tenant>) {
-        let (Some(session), Some(tenant)) = (client(headers), tenant) else { return };
-        let (server, known) = (Arc::clone(self), self.clients.of_session(&session));
-        known.introduce(&members.object("params").unwrap_or_default(), false);
-        tokio::spawn(async move { known.recall(server.callers.books(), &tenant).await });
-    }
-
-    /// A client does not want an answer, or no longer wanted it when it came.
-    async fn cancelled(self: &Arc<Self>, parts: &request::Parts, peer: Peer, members: &Members) {
-        let id = members.object("params").and_then(|parameters| parameters.get("requestId").and_then(Id::read));
-        let (Some(id), Some(session)) = (id, client(&parts.headers)) else { return };
-        let known = self.clients.of_session(&session);
-        self.gate(parts, peer).equals.cancel(&delivery::Request { connection: session, id: id.clone() });
-        if known.cancelled(&id).await
-            && let Ok(tenant) = self.tenant(parts, peer)
-        {
-            let server = Arc::clone(self);
-            tokio::spawn(async move { known.remember(server.callers.books(), &tenant).await });
-        }
-    }
-
-    /// A client reads on from before an answer, which it did not get then; or it ends its session in order.
-    async fn heard_without_message(&self, parts: &request::Parts) {
-        let Some(session) = client(&parts.headers) else { return };
-        if parts.method == Method::DELETE {
-            if let Some(known) = self.clients.leave(&session) {
-                known.ended(true).await;
-            }
-        } else if let Some(at) = parts.headers.get(LAST_EVENT).and_then(|at| at.to_str().ok()) {
-            self.clients.of_session(&session).reads_on(at).await;
-        }
     }
 
     /// Whose call it is: what `--tenant` names, and what the headers that count say.
