@@ -1,7 +1,9 @@
 """A gateway that is stopped (SIGSTOP) until its lease is over, and continued when another gateway has dealt with its intent."""
 
+import contextlib
 import json
 import signal
+import sqlite3
 import time
 
 from checks import is_equal, until
@@ -31,6 +33,27 @@ wait = "0s"
 """
 
 
+def stop(place, send):
+    """Stops a process while it does not write: it would hold the ledger's lock, and keep every other process out."""
+    for _ in range(100):
+        send(signal.SIGSTOP)
+        if is_free(place.ledger):
+            return
+        send(signal.SIGCONT)
+        time.sleep(0.02)
+    raise AssertionError("the ledger is always locked")
+
+
+def is_free(ledger):
+    with contextlib.closing(sqlite3.connect(ledger, timeout=0, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+    return True
+
+
 def lapse():
     """Waits until the lease of the stopped process is over. No event shows that."""
     time.sleep(LEASE + 0.4)
@@ -43,7 +66,7 @@ def stopped_in_flight(place, in_doubt, honours=False):
     first, second = place.serve(configuration), place.serve(configuration)
     client = place.later(charge, first, "k", amount=1)
     until(lambda: upstream.has(1), "the effect")
-    first.signal(signal.SIGSTOP)
+    stop(place, first.signal)
     lapse()
     return upstream, first, second, client
 
@@ -105,7 +128,7 @@ def stopped_agent(place, in_doubt):
     arguments = {"to": "ada@example.org", "delay_ms": 1000}
     identity = first.start_call("send_email", arguments)
     until(place.effects, "the effect")
-    first.process.send_signal(signal.SIGSTOP)
+    stop(place, first.process.send_signal)
     lapse()
     return first, second, identity, arguments
 
@@ -144,7 +167,7 @@ def under_retry_both_attempts_of_a_tool_have_the_same_key(place):
     arguments = {"to": "ada@example.org", "delay_ms": 1000}
     client = place.later(call, first, **arguments)
     until(place.effects, "the effect")
-    first.signal(signal.SIGSTOP)
+    stop(place, first.signal)
     lapse()
     result = call(second, **arguments)
     is_fresh(result)
@@ -162,7 +185,7 @@ def under_hold_a_stopped_mcp_gateway_over_http_keeps_its_call(place):
     arguments = {"to": "ada@example.org", "delay_ms": 1000}
     client = place.later(call, first, **arguments)
     until(place.effects, "the effect")
-    first.signal(signal.SIGSTOP)
+    stop(place, first.signal)
     lapse()
     result = call(second, **arguments)
     is_state(result, "in_doubt")

@@ -10,12 +10,14 @@ Installs the clients by name below `target/tests-http/`. Exits with 1 if anythin
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import http.client
 import json
 import os
 import secrets
 import sys
+import threading
 import time
 import urllib.parse
 import uuid
@@ -78,12 +80,31 @@ def run(place, client, fault):
         place.upstream.refuse()
     if fault == "reset before":
         place.upstream.reset_next(1)
-    if way.warm:
-        keep_connections(place.url)
-    got = client.call(place.url, words, key, way.retries, way.timeout)
+    with kept_connections(place.url) if way.warm else contextlib.nullcontext():
+        got = client.call(place.url, words, key, way.retries, way.timeout)
     if fault == "refused":
         place.upstream.listen()
     return got, place.upstream.seen(case), key, case, words
+
+
+@contextlib.contextmanager
+def kept_connections(url):
+    """Connections of the gateway are kept for a client, however long it takes to start."""
+    keep_connections(url)
+    is_over = threading.Event()
+
+    def keep():
+        while not is_over.wait(0.2):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                keep_connections(url)
+
+    keeping = threading.Thread(target=keep)
+    keeping.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        keeping.join()
 
 
 def keep_connections(url):

@@ -8,6 +8,7 @@ import sys
 import time
 
 import checks
+import meant_attacked
 import meant_doubt
 import meant_ends
 import meant_lost
@@ -171,6 +172,6 @@ if __name__ == "__main__":
     # The slowest come first, so that the others run beside them.
     # They wait for clocks most of the time.
     checks.THREADS = 9
-    parts = (meant_lost, meant_sessions, meant_ends, meant_doubt, meant_outward)
+    parts = (meant_lost, meant_sessions, meant_ends, meant_attacked, meant_doubt, meant_outward)
     every = [check for part in parts for check in part.CHECKS] + CHECKS
     sys.exit(checks.run(every, checks.arguments_of(__doc__)))
