@@ -58,7 +58,7 @@ impl Name<'_> {
     pub(super) fn acting(&self, at: usize, verb: &'static Verb) -> Kind {
         let is_joined = |at: &usize| JOINS.contains(&self.words[at - 1].as_str());
         let verbs: Vec<usize> = std::iter::once(at).chain((at + 2..self.words.len()).filter(is_joined)).collect();
-        let outward = verbs.iter().find_map(|at| self.outward(*at));
+        let outward = verbs.iter().filter(|_| !verb.word.is_empty()).find_map(|at| self.outward(*at));
         let ends = |at: &usize| self.is_in(ENDS, *at);
         let is_binned = self.words[at] == "move" && self.has_behind(at, &["archive", "bin", "trash"]);
         Kind {
@@ -150,7 +150,7 @@ impl Name<'_> {
         let head = self.words[at + 1..].last().and(self.about(at).last());
         let is_in = |list: &[&str]| head.is_some_and(|head| list.contains(&head.as_str()));
         let says = |head: &String| {
-            head != "request" && found_thing(SEEN, head).or(found_thing(OUTWARD_THINGS, head)).is_some()
+            head != "request" && [SEEN, OUTWARD_THINGS, MONEY].iter().any(|list| found_thing(list, head).is_some())
         };
         match verb {
             "send" => {

@@ -5,7 +5,7 @@ use super::words::is_plural;
 use super::{Name, is_noun};
 
 /// What stands behind `and` and is no verb that is known.
-static UNCLEAR: Verb = Verb { word: "", why: "its name does not say what else it does" };
+pub(super) static UNCLEAR: Verb = Verb { word: "", why: "its name does not say what else it does" };
 
 /// What a verb is about that stands for something named before it: `find_order_refund_it`.
 const PRONOUNS: &[&str] = &["her", "him", "it", "them"];
@@ -58,8 +58,14 @@ impl Name<'_> {
         }
         let is_known_of = self.words.get(at + 1).is_some_and(|next| found(THINGS, next).is_some());
         let must_act = at == verb + 2 || self.words[at - 1] == "then";
-        if is_known_of && !must_act {
+        // `find_user_by_phone_and_email`.
+        let is_by = self.words[verb..at].iter().any(|word| word == "by") && at + 1 == self.words.len();
+        if (is_known_of || is_by) && !must_act {
             return None;
+        }
+        // `get_name_and_email` may mean either; nobody is to be given an old answer for that.
+        if at + 1 == self.words.len() && !must_act && is_noun(word) && found(MAY_ACT, word).is_some() {
+            return Some(&UNCLEAR);
         }
         let is_thing = !must_act && (is_plural(word) || is_noun(word));
         found(MAY_ACT, word).or_else(|| (!is_thing).then_some(&UNCLEAR))

@@ -20,7 +20,7 @@ fn names_that_read() {
             view_file slack_get_channel_history take_screenshot hget fetch_url list_merge_requests list_open_issues \
             get_users_and_groups jira_get_issue_create_meta users.list get_settings list_sent_emails \
             email_search order_history query_users getMergeRequests list_items_for_sale recall_memory validate_schema \
-            get_order_and_refund_status check_inventory page_count get_issue_and_comments ping_host contact_get_customer",
+            get_order_and_refund_status check_inventory page_count get_issue_and_comments ping_host contact_get_customer find_user_by_phone_and_email",
     ) {
         assert_eq!(effect(name), Effect::Reads, "{name}: {:?}", of(name, &[]));
     }
@@ -42,7 +42,7 @@ fn names_that_act() {
             fetch_unread_emails_mark_read recall_email list_item_for_sale check_in_guest get_job_from_queue \
             validate_ticket merge git_merge merge_branches merge_shapes merge_contacts merge_dicts merge_config \
             merge_audio merge_sort post_process_image order_layers comment_out_lines respond_to_dialog message_box \
-            transfer_focus charge_battery count_votes_and_release_results send_api_request send_raw_bytes",
+            transfer_focus charge_battery count_votes_and_release_results send_api_request send_raw_bytes get_name_and_email get_branch_and_commit",
     ) {
         assert_eq!(effect(name), Effect::Acts, "{name}: {:?}", of(name, &[]));
     }
@@ -65,7 +65,7 @@ fn names_that_reach_other_people() {
             ping_oncall merge_pr merge_mr accept_merge_request send_raw_email create_payment_v3 send_signal_message \
             send_api_key_email create_issue_v2 createOrder2 create_issues_bulk create_event_series \
             transfer_project_funds wire_funds sell_shares remit_funds disburse_payout place_trade place_bet page_oncall \
-            text_customer dial_number fax_document summarize_and_post search_and_book_flight buy_device order_items charge_customer text_all_customers",
+            text_customer dial_number fax_document summarize_and_post search_and_book_flight buy_device order_items send_raw_transaction charge_customer text_all_customers",
     ) {
         assert_eq!(effect(name), Effect::Outward, "{name}: {:?}", of(name, &[]));
     }
