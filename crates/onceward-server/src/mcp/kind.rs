@@ -4,9 +4,10 @@
 //! it is about says to whom. A tool whose name is not clear acts: then it is recorded, and shared while it runs. A read for
 //! which that happens costs a write to the ledger; an act that passes by happens twice.
 //!
-//! - `lexicon`: the words. `acting`: whom a verb that acts reaches. `words`: how names are split. `statement`: whether a statement plainly reads.
+//! - `lexicon`: the words. `acting`: whom a verb that acts reaches. `behind`: what else a tool that reads does. `words`: how names are split. `statement`: whether a statement plainly reads.
 
 mod acting;
+mod behind;
 mod lexicon;
 #[cfg(test)]
 mod measured;
@@ -15,9 +16,8 @@ mod statement;
 mod tests;
 mod words;
 
-use lexicon::{
-    ADDRESSES, CODE, CONSUMED, DEEDS, JOINS, MAY_ACT, NOUNS, PREPOSITIONS, STATEMENTS, THINGS, Verb, acts, found, reads,
-};
+use acting::reaches;
+use lexicon::{ADDRESSES, CODE, DEEDS, MAY_ACT, NOUNS, PREPOSITIONS, STATEMENTS, THINGS, Verb, acts, found, reads};
 pub(super) use statement::is_plain_read;
 pub(super) use words::words;
 use words::{bases, is_plural};
@@ -112,6 +112,9 @@ impl Name<'_> {
         {
             return Some(kind(Effect::Acts, "its name does not say with which method it asks"));
         }
+        if reaches(words) {
+            return Some(kind(Effect::Outward, "its name says that it reaches other people"));
+        }
         if let Some(query) = self.query() {
             return Some(query);
         }
@@ -119,11 +122,12 @@ impl Name<'_> {
             Main::Acts(at, verb) => self.acting(at, verb),
             Main::Reads(at, verb) => match self.acts_behind(at, false) {
                 Some((at, verb)) => self.acting(at, verb),
-                None if self.consumes(at) => kind(Effect::Acts, "its name says that it takes what it reads"),
+                None if self.takes(at) => kind(Effect::Acts, "its name says that it takes what it reads"),
                 None => kind(Effect::Reads, verb.why),
             },
             Main::Shows(at, verb) => match self.acts_behind(at, true) {
                 Some((at, verb)) => self.acting(at, verb),
+                None if self.takes(at) => kind(Effect::Acts, "its name says more than that it reads"),
                 None => kind(Effect::Reads, verb.why),
             },
         })
@@ -134,14 +138,16 @@ impl Name<'_> {
         let words = &self.words[self.start..];
         let (first, rest) = words.split_first()?;
         let carried = |word: &String| found(STATEMENTS, word);
-        let has_act = rest.iter().find_map(|word| acts(word));
+        let has_joined = (self.start + 2..self.words.len()).any(|at| self.joined(self.start, at).is_some());
+        let has_act = has_joined || rest.iter().any(|word| acts(word).is_some());
         if let Some(verb) = carried(first) {
             // Things are asked for by their plural, and databases are called by their name: `query_users`, `query_postgres`.
-            let is_of_things = rest.last().is_some_and(|last| is_plural(last) && !last.ends_with("es"));
+            let is_of_things =
+                first == "query" && rest.last().is_some_and(|last| is_plural(last) && !last.ends_with("es"));
             return match (has_act, is_of_things) {
-                (Some(_), _) => None,
-                (None, true) => Some(kind(Effect::Reads, "its name says that it reads: query")),
-                (None, false) => Some(kind(Effect::Query, verb.why)),
+                (true, _) => None,
+                (false, true) => Some(kind(Effect::Reads, "its name says that it reads: query")),
+                (false, false) => Some(kind(Effect::Query, verb.why)),
             };
         }
         let runs = |word: &String| RUN.contains(&word.as_str());
@@ -223,47 +229,10 @@ impl Name<'_> {
             None => Some(Main::Acts(start, verb)),
         }
     }
-
-    /// The verb that acts although a name begins with one that reads: `get_or_create_user`, `search_replace`,
-    /// `search_index_delete`. Behind a thing it may stand anywhere: `list_item_delete_all`.
-    fn acts_behind(&self, at: usize, is_thing: bool) -> Option<(usize, &'static Verb)> {
-        let behind = at + 1..self.words.len();
-        let (next, last) = (at + 1, self.words.len() - 1);
-        for at in behind {
-            let (word, before) = (&self.words[at], &self.words[at - 1]);
-            let is_joined = JOINS.contains(&before.as_str());
-            let verb = acts(word).filter(|_| is_thing || is_joined || !DEEDS.contains(&word.as_str()));
-            let is_behind_preposition = PREPOSITIONS.contains(&before.as_str());
-            if let Some(verb) = verb.filter(|_| is_thing || is_joined || at == next || at == last) {
-                return Some((at, verb));
-            }
-            let reads_too = reads(word).is_some() || found(THINGS, word).is_some() || is_plural(word) || is_noun(word);
-            if is_joined && !reads_too {
-                return Some((at, found(MAY_ACT, word).unwrap_or(&UNCLEAR)));
-            }
-            if let Some(verb) = found(MAY_ACT, word)
-                && (is_thing || word == "next")
-                && (at == last || word == "next")
-                && !is_noun(word)
-                && !is_behind_preposition
-            {
-                return Some((at, verb));
-            }
-        }
-        None
-    }
-
-    /// Whether what is read is taken away: `read_messages`.
-    fn consumes(&self, at: usize) -> bool {
-        self.words[at] == "read" && self.words.last().is_some_and(|last| CONSUMED.contains(&last.as_str()))
-    }
 }
 
 /// `resolve_username` looks something up, where `resolve_thread` acts.
 static RESOLVES: Verb = Verb { word: "resolve", why: "its name says that it reads: resolve" };
-
-/// What stands behind `and` and is no verb that is known.
-static UNCLEAR: Verb = Verb { word: "", why: "its name does not say what else it does" };
 
 /// `pull_request`, `merge_request`.
 fn is_to_pull(about: &[String]) -> bool {

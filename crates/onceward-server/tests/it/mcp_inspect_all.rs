@@ -102,7 +102,8 @@ fn the_riskiest_tools_of_all_clients_come_first_and_none_is_called() {
         "unprotected: 0 outward, 2 act, 1 read",
         "behind onceward",
         "reached by HTTP: not asked",
-        "2 of 4 servers are behind no gateway. 1 of their tools reach other people, 3 others act.",
+        "2 of the 3 servers that are known of are behind no gateway. 1 of their tools reach other people, 3 others act.",
+        "1 of all 4 servers could not be started or asked: nothing is known of them.",
         "onceward mcp install",
     ] {
         assert!(answer.out().contains(text), "{text}: {}", answer.out());
@@ -149,15 +150,46 @@ fn what_cannot_be_looked_at_is_named_with_the_reason() {
     let answer = desk.inspect(&["--timeout", "1s"]);
     answer.says(0, &["mcp.json: it is not JSON"]);
     for text in [
-        "could not be started: the server ended with exit code 1 before it listed its tools. It wrote: no token\u{fffd}[31m",
+        "could not be started: the server ended with exit code 1 before it listed its tools.",
         "could not be started: the server has not answered initialize within 1 s and was stopped.",
         "could not be started: its folder /not/there is not there",
         "not started: its env is not a table of texts",
         "could not be started: the server onceward-no-such-command cannot be started",
         "not started: it is disabled",
-        "0 of 6 servers are behind no gateway.",
+        "6 of all 6 servers could not be started or asked: nothing is known of them.",
     ] {
         assert!(answer.out().contains(text), "{text}: {}", answer.out());
+    }
+    assert!(!answer.out().contains("behind no gateway"), "{}", answer.out());
+    // What a server writes to stderr may hold secrets.
+    assert!(!answer.out().contains("no token"));
+}
+
+#[test]
+fn what_a_server_has_started_ends_with_it_and_names_hide_nothing() {
+    let desk = Desk::new();
+    let child = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)";
+    let script = format!(
+        "import subprocess, sys, time\nchild = subprocess.Popen([sys.executable, '-c', {child:?}])\n\
+         open({:?}, 'w').write(str(child.pid))\ntime.sleep(60)",
+        desk.0.path("child")
+    );
+    let hanging = json!({ "command": "python3", "args": ["-c", script] });
+    let turned = desk.server("turned.log", &["send_\u{202e}liam"]);
+    desk.claude(&json!({ "hanging": hanging, "turned": turned }), &json!({}));
+    let answer = desk.inspect(&["--timeout", "2s"]);
+    answer.says(0, &[]);
+    assert!(answer.out().contains("send_\u{fffd}liam") && !answer.out().contains('\u{202e}'), "{}", answer.out());
+    let child: i32 = desk.0.read("child").parse().unwrap();
+    // Whoever takes it over may not have waited for it yet.
+    let is_over = || {
+        let status = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        status.is_empty() || status.contains(") Z")
+    };
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    while !is_over() {
+        assert!(std::time::Instant::now() < until, "the child {child} is still there");
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::{Global, block_on};
 use super::{WhichServer, inspect_all};
 use crate::config::Length;
 use crate::exit::Fault;
-use crate::mcp::inspect::{Report, Row, look};
+use crate::mcp::inspect::{Report, Row, look, plain};
 use crate::output;
 use crate::output::quoted;
 use crate::view::{shortened, table};
@@ -111,7 +111,7 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
             true => (*what).to_owned(),
             false => format!("{what}: {why}"),
         });
-        let shown = output::tame(&tool.name);
+        let shown = plain(&tool.name);
         let guarded = if tool.guarded { "guarded" } else { "passes" };
         rows.push(vec![shortened(&shown, WIDEST), marks(tool), guarded.to_owned(), tool.why.to_owned(), in_doubt]);
     }
@@ -119,15 +119,11 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
     let is_suggested = report.tools.iter().any(|tool| tool.suggestion.is_some());
     let fills = report.tools.iter().filter_map(|tool| {
         let fills = tool.fills.as_ref()?;
-        Some(format!(
-            "\n{}: the gateway fills {}, the same on every attempt.",
-            output::tame(&tool.name),
-            output::tame(fills)
-        ))
+        Some(format!("\n{}: the gateway fills {}, the same on every attempt.", plain(&tool.name), plain(fills)))
     });
     let warnings = report.tools.iter().flat_map(|tool| {
-        let name = output::tame(&tool.name);
-        tool.warnings.iter().map(move |warning| format!("\nWarning: {name}: {}.", output::tame(warning)))
+        let name = plain(&tool.name);
+        tool.warnings.iter().map(move |warning| format!("\nWarning: {name}: {}.", plain(warning)))
     });
     let notes: String = fills.chain(warnings).collect();
     let judge = "\n# What stands behind # is a guess by names: judge it, and take the # away to use it.";
@@ -136,8 +132,8 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
          onceward.toml. It works without, too: onceward mcp --server {} -- {}{}\n\n{}",
         table(&rows),
         report.tools.len(),
-        output::tame(&quoted(name)),
-        output::tame(command),
+        plain(&quoted(name)),
+        plain(command),
         if is_suggested { judge } else { "" },
         report.configuration,
     )

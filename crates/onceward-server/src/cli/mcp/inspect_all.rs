@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::block_on;
 use super::inspect::marks;
 use crate::exit::{Fault, NO};
-use crate::mcp::inspect::{Class, Looked, Overview, Row, State, look_at_all};
+use crate::mcp::inspect::{Class, Looked, Overview, Row, State, look_at_all, plain};
 use crate::mcp::install::places;
 use crate::output;
 use crate::view::{shortened, table};
@@ -83,7 +83,7 @@ fn as_text(overview: &Overview) -> String {
     if !risks.is_empty() {
         let mut rows = vec![["SERVER", "TOOL", "CLASS", "WHY"].map(str::to_owned).to_vec()];
         rows.extend(risks[..shown].iter().map(|(server, row)| {
-            let cut = |text: &str| shortened(&output::tame(text), WIDEST);
+            let cut = |text: &str| shortened(&plain(text), WIDEST);
             vec![cut(&server.name), cut(&row.name), marks(row), row.why.to_owned()]
         }));
         text += &format!(
@@ -97,17 +97,25 @@ fn as_text(overview: &Overview) -> String {
     }
     let mut rows = vec![["SERVER", "CLIENT", "FILE", "STATE"].map(str::to_owned).to_vec()];
     rows.extend(overview.servers.iter().map(|server| {
-        let project = server.project.as_ref().map(|project| format!(" (project {})", output::tame(project)));
-        let file = format!("{}{}", server.path.display(), project.unwrap_or_default());
-        vec![shortened(&output::tame(&server.name), WIDEST), server.client.title().to_owned(), file, told(server)]
+        let project = server.project.as_ref().map(|project| format!(" (project {})", plain(project)));
+        let file = format!("{}{}", plain(&server.path.display().to_string()), project.unwrap_or_default());
+        vec![shortened(&plain(&server.name), WIDEST), server.client.title().to_owned(), file, told(server)]
     }));
     text += &table(&rows);
-    let open = overview.servers.iter().filter(|server| matches!(server.state, State::Open(_))).count();
-    let other = risks.len() - outward;
-    text += &format!(
-        "\n\n{open} of {} servers are behind no gateway. {outward} of their tools reach other people, {other} others act.",
-        overview.servers.len()
-    );
+    let [open, behind, unknown] = overview.counts();
+    if open + behind > 0 {
+        let (known, other) = (open + behind, risks.len() - outward);
+        text += &format!(
+            "\n\n{open} of the {known} servers that are known of are behind no gateway. {outward} of their tools reach other \
+             people, {other} others act."
+        );
+    }
+    if unknown > 0 {
+        text += &format!(
+            "\n\n{unknown} of all {} servers could not be started or asked: nothing is known of them.",
+            overview.servers.len()
+        );
+    }
     if risks.is_empty() { text } else { text + "\nonceward mcp install puts the gateway in front of them." }
 }
 
@@ -124,7 +132,7 @@ fn told(server: &Looked) -> String {
         State::Unclear(why) => format!("not started: {why}"),
         // The first line says it; others say what to do when it is looked at alone.
         State::Failed(why) => {
-            format!("could not be started: {}", output::tame(why.lines().next().unwrap_or_default()))
+            format!("could not be started: {}", plain(why.lines().next().unwrap_or_default()))
         }
     }
 }

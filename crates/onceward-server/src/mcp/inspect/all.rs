@@ -10,7 +10,6 @@ use super::super::install::{Client, Start, Stated, stated};
 use super::talk::{self, Noise, Started};
 use super::{Class, Row, rows};
 use crate::config::Server;
-use crate::output;
 
 /// Everything that was found.
 #[derive(Debug)]
@@ -47,6 +46,14 @@ pub(crate) enum State {
 }
 
 impl Overview {
+    /// How many servers are behind no gateway, how many are behind one, and of how many nothing is known.
+    pub(crate) fn counts(&self) -> [usize; 3] {
+        let count = |is: fn(&State) -> bool| self.servers.iter().filter(|server| is(&server.state)).count();
+        let (open, behind) =
+            (count(|state| matches!(state, State::Open(_))), count(|state| matches!(state, State::Behind)));
+        [open, behind, self.servers.len() - open - behind]
+    }
+
     /// The tools that act and are behind no gateway, the riskiest first.
     pub(crate) fn risks(&self) -> Vec<(&Looked, &Row)> {
         let open = self.servers.iter().filter_map(|server| match &server.state {
@@ -95,8 +102,8 @@ async fn look_at(name: &str, start: &Start, place: &str, patience: Duration) -> 
         return State::Failed(format!("its folder {} is not there", folder.display()));
     }
     let command: Vec<OsString> = words.iter().map(OsString::from).collect();
-    let label = format!("{place}: {}: ", output::tame(name));
-    let started = Started { command: &command, env, folder: folder.as_deref(), label: &label, noise: Noise::Kept };
+    let label = format!("{place}: {}: ", super::plain(name));
+    let started = Started { command: &command, env, folder: folder.as_deref(), label: &label, noise: Noise::Dropped };
     match talk::listed(&started, patience).await {
         Ok(heard) => State::Open(rows(&heard.pages, name, &Server::default())),
         Err(fault) => State::Failed(fault.message),

@@ -25,6 +25,7 @@ use super::tools::{Tools, Why};
 use super::volatile;
 use crate::config::{Server, Tool};
 use crate::exit::Fault;
+use crate::output;
 pub(crate) use all::{Looked, Overview, State, look_at_all};
 use suggest::Suggestion;
 use talk::{Noise, Started};
@@ -176,5 +177,31 @@ fn in_doubt(name: &str, server: &str, tools: &Tools) -> (&'static str, String) {
             let probe = configured.and_then(|tool| tool.probe.as_ref()).map(|probe| probe.tool.as_str());
             ("probe", format!("asks {}", probe.unwrap_or_default()))
         }
+    }
+}
+
+/// A text of somebody else's on one line, without anything that a terminal would obey or that changes how the rest is read:
+/// signs that turn the direction of writing around, or are not seen.
+pub(crate) fn plain(text: &str) -> String {
+    let is_unseen = |sign: char| {
+        matches!(sign,
+            '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e007f}')
+    };
+    output::tame(text).replace(is_unseen, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    #[test]
+    fn what_is_not_seen_is_replaced() {
+        assert_eq!(
+            plain("get_\u{202e}liam\u{200b}\u{feff}\u{e0041}\n"),
+            "get_\u{fffd}liam\u{fffd}\u{fffd}\u{fffd}\u{fffd}"
+        );
+        assert_eq!(plain("größe 大小"), "größe 大小");
     }
 }

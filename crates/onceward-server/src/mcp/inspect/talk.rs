@@ -4,21 +4,22 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
 use super::super::list::cursor;
 use super::super::members::Members;
 use super::super::message::{self, Id, Message, ended};
-use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, STORE};
+use crate::exit::{CANNOT_RUN, Fault, NO_COMMAND, SIGNAL_BASE, STORE};
 use crate::output;
-use crate::process::{code, dies_with_us, is_missing, pass_on};
+use crate::process::{code, dies_with_us, is_missing};
 
 /// The generation with a handshake that is asked for first: servers of both kinds know it.
 const WITH_HANDSHAKE: &str = "2025-11-25";
@@ -37,9 +38,6 @@ const GOODBYE: Duration = Duration::from_secs(2);
 
 /// How long a server that has closed its output may take to end, so that its exit code can be told.
 const LAST_MOMENT: Duration = Duration::from_secs(1);
-
-/// How much of a server's stderr is kept, so that its last line can be told.
-const KEPT: usize = 4096;
 
 /// How often people are told that there is nothing yet.
 const TICK: Duration = Duration::from_millis(500);
@@ -70,14 +68,27 @@ pub(super) struct Started<'a> {
 pub(super) enum Noise {
     /// It goes to ours.
     Shown,
-    /// Its last line is told if the server fails.
-    Kept,
+    /// Nobody sees it: it may hold secrets, and who looks at all servers may show the result to others.
+    Dropped,
 }
 
 /// Starts a server, asks for its tools, and stops it.
 pub(super) async fn listed(started: &Started<'_>, patience: Duration) -> Result<Heard, Fault> {
-    let mut child = spawn(started)?;
-    let noise = child.stderr.take().map(Heed::of);
+    let child = spawn(started)?;
+    let group = Group::of(&child);
+    tokio::select! {
+        heard = heard(child, &group, started, patience) => heard,
+        signal = interrupted() => {
+            // The terminal does not reach a group of its own.
+            group.pass_on(Signal::SIGKILL);
+            output::progress("");
+            std::process::exit(SIGNAL_BASE + signal as i32);
+        }
+    }
+}
+
+/// Asks a server for its tools, and stops it.
+async fn heard(mut child: Child, group: &Group, started: &Started<'_>, patience: Duration) -> Result<Heard, Fault> {
     let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(Fault::new(STORE, "the server has no pipes"));
     };
@@ -91,16 +102,16 @@ pub(super) async fn listed(started: &Started<'_>, patience: Duration) -> Result<
     drop(talk);
     match heard {
         Ok((protocol, pages)) => {
-            stopped(&mut child).await;
+            stopped(&mut child, group).await;
             Ok(Heard { protocol, pages, junk })
         }
         Err(Silence::Ended) => {
             let ended = timeout(LAST_MOMENT, child.wait()).await;
-            stopped(&mut child).await;
-            Err(ended_early(ended.ok().and_then(Result::ok), junk, noise.as_ref()))
+            stopped(&mut child, group).await;
+            Err(ended_early(ended.ok().and_then(Result::ok), junk, started.noise))
         }
         Err(Silence::TooLong(method)) => {
-            stopped(&mut child).await;
+            stopped(&mut child, group).await;
             let what = format!(
                 "the server has not answered {method} within {} s and was stopped.{}\n  Does it speak MCP over stdin and \
                  stdout? With --timeout it gets longer, such as for a package that has to be downloaded.",
@@ -110,21 +121,20 @@ pub(super) async fn listed(started: &Started<'_>, patience: Duration) -> Result<
             Err(Fault::new(STORE, what))
         }
         Err(Silence::Said(what)) => {
-            stopped(&mut child).await;
+            stopped(&mut child, group).await;
             Err(Fault::new(STORE, what))
         }
     }
 }
 
-fn ended_early(status: Option<ExitStatus>, junk: usize, noise: Option<&Heed>) -> Fault {
+fn ended_early(status: Option<ExitStatus>, junk: usize, noise: Noise) -> Fault {
     let how = match status {
         Some(status) => format!("the server ended with exit code {} before it listed its tools", code(status)),
         None => "the server closed its output before it listed its tools".to_owned(),
     };
-    let said = match noise.map(Heed::last) {
-        None => "\n  What it wrote to stderr stands above.".to_owned(),
-        Some(last) if last.is_empty() => String::new(),
-        Some(last) => format!(" It wrote: {last}"),
+    let said = match noise {
+        Noise::Shown => "\n  What it wrote to stderr stands above.",
+        Noise::Dropped => " Looked at alone, it shows what it writes to stderr.",
     };
     Fault::new(STORE, format!("{how}.{}{said}", unread(junk)))
 }
@@ -137,43 +147,18 @@ fn unread(junk: usize) -> String {
     }
 }
 
-/// The end of what a server writes to stderr.
-struct Heed(Arc<Mutex<Vec<u8>>>);
-
-impl Heed {
-    fn of(mut from: ChildStderr) -> Self {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let heed = Self(Arc::clone(&kept));
-        tokio::spawn(async move {
-            let mut some = vec![0; KEPT];
-            while let Ok(length @ 1..) = from.read(&mut some).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                kept.extend_from_slice(&some[..length]);
-                let surplus = kept.len().saturating_sub(KEPT);
-                kept.drain(..surplus);
-            }
-        });
-        heed
-    }
-
-    /// The last line with something in it.
-    fn last(&self) -> String {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&kept);
-        output::tame(text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default())
-    }
-}
-
 fn spawn(started: &Started<'_>) -> Result<Child, Fault> {
     let Some((program, arguments)) = started.command.split_first() else {
         return Err(Fault::usage("there is no command to start the server with"));
     };
     let mut starting = Command::new(program);
-    let stderr = if started.noise == Noise::Kept { Stdio::piped() } else { Stdio::inherit() };
+    let stderr = if started.noise == Noise::Dropped { Stdio::null() } else { Stdio::inherit() };
     starting.args(arguments).envs(started.env).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr);
     if let Some(folder) = started.folder {
         starting.current_dir(folder);
     }
+    // With whatever it starts, so that nothing of it stays.
+    starting.process_group(0);
     dies_with_us(&mut starting);
     starting.spawn().map_err(|error| {
         let code = if is_missing(program) { NO_COMMAND } else { CANNOT_RUN };
@@ -181,14 +166,43 @@ fn spawn(started: &Started<'_>) -> Result<Child, Fault> {
     })
 }
 
-/// Waits for a server whose input is closed, and insists.
-async fn stopped(child: &mut Child) {
-    if timeout(GOODBYE, child.wait()).await.is_ok() {
-        return;
+/// A server and whatever it has started.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw))
     }
-    pass_on(child, Signal::SIGTERM);
+
+    fn pass_on(&self, signal: Signal) {
+        if let Some(group) = self.0 {
+            let _ = killpg(group, signal);
+        }
+    }
+}
+
+/// Waits for a server whose input is closed, and insists. What it has started ends with it.
+async fn stopped(child: &mut Child, group: &Group) {
     if timeout(GOODBYE, child.wait()).await.is_err() {
-        let _ = child.kill().await;
+        group.pass_on(Signal::SIGTERM);
+        let _ = timeout(GOODBYE, child.wait()).await;
+    }
+    group.pass_on(Signal::SIGKILL);
+    let _ = child.wait().await;
+}
+
+/// Waits until we are told to end.
+async fn interrupted() -> Signal {
+    let of = |kind: SignalKind| async move {
+        match signal(kind) {
+            Ok(mut signals) => signals.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = of(SignalKind::interrupt()) => Signal::SIGINT,
+        _ = of(SignalKind::terminate()) => Signal::SIGTERM,
+        _ = of(SignalKind::hangup()) => Signal::SIGHUP,
     }
 }
 
@@ -361,7 +375,7 @@ fn refused(error: &Members) -> Refused {
     let supported = error.object("data").and_then(|data| serde_json::from_str(data.get("supported")?.get()).ok());
     Refused {
         code: error.get("code").and_then(|code| code.get().parse().ok()).unwrap_or_default(),
-        message: error.text("message").map(|message| output::tame(&message)).unwrap_or_default(),
+        message: error.text("message").map(|message| super::plain(&message)).unwrap_or_default(),
         supported: supported.unwrap_or_default(),
     }
 }

@@ -2,10 +2,10 @@
 
 use super::lexicon::{
     ACTS, ASKED, ENDS, FILES, HELD, JOINS, MAKES, MAY_ACT, MONEY, MOVES, OUTWARD, OUTWARD_THINGS, PANES, POSTED,
-    PREPOSITIONS, SEEN, STATE, STEPS, TO_PROGRAMS, TURNS, Verb, found, found_thing,
+    PREPOSITIONS, SEEN, STATE, STEPS, THINGS, TO_PROGRAMS, TURNS, Verb, acts, found, found_thing, reads,
 };
 use super::words::{bases, is_one_or_several};
-use super::{Effect, Kind, Name};
+use super::{Effect, Kind, Name, is_to_pull};
 
 /// What is typed, if it is sent.
 const TYPED: &[&str] = &["hotkey", "input", "key", "keys", "keystroke", "keystrokes"];
@@ -19,12 +19,46 @@ const UNHEARD: &[&str] = &["api", "function", "http", "rpc", "system", "tool"];
 /// What is not sent yet, or is a pattern for what will be.
 const UNSENT: &[&str] = &["draft", "drafts", "template", "templates"];
 
+/// What is put in order, and not ordered.
+const ARRANGED: &[&str] =
+    &["columns", "fields", "layers", "lines", "nodes", "rows", "shapes", "slides", "tabs", "tasks"];
+
+/// What `post` and `comment` are not about if it follows: `post_process_image`, `comment_out_lines`.
+const NOT_SAID: &[&str] = &["build", "deploy", "install", "out", "process", "processing"];
+
+/// What may stand behind the thing that a verb is about: `create_issues_bulk`.
+const ENDINGS: &[&str] = &["async", "batch", "bulk", "multiple", "series"];
+
+/// Verbs that reach whom they are about, and are things as well: `page_oncall`, and not `page_count`.
+const REACHES: &[&str] = &["alert", "call", "contact", "page", "phone", "ping", "text"];
+
+/// Who is reached by them.
+#[rustfmt::skip]
+const PEOPLE: &[&str] = &[
+    "attendee", "candidate", "customer", "employee", "engineer", "everyone", "guest", "lead", "manager", "oncall",
+    "patient", "people", "person", "recipient", "staff", "subscriber", "supplier", "support", "team", "user", "vendor",
+];
+
+/// Whether a name says that somebody is reached.
+pub(super) fn reaches(words: &[String]) -> bool {
+    let [first, between @ .., last] = words else { return false };
+    let has_verb =
+        between.iter().any(|word| acts(word).is_some() || reads(word).is_some() || found(THINGS, word).is_some());
+    !has_verb && REACHES.contains(&first.as_str()) && PEOPLE.iter().any(|one| is_one_or_several(last, one))
+}
+
+/// Whether a word counts what stands before it, or is its version: `create_payment_v3`.
+fn is_ending(word: &str) -> bool {
+    let number = word.strip_prefix('v').unwrap_or(word);
+    ENDINGS.contains(&word) || number.bytes().all(|digit| digit.is_ascii_digit())
+}
+
 impl Name<'_> {
     /// A tool whose verb acts.
     pub(super) fn acting(&self, at: usize, verb: &'static Verb) -> Kind {
         let is_joined = |at: &usize| JOINS.contains(&self.words[at - 1].as_str());
         let verbs: Vec<usize> = std::iter::once(at).chain((at + 2..self.words.len()).filter(is_joined)).collect();
-        let outward = verbs.iter().find_map(|at| self.outward(*at));
+        let outward = verbs.iter().filter(|_| !verb.word.is_empty()).find_map(|at| self.outward(*at));
         let ends = |at: &usize| self.is_in(ENDS, *at);
         let is_binned = self.words[at] == "move" && self.has_behind(at, &["archive", "bin", "trash"]);
         Kind {
@@ -77,6 +111,7 @@ impl Name<'_> {
         let ends = |word: &String| PREPOSITIONS.contains(&word.as_str()) || JOINS.contains(&word.as_str());
         let behind = &self.words[at + 1..];
         let behind = &behind[..behind.iter().position(ends).unwrap_or(behind.len())];
+        let behind = &behind[..behind.iter().rposition(|word| !is_ending(word)).map_or(behind.len(), |last| last + 1)];
         if behind.is_empty() { &self.words[..at] } else { behind }
     }
 
@@ -88,24 +123,56 @@ impl Name<'_> {
         let again = word.strip_prefix("re").filter(|_| !is_own).map(str::to_owned);
         let forms: Vec<String> = bases(word).into_iter().chain(again).collect();
         if let Some(verb) = forms.iter().find_map(|form| found(OUTWARD, form)) {
-            let is_elsewhere = match verb.word {
-                "send" => self.has_behind(at, TO_PROGRAMS) || self.words[at + 1..] == ["request"],
-                "merge" | "transfer" => self.has_behind(at, FILES),
-                _ => false,
-            };
-            return (!is_elsewhere).then_some(verb.why);
+            return (!self.is_elsewhere(at, verb.word)).then_some(verb.why);
         }
         let about = self.about(at);
         if about.iter().any(|word| UNSENT.contains(&word.as_str())) {
             return None;
         }
         let is = |list: &[&str]| forms.iter().any(|form| list.contains(&form.as_str()));
-        let head = about.last();
+        // `createOrder2` makes an order.
+        let head = about.last().map(|head| head.trim_end_matches(|digit: char| digit.is_ascii_digit()));
         let made = head.filter(|_| is(MAKES)).and_then(|head| found_thing(SEEN, head));
         let moved = head.filter(|_| is(MOVES)).and_then(|head| found_thing(MONEY, head));
-        let said = found(OUTWARD_THINGS, word).filter(|_| at == self.start);
+        let said = found(OUTWARD_THINGS, word).filter(|_| self.is_verb_at(at) && !self.is_elsewhere(at, word));
         let made = made.filter(|seen| self.is_seen(at, seen.word));
-        made.or(moved).or(said).map(|verb| verb.why).or_else(|| self.posts(at))
+        let told = made.or(moved).or(said).map(|verb| verb.why).or_else(|| self.posts(at));
+        told.or_else(|| self.merges(at))
+    }
+
+    /// Whether a verb stands here, and not what another one is about.
+    fn is_verb_at(&self, at: usize) -> bool {
+        at == self.start || JOINS.contains(&self.words[at - 1].as_str())
+    }
+
+    /// Whether nobody is told, although the verb says so elsewhere: `send_keys`, `transfer_focus`, `comment_out_lines`.
+    fn is_elsewhere(&self, at: usize, verb: &str) -> bool {
+        let head = self.words[at + 1..].last().and(self.about(at).last());
+        let is_in = |list: &[&str]| head.is_some_and(|head| list.contains(&head.as_str()));
+        let says = |head: &String| {
+            head != "request" && [SEEN, OUTWARD_THINGS, MONEY].iter().any(|list| found_thing(list, head).is_some())
+        };
+        match verb {
+            "send" => {
+                let is_said = head.is_some_and(says) && self.is_seen(at, head.map_or("", String::as_str));
+                (self.has_behind(at, TO_PROGRAMS) && !is_said) || self.words[at + 1..] == ["request"]
+            }
+            "charge" => is_in(&["battery", "device", "phone"]),
+            "message" => is_in(&["box", "bus", "queue"]),
+            "order" => is_in(ARRANGED),
+            "respond" => self.has_behind(at, &["dialog", "popup", "prompt"]),
+            "transfer" => is_in(FILES),
+            "comment" => self.words.get(at + 1).is_some_and(|next| NOT_SAID.contains(&next.as_str())),
+            _ => false,
+        }
+    }
+
+    /// A pull request is merged before the eyes of others; branches, cells and contacts are not.
+    fn merges(&self, at: usize) -> Option<&'static str> {
+        let about = self.about(at);
+        let is_pulled = is_to_pull(about) || about.last().is_some_and(|head| ["mr", "pr"].contains(&head.as_str()));
+        let is_merged = matches!(self.words[at].as_str(), "accept" | "merge") && is_pulled;
+        is_merged.then_some("its name says that it reaches other people: merge")
     }
 
     /// Whether what is made is seen by others, although other things are called like it.
@@ -123,7 +190,8 @@ impl Name<'_> {
     /// `post_photo`, `forward_email`. Elsewhere `post` is a method of HTTP, and what is forwarded is a port.
     fn posts(&self, at: usize) -> Option<&'static str> {
         let last = self.words[at + 1..].last().map(String::as_str);
-        let is_posted = last.is_none_or(|last| POSTED.contains(&last)) && at == self.start;
+        let is_after = self.words.get(at + 1).is_some_and(|next| NOT_SAID.contains(&next.as_str()));
+        let is_posted = last.is_none_or(|last| POSTED.contains(&last)) && self.is_verb_at(at) && !is_after;
         match (self.words[at].as_str(), last) {
             ("post", _) if is_posted => Some("its name says that it reaches other people: post"),
             ("forward", Some("email" | "mail" | "message")) => {

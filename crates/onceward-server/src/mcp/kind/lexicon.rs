@@ -36,13 +36,13 @@ pub(super) const COMMANDS: &[Verb] = verbs!["its name is a command that reads: "
 
 /// Verbs whose effect reaches other people.
 pub(super) const OUTWARD: &[Verb] = verbs!["its name says that it reaches other people: ";
-    "announce" "broadcast" "buy" "charge" "donate" "invite" "merge" "notify" "pay" "publish" "purchase" "refund"
-    "reply" "respond" "retweet" "rsvp" "send" "transfer" "tweet" "withdraw"
+    "announce" "broadcast" "buy" "charge" "dial" "disburse" "donate" "invite" "notify" "pay" "publish" "purchase"
+    "refund" "remit" "reply" "respond" "retweet" "rsvp" "sell" "send" "transfer" "tweet" "withdraw"
 ];
 
 /// Things that do so as verbs, if no other verb is there: `email_customer`, and not `delete_email`.
 pub(super) const OUTWARD_THINGS: &[Verb] = verbs!["its name says that it reaches other people: ";
-    "book" "comment" "dm" "email" "mail" "message" "order" "sms"
+    "book" "comment" "dm" "email" "fax" "mail" "message" "order" "sms"
 ];
 
 /// Verbs with which something is made that other people see.
@@ -54,20 +54,21 @@ pub(super) const MAKES: &[&str] = &[
 
 /// What other people see of it.
 pub(super) const SEEN: &[Verb] = verbs!["its name says that it makes something that reaches other people: ";
-    "announcement" "appointment" "booking" "call" "charge" "comment" "discussion" "event" "incident" "invitation"
-    "invite" "invoice" "issue" "meeting" "message" "mr" "note" "notification" "order" "payment" "payout" "post" "pr"
-    "purchase" "refund" "reply" "request" "reservation" "review" "sms" "story" "thread" "ticket" "transfer" "tweet"
+    "announcement" "appointment" "bet" "booking" "call" "charge" "comment" "discussion" "event" "incident"
+    "invitation" "invite" "invoice" "issue" "meeting" "message" "mr" "note" "notification" "order" "payment" "payout"
+    "post" "pr" "purchase" "refund" "reply" "request" "reservation" "review" "sms" "story" "thread" "ticket" "trade"
+    "transfer" "tweet"
 ];
 
 /// Verbs with which money moves, if that is what they are about: `capture_payment`.
 #[rustfmt::skip]
 pub(super) const MOVES: &[&str] = &[
-    "authorize", "capture", "confirm", "execute", "initiate", "process", "release", "request",
+    "authorize", "capture", "confirm", "execute", "initiate", "process", "release", "request", "wire",
 ];
 
 /// What moves then.
 pub(super) const MONEY: &[Verb] = verbs!["its name says that money moves: ";
-    "charge" "order" "payment" "payout" "refund" "transaction" "transfer"
+    "charge" "fund" "money" "order" "payment" "payout" "refund" "trade" "transaction" "transfer"
 ];
 
 /// What a post is, besides what other people see anyway. Elsewhere `post` is a method of HTTP.
@@ -81,12 +82,12 @@ pub(super) const TO_PROGRAMS: &[&str] = &[
     "keys", "keystroke", "keystrokes", "packet", "prompt", "query", "raw", "signal", "stdin", "terminal",
 ];
 
-/// What is merged or transferred without anybody being told.
+/// What is transferred without anybody being told.
 #[rustfmt::skip]
 pub(super) const FILES: &[&str] = &[
-    "cells", "columns", "data", "document", "documents", "domain", "file", "files", "images", "issue", "issues",
-    "layers", "memories", "nodes", "objects", "ownership", "pages", "pdf", "pdfs", "project", "repo", "repository",
-    "rows", "videos",
+    "cells", "columns", "data", "document", "documents", "domain", "file", "files", "focus", "images", "issue",
+    "issues", "layers", "memories", "nodes", "objects", "ownership", "pages", "pdf", "pdfs",
+    "project", "repo", "repository", "rows", "videos",
 ];
 
 /// Calls that are equal and are meant to happen one after the other.
@@ -192,34 +193,33 @@ pub(super) const CONSUMED: &[&str] = &[
 
 /// Verbs that act, wherever they stand in a name.
 pub(super) const ACTS: &[Verb] = verbs!["its name says that it acts: ";
-    "abort" "accept" "ack" "acknowledge" "activate" "add" "adjust" "advance" "allow" "amend" "append" "apply"
-    "approve" "assign" "attach" "authenticate" "authorize" "ban" "blpop" "brpop" "bump" "cancel" "capture" "change"
-    "cleanup" "clear" "click" "clone" "close" "complete" "compose" "configure" "confirm" "connect" "consume" "convert"
-    "copy" "create" "deactivate" "decline" "decr" "decrement" "del" "delete" "deny" "dequeue" "destroy" "detach"
-    "disable" "discard" "disconnect" "dismiss" "download" "drag" "drop" "duplicate" "edit" "eject" "emit" "enable"
-    "end" "enqueue" "enroll" "enter" "erase" "execute" "expire" "export" "expunge" "fill" "finalize" "finish" "fix"
-    "flush" "force" "generate" "give" "goto" "grant" "hdel" "hide" "hincrby" "import" "incr" "increment" "ingest"
-    "init" "initialize" "insert" "install" "invalidate" "invite" "invoke" "join" "kick" "kill" "launch" "leave"
-    "login" "logout" "lpop" "lrem" "make" "manage" "mark" "migrate" "modify" "move" "mute" "navigate" "notify"
-    "overwrite" "pause" "pay" "perform" "persist" "pop" "press" "promote" "provision" "publish" "purge" "rebase"
-    "reboot" "rebuild" "redo" "refresh" "register" "reject" "reload" "remove" "rename" "reopen" "reorder" "replace"
-    "rerun" "reschedule" "reset" "resize" "resolve" "respond" "restart" "restore" "resume" "retract" "retry" "revert"
-    "revoke" "rollback" "rpop" "save" "scroll" "send" "signin" "signout" "skip" "snooze" "spawn" "split" "spop" "srem"
-    "start" "stop" "submit" "subscribe" "suspend" "swap" "swipe" "tap" "terminate" "toggle" "transition" "trash"
-    "trigger" "truncate" "undo" "uninstall" "unsubscribe" "update" "upgrade" "upload" "upsert" "verify" "vote" "wipe"
-    "withdraw" "write" "xdel" "zrem"
+    "abort" "accept" "ack" "acknowledge" "activate" "add" "adjust" "advance" "allow" "amend" "announce" "append"
+    "apply" "approve" "assign" "attach" "authenticate" "authorize" "ban" "blpop" "brpop" "bump" "buy" "cancel"
+    "capture" "change" "cleanup" "clear" "click" "clone" "close" "complete" "compose" "configure" "confirm" "connect"
+    "consume" "convert" "copy" "create" "deactivate" "decline" "decr" "decrement" "del" "delete" "deny" "dequeue"
+    "destroy" "detach" "dial" "disable" "disburse" "discard" "disconnect" "dismiss" "donate" "download" "drag" "drop"
+    "duplicate" "edit" "eject" "emit" "enable" "end" "enqueue" "enroll" "enter" "erase" "execute" "expire" "export"
+    "expunge" "fill" "finalize" "finish" "fix" "flush" "force" "generate" "give" "goto" "grant" "hdel" "hide"
+    "hincrby" "import" "incr" "increment" "ingest" "init" "initialize" "insert" "install" "invalidate" "invite"
+    "invoke" "join" "kick" "kill" "launch" "leave" "login" "logout" "lpop" "lrem" "make" "manage" "mark" "migrate"
+    "modify" "move" "mute" "navigate" "notify" "overwrite" "pause" "pay" "perform" "persist" "pop" "press" "promote"
+    "provision" "publish" "purge" "rebase" "reboot" "rebuild" "redeem" "redo" "refresh" "register" "reject" "reload"
+    "remit" "remove" "rename" "reopen" "reorder" "replace" "rerun" "reschedule" "reset" "resize" "resolve" "respond"
+    "restart" "restore" "resume" "retract" "retry" "revert" "revoke" "rollback" "rpop" "save" "scroll" "sell" "send"
+    "signin" "signout" "skip" "snooze" "spawn" "split" "spop" "srem" "start" "stop" "submit" "subscribe" "suspend"
+    "swap" "swipe" "tap" "terminate" "toggle" "transition" "trash" "trigger" "truncate" "undo" "uninstall"
+    "unsubscribe" "update" "upgrade" "upload" "upsert" "verify" "vote" "wipe" "withdraw" "write" "xdel" "zrem"
 ];
 
 /// Words that act as verbs and are things as well: in `get_order` nothing is ordered. They act where a verb stands.
 pub(super) const MAY_ACT: &[Verb] = verbs!["its name says that it acts: ";
-    "announce" "archive" "back" "backup" "block" "book" "branch" "broadcast" "build" "buy" "call" "charge" "checkout"
-    "claim" "comment" "commit" "crawl" "deploy" "dm" "donate" "draft" "dump" "email" "exec" "file" "flag" "follow"
-    "fork" "forward" "go" "invoice" "issue" "key" "label" "like" "link" "lock" "log" "mail" "merge" "message" "mount"
-    "new" "next" "note" "open" "order" "patch" "pin" "place" "plan" "post" "prev" "previous" "process" "pull"
-    "purchase" "push" "put" "queue" "raise" "rate" "react" "record" "refund" "release" "reply" "report" "request"
-    "reserve" "retweet" "review" "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms"
-    "star" "step" "store" "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch"
-    "wire" "work" "zoom"
+    "archive" "back" "backup" "block" "book" "branch" "broadcast" "build" "call" "charge" "checkout" "claim" "comment"
+    "commit" "crawl" "deploy" "dm" "draft" "dump" "email" "exec" "fax" "file" "flag" "follow" "fork" "forward" "go"
+    "invoice" "issue" "key" "label" "like" "link" "lock" "log" "mail" "merge" "message" "mount" "new" "next" "note"
+    "open" "order" "patch" "pin" "place" "plan" "post" "prev" "previous" "process" "pull" "purchase" "push" "put"
+    "queue" "raise" "rate" "react" "record" "refund" "release" "reply" "report" "request" "reserve" "retweet" "review"
+    "roll" "rotate" "rsvp" "run" "sample" "schedule" "select" "set" "share" "sign" "sms" "star" "step" "store"
+    "stream" "switch" "sync" "tag" "test" "transfer" "tweet" "type" "use" "visit" "watch" "wire" "work" "zoom"
 ];
 
 /// Things that have something to be read: `server_status`, where `duplicate_list` acts.

@@ -11,13 +11,18 @@ const CARRIERS: &[&str] = &[
 /// Arguments that may carry more of it, or something else that runs.
 const OTHERS: &[&str] = &["body", "code", "command", "commands", "mutation", "queries", "script", "sqls", "statements"];
 
-/// Words that may write, or that only stand in statements that do.
+/// Words that may write, or that only stand in statements that do. T-SQL needs no sign between two statements, so that they
+/// may stand anywhere.
 #[rustfmt::skip]
 const WRITES: &[&str] = &[
-    "alter", "analyse", "analyze", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "deallocate",
-    "declare", "delete", "detach", "do", "drop", "exec", "execute", "export", "grant", "handler", "import", "insert",
+    "add", "alter", "analyse", "analyze", "attach", "backup", "begin", "bulk", "call", "checkpoint", "commit",
+    "conversation", "copy", "create", "dbcc", "deallocate", "declare", "delete", "deny", "detach", "disable", "do",
+    "drop", "dumpfile", "enable", "exec", "execute", "export", "go", "goto", "grant", "handler", "import", "insert",
     "install", "into", "kill", "load", "lock", "merge", "nextval", "notify", "optimize", "outfile", "prepare",
-    "purge", "refresh", "reindex", "rename", "revoke", "rollback", "set", "truncate", "update", "upsert", "vacuum",
+    "print", "purge", "put", "raiserror", "readtext", "receive", "reconfigure", "refresh", "reindex", "remove",
+    "rename", "restore", "revert", "revoke", "rm", "rollback", "save", "set", "setuser", "shutdown", "throw", "tran",
+    "transaction", "truncate", "undrop", "unset", "update", "updatetext", "upsert", "use", "vacuum", "waitfor",
+    "while", "writetext",
 ];
 
 /// What may stand before a parenthesis: words of the language, types, and functions that every dialect only computes.
@@ -60,6 +65,21 @@ const SETTINGS_OF: &[&str] = &[
     "table_xinfo",
 ];
 
+/// What may be shown or described: a request in plain words is not made of these alone.
+#[rustfmt::skip]
+const OBJECTS: &[&str] = &[
+    "catalogs", "charset", "collation", "columns", "database", "databases", "engines", "errors", "events", "fields",
+    "function", "functions", "grants", "index", "indexes", "keys", "objects", "plugins", "procedures", "processlist",
+    "roles", "schema", "schemas", "search_path", "server_version", "sequences", "stages", "status", "streams", "table",
+    "tables", "timezone", "triggers", "users", "variables", "version", "view", "views", "warehouses", "warnings",
+];
+
+/// What may stand before an object that is shown.
+const BEFORE_OBJECTS: &[&str] = &["create", "extended", "full", "global", "open", "session", "terse"];
+
+/// What may stand between `EXPLAIN` and its statement.
+const PLANS: &[&str] = &["extended", "format", "json", "plan", "query", "text", "tree", "verbose", "yaml"];
+
 /// The longest statement that is looked at.
 const LONGEST: usize = 64 * 1024;
 
@@ -90,19 +110,84 @@ fn reads(statement: &str) -> bool {
     }
     // A second statement, or an assignment.
     let is_one = !tokens.contains(&Token::Sign(';')) && !tokens.windows(2).any(|two| is_signs(two, ':', '='));
-    let Some(Token::Word(first)) = tokens.first().filter(|_| is_one) else { return false };
-    let has = |word: &str| tokens.iter().any(|token| matches!(token, Token::Word(other) if other == word));
+    let Some((Token::Word(first), rest)) = tokens.split_first().filter(|_| is_one) else { return false };
     match first.as_str() {
-        "select" => is_pure(&tokens),
-        "with" => has("select") && is_pure(&tokens),
-        "show" => true,
-        "explain" | "describe" | "desc" => {
-            let is_stored = matches!(tokens.get(1), Some(Token::Word(plan)) if plan == "plan");
-            !has("analyze") && !has("analyse") && !is_stored
-        }
-        "pragma" => is_setting(&tokens[1..]),
+        "select" | "with" => selects(&tokens),
+        "show" => is_shown(rest),
+        "describe" | "desc" => is_described(rest),
+        "explain" => selects(without_plan(rest)),
+        "pragma" => is_setting(rest),
         _ => false,
     }
+}
+
+fn selects(tokens: &[Token]) -> bool {
+    let has_select = tokens.iter().any(|token| is_word(token, &["select"]));
+    // Some databases go on with another statement behind `->>`, where others take a member of an object.
+    let goes_on = tokens.windows(4).any(|four| {
+        let is_arrow = is_signs(four, '-', '>') && four[2] == Token::Sign('>');
+        is_arrow && !matches!(&four[3], Token::Quoted) && !is_number(&four[3])
+    });
+    tokens.first().is_some_and(|first| is_word(first, &["select", "with"])) && has_select && !goes_on && is_pure(tokens)
+}
+
+fn is_word(token: &Token, words: &[&str]) -> bool {
+    matches!(token, Token::Word(word) if words.contains(&word.as_str()))
+}
+
+fn is_number(token: &Token) -> bool {
+    matches!(token, Token::Word(word) if word.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// `TABLES`, `FULL COLUMNS FROM a.b`, `CREATE TABLE t`, `TABLES LIKE 'x'`, and nothing that goes on otherwise.
+fn is_shown(tokens: &[Token]) -> bool {
+    let (makes, objects) = match tokens {
+        [before, rest @ ..] if is_word(before, BEFORE_OBJECTS) => (is_word(before, &["create"]), rest),
+        _ => (false, tokens),
+    };
+    let Some((object, mut rest)) = objects.split_first().filter(|(object, _)| is_word(object, OBJECTS)) else {
+        return false;
+    };
+    if makes {
+        return is_word(object, &["database", "function", "schema", "table", "view"]) && named(rest) == Some(&[]);
+    }
+    while let [from, behind @ ..] = rest
+        && is_word(from, &["from", "in"])
+    {
+        let Some(behind) = named(behind) else { return false };
+        rest = behind;
+    }
+    match rest {
+        [] => true,
+        [like, Token::Quoted] => is_word(like, &["like"]),
+        [limit, number] => is_word(limit, &["limit"]) && is_number(number),
+        _ => false,
+    }
+}
+
+/// A name, or what selects.
+fn is_described(tokens: &[Token]) -> bool {
+    let name = match tokens {
+        [object, name @ ..] if is_word(object, OBJECTS) && !name.is_empty() => name,
+        _ => tokens,
+    };
+    named(name) == Some(&[]) || selects(tokens)
+}
+
+/// What stands behind a name that may have several parts.
+fn named(tokens: &[Token]) -> Option<&[Token]> {
+    let (Token::Word(_) | Token::Quoted, mut rest) = tokens.split_first()? else { return None };
+    while let [Token::Sign('.'), Token::Word(_) | Token::Quoted, behind @ ..] = rest {
+        rest = behind;
+    }
+    Some(rest)
+}
+
+/// What `EXPLAIN` is about. `EXPLAIN PLAN FOR` stores what it finds.
+fn without_plan(tokens: &[Token]) -> &[Token] {
+    let is_plan = |token: &Token| matches!(token, Token::Sign('(' | ')' | ',' | '=')) || is_word(token, PLANS);
+    let until = tokens.iter().position(|token| !is_plan(token)).unwrap_or(tokens.len());
+    &tokens[until..]
 }
 
 fn is_signs(two: &[Token], one: char, other: char) -> bool {
@@ -140,15 +225,21 @@ fn is_setting(tokens: &[Token]) -> bool {
 }
 
 /// The parts of a statement. `None` where dialects do not agree on where one ends: backslashes, dollar quotes, nested or
-/// executable comments, and `#`.
+/// executable comments, brackets, `#`, and signs that end a line or part words for some of them.
 fn tokens(statement: &str) -> Option<Vec<Token>> {
+    let is_odd =
+        |sign: char| (sign.is_control() && !matches!(sign, '\n' | '\t')) || matches!(sign, '\u{2028}' | '\u{2029}');
+    if statement.replace("\r\n", "\n").contains(is_odd) {
+        return None;
+    }
     let mut tokens = Vec::new();
     let mut rest = statement.chars().peekable();
     while let Some(sign) = rest.next() {
         let next = rest.peek().copied().unwrap_or(' ');
         match sign {
-            _ if sign.is_whitespace() => {}
-            '\\' | '#' | '\0' => return None,
+            _ if sign.is_ascii_whitespace() => {}
+            '\\' | '#' | '[' | ']' => return None,
+            _ if sign.is_whitespace() => return None,
             '$' if !next.is_ascii_digit() => return None,
             '\'' | '"' | '`' => {
                 quoted(&mut rest, sign)?;
@@ -156,7 +247,7 @@ fn tokens(statement: &str) -> Option<Vec<Token>> {
             }
             '-' if next == '-' => {
                 rest.next();
-                if rest.peek().is_some_and(|next| !next.is_whitespace()) {
+                if rest.peek().is_some_and(|next| !next.is_ascii_whitespace()) {
                     return None;
                 }
                 rest.by_ref().find(|sign| *sign == '\n');
@@ -185,6 +276,8 @@ fn quoted(rest: &mut Rest<'_>, quote: char) -> Option<()> {
     loop {
         match rest.next()? {
             '\\' => return None,
+            // Not all of them quote with it.
+            ';' | '\'' | '"' | '-' if quote == '`' => return None,
             sign if sign == quote && rest.next_if_eq(&quote).is_none() => return Some(()),
             _ => {}
         }
@@ -222,8 +315,17 @@ mod tests {
             "SELECT upper(replace(a, 'x', 'y')) FROM t WHERE id IN ($1, ?) AND b BETWEEN (1) AND 2",
             "SHOW TABLES",
             "EXPLAIN SELECT * FROM t",
-            "EXPLAIN QUERY PLAN DELETE FROM t",
+            "EXPLAIN QUERY PLAN SELECT 1",
+            "EXPLAIN (FORMAT JSON) SELECT * FROM t",
+            "EXPLAIN FORMAT=JSON WITH x AS (SELECT 1) SELECT * FROM x",
+            "SHOW FULL COLUMNS FROM `t` FROM a.b",
+            "SHOW CREATE TABLE a.t",
+            "SHOW TABLES LIKE 'a%'",
+            "show search_path;",
             "DESCRIBE t",
+            "DESC TABLE a.\"b\"",
+            "SELECT 1 -- why\r\nFROM t",
+            "SELECT a ->> 'b', a -> 1 FROM t",
             "PRAGMA table_info(users)",
             "PRAGMA user_version",
         ] {
@@ -264,6 +366,47 @@ mod tests {
             "MATCH (n) DELETE n",
             "how do I delete a table?",
             "FROM t",
+        ] {
+            assert!(!reads(statement), "{statement}");
+        }
+    }
+
+    #[test]
+    fn statements_that_write_in_one_dialect() {
+        for statement in [
+            "SELECT 1 -- \rDELETE FROM t",
+            "SELECT 1 -- \r; DELETE FROM t\n",
+            "SELECT 'a\rb'",
+            "SELECT 1 -- \u{2028}DELETE FROM t",
+            "SELECT 1 --\u{a0}; DELETE FROM t",
+            "SELECT [a'] FROM t; DELETE FROM t --']",
+            "SELECT 1 AS [\"]; DELETE FROM t; --\"",
+            "SELECT ` ; DELETE FROM t ; SELECT `",
+            "SELECT 1 BACKUP DATABASE a TO DISK = 'x'",
+            "SELECT 1 RESTORE DATABASE a FROM DISK = 'x'",
+            "SELECT 1 SHUTDOWN",
+            "SELECT 1 DENY SELECT ON t TO bob",
+            "SELECT 1 RECEIVE * FROM q",
+            "SELECT 1 DISABLE TRIGGER a ON t",
+            "SELECT 1 ENABLE TRIGGER a ON t",
+            "SELECT 1 RECONFIGURE",
+            "SELECT 1 KILL 53",
+            "SELECT 1 DBCC SHRINKDATABASE",
+            "SELECT 1 EXEC sp_x",
+            "SELECT 1 WAITFOR DELAY '1:00'",
+            "SELECT 1 USE other",
+            "SELECT 1\nGO\n",
+            "SELECT 1 END CONVERSATION @a",
+            "SHOW TABLES ->> DELETE FROM t",
+            "SELECT 1 ->> REMOVE @stage",
+            "show me overdue invoices and email every customer a reminder",
+            "show tables to every customer",
+            "describe the invoices and email them",
+            "explain to the customer that we refund",
+            "SHOW",
+            "DESCRIBE",
+            "EXPLAIN QUERY PLAN DELETE FROM t",
+            "EXPLAIN (ANALYZE) SELECT 1",
         ] {
             assert!(!reads(statement), "{statement}");
         }

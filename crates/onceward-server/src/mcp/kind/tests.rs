@@ -19,7 +19,8 @@ fn names_that_read() {
             get_release_by_tag list_issues list_workflow_runs list_notifications search_code search_repositories \
             view_file slack_get_channel_history take_screenshot hget fetch_url list_merge_requests list_open_issues \
             get_users_and_groups jira_get_issue_create_meta users.list get_settings list_sent_emails \
-            email_search order_history query_users getMergeRequests",
+            email_search order_history query_users getMergeRequests list_items_for_sale recall_memory validate_schema \
+            get_order_and_refund_status check_inventory page_count get_issue_and_comments ping_host contact_get_customer find_user_by_phone_and_email",
     ) {
         assert_eq!(effect(name), Effect::Reads, "{name}: {:?}", of(name, &[]));
     }
@@ -36,7 +37,12 @@ fn names_that_act() {
             delete_email draft_email send_keys sendInput send_command send_signal create_payment_link \
             create_issue_link create_draft_note merge_cells update_comment write_query reorder_list_items \
             unknown_list API-patch-page create_event_type create_email_template unsend make_api_request \
-            run_saved_query_and_delete delete_order search_then_frobnicate get_next_item replace_order reschedule_event",
+            run_saved_query_and_delete delete_order search_then_frobnicate get_next_item replace_order reschedule_event \
+            find_and_process extract_and_file find_and_contact_leads fetch_inbox_delete_originals \
+            fetch_unread_emails_mark_read recall_email list_item_for_sale check_in_guest get_job_from_queue \
+            validate_ticket merge git_merge merge_branches merge_shapes merge_contacts merge_dicts merge_config \
+            merge_audio merge_sort post_process_image order_layers comment_out_lines respond_to_dialog message_box \
+            transfer_focus charge_battery count_votes_and_release_results send_api_request send_raw_bytes get_name_and_email get_branch_and_commit",
     ) {
         assert_eq!(effect(name), Effect::Acts, "{name}: {:?}", of(name, &[]));
     }
@@ -52,10 +58,22 @@ fn names_that_reach_other_people() {
             createInvoice refund_customer order_refund email_customer book_flight order_pizza \
             create_and_send_invoice schedule_send_email resendInvite bulk_create_issues sends_message \
             sendingMail respond_to_event invite_user buy_domain withdraw_funds notify make_payment issue_refund \
-            capture_payment post_tweet post comment_on_issue submit_order post_status",
+            capture_payment post_tweet post comment_on_issue submit_order post_status \
+            find_and_message_leads lookup_and_email_customer scrape_then_email_report compare_and_order \
+            analyze_and_comment_on_pr summarize_and_email query_and_email_results search_and_email_results \
+            search_contacts_send_newsletter find_leads_send_campaign find_order_refund_it get_quote_buy_stock \
+            ping_oncall merge_pr merge_mr accept_merge_request send_raw_email create_payment_v3 send_signal_message \
+            send_api_key_email create_issue_v2 createOrder2 create_issues_bulk create_event_series \
+            transfer_project_funds wire_funds sell_shares remit_funds disburse_payout place_trade place_bet page_oncall \
+            text_customer dial_number fax_document summarize_and_post search_and_book_flight buy_device order_items send_raw_transaction charge_customer text_all_customers",
     ) {
         assert_eq!(effect(name), Effect::Outward, "{name}: {:?}", of(name, &[]));
     }
+}
+
+#[test]
+fn names_that_read_and_act() {
+    assert_ne!(effect("fetch_and_order_items"), Effect::Reads);
 }
 
 #[test]
@@ -67,6 +85,7 @@ fn names_that_carry_a_statement() {
         assert_eq!(effect(name), Effect::Query, "{name}: {:?}", of(name, &[]));
     }
     assert_eq!(effect("search_query_log"), Effect::Reads);
+    assert_eq!(effect("sql_scripts"), Effect::Query);
 }
 
 #[test]
