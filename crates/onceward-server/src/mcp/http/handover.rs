@@ -162,6 +162,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn one_of_which_a_part_was_taken_does_not_count() {
+        let (count, then) = counted();
+        let (handover, answer) = (Handover::default(), Bytes::from(vec![7; 3 * PIECE]));
+        let mut body = handover.watch(full(answer.clone()));
+        handover.expect(answer, then);
+        let mut taken = 0;
+        while taken < 3 * PIECE - 1 {
+            taken += body.frame().await.unwrap().unwrap().into_data().unwrap().len();
+        }
+        drop(body);
+        assert_eq!((taken, count.load(Ordering::SeqCst)), (3 * PIECE - 1, 0));
+    }
+
+    #[tokio::test]
     async fn one_that_nobody_takes_does_not_count() {
         let (count, then) = counted();
         let (handover, answer) = (Handover::default(), Bytes::from(vec![1, 2, 3]));
