@@ -113,11 +113,15 @@ pub(super) enum Overlap {
 impl Entry {
     /// How a call that came then stands. `None` when that depends on answers that are being written.
     fn overlap(&self, came: u64, patience: Duration) -> Option<Overlap> {
-        let mut open = self.open.values().filter(|one| one.writing.is_none_or(|since| since > came)).peekable();
+        // A call that was cancelled no longer counts once its client has got the answer to an equal one.
+        let counts = |one: &&Unanswered| !one.is_cancelled || self.written <= one.came;
+        let is_written = |one: &&Unanswered| one.writing.is_some_and(|since| since <= came);
+        let mut open = self.open.values().filter(counts).filter(|one| !is_written(one)).peekable();
         if open.peek().is_none() {
+            let is_being_written = self.open.values().filter(counts).any(|one| is_written(&one));
             return match self.written > came {
                 true => Some(Overlap::Beside),
-                false => self.open.is_empty().then_some(Overlap::None),
+                false => (!is_being_written).then_some(Overlap::None),
             };
         }
         let is_given_up = open.any(|one| one.is_cancelled || one.since.elapsed() >= patience);
@@ -255,6 +259,10 @@ mod tests {
         assert_eq!(equals.overlap(&id, next_in_order(), Duration::ZERO).await, Overlap::Instead, "silently");
         equals.cancel(&request("1"));
         assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::Instead, "and it said so");
+        let second = equals.enter(id, request("2"), next_in_order());
+        second.writing();
+        second.written();
+        assert_eq!(equals.overlap(&id, next_in_order(), LONG).await, Overlap::None, "the client has an answer");
     }
 
     #[tokio::test(start_paused = true)]
