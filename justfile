@@ -1,4 +1,4 @@
-# Conveniences. Nothing needs `just`: each line is a command that works by itself.
+# Shortcuts. Nothing needs `just`: each line is a command that works by itself.
 
 # The product in 15 seconds.
 demo:
@@ -8,11 +8,11 @@ demo:
 test:
     ./test
 
-# Onceward beside Redis, PostgreSQL and idemkit, and the gateway beside nginx; writes docs/benchmarks.md and its plot. About
-# ten minutes; see --help.
+# Compare Onceward with Redis, PostgreSQL and idemkit, and the gateway with nginx; writes docs/benchmarks.md, its plot and
+# docs/internals/benchmark-aims.md. About ten minutes; see --help.
 bench *options:
-    cargo build --release -p onceward-server -p onceward-bench
-    cargo run --release -p onceward-bench -- --out docs/benchmarks.md {{options}}
+    cargo build --profile dist -p onceward-cli -p onceward-bench
+    cargo run --profile dist -p onceward-bench -- --out docs/benchmarks.md {{options}}
 
 # A long crash run: real processes, real kill -9.
 crash cycles="10000" seed="1":
@@ -34,7 +34,7 @@ model begins="5" ticks="9":
 clock runs="2000" seed="1":
     cargo run --release -p onceward-sim -- clock --runs {{runs}} --seed {{seed}}
 
-# Callers that overtake each other.
+# Interleaved callers.
 interleave schedules="100000" seed="1":
     cargo run --release -p onceward-sim -- interleave --schedules {{schedules}} --seed {{seed}}
 
@@ -46,10 +46,24 @@ plants:
 fuzz *targets:
     fuzz/run {{targets}}
 
-# Changes core in one place at a time, to see whether a test notices.
+# Changes core in one place at a time, to see whether a test fails.
 mutants:
     cargo mutants -p onceward-core
 
-# Writes the reference pages anew from the code.
+# Packages and builds every published crate as the registry would, without uploading anything. Needs the registry's index.
+publish-check:
+    cargo publish --dry-run --workspace --allow-dirty
+
+# Writes the reference pages from the code.
 reference:
-    UPDATE_REFERENCE=1 cargo test -p onceward-server reference
+    UPDATE_REFERENCE=1 cargo test -p onceward-cli reference
+
+# Records the demo anew for the README: docs/images/demo.svg.
+record-demo:
+    cargo build --release
+    docs/images/record_demo.py
+
+# Licences, bans and sources of all dependencies. Advisories need a network that reaches GitHub: `cargo deny check advisories`.
+deny:
+    command -v cargo-deny >/dev/null || cargo install --locked cargo-deny
+    cargo deny check bans licenses sources

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Any language that speaks HTTP: a shell script asks for the claim, does the work once, and tells what came of it.
+# The HTTP API from any language: a shell script asks for the claim, does the work once, and reports the outcome.
 # Needs curl and python3; ONCEWARD names the binary if it is not on the path.
 set -euo pipefail
 onceward=${ONCEWARD:-onceward}
@@ -15,14 +15,14 @@ key = ["/customer", "/invoice"]
 match = ["/amount"]
 TOML
 "$onceward" serve --config "$folder/onceward.toml" --listen 127.0.0.1:0 >"$folder/out" 2>"$folder/log" &
-# The first line says where it listens. What has ended says nothing any more.
+# Wait for the first line, which has the address; stop if the server has exited.
 until [ -s "$folder/out" ]; do
     kill -0 $!
     sleep 0.1
 done
 api=$(grep -o 'http://[0-9.:]*' "$folder/out")
 
-# Every request may be sent again when its answer is lost.
+# Every request can be sent again when its answer is lost.
 post() { curl -sS --retry 3 --retry-all-errors "$api/v1/$1" -H 'Content-Type: application/json' -d "$2"; }
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
@@ -31,7 +31,7 @@ charge() { echo "charged 1999 under $1" | tee -a "$folder/charges"; }
 
 buy() {
     local answer fence key receipt claim_id
-    # A new one for every attempt: with it, a begin that is sent again gets the same claim.
+    # A new id for every attempt: a begin that is sent again with it gets the same claim.
     claim_id=$(python3 -c 'import uuid; print(uuid.uuid4())')
     answer=$(post begin "${1%\}}, \"claim_id\": \"$claim_id\"}")
     case $(field decision <<<"$answer") in

@@ -1,4 +1,4 @@
-//! A payments API on axum whose clients may retry as they like: `cargo run -p onceward --example axum_payments -- 127.0.0.1:3000`
+//! A payments API on axum whose clients can retry freely: `cargo run -p onceward --example axum_payments -- 127.0.0.1:3000`
 // An example talks to its reader.
 #![allow(clippy::print_stdout)]
 
@@ -42,7 +42,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("usage: axum_payments ADDRESS");
         return Ok(());
     };
-    let ledger = Ledger::open(&std::env::temp_dir().join("payments.db").to_string_lossy()).await?;
+    let ledger = Ledger::open(std::env::temp_dir().join("payments.db")).await?;
     let once = IdempotencyLayer::new(ledger).tier(Tier::Payment).honours_key(true);
     let app = Router::new().route("/charges", post(charges)).with_state(1_000_000).layer(once);
     let listener = tokio::net::TcpListener::bind(address).await?;

@@ -1,5 +1,5 @@
-//! A daily digest by email: one a user and day, however often the scheduler fires. The mail server honours no key, so
-//! a lost answer is held and settled by a person.
+//! A daily digest by email: one for each user and day, however often the scheduler fires. The mail server does not honour keys,
+//! so an unknown outcome is held until a person settles it.
 //!
 //! `cargo run -p onceward --example email`
 
@@ -8,9 +8,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use onceward::core::decide::Resolution;
-use onceward::core::recipe::{Definition, Recipe};
-use onceward::{Error, Failure, Ledger, Outcome, Resolved, Tier};
+use onceward::recipe::{Definition, Recipe};
+use onceward::{Error, Failure, Ledger, Outcome, Resolution, Resolved, Tier};
 use serde_json::json;
 
 static SENT: AtomicU32 = AtomicU32::new(0);
@@ -22,7 +21,7 @@ async fn send(subject: &str, answer_is_lost: bool) -> Result<String, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // What makes it the same email: the user and the day in the user's zone. The subject may be worded anew.
+    // The same email: the same user, template and day in the user's zone. The subject may differ.
     let definition: Definition = serde_json::from_value(json!({
         "key": ["/user", "/template"],
         "normalise": ["trim", "case"],
@@ -35,7 +34,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         (call.run(|_| send(subject, answer_is_lost)).await, call)
     };
 
-    // Two schedulers overlap, an hour apart, with other words: one email.
+    // Two schedulers overlap, an hour apart, with different subjects: one email.
     let (first, _) = digest("Ana", "2026-11-15T08:00:00+01:00", "Your day", false).await;
     let (second, _) = digest(" ana", "2026-11-15T09:00:00+01:00", "What is new today", false).await;
     assert!(!first?.replayed && second?.replayed);
@@ -44,7 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (tomorrow, _) = digest("Ana", "2026-11-16T08:00:00+01:00", "Your day", false).await;
     assert!(!tomorrow?.replayed);
 
-    // An answer is lost. Was it sent? A repeat does not guess.
+    // An answer is lost, so it is unknown whether the email was sent. A repeat does not guess.
     let (lost, call) = digest("Ben", "2026-11-15T08:00:00+01:00", "Your day", true).await;
     println!("an answer is lost: {}", lost.err().ok_or("the answer should be lost")?);
     let (repeat, _) = digest("Ben", "2026-11-15T08:30:00+01:00", "Your day", false).await;
@@ -52,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(error @ Error::InDoubt { .. }) => println!("a repeat is held:  {error}"),
         other => return Err(format!("expected a hold, got {other:?}").into()),
     }
-    // Somebody looks into the mail server's log and settles it.
+    // A person looks into the mail server's log and settles it.
     let intent = call.get().await?.ok_or("the intent is in the ledger")?;
     let identity = call.call()?.identity;
     let found = Resolution::Happened(Outcome::success(r#""found in the log of the mail server""#));

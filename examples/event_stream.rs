@@ -1,5 +1,5 @@
-//! A projection fed by an event source that delivers at least once and not always in order. Each event of an account is
-//! applied once, in the order of its sequence numbers, and a redelivery gets what the first one came to.
+//! A projection fed by an event source that delivers at least once and not always in order. Each event of an account is applied
+//! once, in the order of its sequence numbers, and a redelivery gets the stored result.
 //!
 //! `cargo run -p onceward --example event_stream`
 
@@ -8,10 +8,9 @@
 
 use std::sync::Mutex;
 
-use onceward::core::decide::Resolution;
-use onceward::{Done, Error, Failure, Ledger, Outcome, Resolved};
+use onceward::{Done, Error, Failure, Ledger, Outcome, Resolution, Resolved};
 
-/// What the projection has applied, in its order: sequence number and cents.
+/// The events that the projection has applied, in order: sequence number and cents.
 static APPLIED: Mutex<Vec<(u64, i64)>> = Mutex::new(Vec::new());
 
 /// Adds an event to the balance. The answer to event 4 is lost on the way.
@@ -39,23 +38,23 @@ async fn deliver(ledger: &Ledger, sequence: u64, cents: i64) -> Result<Done<i64>
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
-    let ledger = Ledger::open(&folder.path().join("projection.db").to_string_lossy()).await?;
+    let ledger = Ledger::open(folder.path().join("projection.db")).await?;
 
-    // A gap names the number that is expected, so that the consumer knows from where to read again.
+    // The error for a gap names the expected number, so that the consumer knows where to read again.
     let early = deliver(&ledger, 2, -500).await;
     assert!(matches!(early, Err(Error::OutOfOrder { expected: 1, given: 2, .. })));
     deliver(&ledger, 1, 2000).await?;
     deliver(&ledger, 2, -500).await?;
     deliver(&ledger, 3, 1000).await?;
 
-    // Redeliveries get the balance of their own moment, and change nothing.
+    // Redeliveries get the balance after their own event, and change nothing.
     for (sequence, cents, balance) in [(1, 2000, 2000), (3, 1000, 2500), (2, -500, 1500)] {
         let again = deliver(&ledger, sequence, cents).await?;
         assert!(again.replayed && again.value == balance);
     }
     assert!(matches!(deliver(&ledger, 2, -999).await, Err(Error::Mismatch { .. })));
 
-    // The answer to event 4 is lost. Was it applied? The stream stands still until somebody knows.
+    // The answer to event 4 is lost, so it is unknown whether it was applied. The stream waits until a person settles it.
     assert!(matches!(deliver(&ledger, 4, 100).await, Err(Error::Failed { .. })));
     let held = deliver(&ledger, 5, 100).await;
     assert!(matches!(held, Err(Error::OutOfOrder { expected: 4, given: 5, status: Some(_), .. })));

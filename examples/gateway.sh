@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# A gateway before an API that charges at every POST: the client retries as it likes, and the card is charged once.
+# The gateway in front of an API that charges at every POST: the client retries freely, and each order is charged once.
 # Needs curl and python3; ONCEWARD names the binary if it is not on the path.
 set -euo pipefail
-# Where it is counts from here, and not from where the examples are.
+# Resolve the binary before changing the directory.
 onceward=$(realpath "$(command -v "${ONCEWARD:-onceward}")")
 cd "$(dirname "$0")"
 folder=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$folder"' EXIT
 
-# The first line that a program prints says where it listens. One that has ended says nothing any more.
+# Print the address from the first line of a program; fail if the program has exited.
 address() {
     until [ -s "$1" ]; do
         kill -0 "$2" || return

@@ -1,4 +1,4 @@
-//! A payment that is retried, raced and answered too late, and is charged once.
+//! A payment whose first answer is lost, and which is retried and repeated: the card is charged once.
 //!
 //! `cargo run -p onceward --example payment`
 
@@ -51,7 +51,7 @@ impl Provider {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("payments.db");
-    let ledger = Ledger::open(&path.to_string_lossy()).await?;
+    let ledger = Ledger::open(path).await?;
     let provider = Arc::new(Provider::default());
     let charge = Charge { customer: "cus_7".into(), invoice: 42, cents: 19_99 };
 
@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             .await
     };
 
-    // The first attempt ends without an answer. Nobody knows whether the card was charged.
+    // The first attempt ends without an answer. It is unknown whether the card was charged.
     match pay().await {
         Err(error @ Error::Failed { .. }) => println!("first attempt:  {error}"),
         other => return Err(format!("expected a lost answer, got {other:?}").into()),
@@ -76,7 +76,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The agent tries again: the same intent, so the same downstream key, so no second charge.
     let receipt = pay().await?;
     println!("second attempt: {:?}", receipt.value);
-    // It crashes, resumes and repeats itself. It gets the receipt.
+    // The agent crashes, resumes and repeats the call. It gets the receipt.
     for _ in 0..3 {
         let again = pay().await?;
         assert!(again.replayed);

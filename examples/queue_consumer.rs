@@ -1,5 +1,5 @@
-//! A consumer of a queue that delivers at least once: some messages twice, some after a crash in the middle. Each is
-//! handled once. No async: this is the blocking façade.
+//! A consumer of a queue that delivers at least once: some messages twice, some after a failure. Each is handled once. Without
+//! async: this is the blocking form.
 //!
 //! `cargo run -p onceward --example queue_consumer`
 
@@ -14,7 +14,7 @@ use onceward::{Error, Failure};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("consumer.db");
-    let ledger = Ledger::open(&path.to_string_lossy())?;
+    let ledger = Ledger::open(path)?;
 
     let deliveries = ["m1", "m2", "m1", "m3", "m2", "m1", "m4", "m3", "m4"];
     let mut packed: BTreeMap<&str, u32> = BTreeMap::new();

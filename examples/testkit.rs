@@ -1,4 +1,4 @@
-//! A tool with a bug that no ordinary test finds, the report that finds it, and the same tool mended.
+//! A tool with a bug that ordinary tests do not find, the report that finds it, and the fixed tool.
 //!
 //! `cargo run -p onceward --example testkit`
 
@@ -18,15 +18,15 @@ struct Order {
 
 const ORDER: Order = Order { customer: "cus_7", invoice: 42, cents: 19_99 };
 
-/// The tool as it was written first. It is guarded, and it passes every test in which nothing goes wrong. But `?` does
-/// not say what became of the effect, and the ledger is left to think that a failed charge was no charge.
+/// The first version of the tool. It is guarded, and it passes every test in which nothing goes wrong. But `?` does not say what
+/// became of the effect, so the ledger assumes that a failed charge did not happen.
 pub(crate) async fn charge(ledger: Ledger, provider: Provider) -> Result<Receipt, Error> {
     let call = ledger.operation("charge_payment").intent(&ORDER);
     let done = call.run(|_claim| async { Ok(provider.act("charge invoice 42").await?) }).await?;
     Ok(done.value)
 }
 
-/// Mended: the provider gets the key of the intent, so it knows a repeat when it sees one; and so a doubt may be retried.
+/// Fixed: the provider gets the key of the intent and recognises a repeat, so a doubt may be retried.
 pub(crate) async fn charge_mended(ledger: Ledger, provider: Provider) -> Result<Receipt, Error> {
     let call = ledger.operation("charge_payment").in_doubt(InDoubt::Retry).intent(&ORDER);
     let done = call.run(|claim| async move {

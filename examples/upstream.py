@@ -1,4 +1,4 @@
-"""A payments API that knows nothing of retries: every POST is a charge. For the examples of the gateway."""
+"""A payments API without protection against retries: every POST is a charge. Used by the gateway example."""
 
 import json
 import sys

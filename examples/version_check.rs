@@ -1,5 +1,5 @@
-//! Optimistic version checks: an edit holds only if the document still has the version that its author read. The check
-//! decides between different edits; the ledger makes the retry of one edit no conflict with itself.
+//! Optimistic version checks: an edit holds only if the document still has the version that its author read. The check decides
+//! between different edits; the ledger keeps the retry of an edit from conflicting with itself.
 //!
 //! `cargo run -p onceward --example version_check`
 
@@ -11,7 +11,7 @@ use onceward::{Done, Error, Failure, InDoubt};
 use rusqlite::{Connection, OptionalExtension, params};
 use serde::Serialize;
 
-/// What makes it the same edit: the document, the version that was read, and what is to be written.
+/// An edit is the same if document, version and new text are the same.
 #[derive(Serialize)]
 struct Edit {
     document: u32,
@@ -19,7 +19,7 @@ struct Edit {
     text: &'static str,
 }
 
-/// Writes the edit, and who wrote it, in one conditional update.
+/// Writes the edit, and the key of its intent, in one conditional update.
 fn write(documents: &Connection, edit: &Edit, claim: &Claim) -> Result<u32, Failure> {
     let next = edit.expected_version + 1;
     let updated = documents.execute(
@@ -29,18 +29,18 @@ fn write(documents: &Connection, edit: &Edit, claim: &Claim) -> Result<u32, Fail
     if updated == 1 {
         return Ok(next);
     }
-    // Somebody was faster. An earlier attempt of this very edit, whose answer was lost? The row says whose it is.
+    // Another edit came first. It may be an earlier attempt of this edit whose answer was lost: the row has the key.
     let (version, by): (u32, String) = documents
         .query_row("SELECT version, edit FROM document WHERE id = ?1", [edit.document], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?
-        .ok_or_else(|| Failure::last("there is no such document"))?;
+        .ok_or_else(|| Failure::permanent("the document does not exist"))?;
     if version == next && by == claim.downstream_key() {
         return Ok(next);
     }
-    // Final: this edit can never hold. Its author has to read again, and to make another edit of it.
-    Err(Failure::last(format!("conflict: the document has version {version} by now")))
+    // Final: this edit can never hold. Its author has to read again and make another edit.
+    Err(Failure::permanent(format!("conflict: the document has version {version} by now")))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,10 +50,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "CREATE TABLE document (id INTEGER PRIMARY KEY, version INTEGER, text TEXT, edit TEXT);
          INSERT INTO document VALUES (1, 1, 'draft', '');",
     )?;
-    let ledger = Ledger::open(&folder.path().join("ledger.db").to_string_lossy())?;
+    let ledger = Ledger::open(folder.path().join("ledger.db"))?;
     let mut writes = 0;
     let mut save = |edit: &Edit, answer_is_lost: bool| -> Result<Done<u32>, Error> {
-        // The row tells whether an earlier attempt was ours, so that trying again is safe.
+        // The row says whether an earlier attempt was ours, so trying again is safe.
         let call = ledger.operation("edit_document").in_doubt(InDoubt::Retry).intent(edit);
         call.run(|claim| {
             writes += 1;
@@ -67,28 +67,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let edit = |expected_version, text| Edit { document: 1, expected_version, text };
 
-    // Ana and Ben both read version 1. Ana saves first; her retry is no conflict with herself.
+    // Ana and Ben both read version 1. Ana saves first; her retry does not conflict with her own edit.
     let ana = edit(1, "Ana's words");
     assert_eq!(save(&ana, false)?.value, 2);
     let again = save(&ana, false)?;
     assert!(again.replayed && again.value == 2);
     println!("Ana saves, and repeats herself: version {}", again.value);
 
-    // Ben lost the race. He is told so, and told the same when he repeats himself, without another look at the table.
+    // Ben lost the race. He gets a conflict, and the same conflict when he tries again, without another read of the table.
     let ben = edit(1, "Ben's words");
     let told = "conflict: the document has version 2 by now".to_owned();
     assert_eq!(conflict(save(&ben, false)), (told.clone(), false));
     assert_eq!(conflict(save(&ben, false)), (told.clone(), true));
     println!("Ben saves on an old version:    {told}");
 
-    // He reads again and saves on version 2. The answer is lost; he tries again, and it was his own edit.
+    // He reads again and saves on version 2. The answer is lost; he tries again, and finds his own edit.
     let ben = edit(2, "Ana's words, and Ben's");
     assert!(save(&ben, true).is_err());
     let saved = save(&ben, false)?;
     assert_eq!((saved.value, saved.replayed), (3, false));
     println!("Ben reads again and saves:      version {}, although one answer was lost", saved.value);
 
-    // What was a conflict stays one, although the document has moved on.
+    // A conflict stays a conflict, although the document has changed since.
     assert_eq!(conflict(save(&edit(1, "Ben's words"), false)), (told, true));
     let (version, text): (u32, String) =
         documents.query_row("SELECT version, text FROM document", [], |row| Ok((row.get(0)?, row.get(1)?)))?;

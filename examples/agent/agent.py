@@ -4,10 +4,10 @@
     python3 agent.py run-2026-11-16
 
 Its mail server runs behind `onceward mcp`. The name of the run is the session: started again under the same name, after a
-crash or by a scheduler that was not sure, the agent meets its earlier calls in the ledger, and gets their results.
+crash or by a scheduler, the agent gets the results of its earlier calls from the ledger.
 
-ONCEWARD names the binary if it is not on the path, ONCEWARD_CONFIG another configuration than the one beside this file,
-ONCEWARD_STORE the ledger, and OUTBOX the file that mail is sent to.
+Environment: ONCEWARD, the binary, if it is not on the path; ONCEWARD_CONFIG, another configuration than the one beside this
+file; ONCEWARD_STORE, the ledger; OUTBOX, the file that mail is written to.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Then say in one sentence whether it was sent."""
 
 
 def mail_server(run):
-    """The server that the agent would have started, with the gateway before it."""
+    """The command of the mail server, with the gateway in front of it."""
     config = os.environ.get("ONCEWARD_CONFIG", str(HERE / "onceward.toml"))
     gateway = [os.environ.get("ONCEWARD", "onceward"), "mcp", "--config", config, "--session", run, "--server", "mail"]
     server = [sys.executable, str(HERE / "mail_server.py")]
@@ -38,7 +38,7 @@ async def main(run):
         strict_mcp_config=True,
         setting_sources=[],
         tools=[],
-        # All tools of the server, and `onceward_status`, with which the gateway tells what became of a call.
+        # All tools of the server, and `onceward_status`, which says what became of a call.
         allowed_tools=["mcp__mail"],
         max_turns=10,
     )

@@ -1,4 +1,4 @@
-"""A mail server for agents, as small as they come: it sends what it is told, as often as it is told.
+"""A minimal mail server for agents: it sends every mail that it is asked to send, as often as it is asked.
 
 MCP over stdin and stdout, one message a line. Sent mail is appended to the file that OUTBOX names, one line each. With
 DELAY, in seconds, the answer comes that long after the mail has gone.
@@ -34,7 +34,7 @@ def send_email(arguments):
     mail = {"to": arguments["to"], "subject": arguments["subject"], "body": arguments.get("body", "")}
     with OUTBOX.open("a") as outbox:
         outbox.write(json.dumps(mail) + "\n")
-    # The mail is out. An agent that dies now does not hear of it.
+    # The mail is out. An agent that dies now does not get the answer.
     time.sleep(DELAY)
     return f"Sent to {mail['to']}."
 
@@ -75,6 +75,6 @@ for line in sys.stdin:
     if method in ANSWERED:
         reply["result"] = ANSWERED[method](message.get("params") or {})
     else:
-        # Clients of the newest generation try server/discover first. From this they know that initialize is the way here.
+        # Clients of the newest protocol version try server/discover first. This error tells them to use initialize.
         reply["error"] = {"code": -32601, "message": f"Method not found: {method}"}
     print(json.dumps(reply), flush=True)

@@ -1,5 +1,5 @@
-//! Any text as `onceward.toml`: it is refused with a place and a reason, or every operation in it has a policy and a
-//! recipe that can be used. A name that does not exist never passes.
+//! Any text as `onceward.toml` is refused with a position and a reason, or every operation in it has a valid policy and
+//! recipe. An unknown name never passes.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use onceward_core::name::Operation;
 use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE};
-use onceward_server::checked;
+use onceward_runtime::config::checked;
 
 fuzz_target!(|text: &str| {
     let operations = match checked(text) {
@@ -27,7 +27,7 @@ fuzz_target!(|text: &str| {
             assert!(!recipe.key().is_empty());
         }
     }
-    // Whatever table the text ends in, this is none of its names; and a comment changes nothing.
+    // No table has this name, whichever table the text ends in; and a comment changes nothing.
     let misspelt = format!("{text}\nretenton = 1\n");
     assert!(checked(&misspelt).is_err(), "an unknown name passes");
     let commented = format!("{text}\n# a comment");

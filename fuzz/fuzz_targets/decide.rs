@@ -1,5 +1,5 @@
-//! Any course of events on one intent, through the real `decide`: claims, late owners, the courier, people, a clock that
-//! jumps both ways, owners that are gone. Whatever comes, no step breaks a rule.
+//! Any sequence of events on one intent, through the real `decide`: claims, late owners, the courier, operators, a clock
+//! that jumps in both directions, owners that are gone. No step breaks a rule.
 
 #![no_main]
 
@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use onceward_core::decide::{Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide};
+use onceward_core::decide::{
+    Again, CommandResult, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide,
+};
 use onceward_core::fingerprint::{Fingerprint, of_arguments};
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
@@ -28,10 +30,10 @@ struct Input {
 
 #[derive(Arbitrary, Debug)]
 struct Step {
-    /// How far the clock goes before it; it may also be set back.
+    /// How far the clock advances before the step; it can also be set back.
     passes: i16,
     owner_gone: bool,
-    /// Whose fence, of the four drawn last.
+    /// Which of the last four fences.
     who: u8,
     act: Act,
 }
@@ -69,11 +71,13 @@ fuzz_target!(|input: Input| {
         drawn: 0,
         terms: Terms {
             effect: if input.transactional { Effect::Transactional } else { Effect::External },
-            in_doubt: [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe][usize::from(input.in_doubt) % 3],
+            in_doubt: [InDoubt::Hold, InDoubt::Tell, InDoubt::Retry, InDoubt::Probe][usize::from(input.in_doubt) % 4],
             retention: input.retention.map(millis),
             tombstone: millis(input.tombstone),
             honours_key_for: millis(input.honours_key_for),
             max_attempts: input.max_attempts.map(u32::from),
+            // Finished work stays finished, which `check_replaced` relies on.
+            after_delivery: None,
         },
     };
     for step in &input.steps {
@@ -111,6 +115,7 @@ impl Walk {
             marks_sent,
             probes,
             owner: None,
+            claim: None,
         };
         let fingerprint = |request: bool| if request { of_arguments(["another"]) } else { Fingerprint::none() };
         match step.act {
@@ -120,6 +125,7 @@ impl Walk {
                 fingerprint: fingerprint(request),
                 terms: self.terms,
                 take: take(lease, marks_sent, probes),
+                again: Again::default(),
             }),
             Act::Enqueue { delay, request } => Command::Enqueue(Enqueue {
                 identity: identity(),
@@ -166,19 +172,19 @@ fn identity() -> Identity {
     }
 }
 
-/// The rules between any two records, said a second time.
+/// The rules between any two records, written independently of `decide`.
 fn check(seen: Option<&Seen>, command: &Command, transition: &Transition, now: Timestamp) {
     let standing = seen.and_then(Seen::standing);
-    if let Answer::Decision(Decision::Acquired(acquired)) = &transition.answer {
+    if let CommandResult::Decision(Decision::Acquired(acquired)) = &transition.answer {
         assert!(matches!(transition.write, Write::Insert(_) | Write::Replace(_)), "a claim that is not written");
         check_acquired(seen, standing, command, acquired.probe_first, now);
     }
-    if let Answer::Decision(Decision::Replay { outcome, .. }) = &transition.answer {
+    if let CommandResult::Decision(Decision::Replay { outcome, .. }) = &transition.answer {
         let kept = seen.map(|seen| &seen.record.state);
         assert!(matches!(kept, Some(State::Done { outcome: kept, .. }) if kept == outcome), "another outcome");
         assert_eq!(standing, Some(Standing::Done));
     }
-    if matches!(transition.answer, Answer::Stale { .. } | Answer::Refused(_)) {
+    if matches!(transition.answer, CommandResult::Stale { .. } | CommandResult::Refused(_)) {
         assert_eq!(transition.write, Write::None, "a refusal that writes");
     }
     let after = match (&transition.write, seen) {
@@ -199,7 +205,7 @@ fn check(seen: Option<&Seen>, command: &Command, transition: &Transition, now: T
     check_replaced(seen, standing, command, &after);
 }
 
-/// A claim is granted only where nothing runs, nothing is done, and no doubt that the policy does not settle.
+/// A claim is granted only where nothing runs, nothing is done, and the policy settles any doubt.
 fn check_acquired(
     seen: Option<&Seen>,
     standing: Option<Standing>,
@@ -213,6 +219,7 @@ fn check_acquired(
         Standing::Queued { due } => assert!(matches!(command, Command::Lease(_)) && due <= now),
         Standing::InDoubt { .. } => match seen.record.terms.in_doubt {
             InDoubt::Hold => panic!("a held intent ran again"),
+            InDoubt::Tell => assert!(seen.record.delivered_at.is_some(), "a doubt ran before its caller was told"),
             InDoubt::Probe => assert!(probe_first, "a doubt was not asked about"),
             InDoubt::Retry => {
                 let first = seen.record.first_sent_at.expect("it was sent");
@@ -235,16 +242,17 @@ fn check_replaced(seen: &Seen, standing: Option<Standing>, command: &Command, af
     | Command::Renew { fence, .. }
     | Command::Finish { fence, .. }
     | Command::Release { fence, .. }
+    | Command::Withdraw { fence, .. }
     | Command::Doubt { fence, .. }
     | Command::NotFound { fence } = command
     {
-        assert_eq!(before.fence(), Some(*fence), "somebody else's record was written by {command:?}");
+        assert_eq!(before.fence(), Some(*fence), "a command without the record's fence wrote it: {command:?}");
     } else {
         assert!(!matches!(standing, Some(Standing::Running { .. })), "a living claim was taken by {command:?}");
     }
     let settles = matches!(command, Command::Finish { .. } | Command::Resolve { .. } | Command::NotFound { .. });
     let was_sent = matches!(&before.state, State::Leased(lease) if lease.phase == Phase::Sent);
-    let releases = matches!(command, Command::Release { .. });
+    let releases = matches!(command, Command::Release { .. } | Command::Withdraw { .. });
     if !settles && (before.doubt_since.is_some() || was_sent && !releases) {
         let is_extended =
             matches!(command, Command::Sent { .. } | Command::Renew { .. }) && before.doubt_since.is_none();

@@ -1,4 +1,4 @@
-//! Any text: it is refused, or it is a duration whose shortest text is read back as the same.
+//! Any text is refused, or is a duration whose shortest text is read back as the same duration.
 
 #![no_main]
 
@@ -12,14 +12,14 @@ fuzz_target!(|text: &str| {
         Ok(duration) => {
             let shortest = format(duration);
             assert_eq!(parse(&shortest), Ok(duration), "{shortest} is read as another duration");
-            assert!(shortest.len() <= text.len(), "{shortest} is no shorter than {text}");
+            assert!(shortest.len() <= text.len(), "{shortest} is longer than {text}");
             assert_eq!(
                 format(duration + Duration::from_nanos(999_999)),
                 shortest,
                 "what is below a millisecond counts"
             );
         }
-        // An error quotes no more than a line of what it refuses.
+        // An error quotes at most one line of its input.
         Err(error) => assert!(error.to_string().len() < 1024),
     }
     let millis = text.bytes().fold(0_u64, |millis, byte| millis.wrapping_mul(31).wrapping_add(u64::from(byte)));

@@ -1,5 +1,5 @@
-//! Any bytes at all: they are refused for a reason that other readers share, or read into a value whose canonical text
-//! is its own canonical text and means the same to everybody.
+//! Any bytes are refused for a reason that other parsers share, or read into a value whose canonical text is its own
+//! canonical text and means the same to every parser.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let value = match Value::parse(bytes) {
         Ok(value) => value,
         Err(error) => {
-            // These are refused although others read them: that is the point of a strict reader. Nothing else is.
+            // A strict parser refuses these, although others accept them. It refuses nothing else.
             let stricter = ["duplicate_member", "inexact_number", "too_deep", "too_large"];
             let is_ours = stricter.contains(&error.kind());
             assert!(theirs.is_err() || is_ours, "others read what we refuse: {error}");
@@ -22,7 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
     let again = Value::parse(text.as_bytes()).expect("canonical text is JSON");
     assert_eq!(again, value, "the canonical text means another value");
     assert_eq!(again.canonical(), text, "the canonical text is not its own canonical text");
-    // Others know no integers beyond a double, and refuse what is larger than one.
+    // Other parsers have no integers beyond a double, and refuse larger ones.
     match theirs {
         Ok(theirs) => assert!(alike(&value, &theirs), "others read another value than {text}"),
         Err(error) => assert!(error.to_string().contains("out of range"), "others refuse what we read: {error}"),
@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
     every_place_is_found(&value);
 });
 
-/// Whether another reader sees the same, as far as it can: its numbers are doubles.
+/// Whether another parser, whose numbers are doubles, reads the same value.
 fn alike(ours: &Value, theirs: &serde_json::Value) -> bool {
     match (ours, theirs) {
         (Value::Null, serde_json::Value::Null) => true,
@@ -55,7 +55,7 @@ fn alike(ours: &Value, theirs: &serde_json::Value) -> bool {
     }
 }
 
-/// The other reader is quick rather than exact: its doubles may be off by a few units in the last place.
+/// The other parser is fast and not exact: its doubles may be off by a few units in the last place.
 fn is_close(one: f64, other: f64) -> bool {
     one == other || one.is_sign_negative() == other.is_sign_negative() && one.to_bits().abs_diff(other.to_bits()) <= 4
 }

@@ -1,5 +1,5 @@
-//! Any names and any intent: a derived key is a key, the same intent has the same one however it is written, and
-//! nothing can be moved from one part of an identity into the next.
+//! Any names and any intent: a derived key is a valid key, the same intent has the same key however it is written, and
+//! moving a character from one part of an identity to the next changes it.
 
 #![no_main]
 
@@ -10,7 +10,7 @@ use onceward_core::key::derive;
 use onceward_core::name::{Identity, Key, MAX_CHARACTERS, Operation, Session, Tenant};
 use onceward_core::record::downstream_key;
 
-// Lines: tenant, operation, key, session, sink, and the rest is the intent. A line break is in no name.
+// Lines: tenant, operation, key, session, sink; the rest is the intent. No name contains a line break.
 fuzz_target!(|text: &str| {
     names(text);
     let mut lines = text.splitn(6, '\n');
@@ -25,7 +25,7 @@ fuzz_target!(|text: &str| {
     identity(&Identity { tenant, operation, key }, sink, u32::try_from(intent.len()).unwrap_or_default());
 });
 
-/// A name is what the rules say, and comes back from JSON as it was.
+/// A name follows the rules and survives JSON unchanged.
 fn names(text: &str) {
     let is_name = !text.is_empty() && text.chars().count() <= MAX_CHARACTERS && !text.chars().any(char::is_control);
     assert_eq!(Key::new(text).is_ok(), is_name);
@@ -35,7 +35,7 @@ fn names(text: &str) {
     if let Ok(key) = text.parse::<Key>() {
         assert_eq!(serde_json::to_string(&key).expect("a key can be written"), json);
         let shown = format!("{key:?}");
-        // What it shows is `Key(` and eight hex digits, whatever the key is.
+        // Its debug text is `Key(` and eight hex digits for every key.
         assert_eq!(shown.len(), "Key()".len() + 8);
     }
     if let Some(digest) = Digest::from_hex(text) {
@@ -58,7 +58,7 @@ fn derived(session: &Session, operation: &Operation, intent: &Value) {
     }
 }
 
-/// A character that moves from one name to the next makes another intent, and another key downstream.
+/// A character that moves from one name to the next makes another intent and another downstream key.
 fn identity(identity: &Identity, sink: &str, generation: u32) {
     let downstream = downstream_key(identity, sink, generation);
     assert!(Key::new(&downstream).is_ok());

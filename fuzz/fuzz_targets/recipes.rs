@@ -1,4 +1,4 @@
-//! Any recipe on any intent: it is refused, or it makes the same of an intent whatever is left out of it, however it is
+//! Any recipe on any intent is refused, or gives an intent the same key whichever unused fields are left out, however it is
 //! written, and in whatever order the recipe names its fields.
 
 #![no_main]
@@ -18,7 +18,7 @@ fuzz_target!(|text: &str| {
     let json = serde_json::to_string(&recipe).expect("a recipe can be written");
     assert_eq!(serde_json::from_str::<Recipe>(&json).expect("what was written is read"), recipe);
     let Ok(intent) = Value::parse(intent.as_bytes()) else { return };
-    // Some time around 1970, for windows that are cut from the clock.
+    // A time around 1970, for windows of the clock.
     let now = (text.len() as i64 - 2048) * 500_000_000;
     let Ok(applied) = apply(&recipe, &intent, now) else { return };
 
@@ -30,8 +30,8 @@ fuzz_target!(|text: &str| {
     reversed.key.reverse();
     reversed.match_fields.reverse();
     reversed.normalise.reverse();
-    let reversed = Recipe::new(reversed).expect("the order is no mistake");
-    let other = apply(&reversed, &intent, now).expect("the order is no mistake");
+    let reversed = Recipe::new(reversed).expect("any order is valid");
+    let other = apply(&reversed, &intent, now).expect("any order is valid");
     assert_eq!((&other.derived, other.fingerprint), (&applied.derived, applied.fingerprint), "the order counts");
 
     let fields = applied.matched.iter().map(|(pointer, value)| (pointer.as_str(), value.as_ref()));
@@ -44,7 +44,7 @@ fn apply(recipe: &Recipe, intent: &Value, now: i64) -> Result<Applied, onceward_
     recipe.apply(&Session::default(), &operation, intent, Timestamp::from_millis(now))
 }
 
-/// What the recipe does not look at can be taken away or changed.
+/// Fields that the recipe does not use can be removed or changed.
 fn without_what_is_left_out(recipe: &Recipe, intent: &Value, applied: &Applied, now: i64) {
     let Value::Object(members) = intent else { return };
     let is_left_out = |name: &String| applied.left_out.contains(name);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Faults around the real binary: signals, disks, descriptors, clocks, schemas, servers that outlive their gateway. No effect
-happens twice, none is lost, and every process ends.
+happens twice, no effect is lost, and every process ends.
 
 tests/faults/faults.py --binary target/debug/onceward [--only WORDS] [--verbose]
 """
@@ -15,38 +15,38 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "mcp"))
 
 import checks  # noqa: E402
-from world import World  # noqa: E402
+from fault_sandbox import FaultSandbox  # noqa: E402
 
 import clocks  # noqa: E402
 import descriptors  # noqa: E402
 import disks  # noqa: E402
-import forgotten  # noqa: E402
-import outlived  # noqa: E402
+import forgotten_keys  # noqa: E402
+import orphaned_servers  # noqa: E402
 import recording  # noqa: E402
 import schemas  # noqa: E402
 import signals  # noqa: E402
-import stopped  # noqa: E402
+import stopped_gateways  # noqa: E402
 
-# Checks wait far more than they work: a grace period takes 30 seconds.
+# Checks mostly wait: a grace period takes 30 seconds.
 THREADS = 24
 
 # The longest first.
-MODULES = (signals, stopped, recording, disks, outlived, forgotten, descriptors, clocks, schemas)
+MODULES = (signals, stopped_gateways, recording, disks, orphaned_servers, forgotten_keys, descriptors, clocks, schemas)
 
 
 def fault_of(check, binary):
     """Runs a check. Returns what went wrong, if anything, and how long it took."""
-    started, world = time.monotonic(), World(binary)
+    started, sandbox = time.monotonic(), FaultSandbox(binary)
     fault = None
     try:
-        check(world)
-        world.holds_nothing_bad()
+        check(sandbox)
+        sandbox.has_no_panic()
     except checks.Skipped as why:
         fault = why
-    except Exception:  # whatever it is, it is what went wrong
-        fault = traceback.format_exc() + world.errors()
+    except Exception:  # an exception of any kind is a failure
+        fault = traceback.format_exc() + sandbox.errors()
     try:
-        world.leave()
+        sandbox.leave()
     except Exception:
         fault = fault or traceback.format_exc()
     return fault, time.monotonic() - started

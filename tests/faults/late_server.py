@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The MCP server over HTTP of the other checks, with a charge that may take effect late and a tool that looks for it."""
+"""The MCP fixture server over HTTP, with a charge that can take effect late and a tool that looks for the charge."""
 
 import http.server
 import json

@@ -1,4 +1,4 @@
-"""An API that counts what it does, and answers when it is told to."""
+"""An API that counts its effects and responds when the test lets it."""
 
 import http.server
 import json
@@ -7,12 +7,12 @@ import time
 
 
 class Upstream:
-    """One effect for each request, or for each key if it `honours` keys. The effect comes before the answer.
+    """One effect for each request, or for each key if it `honours` keys. The effect comes before the response.
 
-    `holding` makes answers wait until `let_go`; a body may ask for `before_ms` in front of the effect.
+    `holding` delays responses until `let_go`; a body can ask for a delay of `before_ms` before the effect.
     """
 
-    def __init__(self, world, honours=False, holding=False):
+    def __init__(self, sandbox, honours=False, holding=False):
         self.honours = honours
         self.lock = threading.Lock()
         self.requests, self.effects = [], []
@@ -39,7 +39,7 @@ class Upstream:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        world.upstreams.append(self)
+        sandbox.upstreams.append(self)
 
     def take(self, handler, key, body):
         with self.lock:
@@ -64,7 +64,7 @@ class Upstream:
             handler.end_headers()
             handler.wfile.write(text)
         except OSError:
-            pass  # the gateway is gone; the effect took place
+            pass  # the gateway is gone; the effect has happened
 
     def hold(self):
         self.answers.clear()

@@ -1,4 +1,4 @@
-"""Certificates for a test: an authority that nobody knows, and one for this machine that it has signed."""
+"""Certificates for a test: a private certificate authority, and a certificate for this machine that it has signed."""
 
 import pathlib
 import ssl
@@ -18,14 +18,14 @@ class Certificates:
         openssl("x509", "-req", "-in", request, "-out", self.chain, "-extfile", names, *signed)
 
     def server(self, protocols=("http/1.1",)):
-        """For somebody who shows the certificate."""
+        """The TLS context of a server that presents the certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.chain, self.key)
         context.set_alpn_protocols(list(protocols))
         return context
 
     def client(self, protocols=None):
-        """For somebody who knows the authority."""
+        """The TLS context of a client that trusts the authority."""
         context = ssl.create_default_context(cafile=self.authority)
         if protocols:
             context.set_alpn_protocols(list(protocols))

@@ -1,4 +1,4 @@
-"""Runs checks, several at once, and counts them. A check is a function that raises when something is wrong."""
+"""Runs checks concurrently and counts them. A check is a function that raises an exception when it fails."""
 
 import argparse
 import concurrent.futures
@@ -6,15 +6,15 @@ import os
 import time
 import traceback
 
-# Checks wait more than they work.
+# Checks mostly wait.
 THREADS = 12
 
-# How long anything may take that is bound to happen.
-PATIENCE = 20.0
+# A limit for events that must happen, also on a busy machine.
+TIMEOUT = 20.0
 
 
 def run(checks, skipped=None):
-    """Runs them all, and says what came of them. The exit code is 1 if anything failed."""
+    """Runs all checks and prints the results. Returns the exit code, which is 1 if a check failed."""
     if skipped:
         print(f"skipped: {skipped}")
         print(f"0 passed, 0 failed, {len(checks)} skipped")
@@ -32,21 +32,21 @@ def run(checks, skipped=None):
 def fault_of(check):
     try:
         check()
-    except Exception:  # whatever it is, it is what went wrong
+    except Exception:  # an exception of any kind is a failure
         return traceback.format_exc()
     return None
 
 
 def binary(description):
-    """The binary that is named on the command line."""
+    """The path of the binary from the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, help="the onceward binary to test")
     return os.path.abspath(parser.parse_args().binary)
 
 
 def until(holds, what):
-    """Waits for something that is bound to happen."""
-    deadline = time.monotonic() + PATIENCE
+    """Waits until a condition holds, and fails if it does not hold in time."""
+    deadline = time.monotonic() + TIMEOUT
     while not holds():
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.02)

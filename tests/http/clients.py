@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Real clients through the gateway to an upstream that fails on purpose: effects and answers are what the policy says.
+"""Real clients call an upstream that fails on purpose through the gateway: effects and responses follow the policy.
 
     tests/http/clients.py --binary target/debug/onceward     every client, every fault, honours_key true and false
     tests/http/clients.py --direct                           the same without a gateway: how often things happen twice
 
-Installs the clients by name below `target/tests-http/`. Exits with 1 if anything is not as written in expectations.py.
+Installs the clients below `target/`. Exits with 1 if a result differs from expectations.py.
 """
 
 import argparse
@@ -16,26 +16,27 @@ import http.client
 import json
 import os
 import secrets
+import shutil
 import sys
 import threading
 import time
 import urllib.parse
 import uuid
 
+import environment
 import expectations
-import install
 from expectations import CLASSES, DIRECT, EVERY, GATEWAYS, KEYED, PLANNED, WAYS, Way, class_of, rows
 from gateway import Gateway
 from upstream import Upstream
 
-# Cases wait more than they work.
+# Cases mostly wait.
 THREADS = 24
 
-# Longer than any planned delay, so that a repeat of running work gets its answer.
+# Longer than any planned delay, so that a repeat of a running request gets its response.
 WAIT = "10s"
 
 
-# How often a case that needs a kept connection is tried until it meets one.
+# How often a case that needs a reused connection is tried until it gets one.
 KEPT_TRIES = 5
 
 
@@ -50,8 +51,8 @@ class Case:
         return f"{self.client} · {self.fault} · {self.group} · honours_key {str(self.honours).lower()}"
 
 
-class Place:
-    """Where a group of cases runs: an upstream of its own, and a gateway before it, or none."""
+class Setup:
+    """An upstream for a group of cases, and a gateway in front of it if there is a binary."""
 
     def __init__(self, honours, options=None, binary=None):
         self.upstream = Upstream(honours)
@@ -67,29 +68,29 @@ class Place:
         return faults
 
 
-def run(place, client, fault):
-    """Lets a client meet a fault, and says what happened at both ends."""
+def run(setup, client, fault):
+    """Runs a client against a fault. Returns what the client got and what the upstream saw."""
     way, key = WAYS.get(fault, Way()), None
     case = f"case-{secrets.token_hex(6)}"
-    place.upstream.plan(case, PLANNED.get(fault, fault))
-    # curl has no key of its own making, and a call that does not arrive leaves no trace of one.
+    setup.upstream.plan(case, PLANNED.get(fault, fault))
+    # curl makes no keys, and the upstream cannot record the key of a call that does not arrive.
     if client.name == "curl" or (way.connection and client.name in KEYED):
         key = f"order-{uuid.uuid4()}"
     words = f"{case} for {client.name}"
     if fault == "refused":
-        place.upstream.refuse()
+        setup.upstream.refuse()
     if fault == "reset before":
-        place.upstream.reset_next(1)
-    with kept_connections(place.url) if way.warm else contextlib.nullcontext():
-        got = client.call(place.url, words, key, way.retries, way.timeout)
+        setup.upstream.reset_next(1)
+    with kept_connections(setup.url) if way.warm else contextlib.nullcontext():
+        got = client.call(setup.url, words, key, way.retries, way.timeout)
     if fault == "refused":
-        place.upstream.listen()
-    return got, place.upstream.seen(case), key, case, words
+        setup.upstream.listen()
+    return got, setup.upstream.seen(case), key, case, words
 
 
 @contextlib.contextmanager
 def kept_connections(url):
-    """Connections of the gateway are kept for a client, however long it takes to start."""
+    """Keeps idle connections from the gateway to the upstream open while a client starts."""
     keep_connections(url)
     is_over = threading.Event()
 
@@ -108,10 +109,10 @@ def kept_connections(url):
 
 
 def keep_connections(url):
-    """Every thread of the gateway has connections of its own, and whose the next client gets nobody knows."""
+    """Opens connections on every thread of the gateway: it is unknown which thread will serve the next client."""
     host = urllib.parse.urlsplit(url)
     clients = [http.client.HTTPConnection(host.hostname, host.port, timeout=20) for _ in range(2 * os.cpu_count())]
-    # All at once: each goes to the thread that has the fewest.
+    # All at the same time: each goes to the thread with the fewest connections.
     for client in clients:
         client.connect()
     for client in clients:
@@ -120,25 +121,25 @@ def keep_connections(url):
         client.close()
 
 
-def run_on_kept_connection(place, client, fault):
-    """As `run`, on a connection that the gateway kept where the fault needs one.
+def run_on_kept_connection(setup, client, fault):
+    """As `run`, on a reused connection where the fault needs one.
 
-    Connections go to the thread with the fewest, and those of earlier cases may close in between. Then the case did not take
-    place, and is tried anew.
+    Connections go to the thread with the fewest, and those of earlier cases may close in between. Then the fault did not
+    occur, and the case is run again.
     """
     for _ in range(KEPT_TRIES):
-        met = run(place, client, fault)
+        met = run(setup, client, fault)
         if not WAYS.get(fault, Way()).warm or met[1].reused:
             return met
     return met
 
 
-def judge(place, client, case):
-    """The faults of one case, and what was seen."""
-    first, seen, key, name, words = run_on_kept_connection(place, client, case.fault)
+def judge(setup, client, case):
+    """What is wrong in one case, and what was seen."""
+    first, seen, key, name, words = run_on_kept_connection(setup, client, case.fault)
     used = key or next((key for key in seen.keys if key), None)
-    again = client.call(place.url, words, used if client.name in KEYED else None, 0, 20.0)
-    after = place.upstream.seen(name)
+    again = client.call(setup.url, words, used if client.name in KEYED else None, 0, 20.0)
+    after = setup.upstream.seen(name)
     expected = rows(case.fault, case.client, GATEWAYS[case.group], case.honours)
     verdicts = [compare(row, client.name, first, seen, again, after) for row in expected]
     faults = min(verdicts, key=len)
@@ -167,7 +168,8 @@ def compare(row, client, first, seen, again, after):
 
 
 def compare_answer(expected, client, got, before):
-    """The client's own tries may end in a replay of what it has not seen yet, so only a later one has to be marked."""
+    """Compares a response. A client's own retry may get a replay of a response that it never received, so only a later call
+    must be marked as a replay."""
     if expected in ("object", "replay"):
         if not got.id or got.status != 200:
             return [f"{got}, not {expected}; {got.text[:300]}"]
@@ -187,66 +189,74 @@ def compare_answer(expected, client, got, before):
     status = int(expected.removesuffix(" kept"))
     if got.status != status or got.in_doubt:
         return [f"{got}, not {expected}; {got.text[:300]}"]
-    # A client's own second try already gets the replay of a kept failure, so this speaks of later ones.
+    # A client's own retry already gets the replay of a kept failure, so only later calls are checked.
     if before and got.replayed != expected.endswith(" kept"):
         return [f"{got} is marked wrongly for {expected}"]
     return []
 
 
-def judge_direct(place, client, case):
-    got, seen, _, _, _ = run(place, client, case.fault)
+def judge_direct(setup, client, case):
+    got, seen, _, _, _ = run(setup, client, case.fault)
     expected = DIRECT[case.fault].get(case.client, DIRECT[case.fault]["*"])
     faults = [] if seen.effects == expected else [f"{seen.effects} effects, not {expected}; the client has {got}"]
     return faults, (got, seen, None, seen)
 
 
 def everything(arguments, clients):
-    """Every case with its place, and the places."""
-    places, cases = {}, []
+    """Every case with its setup, and all setups."""
+    setups, cases = {}, []
     if arguments.direct:
         for client in clients:
-            places[client] = Place(honours=False)
-            cases += [(Case("direct", client, fault, False), places[client]) for fault in DIRECT]
-        return places, cases
+            setups[client] = Setup(honours=False)
+            cases += [(Case("direct", client, fault, False), setups[client]) for fault in DIRECT]
+        return setups, cases
     for name, group in GATEWAYS.items():
         there = [client for client in group.clients if client in clients]
         for honours in (False, True) if there else ():
             options = ["--profile", group.profile, "--key-mode", group.key_mode, "--tenant", group.tenant]
             options += [*(group.options or ("--wait", WAIT)), *(["--honours-key"] if honours else [])]
-            place = places[name, honours] = Place(honours and not group.deceived, options, arguments.binary)
-            cases += [(Case(name, client, fault, honours), place) for client in there for fault in group.faults]
-    return places, cases
+            setup = setups[name, honours] = Setup(honours and not group.deceived, options, arguments.binary)
+            cases += [(Case(name, client, fault, honours), setup) for client in there for fault in group.faults]
+    return setups, cases
+
+
+def cases_of(clients, direct):
+    """How many cases these clients have."""
+    if direct:
+        return len(clients) * len(DIRECT)
+    groups = [(len([client for client in group.clients if client in clients]), group) for group in GATEWAYS.values()]
+    return sum(2 * count * len(group.faults) for count, group in groups)
 
 
 def chosen(arguments, cases):
-    return [(case, place) for case, place in cases if arguments.only in str(case)]
+    return [(case, setup) for case, setup in cases if arguments.only in str(case)]
 
 
 def run_all(cases, clients, judged):
-    """Cases side by side; those that break connections one after another in their place, after all others."""
+    """Runs cases concurrently; those that break connections come last, and one after another in each setup."""
     results = {}
 
-    def one(case, place):
+    def one(case, setup):
         try:
-            results[case] = judged(place, clients[case.client], case)
-        except Exception as error:  # a client that dies is a failed case, and the others go on
+            results[case] = judged(setup, clients[case.client], case)
+        except Exception as error:  # a client that fails to run is a failed case; the others continue
             results[case] = ([f"{type(error).__name__}: {error}"], None)
 
     alone = collections.defaultdict(list)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-        for case, place in cases:
+        for case, setup in cases:
             if WAYS.get(case.fault, Way()).connection:
-                alone[id(place)].append((case, place))
+                alone[id(setup)].append((case, setup))
             else:
-                pool.submit(one, case, place)
+                pool.submit(one, case, setup)
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         for group in alone.values():
-            pool.submit(lambda group=group: [one(case, place) for case, place in group])
+            pool.submit(lambda group=group: [one(case, setup) for case, setup in group])
     return results
 
 
 def print_table(results):
-    """Effects for each fault and client; with a gateway, honours_key false and then true."""
+    """Prints the number of effects for each fault and client; with a gateway, honours_key false and then true."""
     cells = collections.defaultdict(list)
     for case in sorted(results, key=lambda case: case.honours):
         faults, seen = results[case]
@@ -263,7 +273,7 @@ def print_table(results):
 
 
 def duplicates(results):
-    """What the direct mode has to show, or the zeros of the other mode mean nothing."""
+    """Checks that effects do happen twice without a gateway; otherwise the tests with a gateway prove nothing."""
     lost = {case.client: seen[3].effects for case, (_, seen) in results.items() if case.fault == "lost" and seen}
     twice = {client for client, effects in lost.items() if effects > 1}
     keyless = {client for client in expectations.KEYLESS if DIRECT["lost"].get(client, 2) > 1}
@@ -287,28 +297,27 @@ def main():
 
 
 def start_inside():
-    """Starts over in the environment in which the clients are installed."""
-    python, missing = install.python()
-    packages = {client: client.removesuffix("-python").split()[0] for client in CLASSES}
-    absent = {client: "pip could not install it" for client, package in packages.items() if package in missing}
-    node, why = install.node()
-    absent |= {"stripe-node": why} if why else {}
-    absent |= {"curl": install.curl()} if install.curl() else {}
-    found = json.dumps({"node": str(node), "absent": absent})
-    os.execv(python, [str(python), *sys.argv, "--installed", found])
+    """Starts this program again in the environment that has the clients."""
+    python, no_python = environment.python("http")
+    programs, no_node = environment.node()
+    no_curl = None if shutil.which("curl") else "curl is not installed"
+    reasons = {client: no_python for client in CLASSES} | {"stripe-node": no_node, "curl": no_curl}
+    absent = {client: reason for client, reason in reasons.items() if reason}
+    found = json.dumps({"programs": str(programs), "absent": absent})
+    os.execv(python or sys.executable, [str(python or sys.executable), *sys.argv, "--installed", found])
 
 
 def tested(arguments, installed):
-    import callers
+    import drivers
 
     started = time.monotonic()
-    clients = callers.all_of_them(installed["node"], installed["absent"])
-    places, cases = everything(arguments, clients)
+    clients = drivers.all_of_them(installed["programs"], installed["absent"])
+    setups, cases = everything(arguments, clients)
     results = run_all(chosen(arguments, cases), clients, judge_direct if arguments.direct else judge)
-    faults = [fault for place in places.values() for fault in place.stop()]
+    faults = [fault for setup in setups.values() for fault in setup.stop()]
     if "stripe-node" in clients:
         clients["stripe-node"].close()
-    if arguments.direct and not arguments.only:
+    if arguments.direct and not arguments.only and not installed["absent"]:
         faults += duplicates(results)
     for case, (wrong, seen) in results.items():
         if wrong or arguments.verbose:
@@ -321,10 +330,11 @@ def tested(arguments, installed):
     for client, why in installed["absent"].items():
         print(f"skipped: {client}: {why}")
     failed = sum(bool(wrong) for wrong, _ in results.values()) + len(faults)
-    passed, skipped, seconds = len(results) + len(faults) - failed, len(installed["absent"]), time.monotonic() - started
+    passed, skipped = len(results) + len(faults) - failed, cases_of(installed["absent"], arguments.direct)
+    seconds = time.monotonic() - started
     print(f"took {seconds:.0f} s")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not results else 0
+    return 1 if failed or not results and not skipped else 0
 
 
 if __name__ == "__main__":

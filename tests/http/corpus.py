@@ -1,25 +1,25 @@
-"""Malformed and hostile requests, as data: the bytes, and what may come of them.
+"""Malformed and hostile requests as data: the bytes, and the allowed results.
 
-`PLACE` in the bytes becomes a path that only this entry has, so that whatever reaches the upstream can be laid at its
-door; `KEY` becomes a key of its own. A request to `/smuggled` hides inside many of them and must never arrive.
+`PLACE` in the bytes becomes a path that only this entry has, so that requests which reach the upstream can be attributed to
+it; `KEY` becomes a unique key. Many entries hide a request to `/smuggled`, which must never reach the upstream.
 """
 
 import dataclasses
 import gzip
 
-# 4xx, or the connection is closed without a word. Nothing reaches the upstream.
+# 4xx, or the gateway closes the connection without a response. Nothing reaches the upstream.
 REFUSED = "refused"
-# Refused, or taken in the one reading that the specification allows: once, and with nothing hidden in it.
+# Refused, or accepted in the one interpretation that the specification allows: once, and without the hidden request.
 ONCE = "once"
 
-# It has all that it takes to be served, if anybody takes it for a request.
+# A complete request, for a parser that takes it for one.
 SMUGGLED = (
     b"POST /smuggled HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer token\r\n"
     b"Idempotency-Key: smuggled-KEY\r\nContent-Length: 0\r\n\r\n"
 )
 BODY = b'{"amount":1}'
 
-# Half a gigabyte of zeros, in as many members as it takes to make them quickly.
+# Half a gigabyte of zeros, in several gzip members so that it is made quickly.
 BOMB = gzip.compress(bytes(5_000_000), 9) * 100
 
 
@@ -28,23 +28,23 @@ class Entry:
     name: str
     data: bytes
     expect: str = REFUSED
-    # The body that an upstream may see, where the reading matters.
+    # The body that an upstream may see, where interpretations differ.
     read_as: bytes | None = None
     modes: tuple = ("required",)
-    # What the sender does when all is sent: `wait` for an answer, say `half` of the connection is over, or `reset` it.
+    # What the sender does after the last byte: `wait` for a response, close its `half` of the connection, or `reset` it.
     end: str = "wait"
-    # Whether it is an answer to wait for more.
+    # Whether waiting for more bytes is an allowed result.
     silent: bool = False
-    # Which statuses, where one is due.
+    # The allowed statuses, where a response is required.
     statuses: tuple = ()
-    # How often it is sent. What is taken once must not be taken again.
+    # How often it is sent. A request that was accepted once must not be accepted again.
     times: int = 1
 
 
 def post(
     body=BODY, key="Idempotency-Key: KEY", length=True, extra=(), start="POST PLACE HTTP/1.1", host="Host: gateway"
 ):
-    """A request that would be good, but for what is asked."""
+    """A request that is valid except for the given part."""
     lines = [start, host, "Authorization: Bearer token", "Content-Type: application/json", key]
     lines += [f"Content-Length: {len(body)}"] if length else []
     lines = [line if isinstance(line, bytes) else line.encode() for line in [*lines, *extra] if line]
@@ -52,7 +52,7 @@ def post(
 
 
 def framed(name, *lines, body=b"c\r\n" + BODY + b"\r\n0\r\n\r\n", after=SMUGGLED, **more):
-    """Framing that two readers may understand in two ways, with a request in what is left over."""
+    """Framing that two parsers may interpret in two ways, with a request hidden in the remainder."""
     return Entry(name, post(body=body + after, length=False, extra=lines), **more)
 
 
@@ -61,7 +61,7 @@ def chunks(name, body, **more):
 
 
 def key(name, *lines, **more):
-    """A key that is none, wherever a key is looked at."""
+    """An invalid key, in every mode that looks at keys."""
     return Entry(name, post(key=None, extra=lines), modes=("required", "optional"), statuses=(400,), **more)
 
 
@@ -70,13 +70,12 @@ def line(name, start, **more):
 
 
 def guarded(name, start, **more):
-    """A way to write a guarded request so that it may not look like one. It has no key, so it must not pass."""
+    """A guarded request in a form that may not look like one. It has no key, so it must not pass."""
     return Entry(name, post(start=start, key=None), **more)
 
 
 def derived(name, body, kind=b"application/json"):
-    """A body from which no canonical form can be made. It is for the other side to refuse, and is guarded as the bytes
-    that it is."""
+    """A body that has no canonical form. The upstream may refuse it; the gateway guards it as plain bytes."""
     data = post(body=body, key=None).replace(b"application/json", kind)
     return Entry(name, data, expect=ONCE, read_as=body, modes=("derived",), times=2)
 
@@ -136,7 +135,7 @@ FRAMING = [
 CHUNKS = [
     chunks("a chunk size with a prefix", b"0xc\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("a negative chunk size", b"-c\r\n" + BODY + b"\r\n0\r\n\r\n"),
-    chunks("a chunk size that is no number", b"zz\r\n" + BODY + b"\r\n0\r\n\r\n"),
+    chunks("a chunk size that is not a number", b"zz\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("an empty chunk size", b"\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("a chunk size beyond 64 bits", b"10000000000000000c\r\n" + BODY + b"\r\n0\r\n\r\n"),
     chunks("an absurd chunk size", b"7fffffffffffffff\r\n" + BODY, silent=True),
@@ -264,8 +263,8 @@ KEYS = [
     key("256 characters", "Idempotency-Key: " + "k" * 256),
     key("256 quoted characters", 'Idempotency-Key: "' + "k" * 256 + '"'),
     key("ten thousand characters", "Idempotency-Key: " + "k" * 10_000),
-    key("a key that is no ASCII", "Idempotency-Key: schlüssel-KEY".encode()),
-    key("a key that is no UTF-8", b"Idempotency-Key: KEY-\xff\xfe"),
+    key("a key that is not ASCII", "Idempotency-Key: schlüssel-KEY".encode()),
+    key("a key that is not UTF-8", b"Idempotency-Key: KEY-\xff\xfe"),
     key("a space inside", "Idempotency-Key: KEY b"),
     key("a tab inside", "Idempotency-Key: KEY\tb"),
     key("an open quote", 'Idempotency-Key: "KEY'),

@@ -1,9 +1,9 @@
-"""What the policy says about every fault, as data: how often the upstream is called, how often it acts, what the client
-has in the end, and what a person gets who tries once more with the same key.
+"""The policy for every fault, as data: the calls and effects of the upstream, the client's final result, and the result of
+one more call with the same key.
 
-The words for an answer: `object` (a success that is new), `replay` (the kept success), `doubt` (409: nobody knows
-whether it happened, and a person has to say), `no answer` (in time), `broken off` (in the middle of an answer), or a
-status, with `kept` if it is the replay of a kept failure.
+Results are `object` (a new success), `replay` (the kept success), `doubt` (409: the outcome is unknown and an operator has to
+resolve it), `no answer` (the client timed out), `broken off` (in the middle of a response), or a status, with `kept` if it is
+the replay of a kept failure.
 """
 
 import dataclasses
@@ -24,28 +24,28 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Gateway:
-    """One way to run the gateway, and who calls through it."""
+    """One configuration of the gateway, and the clients that use it."""
 
     profile: str
     key_mode: str
     tenant: str
     clients: tuple
     faults: tuple
-    # Whether the upstream forgets keys although the gateway was told that it honours them.
+    # Whether the upstream ignores keys although the gateway is configured with `honours_key`.
     deceived: bool = False
     options: tuple = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Way:
-    """How a client is told to call in a case."""
+    """The settings of a client in a case."""
 
     retries: int = 2
-    # Generous, so that a busy machine makes no time-out of its own.
+    # Long, so that a busy machine causes no time-outs.
     timeout: float = 20.0
-    # The connection itself fails, so these cases run alone, after the others.
+    # The fault affects connections, so these cases run alone, after the others.
     connection: bool = False
-    # A harmless request goes ahead, so that a connection is kept for the next one.
+    # A harmless request runs first, so that there is an idle connection to reuse.
     warm: bool = False
 
 
@@ -55,13 +55,13 @@ WAYS = {
     "refused": Way(retries=0, connection=True),
     "reset before": Way(connection=True),
     "reset after, kept connection": Way(connection=True, warm=True),
-    # The client has all the time in the world, and the gateway has not.
+    # The client has a long time-out, and the gateway a short one.
     "slow for the gateway": Way(),
-    # The client gives up on the first try, and finds its next ones told to come back.
+    # The client times out on the first attempt, and its retries are answered with 409 in flight.
     "slow, not waited for": Way(timeout=1.5, retries=8),
 }
 
-# Cases whose name is not that of the fault.
+# Cases whose names differ from the fault's.
 PLANNED = {
     "slow, given up": "slow",
     "refused": "ok",
@@ -109,39 +109,39 @@ GATEWAYS = {
     "not waiting, derived": Gateway(
         "ietf", "derived", "authorization", KEYLESS, ("slow, not waited for",), options=("--wait", "200ms")
     ),
-    # `honours_key` is a promise about the upstream. Where it is broken, things happen twice, and these cases see it.
+    # `honours_key` is a promise about the upstream. Where the upstream breaks it, effects happen twice; these cases show it.
     "deceived": Gateway("ietf", "required", "authorization", ("curl",), ("502", "lost"), deceived=True),
 }
 
 DONE = Row(1, 1, "object", "replay", 1)
-# The other side said that nothing was done: the key is free again, and the client's own next try does it.
+# The upstream said that nothing happened: the key is free again, and the client's own retry succeeds.
 FREED = Row(2, 1, "object", "replay", 1)
-# As before, but this client does not try again by itself.
+# The same, but this client does not retry.
 FREED_UNTRIED = {status: Row(1, 0, status, "object", 1) for status in ("409", "429")}
-# Nobody knows, and the other side honours the key: it is asked again, and answers from its memory.
+# The outcome is unknown and the upstream honours the key: the gateway sends it again, and the upstream replays.
 ASKED_AGAIN = Row(2, 1, "object", "replay", 1)
-# Nobody knows, and asking again could do it twice: the client's next try is told so, and stops.
+# The outcome is unknown and a second request could act twice: the client's retry gets 409 and stops.
 HELD = Row(1, 1, "doubt", "doubt", 1)
-# There was no answer at all, so the gateway says so itself, and at once that no further try helps.
+# No response came at all, so the gateway answers itself, and says that a retry does not help.
 HELD_AT_ONCE = Row(1, 1, "502", "doubt", 1)
 
 
 def rows(case, client, gateway, honours):
-    """The rows of which one has to come true. There is more than one only where the network decides."""
+    """The allowed rows. There is more than one only where the network decides."""
     profile = gateway.profile
     if gateway.deceived and honours:
         return [Row(2, 2, "object", "replay", 2)]
     unknown = ASKED_AGAIN if honours else HELD
-    # curl does not read what the gateway says about further tries.
+    # curl does not read the gateway's advice on retries.
     unanswered = ASKED_AGAIN if honours else HELD if client == "curl" else HELD_AT_ONCE
     if case in ("ok", "slow"):
         return [DONE]
     if case == "slow, given up":
-        # The client went away; the call went on, and its answer was kept.
+        # The client disconnected; the call continued, and its outcome was kept.
         return [Row(1, 1, "no answer", "replay", 1)]
     if case == "500" and profile == "acp":
         # ACP forbids keeping a 500, and a 500 does not prove that nothing happened: it is held, unless the upstream honours
-        # the key. Then it is asked again, and remembers its 500.
+        # the key. Then the gateway sends it again, and the upstream replays its 500.
         return [Row(3, 1, "500", "500", 1) if honours else HELD]
     if case == "500 clean":
         return [FREED if honours else Row(1, 0, "doubt", "doubt", 0)]
@@ -150,36 +150,36 @@ def rows(case, client, gateway, honours):
     if case == "402":
         return [Row(1, 0, "402", "402 kept", 0)]
     if case == "409":
-        # curl does not try again on 409.
+        # curl does not retry on 409.
         return [FREED_UNTRIED["409"] if client == "curl" else FREED]
     if case == "429":
-        # Stripe's clients leave 429 to the caller.
+        # Stripe's clients do not retry on 429.
         return [FREED_UNTRIED["429"] if client in STRIPE else FREED]
     if case == "503 later":
         return [FREED]
     if case in ("502", "503", "504"):
         return [unknown]
     if case == "lost" and client == "openai stream":
-        # The head and some words were there, so no client tries again by itself.
+        # The headers and some words had arrived, so no client retries.
         return [Row(1, 1, "broken off", "object" if honours else "doubt", 1)]
     if case in ("reset after", "reset after, kept connection", "lost"):
         return [unanswered]
     if case == "slow for the gateway":
         return [dataclasses.replace(unanswered, final="504") if unanswered == HELD_AT_ONCE else unanswered]
     if case == "slow, not waited for":
-        # In flight is a 409 that asks for further tries, one of which gets the answer.
+        # In flight is a 409 that asks for retries, one of which gets the response.
         return [DONE]
     if case == "refused":
         return [Row(0, 0, "502", "object", 1)]
     if case == "reset before":
-        # The connection was there for a moment. If the gateway saw its end before it sent a byte, nothing has happened,
-        # and the next try does it; otherwise nobody can know.
+        # The connection existed for a moment. If the gateway saw its end before it sent a byte, nothing has happened, and
+        # the next attempt succeeds; otherwise the outcome is unknown.
         return [DONE] if honours else [DONE, dataclasses.replace(unanswered, calls=0, effects=0, effects_later=0)]
     raise KeyError(case)
 
 
-# What happens without a gateway, to an upstream that ignores keys: the effects after the client's own tries.
-# One more than once is what the gateway is for.
+# Without a gateway, with an upstream that ignores keys: the effects after the client's own retries. The gateway exists to
+# prevent numbers above one.
 DIRECT = {
     "ok": {"*": 1},
     "500": {"*": 2},
@@ -191,8 +191,8 @@ DIRECT = {
     "402": {"*": 0},
     "429": {"*": 1, "stripe-python": 0, "stripe-node": 0},
     "reset after": {"*": 2},
-    # Stripe's clients do not try again once the head of an answer was there, and nobody does in the middle of a stream.
-    # The caller has an error, and no id.
+    # Stripe's clients do not retry once the headers of a response have arrived, and no client retries in the middle of a
+    # stream. The caller gets an error and no id.
     "lost": {"*": 2, "stripe-python": 1, "stripe-node": 1, "openai stream": 1},
     "slow": {"*": 2},
     "slow, given up": {"*": 1},
@@ -200,7 +200,7 @@ DIRECT = {
     "reset after, kept connection": {"*": 2},
 }
 
-# The class of the exception for each answer that is no success.
+# The class of the exception for each result that is not a success.
 CLASSES = {
     "stripe-python": {
         "402": "CardError",

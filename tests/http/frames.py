@@ -1,4 +1,4 @@
-"""Malformed HTTP/2, frame by frame: what would be a hidden request once it is written as HTTP/1.1."""
+"""Malformed HTTP/2 frames that would become a hidden request when written as HTTP/1.1."""
 
 from corpus import BODY, ONCE, Entry
 
@@ -42,8 +42,8 @@ GOOD = (
 
 
 def request(change=None, extra=(), body=BODY, without=()):
-    """A good request, but for one header, some more, or some less. It is a function of the names that an entry gets,
-    because lengths are written before what they count."""
+    """A valid request except for one changed header, added ones or missing ones. It is a function of the names that an entry
+    gets, because lengths precede the data."""
     change = change or {}
 
     def build(named):
@@ -57,7 +57,7 @@ def request(change=None, extra=(), body=BODY, without=()):
 
 HIDDEN = "\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: gateway\r\nContent-Length: 0\r\n\r\n"
 
-# After its preface, HTTP/2 answers in frames. What matters is that nothing arrives behind the gateway.
+# After its preface, HTTP/2 responds in frames. It only matters that nothing reaches the upstream.
 FRAMES = [
     Entry("h2: noise after the preface", lambda named: PREFACE + bytes(range(256)) * 8),
     Entry("h2: no settings", lambda named: PREFACE + frame(HEADERS, 5, 1, header(":method", "POST"))),

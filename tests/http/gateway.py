@@ -1,4 +1,4 @@
-"""Starts the gateway as a user does, and stops it."""
+"""Starts and stops the gateway as a user does."""
 
 import pathlib
 import re
@@ -12,11 +12,11 @@ import urllib.request
 
 class Gateway:
     def __init__(self, binary, upstream, options=(), folder=None, configuration=None, command=None):
-        """From the command line alone, or from a file: `configuration` is what it says, without where it listens. Or just as
-        a `command` says that somebody else has written."""
+        """Starts it from options alone, from a file with this `configuration` (without `listen`), or with a whole `command`
+        from a guide."""
         self.own_folder = None if folder else tempfile.TemporaryDirectory()
         folder = pathlib.Path(folder or self.own_folder.name)
-        # It is started elsewhere.
+        # It is started in another folder.
         binary = pathlib.Path(binary).resolve()
         if command:
             assert command[0] == "onceward", command
@@ -37,13 +37,13 @@ class Gateway:
             self.process.wait()
             raise RuntimeError(f"{' '.join(command)}\nsaid {line!r} and {self.errors()}")
         self.url = found.group(1).rstrip("/")
-        # Whose certificate it has is not asked here.
-        anybody = ssl._create_unverified_context()
-        with urllib.request.urlopen(f"{self.url}/.well-known/onceward/ready", timeout=10, context=anybody) as ready:
+        # This request does not check the certificate.
+        unverified = ssl._create_unverified_context()
+        with urllib.request.urlopen(f"{self.url}/.well-known/onceward/ready", timeout=10, context=unverified) as ready:
             assert ready.status == 200, ready.status
 
     def first_line(self):
-        """The line that says where it listens; what comes after it is read and dropped."""
+        """The line with the address. Later output is read and dropped."""
         said = []
         line = threading.Thread(target=lambda: said.append(self.process.stdout.readline()), daemon=True)
         line.start()
@@ -59,12 +59,12 @@ class Gateway:
         return self
 
     def __exit__(self, kind, *_):
-        """Stops it, and holds it to a good end if nothing else went wrong."""
+        """Stops it, and requires a clean exit unless the test has already failed."""
         status, errors = self.stop()
         assert kind or (status == 0 and "panicked" not in errors), f"the gateway ended with {status}: {errors}"
 
     def stop(self):
-        """Stops it in good order, and gives back what it wrote to standard error."""
+        """Stops it with SIGTERM. Returns its exit code and what it wrote to standard error."""
         self.process.send_signal(signal.SIGTERM)
         try:
             status = self.process.wait(15)

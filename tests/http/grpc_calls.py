@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real clients and servers of gRPC with the gateway between them.
+"""Real gRPC clients and servers with the gateway between them.
 
 tests/http/grpc_calls.py --binary target/debug/onceward
 """
@@ -15,26 +15,26 @@ import time
 
 import checks
 import guide
-import install
+import environment
 from certificates import Certificates
 from checks import is_equal, until
 from gateway import Gateway
 
-skipped = install.running_in_it("grpc")
+skipped = environment.enter()
 if not skipped:
-    # Gateways are started beside calls that run.
+    # Gateways are started while calls run.
     os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     import grpc
 
-# A client that asks us and nobody else, once.
+# A client without a proxy and without retries.
 PLAIN = [("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
 
-# Longer than the client that gives up waits.
+# Longer than the time-out of the impatient client.
 SLOW = 1.0
 
 
 class Charges:
-    """Messages are bytes. What happens is the message: `code N` for a status the first time, `slow`, or nothing."""
+    """A service whose messages are bytes and say what it does: `code N` returns a status the first time, `slow` waits."""
 
     def __init__(self, credentials=None, port=0):
         self.effects, self.metadata, self.lock = 0, [], threading.Lock()
@@ -72,15 +72,15 @@ class Charges:
         attempt = self.happen(context)
         yield b"begun"
         if message == b"step by step":
-            self.more.wait(checks.PATIENCE)
+            self.more.wait(checks.TIMEOUT)
         context.set_trailing_metadata((("x-receipt", f"r{attempt}"),))
         yield b"charge %d" % attempt
 
 
 class Called:
-    """What a call came to."""
+    """The result of a call."""
 
-    def __init__(self, channel, method, message, key, credential="Bearer sk_7", timeout=checks.PATIENCE):
+    def __init__(self, channel, method, message, key, credential="Bearer sk_7", timeout=checks.TIMEOUT):
         metadata = [("authorization", credential)] if credential else []
         metadata += [("idempotency-key", key)] if key else []
         call = channel.unary_unary(f"/pay.Charges/{method}")
@@ -96,7 +96,7 @@ class Called:
 
 @contextlib.contextmanager
 def between(*options, url=None):
-    """A server, a gateway before it, and a channel to the gateway."""
+    """A server, a gateway in front of it, and a channel to the gateway."""
     charges = Charges()
     with Gateway(BINARY, url or f"h2c://127.0.0.1:{charges.port}", options) as started:
         with grpc.insecure_channel(started.url.removeprefix("http://"), options=PLAIN) as channel:
@@ -133,12 +133,12 @@ def a_status_decides_what_a_repeat_gets():
                 is_equal((again.trailers["x-receipt"], again.replayed), ("r1", True))
 
 
-def problems_are_told_as_a_status():
+def problems_have_a_grpc_status():
     with between() as (channel, charges):
         missing = Called(channel, "Charge", b"", None)
         is_equal((missing.code, missing.problem), ("INVALID_ARGUMENT", "key-missing"))
-        nobody = Called(channel, "Charge", b"", "k", credential=None)
-        is_equal((nobody.code, nobody.problem), ("UNAUTHENTICATED", "no-credential"))
+        anonymous = Called(channel, "Charge", b"", "k", credential=None)
+        is_equal((anonymous.code, anonymous.problem), ("UNAUTHENTICATED", "no-credential"))
         Called(channel, "Charge", b"", "k")
         other = Called(channel, "Charge", b"other", "k")
         is_equal((other.code, other.problem), ("INVALID_ARGUMENT", "mismatch"))
@@ -150,32 +150,32 @@ def a_guarded_stream_comes_as_it_is_made_and_is_repeated_whole():
     with between() as (channel, charges):
         metadata = [("authorization", "Bearer sk_7"), ("idempotency-key", "k")]
         watch = channel.unary_stream("/pay.Charges/Watch")
-        first = watch(b"step by step", metadata=metadata, timeout=checks.PATIENCE)
+        first = watch(b"step by step", metadata=metadata, timeout=checks.TIMEOUT)
         is_equal(next(first), b"begun")
         charges.more.set()
         is_equal(list(first), [b"charge 1"])
-        again = watch(b"step by step", metadata=metadata, timeout=checks.PATIENCE)
+        again = watch(b"step by step", metadata=metadata, timeout=checks.TIMEOUT)
         is_equal(list(again), [b"begun", b"charge 1"])
         for stream in (first, again):
             is_equal(dict(stream.trailing_metadata()), {"x-receipt": "r1"})
         is_equal(charges.effects, 1)
 
 
-def what_has_no_key_passes_in_every_shape():
+def requests_without_a_key_pass_in_every_form():
     with between("--key-mode", "optional") as (channel, charges):
         is_equal([Called(channel, "Charge", b"", None).message for _ in range(2)], [b"charge 1", b"charge 2"])
         is_equal(list(channel.unary_stream("/pay.Charges/Watch")(b"")), [b"begun", b"charge 3"])
         is_equal(channel.stream_unary("/pay.Charges/Upload")(iter([b"a", b"b" * 100_000])), b"a" + b"b" * 100_000)
-        # Each word is said only when the one before has come back.
+        # Each word is sent only when the previous one has come back.
         heard = threading.Semaphore(1)
 
         def words():
             for word in (b"one", b"two", b"three"):
-                assert heard.acquire(timeout=checks.PATIENCE)
+                assert heard.acquire(timeout=checks.TIMEOUT)
                 yield word
 
         came = []
-        for word in channel.stream_stream("/pay.Charges/Chat")(words(), timeout=checks.PATIENCE):
+        for word in channel.stream_stream("/pay.Charges/Chat")(words(), timeout=checks.TIMEOUT):
             came.append(word)
             heard.release()
         is_equal(came, [b"ONE", b"TWO", b"THREE"])
@@ -236,9 +236,9 @@ def the_example_of_the_guide_charges_once():
 CHECKS = [
     a_call_is_made_once_and_a_repeat_gets_its_trailers,
     a_status_decides_what_a_repeat_gets,
-    problems_are_told_as_a_status,
+    problems_have_a_grpc_status,
     a_guarded_stream_comes_as_it_is_made_and_is_repeated_whole,
-    what_has_no_key_passes_in_every_shape,
+    requests_without_a_key_pass_in_every_form,
     a_server_that_is_not_there_has_done_nothing,
     a_client_that_gives_up_does_not_end_the_call,
     over_tls_on_both_sides,

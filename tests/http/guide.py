@@ -1,10 +1,10 @@
-"""The examples of the gateway's guide, to be run as they stand there, but for addresses."""
+"""The examples of the gateway reference, run as they are written there, except for addresses."""
 
 import pathlib
 import re
 import shlex
 
-GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "guides" / "gateway.md"
+GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "reference" / "gateway.md"
 
 
 def example(section, language, addresses):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Malformed and hostile requests over raw sockets: no panic, no 5xx of our own making, no effect.
+"""Malformed and hostile requests over raw sockets: no panic, no 5xx from the gateway, no effect.
 
 tests/http/malformed.py --binary target/debug/onceward
 """
@@ -25,13 +25,13 @@ MODES = {
     "derived": ("--key-mode", "derived"),
 }
 
-# How long an answer may take before it counts as none.
-PATIENCE = 5.0
+# How long a response may take before it counts as missing.
+TIMEOUT = 5.0
 
-# All the memory that a gateway may take, whatever it was sent. Half a gigabyte of zeros was among it.
+# The memory limit of a gateway, whatever it receives; half a gigabyte of zeros is among it.
 MOST_MEMORY = 250 * 1024 * 1024
 
-# What the entries are made from, unspoilt: it is served, so what is refused is refused for its fault.
+# The valid request from which the entries are made. It is served, so an entry is refused for its fault alone.
 GOOD = {
     "length": lambda named: named(post()),
     "chunks": lambda named: named(
@@ -44,7 +44,7 @@ Answer = collections.namedtuple("Answer", "statuses closed frames")
 
 
 class Canary:
-    """Somebody that the gateway must never be talked into calling."""
+    """A server that the gateway must never call."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -60,7 +60,7 @@ class Canary:
 
 
 def naming(number, canary, upstream):
-    """What puts an entry's own names into its bytes."""
+    """A function that puts an entry's own names into its bytes."""
     names = {"PLACE": f"/v1/charges/{number}", "KEY": f"key-{number}", "CANARY": str(canary), "UPSTREAM": str(upstream)}
 
     def named(value):
@@ -74,8 +74,8 @@ def naming(number, canary, upstream):
 
 
 def talk(address, data, end):
-    """Sends the bytes, and reads until the other side is done or silent."""
-    with socket.create_connection(address, timeout=PATIENCE) as connection:
+    """Sends the bytes and reads until the gateway closes or is silent."""
+    with socket.create_connection(address, timeout=TIMEOUT) as connection:
         try:
             connection.sendall(data)
             if end == "half":
@@ -85,7 +85,7 @@ def talk(address, data, end):
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 return Answer((), True, False)
         except OSError:
-            pass  # it was refused before it was all said; the answer may be there nevertheless
+            pass  # the gateway refused before it read everything; its response may still be there
         heard, closed = listen(connection)
     if heard[:5] != b"HTTP/" and heard:
         return Answer((), closed, True)
@@ -93,9 +93,9 @@ def talk(address, data, end):
 
 
 def listen(connection):
-    """What was heard, and whether the other side closed. After an answer, a short silence is the end."""
+    """The bytes received, and whether the gateway closed. After a response, a short silence is the end."""
     heard = b""
-    connection.settimeout(PATIENCE)
+    connection.settimeout(TIMEOUT)
     while True:
         try:
             more = connection.recv(65536)
@@ -110,7 +110,7 @@ def listen(connection):
 
 
 def judge(entry, answer, arrived):
-    """What is wrong with what came of an entry."""
+    """What is wrong with the result of an entry."""
     faults = []
     if any(status >= 500 for status in answer.statuses):
         faults.append(f"answered {answer.statuses}")
@@ -134,7 +134,7 @@ def judge(entry, answer, arrived):
 
 
 def run_mode(binary, mode, canary):
-    """Runs the entries of a mode, and gives back their faults by name."""
+    """Runs the entries of a mode. Returns their faults by name."""
     upstream = Upstream(honours=False)
     gateway = Gateway(binary, upstream.url, ("--tenant", "authorization", "--allow-host", "gateway", *MODES[mode]))
     address = ("127.0.0.1", int(gateway.url.rsplit(":", 1)[1]))
@@ -147,7 +147,7 @@ def run_mode(binary, mode, canary):
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(one, range(len(entries)), entries))
-    # What was let through may still be on its way.
+    # Requests that the gateway passed on may still be in flight.
     time.sleep(0.5)
     faults = {}
     for number, (entry, answer) in enumerate(zip(entries, answers, strict=True)):
@@ -163,7 +163,7 @@ def run_mode(binary, mode, canary):
 
 
 def afterwards(gateway, upstream, address):
-    """Whether the gateway is as it was: nothing hidden came through, it serves, and it has not grown."""
+    """What is wrong with the gateway afterwards: hidden requests arrived, it does not serve, or it uses too much memory."""
     hidden = [request for request in upstream.requests if "smuggled" in request.path]
     faults = [f"arrived: {request.path} with {request.header('idempotency-key')}" for request in hidden]
     faults += [f"arrived, and was no request: {what}" for what in upstream.broken]
@@ -182,7 +182,7 @@ def afterwards(gateway, upstream, address):
 
 
 def resident(pid):
-    """Resident bytes of a process, at their highest where the system tells."""
+    """Resident bytes of a process: the peak, where the system reports it."""
     try:
         with open(f"/proc/{pid}/status") as status:
             found = re.search(r"VmHWM:\s+(\d+) kB", status.read())
@@ -200,7 +200,7 @@ def main():
     for mode in MODES:
         faults |= run_mode(arguments.binary, mode, canary)
     if canary.calls:
-        faults["the canary"] = [f"somebody else was called {canary.calls} times"]
+        faults["the canary"] = [f"the canary server was called {canary.calls} times"]
     for name, wrong in faults.items():
         if wrong:
             print(f"FAILED: {name}: {'; '.join(wrong)}")

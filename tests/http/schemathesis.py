@@ -1,27 +1,23 @@
-"""The API against its own document: schemathesis sends what the document allows and what it does not, and every answer has
-to be one that the document describes. Nothing that it sends may end in a fault of the server.
+#!/usr/bin/env python3
+"""Tests the API against its OpenAPI document. Schemathesis sends requests that the document allows and requests that it does
+not; the document has to describe every response, and no request may cause a server error.
 
-Usage: tests/http/schemathesis.py BINARY [SECONDS]
-
-Installs schemathesis from PyPI below `target/`, starts the binary on a free port with a ledger of its own, and
-stops it afterwards.
+tests/http/schemathesis.py --binary target/debug/onceward [--seconds 60]
 """
 
-import os
+import argparse
 import pathlib
 import re
 import signal
 import subprocess
 import sys
 import tempfile
-import venv
 
-# Below `target/`, as the other clients are: a second run does not install it again.
-FOLDER = pathlib.Path(__file__).resolve().parents[2] / "target" / "tests-http" / "schemathesis"
+import environment
 
 TOKEN = "schemathesis-token-0123456789"
 
-# One operation that may be taken over, so that more than one path through begin is taken.
+# One operation can be taken over, so that requests reach more than one path through begin.
 CONFIG = """
 store = "ledger.db"
 
@@ -49,58 +45,59 @@ CHECKS = ",".join([
 ])
 
 
-def installed() -> pathlib.Path:
-    st = FOLDER / "bin" / "st"
-    if not st.exists():
-        venv.create(FOLDER, with_pip=True)
-        pip = [FOLDER / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "schemathesis>=4.32,<5"]
-        subprocess.run(pip, check=True)
-    return st
+def send_requests(program, url, seconds, folder):
+    """Runs schemathesis. Returns its exit code."""
+    command = [
+        program, "run", f"{url}/v1/openapi.json", "--header", f"Authorization: Bearer {TOKEN}",
+        "--checks", CHECKS, "--max-time", seconds, "--seed", "7", "--generation-database", "none",
+        "--suppress-health-check", "all", "--request-timeout", "90", "--no-color",
+    ]  # fmt: skip
+    return subprocess.run(command, cwd=folder, env=environment.without_proxies(), check=False).returncode
 
 
-def without_proxies() -> dict[str, str]:
-    """The environment of what talks to this machine only."""
-    return {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+def faults_in_log(text, code):
+    """What the server's exit code and log show that must not be there."""
+    lines = [line for line in text.splitlines() if "onceward::access" not in line]
+    if TOKEN in text or code != 0 or any("panicked" in line for line in lines):
+        return [f"the server ended with {code}, or its log has a secret or a panic in it:", *lines[-20:]]
+    return []
 
 
-def main() -> int:
-    binary = pathlib.Path(sys.argv[1]).resolve()
-    seconds = sys.argv[2] if len(sys.argv) > 2 else "60"
-    st = installed()
+def test(binary, program, seconds):
+    """Starts a server, tests it and stops it. Returns what is wrong."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "onceward.toml").write_text(CONFIG)
         (folder / "token").write_text(TOKEN)
-        log = (folder / "log").open("w+")
-        server = subprocess.Popen(
-            [binary, "serve", "--listen", "127.0.0.1:0"], cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        try:
-            line = server.stdout.readline()
-            url = re.search(r"http://\S+", line)
-            if url is None:
-                print(f"the server did not start: {line}{(folder / 'log').read_text()}")
-                return 1
-            tested = subprocess.run(
-                [
-                    st, "run", f"{url[0]}/v1/openapi.json", "--header", f"Authorization: Bearer {TOKEN}",
-                    "--checks", CHECKS, "--max-time", seconds, "--seed", "7", "--generation-database", "none",
-                    "--suppress-health-check", "all", "--request-timeout", "90", "--no-color",
-                ],
-                cwd=folder,
-                env=without_proxies(),
-            )
-        finally:
-            server.send_signal(signal.SIGTERM)
-            code = server.wait(timeout=30)
-        log.seek(0)
-        text = log.read()
-        faults = [line for line in text.splitlines() if "onceward::access" not in line]
-        if TOKEN in text or code != 0 or any("panicked" in line for line in faults):
-            print(f"the server ended with {code}, or its log says what it should not:", *faults[-20:], sep="\n")
-            return 1
-        print(f"{text.count('onceward::access')} requests answered")
-        return tested.returncode
+        with (folder / "log").open("w") as log:
+            command = [binary, "serve", "--listen", "127.0.0.1:0"]
+            server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=log, text=True)
+            try:
+                line = server.stdout.readline()
+                url = re.search(r"http://\S+", line)
+                code = send_requests(program, url[0], seconds, folder) if url else None
+            finally:
+                server.send_signal(signal.SIGTERM)
+                ended = server.wait(timeout=30)
+        text = (folder / "log").read_text()
+    if not url:
+        return [f"the server did not start: {line}{text}"]
+    print(f"{text.count('onceward::access')} requests answered")
+    return faults_in_log(text, ended) + ([f"schemathesis ended with {code}"] if code else [])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", required=True, type=lambda path: pathlib.Path(path).resolve(), help="the onceward binary")
+    parser.add_argument("--seconds", default="60", help="how long to send requests")
+    arguments = parser.parse_args()
+    python, missing = environment.python("schemathesis")
+    if missing:
+        print(f"skipped: {missing}", "0 passed, 0 failed, 1 skipped", sep="\n")
+        return 0
+    faults = test(arguments.binary, python.parent / "schemathesis", arguments.seconds)
+    print(*faults, f"{0 if faults else 1} passed, {1 if faults else 0} failed, 0 skipped", sep="\n")
+    return 1 if faults else 0
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-// Calls Stripe's client for Node as it is told, one JSON line for each call, and says what the caller got.
+// Calls Stripe's client for Node: reads one JSON line for each call and prints the caller's result.
 
+import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
-import Stripe from 'stripe';
 
-// The knob of the client's first pause, so that a run takes seconds.
+// The folder of the installed modules is the first argument.
+const Stripe = createRequire(`${process.argv[2]}/`)('stripe');
+
+// Shortens the first pause between the client's attempts, so that a run takes seconds.
 Stripe.prototype.getInitialNetworkRetryDelay = () => 0.05;
 
 const clients = new Map();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Connections that change their protocol, through the gateway: real websockets, and what must not be one.
+"""Connections that upgrade their protocol through the gateway: real WebSockets, and upgrades that must be refused.
 
 tests/http/upgrades.py --binary target/debug/onceward
 """
@@ -16,12 +16,12 @@ import time
 
 import checks
 import guide
-import install
+import environment
 from certificates import Certificates
 from checks import is_equal, until
 from gateway import Gateway
 
-skipped = install.running_in_it("websockets")
+skipped = environment.enter()
 if not skipped:
     import websockets.exceptions
     from websockets.http11 import Response
@@ -29,15 +29,15 @@ if not skipped:
     from websockets.sync.client import connect
     from websockets.sync.server import serve
 
-# More than any buffer on the way holds.
+# Larger than any buffer on the way.
 LARGE = 8 * 1024 * 1024
 
-# How long the gateway waits for what runs once it is told to stop.
+# How long the gateway waits for running connections after SIGTERM.
 GRACE = 30.0
 
 
 class Server:
-    """A real server of websockets. What it does with a connection is in the path."""
+    """A real WebSocket server. The path says what it does with a connection."""
 
     def __init__(self):
         self.closed = {}
@@ -86,21 +86,21 @@ def messages_come_back_as_they_were():
     with gateway() as (started, _), socket_to(started, "/echo") as client:
         for message in ("text", "", b"\x00\xff", "é" * 1000, b""):
             client.send(message)
-            is_equal(client.recv(timeout=checks.PATIENCE), message)
+            is_equal(client.recv(timeout=checks.TIMEOUT), message)
 
 
 def a_large_message_comes_through_both_ways():
     with gateway() as (started, _), socket_to(started, "/echo") as client:
         message = bytes(range(256)) * (LARGE // 256)
         client.send(message)
-        assert client.recv(timeout=checks.PATIENCE) == message, "it came back as something else"
+        assert client.recv(timeout=checks.TIMEOUT) == message, "it came back as something else"
 
 
 def what_the_server_sends_unasked_arrives_in_order_and_so_does_its_close_code():
     with gateway() as (started, _), socket_to(started, "/push") as client:
-        is_equal([client.recv(timeout=checks.PATIENCE) for _ in range(1000)], [f"event {n}" for n in range(1000)])
+        is_equal([client.recv(timeout=checks.TIMEOUT) for _ in range(1000)], [f"event {n}" for n in range(1000)])
         try:
-            client.recv(timeout=checks.PATIENCE)
+            client.recv(timeout=checks.TIMEOUT)
         except websockets.exceptions.ConnectionClosed as closed:
             is_equal((closed.rcvd.code, closed.rcvd.reason), (4001, "enough"))
         else:
@@ -122,7 +122,7 @@ def a_client_that_is_gone_is_gone_at_the_server_too():
 
 def a_server_that_is_gone_is_gone_at_the_client_too():
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(checks.PATIENCE)
+    listener.settimeout(checks.TIMEOUT)
 
     def cut():
         connection, _ = listener.accept()
@@ -165,7 +165,7 @@ def many_are_open_at_once():
         clients = [open_now.enter_context(socket_to(started, "/echo")) for _ in range(100)]
         for number, client in enumerate(clients):
             client.send(str(number))
-        is_equal([client.recv(timeout=checks.PATIENCE) for client in clients], [str(n) for n in range(100)])
+        is_equal([client.recv(timeout=checks.TIMEOUT) for client in clients], [str(n) for n in range(100)])
 
 
 def over_tls_too():
@@ -174,11 +174,11 @@ def over_tls_too():
         with gateway("--tls-chain", known.chain, "--tls-key", known.key) as (started, _):
             with socket_to(started, "/echo", ssl=known.client()) as client:
                 client.send("hidden")
-                is_equal(client.recv(timeout=checks.PATIENCE), "hidden")
+                is_equal(client.recv(timeout=checks.TIMEOUT), "hidden")
 
 
 def another_version_of_http_is_not_a_way_around_the_guard():
-    """Inside a connection that has become HTTP/2 nobody would look at keys."""
+    """Nothing would check keys inside a connection that was upgraded to HTTP/2."""
     for offered, passed in (("h2c", None), ("HTTP/2.0", None), ("TLS/1.0", None), ("h2c, websocket", "websocket")):
         upstream = Plain()
         head = (
@@ -214,15 +214,15 @@ def who_changes_the_protocol_without_being_asked_has_not_answered():
                 assert heard.startswith(b"HTTP/1.1 502 ") and b"no-answer" in heard, heard
 
 
-def a_stop_waits_for_open_ones_and_lets_nobody_in():
+def a_stop_waits_for_open_connections_and_accepts_no_more():
     with gateway() as (started, _), socket_to(started, "/echo") as client:
         started.process.send_signal(signal.SIGTERM)
-        until(lambda: refuses(started), "nobody is let in")
+        until(lambda: refuses(started), "new connections are refused")
         client.send("still here")
-        is_equal(client.recv(timeout=checks.PATIENCE), "still here")
+        is_equal(client.recv(timeout=checks.TIMEOUT), "still here")
         before = time.monotonic()
         client.close()
-        is_equal(started.process.wait(checks.PATIENCE), 0)
+        is_equal(started.process.wait(checks.TIMEOUT), 0)
         assert time.monotonic() - before < 5, "it did not end when the last one had"
 
 
@@ -230,10 +230,10 @@ def a_stop_does_not_wait_for_ever():
     with gateway() as (started, _), socket_to(started, "/echo") as client:
         before = time.monotonic()
         started.process.send_signal(signal.SIGTERM)
-        is_equal(started.process.wait(GRACE + checks.PATIENCE), 0)
+        is_equal(started.process.wait(GRACE + checks.TIMEOUT), 0)
         assert GRACE - 1 < time.monotonic() - before, "it was cut before its time"
         try:
-            client.recv(timeout=checks.PATIENCE)
+            client.recv(timeout=checks.TIMEOUT)
         except websockets.exceptions.ConnectionClosed:
             return
         raise AssertionError("it is still open")
@@ -245,29 +245,29 @@ def the_example_of_the_guide_talks_both_ways():
     start, _ = guide.commands("Websockets", addresses)
     with tempfile.TemporaryDirectory() as folder, Gateway(BINARY, None, folder=folder, command=start) as started:
         _, talk = guide.commands("Websockets", {"127.0.0.1:8080": started.url.removeprefix("http://")})
-        # The Python that has the client.
+        # The Python environment that has the client.
         assert talk[0] == "python3", talk
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         with subprocess.Popen([sys.executable, *talk[1:]], **pipes) as client:
-            late = threading.Timer(checks.PATIENCE, client.kill)
+            late = threading.Timer(checks.TIMEOUT, client.kill)
             late.start()
             client.stdin.write(b"to and fro\n")
             client.stdin.flush()
             printed = b""
-            # What it hears, it prints behind this sign.
+            # It prints received messages after this sign.
             while b"< to and fro" not in printed:
                 more = client.stdout.read1()
                 assert more, f"it ended: {printed}"
                 printed += more
             late.cancel()
-            # Without more to say, it goes.
+            # It ends when its input ends.
             client.stdin.close()
-            is_equal(client.wait(checks.PATIENCE), 0)
+            is_equal(client.wait(checks.TIMEOUT), 0)
     is_equal([request.path for request in server.requests], ["/events"])
 
 
 class Plain:
-    """Answers every request with the same bytes, and remembers its headers."""
+    """Answers every request with the same bytes and records its headers."""
 
     def __init__(self, answer=b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"):
         self.answer, self.seen = answer, []
@@ -292,7 +292,7 @@ class Plain:
 @contextlib.contextmanager
 def raw(started, text):
     host, port = started.url.split("//")[1].split(":")
-    with socket.create_connection((host, int(port)), timeout=checks.PATIENCE) as connection:
+    with socket.create_connection((host, int(port)), timeout=checks.TIMEOUT) as connection:
         connection.sendall(text.encode())
         yield connection
 
@@ -314,7 +314,7 @@ def refuses(started):
 
 CHECKS = [
     a_stop_does_not_wait_for_ever,
-    a_stop_waits_for_open_ones_and_lets_nobody_in,
+    a_stop_waits_for_open_connections_and_accepts_no_more,
     messages_come_back_as_they_were,
     a_large_message_comes_through_both_ways,
     what_the_server_sends_unasked_arrives_in_order_and_so_does_its_close_code,

@@ -1,8 +1,8 @@
-"""An API that fails on purpose and counts what it did.
+"""An API that fails on purpose and counts its effects.
 
-It speaks as much of Stripe, OpenAI and Anthropic as their clients need. A test names its case inside the request body
-(`case-` and twelve digits), and plans what happens to the first calls of that case. It runs on plain sockets and
-threads, because resets and half answers are the point.
+It implements as much of the Stripe, OpenAI and Anthropic APIs as their clients need. A test names its case inside the request
+body (`case-` and twelve digits) and plans what happens to the first calls of that case. It uses plain sockets and threads,
+because it has to send resets and partial responses.
 """
 
 import dataclasses
@@ -18,24 +18,24 @@ import time
 CASE = re.compile(rb"case-[0-9a-f]{12}")
 STREAMED = re.compile(rb'"stream": ?true')
 
-# With this linger, close() sends a reset instead of an orderly end.
+# With this linger option, close() sends a reset.
 RESET = struct.pack("ii", 1, 0)
 
-# Nothing that a test sends is larger.
+# No test sends larger headers.
 LARGEST_HEAD = 256 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """What happens to one call. `effect` says whether the work is done: where nobody can know, it is, since that is the
-    case that hurts."""
+    """What happens to one call. `effect` says whether the work is done. Where the client cannot know, it is done, since that
+    is the harmful case."""
 
     effect: bool
     status: int = 200
     headers: tuple = ()
     ending: str = "answer"  # answer | half | reset
     delay: float = 0.0
-    remembered: bool = False  # an honouring upstream remembers this very answer, rather than the success behind it
+    remembered: bool = False  # an upstream that honours keys replays this response, not the success behind it
 
 
 OK = Fault(effect=True)
@@ -53,7 +53,7 @@ FAULTS = {
     "429": Fault(effect=False, status=429, headers=(("Retry-After", "1"),)),
     "reset after": Fault(effect=True, ending="reset"),
     "lost": Fault(effect=True, ending="half"),
-    # Longer than the clients' time-out in these cases, and shorter than two of them.
+    # Longer than the clients' time-out in these cases, and shorter than twice that.
     "slow": Fault(effect=True, delay=2.5),
 }
 
@@ -79,7 +79,7 @@ class Request:
 
 
 class Upstream:
-    """Listens on a port of its own until stop()."""
+    """Listens on its own port until stop()."""
 
     def __init__(self, honours):
         self.honours = honours
@@ -87,7 +87,7 @@ class Upstream:
         self.plans = {}
         self.seen_by_case = {}
         self.unnamed = []
-        # Everything that came, in order; and what was no request at all.
+        # All requests in order; and everything that was not a request.
         self.requests = []
         self.broken = []
         self.remembered = {}
@@ -103,7 +103,7 @@ class Upstream:
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
-    # What tests ask for.
+    # The interface for tests.
 
     def plan(self, case, fault, times=1):
         with self.lock:
@@ -111,7 +111,7 @@ class Upstream:
             self.seen_by_case[case] = Seen()
 
     def seen(self, case):
-        """What arrived, once everything that arrived was dealt with."""
+        """The calls of a case, after all running ones have ended."""
         deadline = time.monotonic() + 20
         while True:
             with self.lock:
@@ -121,7 +121,7 @@ class Upstream:
             time.sleep(0.02)
 
     def refuse(self):
-        """Nobody listens: the next connection is refused."""
+        """Stops listening: the next connection is refused."""
         self.listener.shutdown(socket.SHUT_RD)
         self.accepting.join()
         self.close_connections()
@@ -132,7 +132,7 @@ class Upstream:
         self.accepting.start()
 
     def reset_next(self, count):
-        """The next connections are reset as soon as they are there, and nothing of them is read."""
+        """Resets the next connections as soon as they are accepted, without reading from them."""
         self.close_connections()
         with self.lock:
             self.resets = count
@@ -226,7 +226,7 @@ class Upstream:
         return fault if seen.calls <= times else OK
 
     def outcome(self, fault, request):
-        """The answer, and whether the work was done for it."""
+        """The response, and whether the work was done."""
         key = request.header("idempotency-key")
         known = self.remembered.get((request.path, key)) if self.honours and key else None
         if known:
@@ -265,7 +265,7 @@ def rendered(status, body, headers):
 
 
 def rendered_stream(body):
-    """The same answer as a stream of events, word by word."""
+    """The same response as a stream of events, word by word."""
     words = body["choices"][0]["message"]["content"].split()
     deltas = [{"index": 0, "delta": {"content": f"{word} "}, "finish_reason": None} for word in words]
     pieces = [body | {"object": "chat.completion.chunk", "choices": [delta]} for delta in deltas]
@@ -276,7 +276,7 @@ def rendered_stream(body):
 
 
 def made(path, number):
-    """A thing that was made just now, in the words of whose path it is."""
+    """A new object, in the format of the API that the path belongs to."""
     if path.startswith("/v1/chat/completions"):
         message = {"role": "assistant", "content": f"answer {number}"}
         choices = [{"index": 0, "finish_reason": "stop", "message": message}]
@@ -300,7 +300,7 @@ def error(status):
 
 
 def read_request(connection, buffered):
-    """The next request, and what came after it; None at the end."""
+    """The next request and the bytes after it; None at the end."""
     while b"\r\n\r\n" not in buffered:
         more = connection.recv(65536)
         if not more or len(buffered) > LARGEST_HEAD:
@@ -359,8 +359,8 @@ def close_with_reset(connection):
 
 
 def bind_explicitly(listener):
-    """Binds to a port by its number, so that it stays ours while nobody listens on it. Below the ports that outgoing
-    connections are given (from 32768 on Linux), so that none of them is in the way."""
+    """Binds to a fixed port number, so that no other process gets it while this one does not listen. It is below the ports
+    of outgoing connections (from 32768 on Linux), so that none of them is in the way."""
     for attempt in itertools.count(1):
         port = random.randrange(15000, 32000)
         try:

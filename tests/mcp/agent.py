@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The example agent, with the real loop of the Claude Agent SDK and a fake model: whatever the model or the machine does to
-it, its mail goes out once.
+"""The example agent with the real loop of the Claude Agent SDK and a scripted model: whatever the model repeats and whatever is
+killed, each mail is sent once.
 
 tests/mcp/agent.py --binary target/debug/onceward
 """
@@ -18,11 +18,11 @@ import checks
 import install
 from checks import is_equal, name_of
 from fake_model import FakeModel, call, say
-from judge import MARK
-from office import Office
+from results import MARK
+from agent_sandbox import AgentSandbox
 
-# All of it together, once everything is installed. An agent takes three seconds of a processor, most of them to start; what
-# comes on top is for machines that do other things meanwhile.
+# The limit for all cases together, after installation. An agent takes three seconds of processor time, most of them to start;
+# the rest is for busy machines.
 LIMIT = 180
 
 # Agents are heavy.
@@ -34,131 +34,131 @@ SENT = "Sent to bob@example.com."
 DONE = say("The email was sent.")
 
 
-def the_agent_sends_a_mail_and_hears_of_it(office):
+def the_agent_sends_a_mail_and_hears_of_it(sandbox):
     with FakeModel([[SEND], [DONE]]) as model:
-        is_equal(office.work(model, "run-1"), DONE["text"], "said")
+        is_equal(sandbox.work(model, "run-1"), DONE["text"], "said")
         is_equal(model.told(), [(SENT, False)], "told")
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
 
 
-def a_model_that_calls_three_times_in_one_trace_sends_once(office):
+def a_model_that_calls_three_times_in_one_trace_sends_once(sandbox):
     with FakeModel([[SEND, SEND], [SEND], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         (first, _), *others = model.told()
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
     is_equal(first, SENT, "told")
     is_equal(len(others), 2, "repeats")
     for text, failed in others:
         is_replay(text, failed)
 
 
-def a_model_that_is_shown_only_structured_results_is_told_of_a_stored_one(office):
-    office.with_typed_mail()
+def a_model_that_sees_only_structured_results_learns_that_one_is_stored(sandbox):
+    sandbox.with_typed_mail()
     with FakeModel([[SEND], [SEND], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         (first, failed), (second, again) = model.told()
     is_equal((json.loads(first), failed, again), ({"receipt": "r-1"}, False, False), "told")
     told = json.loads(second)
     is_equal(told.pop("receipt"), "r-1", "the stored result")
     assert told.pop("onceward").startswith(f"{MARK} This call was done") and not told, second
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
 
 
-def without_the_gateway_that_model_sends_three_mails(office):
-    office.without_gateway()
+def without_the_gateway_that_model_sends_three_mails(sandbox):
+    sandbox.without_gateway()
     with FakeModel([[SEND, SEND], [SEND], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         is_equal(model.told(), [(SENT, False)] * 3, "told")
-    is_equal(office.sent(), [MAIL] * 3, "sent")
+    is_equal(sandbox.sent(), [MAIL] * 3, "sent")
 
 
-def an_agent_that_is_killed_before_it_hears_and_started_again_sends_once(office):
+def an_agent_that_is_killed_before_it_hears_and_started_again_sends_once(sandbox):
     with FakeModel([[SEND], [DONE]]) as model:
-        office.kill_agent(office.begun(model, "run-1"))
+        sandbox.kill_agent(sandbox.begun(model, "run-1"))
         is_equal(model.told(), [], "told before it died")
-        is_equal(office.work(model, "run-1"), DONE["text"], "said")
+        is_equal(sandbox.work(model, "run-1"), DONE["text"], "said")
         [(text, failed)] = model.told()
     is_replay(text, failed)
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
 
 
-def without_the_gateway_a_killed_agent_sends_two_mails(office):
-    office.without_gateway()
+def without_the_gateway_a_killed_agent_sends_two_mails(sandbox):
+    sandbox.without_gateway()
     with FakeModel([[SEND], [DONE]]) as model:
-        office.kill_agent(office.begun(model, "run-1"))
-        office.work(model, "run-1")
-    is_equal(office.sent(), [MAIL] * 2, "sent")
+        sandbox.kill_agent(sandbox.begun(model, "run-1"))
+        sandbox.work(model, "run-1")
+    is_equal(sandbox.sent(), [MAIL] * 2, "sent")
 
 
-def when_the_gateway_dies_too_the_model_is_told_of_the_doubt_and_can_look(office):
+def when_the_gateway_dies_too_the_model_learns_of_the_doubt_and_can_look_it_up(sandbox):
     with FakeModel([[SEND], [call("list_sent")], [say("It was sent before.")]]) as model:
-        office.kill_all(office.begun(model, "run-1"))
+        sandbox.kill_all(sandbox.begun(model, "run-1"))
         is_equal(model.told(), [], "told before it died")
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         (doubt, failed), (seen, _) = model.told()
     assert failed and "It is unknown whether send_email took effect" in doubt, doubt
     assert MAIL["subject"] in seen, seen
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
 
 
-def another_run_sends_its_own_mail_and_the_first_run_started_again_sends_none(office):
-    # Without sessions, calls would be told apart by time alone: here, after a second.
-    office.configure('[mcp]\necho = "1s"\n')
+def another_run_sends_its_own_mail_and_the_first_run_started_again_sends_none(sandbox):
+    # Without sessions only time tells calls apart: here, after a second.
+    sandbox.configure('[mcp]\necho = "1s"\n')
     with FakeModel([[SEND], [DONE]]) as model:
         for run in ("run-1", "run-2"):
-            office.work(model, run)
+            sandbox.work(model, run)
             is_equal(model.told(), [(SENT, False)], f"told in {run}")
         time.sleep(1)
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         [(text, failed)] = model.told()
     is_replay(text, failed)
-    is_equal(office.sent(), [MAIL] * 2, "sent")
+    is_equal(sandbox.sent(), [MAIL] * 2, "sent")
 
 
-def a_run_that_is_started_again_and_words_its_mail_differently_sends_once(office):
+def a_run_that_is_started_again_and_words_its_mail_differently_sends_once(sandbox):
     with FakeModel([[SEND], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         is_equal(model.told(), [(SENT, False)], "told")
         model.script = [[call("send_email", MAIL | {"body": "Kindly pay invoice 17."})], [DONE]]
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         [(text, failed)] = model.told()
     is_replay(text, failed)
-    is_equal(office.sent(), [MAIL], "sent")
+    is_equal(sandbox.sent(), [MAIL], "sent")
 
 
-def a_repeat_that_the_model_means_is_sent_and_its_own_repeat_is_not(office):
+def an_intended_repeat_is_sent_and_its_retry_is_not(sandbox):
     again = call("send_email", MAIL | {"onceward_repeat": 2})
     with FakeModel([[SEND], [again], [again], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         first, second, (text, failed) = model.told()
     is_equal([first, second], [(SENT, False)] * 2, "told")
     is_replay(text, failed)
-    is_equal(office.sent(), [MAIL] * 2, "sent")
+    is_equal(sandbox.sent(), [MAIL] * 2, "sent")
 
 
-def the_model_asks_what_became_of_its_call(office):
+def the_model_asks_what_became_of_its_call(sandbox):
     about = {"tool": "send_email", "arguments": MAIL}
     status = "onceward_status"
     with FakeModel([[call(status, about)], [SEND], [call(status, about)], [call(status)], [DONE]]) as model:
-        office.work(model, "run-1")
+        sandbox.work(model, "run-1")
         assert status in model.tools(), model.tools()
         (before, _), sent, (after, _), (all_calls, _) = model.told()
     is_equal(sent, (SENT, False), "told")
-    # Claude's agents show the model what is for programs, where there is such a part.
+    # Claude's agents show the model the structured part of a result, if there is one.
     assert "unknown_call" in before, before
     assert '"done"' in after and "send_email" in after, after
     assert '"done"' in all_calls and "send_email" in all_calls, all_calls
 
 
 def is_replay(text, failed):
-    """The first result, and the word that it is one of before."""
+    """The first result, and the notice that it is a stored one."""
     assert not failed, text
     assert text.startswith(SENT), text
     assert f"{MARK} This call was done" in text, text
 
 
 class Clock:
-    """How much of the time is left."""
+    """How much time is left."""
 
     def __init__(self, limit):
         self.end = time.monotonic() + limit
@@ -169,11 +169,11 @@ class Clock:
 
 def cases():
     names = globals().values()
-    return [one for one in names if inspect.isfunction(one) and list(inspect.signature(one).parameters) == ["office"]]
+    return [one for one in names if inspect.isfunction(one) and list(inspect.signature(one).parameters) == ["sandbox"]]
 
 
 def loop_of(python):
-    """Why the loop, which is a program that comes with the SDK, cannot run here; or nothing."""
+    """Why the loop, a program that comes with the SDK, cannot run here; or None."""
     bundled = list(python.parent.parent.glob("lib/*/site-packages/claude_agent_sdk/_bundled/claude"))
     program = bundled[0] if bundled else shutil.which("claude")
     if not program:
@@ -186,13 +186,13 @@ def loop_of(python):
 
 
 def fault_of(case, arguments, python, clock):
-    office = Office(arguments.binary, python, clock)
+    sandbox = AgentSandbox(arguments.binary, python, clock)
     try:
-        case(office)
-    except Exception:  # whatever it is, it is what went wrong
-        return traceback.format_exc() + office.errors()
+        case(sandbox)
+    except Exception:  # an exception of any kind is a failure
+        return traceback.format_exc() + sandbox.errors()
     finally:
-        office.leave()
+        sandbox.leave()
     return None
 
 

@@ -1,7 +1,7 @@
-"""Lets clients that only speak streamable HTTP reach a server on standard input and output: `bridge.py -- COMMAND…`.
+"""Connects clients over streamable HTTP to a server over stdio: `bridge.py -- COMMAND…`.
 
-Each session of the older generations gets a process of its own. The newest generation has no sessions, so all its requests
-share one process, under ids of ours, because two clients may use the same one. Headers are not compared with bodies.
+Each session of the older protocol versions gets its own process. The newest version has no sessions, so all its requests
+share one process, with ids of the bridge, because two clients may use the same id. Headers are not compared with bodies.
 """
 
 import http.server
@@ -21,18 +21,18 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
-# Which errors of the newest generation are told by the status as well.
+# The errors of the newest protocol version that also have an HTTP status.
 STATUSES = {-32700: 400, -32600: 400, -32602: 400, -32020: 400, -32021: 400, -32022: 400, -32601: 404}
 
-# A client that has gone away is noticed by what cannot be written to it.
+# A failed write shows that a client has disconnected.
 PULSE = 1.0
 
-# How many processes wait for a session to come, because they take their time to start.
+# How many processes are started in advance, because starting is slow.
 SPARE = 2
 
 
 class Process:
-    """A server on standard input and output, and who waits for what from it."""
+    """A server over stdio, and the requests that wait for its responses."""
 
     def __init__(self, command):
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -50,7 +50,7 @@ class Process:
                 one.put(None)
 
     def route(self, message):
-        """To whoever asked; what nobody asked for, to the newest request, or to the session's own stream."""
+        """Delivers a response to its request, and any other message to the newest request or to the session's own stream."""
         parameters = message.get("params") or {}
         subscription = (parameters.get("_meta") or {}).get(SUBSCRIPTION)
         with self.lock:
@@ -66,7 +66,7 @@ class Process:
             place.put(message)
 
     def ask(self, message):
-        """Sends a request. Its answer, and what comes before, is put into what this gives."""
+        """Sends a request. Returns a queue that gets the messages of the request and its response."""
         place = queue.Queue()
         place.listens = message["method"] == "subscriptions/listen"
         token = ((message.get("params") or {}).get("_meta") or {}).get("progressToken")
@@ -102,7 +102,7 @@ class Bridge:
         self.sessions = {}
         self.spare = [Process(command) for _ in range(SPARE)]
         self.numbers = itertools.count(1)
-        # Its first request decides for a process which generation it serves.
+        # A process serves the protocol version of its first request.
         self.modern = self.spare.pop()
         envelope = {VERSION: MODERN, CAPABILITIES: {}}
         discover = {"jsonrpc": "2.0", "id": "bridge", "method": "server/discover", "params": {"_meta": envelope}}
@@ -127,7 +127,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     bridge = None
 
     def log_message(self, *words):
-        """Nobody reads it."""
+        """Logs nothing."""
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -163,7 +163,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         place = process.ask(message | {"id": ours})
 
         def translated():
-            """What comes for it, under the client's own id; nothing, while nothing comes."""
+            """The messages for a request, with the client's own id; None while there are none."""
             while True:
                 try:
                     got = place.get(timeout=PULSE)
@@ -187,7 +187,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.answer(STATUSES.get(code, 200), first)
             self.stream(itertools.chain([first], coming))
         except OSError:
-            # Going away is how a client of this generation cancels.
+            # In this protocol version a client cancels by disconnecting.
             cancelled = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": ours}}
             process.send(cancelled)
         finally:
@@ -246,7 +246,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.answer(200)
 
     def stream(self, messages, headers=None):
-        """Sends events until there are no more; a comment where nothing has come."""
+        """Sends events until there are no more, and a comment while there are none."""
         self.send_response(200)
         for name, value in {"content-type": "text/event-stream", "connection": "close", **(headers or {})}.items():
             self.send_header(name, value)

@@ -1,4 +1,4 @@
-"""Runs checks, several at once, and counts them. A check gets a place, and raises when something is wrong."""
+"""Runs checks concurrently and counts them. A check gets a sandbox and raises an exception when it fails."""
 
 import argparse
 import concurrent.futures
@@ -7,21 +7,21 @@ import os
 import time
 import traceback
 
-from place import Place
+from sandbox import Sandbox
 
-# Checks wait more than they work, but each starts processes.
+# Checks mostly wait, but each starts processes.
 THREADS = 6
 
-# How long anything may take that is bound to happen.
-PATIENCE = 20.0
+# A limit for events that must happen, also on a busy machine.
+TIMEOUT = 20.0
 
 
 class Skipped(Exception):
-    """It cannot run on this machine."""
+    """The check cannot run on this machine."""
 
 
 def run(checks, arguments):
-    """Runs them all, and says what came of them. The exit code is 1 if anything failed."""
+    """Runs all checks and prints the results. Returns the exit code, which is 1 if a check failed."""
     checks = [check for check in checks if not arguments.only or arguments.only in name_of(check)]
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         faults = list(pool.map(lambda check: fault_of(check, arguments), checks))
@@ -39,9 +39,9 @@ def run(checks, arguments):
 
 
 def all_of(names):
-    """The checks among a module's names: what takes a place and nothing else."""
+    """The checks among a module's names: functions that take a sandbox and nothing else."""
     found = [one for one in names.values() if inspect.isfunction(one) and one.__module__ == names["__name__"]]
-    return [one for one in found if list(inspect.signature(one).parameters) == ["place"]]
+    return [one for one in found if list(inspect.signature(one).parameters) == ["sandbox"]]
 
 
 def name_of(check):
@@ -49,21 +49,21 @@ def name_of(check):
 
 
 def fault_of(check, arguments):
-    place = Place(arguments.binary)
+    sandbox = Sandbox(arguments.binary)
     try:
-        check(place)
-        place.holds_nothing_bad()
+        check(sandbox)
+        sandbox.has_no_panic()
     except Skipped as why:
         return why
-    except Exception:  # whatever it is, it is what went wrong
-        return traceback.format_exc() + place.errors()
+    except Exception:  # an exception of any kind is a failure
+        return traceback.format_exc() + sandbox.errors()
     finally:
-        place.leave()
+        sandbox.leave()
     return None
 
 
 def arguments_of(description, **more):
-    """What is on the command line."""
+    """The arguments from the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, help="the onceward binary to test")
     parser.add_argument("--only", help="only checks whose names contain this")
@@ -75,9 +75,9 @@ def arguments_of(description, **more):
     return arguments
 
 
-def until(holds, what, patience=PATIENCE):
-    """Waits for something that is bound to happen."""
-    deadline = time.monotonic() + patience
+def until(holds, what, timeout=TIMEOUT):
+    """Waits until a condition holds and returns its value; fails if it does not hold in time."""
+    deadline = time.monotonic() + timeout
     while not (found := holds()):
         assert time.monotonic() < deadline, f"not in time: {what}"
         time.sleep(0.02)

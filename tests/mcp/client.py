@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A client of MCP over stdio that works with lines, so that it sees every byte and can send any. It needs nothing.
+"""An MCP client over stdio that works with lines, so that it sees and can send any bytes. It needs only Python.
 
-As a program it is an agent that can be killed: it starts the command in a session of its own, says its pid, sends the
-lines that it is given on standard input, and waits.
+As a program it is an agent that a test can kill: it starts the command in a session of its own, prints its pid, sends the
+lines from standard input, and waits.
 
 tests/mcp/client.py -- COMMAND …
 """
@@ -15,8 +15,8 @@ import sys
 import threading
 import time
 
-# How long anything may take that is bound to happen.
-PATIENCE = 20.0
+# A limit for events that must happen, also on a busy machine.
+TIMEOUT = 20.0
 
 MODERN = "2026-07-28"
 IDENTITY = {"name": "line-client", "version": "1"}
@@ -27,15 +27,15 @@ ENVELOPE = {
 }
 
 
-class Silence(AssertionError):
-    """What was bound to come did not come."""
+class NoResponse(AssertionError):
+    """An expected message did not come in time."""
 
 
 class Client:
     def __init__(
         self, command, environment=None, folder=None, errors=None, version="2025-11-25", answers=None, reads=True
     ):
-        """`answers` says what the server's own requests are answered with, by method. Who `reads` not, reads later."""
+        """`answers` has the results for the server's own requests, by method. Without `reads`, reading starts later."""
         self.errors = errors
         self.version = version
         self.answers = answers or {}
@@ -79,7 +79,7 @@ class Client:
             self.changed.notify_all()
 
     def answer(self, line):
-        """Answers a request of the server's."""
+        """Answers a request of the server."""
         message = parsed(line)
         method = (message or {}).get("method")
         if not isinstance(method, str) or "id" not in message or method not in self.answers:
@@ -97,10 +97,10 @@ class Client:
         try:
             self.send(json.dumps(message, separators=(",", ":")).encode() + b"\n")
         except OSError:
-            pass  # it is gone; whoever waits for an answer will be told
+            pass  # the process is gone; `wait` reports that
 
     def begin(self):
-        """The handshake, in generations that have one."""
+        """The handshake, in protocol versions that have one."""
         if self.version == MODERN:
             return self.request("server/discover")
         capabilities = {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {}}
@@ -110,7 +110,7 @@ class Client:
         return result
 
     def start(self, method, params=None, identity=None):
-        """Sends a request, and gives back its id."""
+        """Sends a request and returns its id."""
         if identity is None:
             self.last += 1
             identity = self.last
@@ -124,12 +124,12 @@ class Client:
         params = {"name": tool, "arguments": arguments or {}} | ({"_meta": meta} if meta else {}) | more
         return self.start("tools/call", params, identity)
 
-    def request(self, method, params=None, patience=PATIENCE):
-        return self.wait(self.start(method, params), patience)
+    def request(self, method, params=None, timeout=TIMEOUT):
+        return self.wait(self.start(method, params), timeout)
 
-    def call(self, tool, arguments=None, meta=None, patience=PATIENCE, **more):
-        """Calls a tool, and gives back its result."""
-        answer = self.wait(self.start_call(tool, arguments, meta, **more), patience)
+    def call(self, tool, arguments=None, meta=None, timeout=TIMEOUT, **more):
+        """Calls a tool and returns its result."""
+        answer = self.wait(self.start_call(tool, arguments, meta, **more), timeout)
         assert "result" in answer, f"{tool}: {answer}"
         return answer["result"]
 
@@ -144,67 +144,67 @@ class Client:
                 found.append(message)
         return found
 
-    def wait(self, identity, patience=PATIENCE):
-        """The answer to a request."""
-        return self.wait_until(lambda: self.answers_to(identity), f"an answer to {identity}", patience)[0]
+    def wait(self, identity, timeout=TIMEOUT):
+        """Waits for the response to a request."""
+        return self.wait_until(lambda: self.answers_to(identity), f"an answer to {identity}", timeout)[0]
 
-    def wait_until(self, holds, what, patience=PATIENCE):
-        deadline = time.monotonic() + patience
+    def wait_until(self, holds, what, timeout=TIMEOUT):
+        deadline = time.monotonic() + timeout
         with self.changed:
             while not (found := holds()):
                 left = deadline - time.monotonic()
                 if left <= 0 or self.ended:
-                    raise Silence(f"{what}: {'it ended' if self.ended else 'not in time'}; heard {self.lines[-3:]}")
+                    raise NoResponse(f"{what}: {'it ended' if self.ended else 'not in time'}; heard {self.lines[-3:]}")
                 self.changed.wait(left)
         return found
 
     def messages(self, method):
-        """What the server said by itself, of one kind."""
+        """The server's own requests and notifications of one method."""
         said = [parsed(line) for line in list(self.lines)]
         return [message for message in said if message and message.get("method") == method]
 
-    def close(self, patience=PATIENCE):
-        """Ends as clients do: closes, and waits. Gives back the exit code."""
+    def close(self, timeout=TIMEOUT):
+        """Ends as clients do: closes standard input and waits. Returns the exit code."""
         try:
             self.process.stdin.close()
         except OSError:
             pass
-        return self.end(patience)
+        return self.end(timeout)
 
-    def end(self, patience=PATIENCE):
-        """Waits for the other side to end by itself. What does not is killed, and counts as a fault."""
+    def end(self, timeout=TIMEOUT):
+        """Waits until the process ends by itself. One that does not is killed, which is a failure."""
         try:
-            return self.process.wait(patience)
+            return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise Silence("it did not end") from None
+            raise NoResponse("it did not end") from None
 
     def kill(self, sign=signal.SIGKILL):
-        """Kills this one process, and nothing that it started."""
+        """Kills this process and none of its children."""
         if self.process.poll() is None:
             self.process.send_signal(sign)
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
 
     def sweep(self):
-        """Ends whatever is left of it, its children too: they share its session."""
+        """Ends the process and its children, which share its session."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             pass
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         self.reading.set()
         try:
             self.process.stdin.close()
         except OSError:
             pass
-        # A server that lives on has the pipe too; then it is left to the thread that reads it.
+        # A server that survives has the pipe too; then the reading thread keeps it.
         self.listener.join(2)
         if not self.listener.is_alive():
             self.process.stdout.close()
 
 
 def parsed(line):
-    """The object that a line holds, or nothing."""
+    """The JSON object of a line, or None."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -213,7 +213,7 @@ def parsed(line):
 
 
 def agent(command):
-    """Starts the command apart from itself, hands it what comes in, and waits to be killed."""
+    """Starts the command in a session of its own, passes standard input to it, and waits to be killed."""
     started = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
     print(json.dumps({"pid": started.pid}), flush=True)
 

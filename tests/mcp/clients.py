@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Real clients and real servers, with the gateway in between: everything arrives, and nothing happens twice.
+"""Real clients and real servers with the gateway between them: every message arrives, and no effect happens twice.
 
 tests/mcp/clients.py --binary target/debug/onceward
 """
@@ -14,25 +14,25 @@ import traceback
 import checks
 import install
 from checks import Skipped, is_equal
-from judge import about, is_fresh, is_replay, listed_by_server, without_ours
-from place import HERE, SERVER, Place
+from results import about, is_fresh, is_replay, listed_by_server, without_ours
+from sandbox import HERE, SERVER, Sandbox
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
-PATIENCE = 90
+TIMEOUT = 90
 
-# Which environment has which client.
+# The environment of each client.
 CLIENTS = {"mcp2": "mcp2", "mcp2-legacy": "mcp2", "mcp1": "mcp1", "fastmcp": "fastmcp"}
 
 
-def play(place, client, steps, command=None, environment=None):
-    """What came of the steps, each in turn."""
+def play(sandbox, client, steps, command=None, environment=None):
+    """The results of the steps, in order."""
     python, missing = install.python(CLIENTS.get(client, client))
     if missing:
         raise Skipped(missing)
-    place.started += 1
+    sandbox.started += 1
     plan = {
-        "command": [str(part) for part in command or place.command()],
-        "environment": place.environment() | {"PATH": os.environ["PATH"]} | (environment or {}),
+        "command": [str(part) for part in command or sandbox.command()],
+        "environment": sandbox.environment() | {"PATH": os.environ["PATH"]} | (environment or {}),
         "steps": steps,
     }
     done = subprocess.run(
@@ -40,11 +40,11 @@ def play(place, client, steps, command=None, environment=None):
         input=json.dumps(plan),
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
-        cwd=place.folder,
+        timeout=TIMEOUT,
+        cwd=sandbox.folder,
         check=False,
     )
-    with open(place.folder / "errors", "a") as file:
+    with open(sandbox.folder / "errors", "a") as file:
         file.write(done.stderr)
     assert done.returncode == 0, f"{client} ended with {done.returncode}"
     return json.loads(done.stdout.splitlines()[-1])
@@ -54,80 +54,80 @@ def call(tool, arguments=None, **more):
     return {"call": tool, "arguments": arguments or {}} | more
 
 
-def lists_the_same_tools(place, client):
-    through = play(place, client, [{"tools": True}])[0]
-    direct = play(place, client, [{"tools": True}], SERVER)[0]
+def lists_the_same_tools(sandbox, client):
+    through = play(sandbox, client, [{"tools": True}])[0]
+    direct = play(sandbox, client, [{"tools": True}], SERVER)[0]
     is_equal([tool["name"] for tool in through if tool["name"] != "onceward_status"], [tool["name"] for tool in direct])
     by_name = {tool["name"]: tool for tool in through}
     for tool in direct:
         is_equal(listed_by_server(by_name[tool["name"]]), tool)
 
 
-def a_call_made_twice_acts_once(place, client):
-    first, second = play(place, client, [call("send_email", MAIL), call("send_email", MAIL)])
+def a_call_made_twice_acts_once(sandbox, client):
+    first, second = play(sandbox, client, [call("send_email", MAIL), call("send_email", MAIL)])
     is_fresh(first["result"])
     is_replay(second["result"], first["result"])
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def two_calls_at_once_act_once(place, client):
+def two_calls_at_once_act_once(sandbox, client):
     step = call("send_email", MAIL | {"delay_ms": 300})
-    results = [outcome["result"] for outcome in play(place, client, [{"together": [step, step, step]}])[0]]
+    results = [outcome["result"] for outcome in play(sandbox, client, [{"together": [step, step, step]}])[0]]
     is_equal(sum(about(result).get("replayed") is True for result in results), 2, "replays")
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def after_its_own_time_out_it_gets_the_late_answer(place, client):
+def after_its_own_time_out_it_gets_the_late_answer(sandbox, client):
     steps = [call("slow", {"delay_ms": 1500}, timeout=0.5), call("slow", {"delay_ms": 1500}, timeout=20)]
-    first, second = play(place, client, steps)
+    first, second = play(sandbox, client, steps)
     assert "error" in first, first
     is_replay(second["result"])
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def a_call_that_it_cancels_and_makes_again_acts_once(place, client):
+def a_call_that_it_cancels_and_makes_again_acts_once(sandbox, client):
     steps = [call("slow", {"delay_ms": 1000}, give_up=0.3), call("slow", {"delay_ms": 1000})]
-    first, second = play(place, client, steps)
+    first, second = play(sandbox, client, steps)
     assert "error" in first, first
     is_replay(second["result"])
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def progress_arrives(place, client):
-    outcome = play(place, client, [call("progress", {"steps": 4, "delay_ms": 30})])[0]
+def progress_arrives(sandbox, client):
+    outcome = play(sandbox, client, [call("progress", {"steps": 4, "delay_ms": 30})])[0]
     is_equal(outcome["progress"], [1, 2, 3, 4], "progress")
     is_fresh(outcome["result"])
 
 
-def a_restarted_client_meets_its_call(place, client):
-    command = place.command(session="trip")
-    first = play(place, client, [call("send_email", MAIL)], command)[0]["result"]
-    second = play(place, client, [call("send_email", MAIL)], command)[0]["result"]
+def a_restarted_client_meets_its_call(sandbox, client):
+    command = sandbox.command(session="trip")
+    first = play(sandbox, client, [call("send_email", MAIL)], command)[0]["result"]
+    second = play(sandbox, client, [call("send_email", MAIL)], command)[0]["result"]
     is_fresh(first)
     is_replay(second, first)
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def a_doubt_reaches_it_as_a_result(place, client):
-    place.configure('[mcp.server.fixture.tool.fail]\ntier = "payment"\n')
-    _, second = play(place, client, [call("fail"), call("fail")])
+def a_doubt_reaches_it_as_a_result(sandbox, client):
+    sandbox.configure('[mcp.server.fixture.tool.fail]\ntier = "payment"\n')
+    _, second = play(sandbox, client, [call("fail"), call("fail")])
     is_equal(about(second["result"]).get("state"), "in_doubt", str(second))
     is_equal(second["result"]["isError"], True)
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def its_model_and_its_user_are_asked(place, client):
+def its_model_and_its_user_are_asked(sandbox, client):
     if client in ("mcp2", "fastmcp"):
-        # The newest generation asks by the result of a call.
+        # In the newest protocol version the result of a call asks for input.
         steps, said = [call("ask", {"what": "go"})] * 2, ["Ada"]
     else:
         steps, said = [call("sample"), call("elicit"), call("sample"), call("elicit")], ["42, says", "Ada"]
-    outcomes = [outcome["result"] for outcome in play(place, client, steps)]
-    # Each answer arrived, so the same call after it is meant, and asks once more.
+    outcomes = [outcome["result"] for outcome in play(sandbox, client, steps)]
+    # Each response arrived, so the same call after it is a new one, and asks again.
     for words, result in zip(said * 2, outcomes, strict=True):
         assert words in result["content"][0]["text"], result
         is_fresh(result)
-    is_equal(len(place.effects()), len(outcomes), "effects")
+    is_equal(len(sandbox.effects()), len(outcomes), "effects")
 
 
 EACH = [
@@ -151,75 +151,75 @@ MAIN = (
 )
 
 
-def a_call_of_one_generation_is_replayed_in_the_other(place, client):
-    """A client of the newest generation takes no result that does not say its type."""
-    is_fresh(play(place, "mcp1", [call("send_email", MAIL)])[0]["result"])
-    is_replay(play(place, "mcp2", [call("send_email", MAIL)])[0]["result"])
+def a_call_of_one_generation_is_replayed_in_the_other(sandbox, client):
+    """A client of the newest protocol version refuses a result without a type."""
+    is_fresh(play(sandbox, "mcp1", [call("send_email", MAIL)])[0]["result"])
+    is_replay(play(sandbox, "mcp2", [call("send_email", MAIL)])[0]["result"])
     other = MAIL | {"subject": "the other way round"}
-    is_fresh(play(place, "mcp2", [call("send_email", other)])[0]["result"])
-    is_replay(play(place, "mcp1", [call("send_email", other)])[0]["result"])
-    is_equal(len(place.effects()), 2, "effects")
+    is_fresh(play(sandbox, "mcp2", [call("send_email", other)])[0]["result"])
+    is_replay(play(sandbox, "mcp1", [call("send_email", other)])[0]["result"])
+    is_equal(len(sandbox.effects()), 2, "effects")
 
 
-def it_calls_again_by_itself_and_acts_once(place, client):
-    outcome = play(place, "agents", [call("slow", {"delay_ms": 2500})])[0]
+def it_calls_again_by_itself_and_acts_once(sandbox, client):
+    outcome = play(sandbox, "agents", [call("slow", {"delay_ms": 2500})])[0]
     is_replay(outcome["result"])
-    is_equal(len(place.effects()), 1, "effects")
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def without_the_gateway_it_acts_again(place, client):
-    play(place, "agents", [call("slow", {"delay_ms": 2500}), {"sleep": 3}], SERVER)
-    assert len(place.effects()) > 1, "what the case above is worth"
+def without_the_gateway_it_acts_again(sandbox, client):
+    play(sandbox, "agents", [call("slow", {"delay_ms": 2500}), {"sleep": 3}], SERVER)
+    assert len(sandbox.effects()) > 1, "what the case above is worth"
 
 
-def inspect(place, arguments, command=None):
+def inspect(sandbox, arguments, command=None):
     """The inspector's command line: one process for each call."""
     programs, missing = install.node()
     if missing:
         raise Skipped(missing)
-    place.started += 1
-    whole = install.path_with(programs) | place.environment()
-    variables = [part for name, value in place.environment().items() for part in ("-e", f"{name}={value}")]
+    sandbox.started += 1
+    whole = install.path_with(programs) | sandbox.environment()
+    variables = [part for name, value in sandbox.environment().items() for part in ("-e", f"{name}={value}")]
     done = subprocess.run(
-        [str(programs / "mcp-inspector"), "--cli", *variables, *(command or place.command()), *arguments],
+        [str(programs / "mcp-inspector"), "--cli", *variables, *(command or sandbox.command()), *arguments],
         capture_output=True,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
         env=whole,
-        cwd=place.folder,
+        cwd=sandbox.folder,
         check=False,
     )
     assert done.returncode == 0, f"it ended with {done.returncode}: {done.stdout} {done.stderr}"
     return json.loads(done.stdout)
 
 
-def the_inspector_lists_and_calls(place, client):
-    # The inspector takes what stands behind `--` for its own: a script keeps it together.
-    for name, command in (("through", place.command()), ("direct", SERVER)):
-        script = place.folder / name
+def the_inspector_lists_and_calls(sandbox, client):
+    # The inspector would parse the arguments after `--` itself, so a script holds the command.
+    for name, command in (("through", sandbox.command()), ("direct", SERVER)):
+        script = sandbox.folder / name
         script.write_text("#!/bin/sh\nexec " + " ".join(f"'{part}'" for part in command) + "\n")
         script.chmod(0o700)
-    through, direct = [str(place.folder / "through")], [str(place.folder / "direct")]
-    names = [tool["name"] for tool in inspect(place, ["--method", "tools/list"], through)["tools"]]
-    listed = [tool["name"] for tool in inspect(place, ["--method", "tools/list"], direct)["tools"]]
+    through, direct = [str(sandbox.folder / "through")], [str(sandbox.folder / "direct")]
+    names = [tool["name"] for tool in inspect(sandbox, ["--method", "tools/list"], through)["tools"]]
+    listed = [tool["name"] for tool in inspect(sandbox, ["--method", "tools/list"], direct)["tools"]]
     is_equal([name for name in names if name != "onceward_status"], listed)
     send = ["--method", "tools/call", "--tool-name", "send_email", "--tool-arg", "to=ada@example.org"]
-    first = inspect(place, send, through)
+    first = inspect(sandbox, send, through)
     is_fresh(first)
-    is_replay(inspect(place, send, through), first)
-    is_equal(len(place.effects()), 1, "effects")
+    is_replay(inspect(sandbox, send, through), first)
+    is_equal(len(sandbox.effects()), 1, "effects")
 
 
-def node_server(place, name, *arguments):
+def node_server(sandbox, name, *arguments):
     programs, missing = install.node()
     if missing:
         raise Skipped(missing)
     server = [str(programs / "node"), str(programs / name), *arguments]
-    return server, place.command(behind=server)
+    return server, sandbox.command(behind=server)
 
 
-def server_everything_is_the_same_through_the_gateway(place, client):
-    server, gateway = node_server(place, "mcp-server-everything", "stdio")
+def server_everything_is_the_same_through_the_gateway(sandbox, client):
+    server, gateway = node_server(sandbox, "mcp-server-everything", "stdio")
     steps = [
         {"tools": True},
         call("echo", {"message": "Zürich 😀"}),
@@ -233,8 +233,8 @@ def server_everything_is_the_same_through_the_gateway(place, client):
         call("trigger-elicitation-request"),
         call("no-such-tool"),
     ]
-    through = play(place, client, steps, gateway)
-    direct = play(place, client, steps, server)
+    through = play(sandbox, client, steps, gateway)
+    direct = play(sandbox, client, steps, server)
     names = [tool["name"] for tool in through[0] if tool["name"] != "onceward_status"]
     is_equal(names, [tool["name"] for tool in direct[0]])
     for step, got, expected in zip(steps[1:], through[1:], direct[1:], strict=True):
@@ -246,25 +246,25 @@ def server_everything_is_the_same_through_the_gateway(place, client):
     assert "Ada" in json.dumps(through[9]) or "accept" in json.dumps(through[9]), through[9]
 
 
-def server_filesystem_writes_and_reads_what_is_there(place, client):
-    folder = place.folder / "files"
+def server_filesystem_writes_and_reads_what_is_there(sandbox, client):
+    folder = sandbox.folder / "files"
     folder.mkdir()
     file = folder / "note.txt"
-    server, gateway = node_server(place, "mcp-server-filesystem", str(folder))
+    server, gateway = node_server(sandbox, "mcp-server-filesystem", str(folder))
     write = call("write_file", {"path": str(file), "content": "one"})
     other = call("write_file", {"path": str(file), "content": "two"})
     read = call("read_text_file", {"path": str(file)})
-    # What is written last is there.
-    for step in play(place, client, [write, other, write], gateway):
+    # The last write is there.
+    for step in play(sandbox, client, [write, other, write], gateway):
         is_fresh(step["result"])
     is_equal(file.read_text(), "one", "the file")
-    session = place.command(session="s", behind=server)
-    first, looked = play(place, client, [write, read], session)
+    session = sandbox.command(session="s", behind=server)
+    first, looked = play(sandbox, client, [write, read], session)
     is_fresh(first["result"])
     assert "one" in json.dumps(looked["result"]), looked
-    file.write_text("changed by somebody else")
-    second, looked = play(place, client, [write, read], session)
-    # It declares that it may be called again, so it is, in a session too.
+    file.write_text("changed by another program")
+    second, looked = play(sandbox, client, [write, read], session)
+    # The tool declares that it may be called again, so every call runs, in a session too.
     is_fresh(second["result"])
     is_equal(file.read_text(), "one", "the file")
     assert "one" in json.dumps(looked["result"]), looked
@@ -287,7 +287,7 @@ def cases():
 
 
 def each(client):
-    """What is checked with a client. Two of them are the newest SDK in other clothes."""
+    """The checks for a client. Two of the clients are variants of the newest SDK."""
     return EACH if client in ("mcp1", "mcp2") else MAIN
 
 
@@ -296,22 +296,22 @@ def name_of(check):
 
 
 def run_one(binary, check, client):
-    """What went wrong, or why it cannot run here, or neither."""
-    place = Place(binary)
+    """What went wrong, or why the case cannot run here, or neither."""
+    sandbox = Sandbox(binary)
     try:
-        check(place, client)
-        place.holds_nothing_bad()
+        check(sandbox, client)
+        sandbox.has_no_panic()
     except Skipped as why:
         return None, str(why)
     except Exception:
-        return traceback.format_exc() + place.errors(), None
+        return traceback.format_exc() + sandbox.errors(), None
     finally:
-        place.leave()
+        sandbox.leave()
     return None, None
 
 
 def told(case, arguments):
-    """Runs a case, and says at once what came of it: they are slow."""
+    """Runs a case and prints its result at once, because cases are slow."""
     name, check, client = case
     fault, skipped = run_one(arguments.binary, check, client)
     if fault:
@@ -324,7 +324,7 @@ def told(case, arguments):
 
 
 def run(cases, description):
-    """Runs the cases that are asked for, and says what came of them."""
+    """Runs the chosen cases and prints the results."""
     arguments = checks.arguments_of(description)
     chosen = [case for case in cases if not arguments.only or arguments.only in case[0]]
     with concurrent.futures.ThreadPoolExecutor(3) as pool:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Lists the tools of the servers in kinds/servers.json, and writes them to kinds/tools.json.
+"""Lists the tools of the servers in kinds/servers.json and writes them to kinds/tools.json.
 
 Each server is installed by name and version into a temporary folder, started with made-up credentials, asked for
-`tools/list` and stopped. No tool is ever called, and where the system allows it the server has no network. What the servers
-write about their tools is theirs, so descriptions are not kept; `--descriptions FILE` writes them elsewhere.
+`tools/list` and stopped. No tool is ever called, and where the system allows it the server has no network. The descriptions
+belong to the servers' authors, so they are not kept; `--descriptions FILE` writes them elsewhere.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def install_pypi(server, folder):
 
 
 class Talk:
-    """A server's process, and what is said to it."""
+    """A server's process and the conversation with it."""
 
     def __init__(self, command, folder, env):
         self.errors = open(folder / "stderr", "w+")
@@ -131,7 +131,7 @@ class Talk:
 
 
 def alone():
-    """What has to stand before a command so that it has no network."""
+    """The prefix of a command that runs it without a network."""
     command = ["unshare", "--net", "--map-root-user"]
     possible = shutil.which("unshare") and subprocess.run([*command, "true"], capture_output=True).returncode == 0
     return command if possible else []

@@ -1,11 +1,11 @@
-"""The MCP conformance suite against our own fixture server, once directly and once through the gateway: nothing may differ.
+"""The MCP conformance suite against our fixture server, directly and through the gateway: the results must not differ.
 
-Each scenario is compared check by check, in order, what is only informative included. And what comes directly has to be what
-`conformance/expected.txt` says, in both directions, so that a fixture that gets worse cannot hide what the gateway breaks.
-The gateway has no configuration, as most people run it.
+Each scenario is compared check by check, in order, including informative ones. The direct results must be equal to
+`conformance/expected.txt`, so that a fixture that gets worse cannot hide a fault of the gateway. The gateway has no
+configuration, which is the most common use.
 
-The suite only takes addresses. With --stdio there is a bridge before the fixture, and before the gateway before the fixture,
-which both are on standard input and output then. What the bridge itself falls short of is in the list of what is expected.
+The suite only takes URLs. With --stdio a bridge connects it to the fixture over stdio, and another bridge to the gateway in
+front of the fixture. The bridge's own shortcomings are in the expected results.
 """
 
 import argparse
@@ -20,15 +20,15 @@ import sys
 import tempfile
 import threading
 
-import conformance_install as install
+import install
 
 HERE = pathlib.Path(__file__).resolve().parent
 EXPECTED = HERE / "conformance" / "expected.txt"
 STABLE = "0.1.16"
 ALPHA = "0.2.0-alpha.12"
 
-# What is run, by version of the suite and what it is told. The requirements of 2026-07-28 are every scenario of that
-# generation, and the tasks extension's.
+# The runs, each with the suite's version and options. The requirements of 2026-07-28 are every scenario of that protocol
+# version, and those of the tasks extension.
 RUNS = {
     "stable": (STABLE, ["--suite", "active"]),
     "stable-pending": (STABLE, ["--suite", "pending"]),
@@ -41,9 +41,9 @@ STDIO_RUNS = {
 }
 
 # A run takes 30 s at most on an idle machine.
-PATIENCE = 150
+TIMEOUT = 150
 
-# How long a server may take to say where it listens.
+# How long a server may take to print its address.
 START = 30
 
 # A folder of results is called `server-SCENARIO-TIME`.
@@ -51,7 +51,7 @@ RESULT = re.compile(r"server-(.+)-\d{4}-\d\d-\d\dT[\d-]+Z")
 
 
 class Started:
-    """A server that says on its first line where it listens. It is ended by its own id."""
+    """A server whose first line has the address on which it listens."""
 
     def __init__(self, command, folder):
         folder.mkdir()
@@ -60,15 +60,15 @@ class Started:
             self.process = subprocess.Popen(
                 [str(part) for part in command], stdout=subprocess.PIPE, stderr=errors, env=environment(), cwd=folder
             )
-        # A server that never speaks is ended, and its pipe with it.
-        patience = threading.Timer(START, self.process.kill)
-        patience.start()
+        # A server that prints nothing is killed, which closes its pipe.
+        killer = threading.Timer(START, self.process.kill)
+        killer.start()
         line = self.process.stdout.readline().decode()
-        patience.cancel()
+        killer.cancel()
         if "listens on " not in line:
             self.end()
             raise RuntimeError(f"{command[0]} did not start: {line}{self.said()[-2000:]}")
-        # The suite wants the name, not the address.
+        # The suite requires the host name instead of the IP address.
         self.url = line.split("listens on ")[1].strip().replace("127.0.0.1", "localhost")
 
     def said(self):
@@ -87,19 +87,19 @@ class Started:
 
 
 def environment():
-    """Nothing of ours comes in from the outside, and nothing that stays on this machine goes through a proxy."""
+    """The environment without Onceward's settings and without proxies."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ONCEWARD_")}
     kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
-    return kept | {"PYTHONDONTWRITEBYTECODE": "1"}
+    return kept
 
 
 def results(suite, options, url, folder):
-    """What each scenario's checks came to, in their order."""
+    """The results of each scenario's checks, in order."""
     folder.mkdir(parents=True)
     command = [*suite, "server", "--url", url, *options, "-o", str(folder)]
     with (folder / "output").open("wb") as output:
         try:
-            subprocess.run(command, stdout=output, stderr=output, env=environment(), timeout=PATIENCE, check=False)
+            subprocess.run(command, stdout=output, stderr=output, env=environment(), timeout=TIMEOUT, check=False)
         except subprocess.TimeoutExpired:
             output.write(b"\nnot done in time\n")
     found = {}
@@ -116,7 +116,7 @@ def said(check):
 
 
 def run_all(folder, suites, direct, gateway):
-    """Every run, directly and through the gateway at the same time, each with a server of its own."""
+    """Every run, directly and through the gateway at the same time, each with its own server."""
     runs = RUNS | STDIO_RUNS
     came = {"direct": {}, "gateway": {}}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -129,7 +129,7 @@ def run_all(folder, suites, direct, gateway):
 
 
 def expected():
-    """What the fixture comes to directly, by run and scenario."""
+    """The expected direct results of the fixture, by run and scenario."""
     listed = collections.defaultdict(lambda: collections.defaultdict(list))
     for line in EXPECTED.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -139,7 +139,7 @@ def expected():
 
 
 def write_expected(listed, direct):
-    """Makes the list anew, as far as it was run. A person has to read what changed."""
+    """Writes the results of these runs to the list of expected ones. A person has to review the change."""
     lines = ["# Made by conformance.py --write: which run, scenario and check comes to what, without a gateway."]
     for run, scenarios in direct.items():
         listed[run] = {scenario: bare(checks) for scenario, checks in scenarios.items()}
@@ -150,12 +150,12 @@ def write_expected(listed, direct):
 
 
 def bare(checks):
-    """Checks without what they said, which has times and ports in it."""
+    """Checks without their messages, which contain times and ports."""
     return [(check, status) for check, status, _ in checks]
 
 
 def difference(what, wanted, got):
-    """Which checks are only in one of two lists; or nothing, if they are the same."""
+    """The checks that are in only one of two lists."""
     if bare(wanted) == bare(got):
         return []
     missing = collections.Counter(bare(wanted)) - collections.Counter(bare(got))
@@ -186,7 +186,7 @@ def judge(listed, came, run):
 
 
 def unharmed(gateway):
-    """The gateway lived through it all. Before a bridge, this is the bridge, with what its gateways said."""
+    """Whether the gateway (or the bridge to it) still runs and has not panicked."""
     if gateway.lives() and "panicked" not in gateway.said():
         return True
     print(f"FAILED: the gateway came to harm\n{gateway.said()[-2000:]}")
@@ -194,14 +194,14 @@ def unharmed(gateway):
 
 
 def recorded(binary, ledger, came):
-    """Calls went by way of the ledger: a gateway that only passes everything on would look just as good.
+    """Whether calls are in the ledger: a gateway that only forwards messages would otherwise pass.
 
-    What was done and delivered may be forgotten; a tool that failed stays, as free to be tried again.
+    Records of delivered calls may be deleted; a failed call stays, open for another attempt.
     """
     if not any("tools-call-error" in scenarios for scenarios in came.values()):
         return True
     command = [binary, "list", "--store", str(ledger), "--limit", "1000", "--json"]
-    told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, check=False)
+    told = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=TIMEOUT, check=False)
     if "/test_error_handling" in told.stdout:
         return True
     print(f"FAILED: a call that must be in the ledger is not\n{told.stdout}{told.stderr}")
@@ -209,7 +209,7 @@ def recorded(binary, ledger, came):
 
 
 def over_http(start, gateway, python):
-    """A fixture, and a gateway before another one."""
+    """A fixture, and a gateway in front of a second fixture."""
     fixture = [python, HERE / "conformance_server.py"]
     direct = start("fixture", fixture)
     behind = start("fixture-behind", fixture)
@@ -217,7 +217,7 @@ def over_http(start, gateway, python):
 
 
 def over_stdio(start, gateway, python, folder):
-    """A bridge to fixtures, and a bridge to gateways before fixtures."""
+    """A bridge to fixtures, and a bridge to gateways in front of fixtures."""
     warm = folder / "warm"
     start("fixture", [python, HERE / "conformance_server.py", "--warm", warm])
     bridge = [sys.executable, HERE / "bridge.py", "--"]
@@ -227,7 +227,7 @@ def over_stdio(start, gateway, python, folder):
 
 
 def in_place(arguments, python, suites):
-    """Starts what is needed, runs everything and ends what was started."""
+    """Starts the servers, runs the suite and stops the servers."""
     with tempfile.TemporaryDirectory(prefix="onceward-conformance-") as own:
         folder = pathlib.Path(own)
         gateway = [arguments.binary, "mcp", "--store", folder / "ledger.db"]
@@ -250,7 +250,7 @@ def in_place(arguments, python, suites):
 
 
 def skip(listed, runs, why):
-    """Says loudly what was not looked at, and counts it."""
+    """Prints and counts the scenarios that cannot run."""
     count = sum(len(listed[run]) for run in runs)
     for run in runs:
         print(f"SKIPPED: {run}, {len(listed[run])} scenarios: {why[run]}")
@@ -266,10 +266,10 @@ def main():
     arguments = parser.parse_args()
     offered = STDIO_RUNS if arguments.stdio else RUNS
     runs = [run for run in offered if not arguments.only or arguments.only in run]
-    python, why_no_python = install.python()
+    python, why_no_python = install.python("mcp2")
     suites, why = {}, {}
     for run in runs:
-        suite, missing = install.suite(offered[run][0])
+        suite, missing = install.conformance_suite(offered[run][0])
         if why_no_python or missing:
             why[run] = why_no_python or missing
         else:

@@ -1,4 +1,4 @@
-"""The resources, prompts and completions of the conformance fixture, as they go over the wire."""
+"""The resources, prompts and completions of the conformance fixture."""
 
 import json
 import re
@@ -114,7 +114,7 @@ async def get_prompt(ctx, params):
 
 
 def form(message, field, kind="string"):
-    """Asks a user for one thing."""
+    """A prompt that asks the user for one value."""
     schema = {"type": "object", "properties": {field: {"type": kind}}, "required": [field]}
     return {"method": "elicitation/create", "params": {"mode": "form", "message": message, "requestedSchema": schema}}
 

@@ -1,4 +1,4 @@
-"""Tools of the 2026-07-28 generation that end with what they need to know, and are called again with the answers."""
+"""Tools of protocol version 2026-07-28 that return a request for input and are called again with the answers."""
 
 import hashlib
 import hmac
@@ -19,12 +19,12 @@ def sampling(words):
 
 
 def capabilities(ctx):
-    """What the client of this one request can do."""
+    """The client's capabilities in this request."""
     return (ctx.params.get("_meta") or {}).get("io.modelcontextprotocol/clientCapabilities") or {}
 
 
 def sealed(**state):
-    """A state that its client can carry but not change. The number makes each one new."""
+    """A signed state that the client returns unchanged. The number makes each one unique."""
     plain = json.dumps({**state, "once": secrets.token_hex(8)})
     return json.dumps({"plain": plain, "seal": seal(plain)})
 
@@ -53,13 +53,13 @@ def done(words):
 
 
 def round_of(ctx):
-    """The answers and the state that came with this call."""
+    """The answers and the state of this call."""
     state = ctx.params.get("requestState")
     return ctx.params.get("inputResponses") or {}, None if state is None else opened(state)
 
 
 def once(requests, words, stateful=False):
-    """A tool that asks all of it at once, until it has all the answers."""
+    """A tool that asks all its questions at once until it has all answers."""
 
     async def tool(ctx, given):
         answers, state = round_of(ctx)
@@ -92,7 +92,7 @@ async def asks_what_is_possible(ctx, given):
 NAME = {"user_name": form("Your name?", "name")}
 SAMPLE = {"sample_request": sampling("What is the capital of France?")}
 CONFIRM = {"confirm": form("Is that right?", "ok", "boolean")}
-SEVERAL = {**NAME, "greeting": sampling("Greet somebody"), "client_roots": ROOTS}
+SEVERAL = {**NAME, "greeting": sampling("Greet the user"), "client_roots": ROOTS}
 
 TOOLS = {
     "test_input_required_result_elicitation": once(NAME, lambda got: f"Hello, {got['user_name']['content']['name']}!"),

@@ -1,4 +1,4 @@
-"""Our own MCP server for the conformance suite: both generations, over streamable HTTP or over pipes."""
+"""Our MCP server for the conformance suite: both generations of the protocol, over streamable HTTP or stdio."""
 
 import argparse
 import asyncio
@@ -22,14 +22,14 @@ from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-# What a client waits before it takes up a stream that was closed on it. A scenario waits it out, so it is short.
+# How long a client waits before it resumes a closed stream. A scenario waits for it, so it is short.
 RETRY_MILLISECONDS = 500
 
 warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 
 class Events(EventStore):
-    """What was sent on every stream, for those who come back for it."""
+    """The events of every stream, for clients that resume it."""
 
     def __init__(self):
         self.all = []
@@ -55,7 +55,7 @@ async def nothing(ctx, params):
 
 
 def typed(handler):
-    """A handler's result says that it is complete, where that generation wants it said."""
+    """Adds the result type `complete` where the protocol version requires it."""
 
     async def answer(ctx, params):
         result = await handler(ctx, params)
@@ -65,7 +65,7 @@ def typed(handler):
 
 
 def server():
-    """A server with everything that the scenarios ask for."""
+    """A server with everything that the scenarios need."""
     made = Server(
         "onceward-conformance",
         version="1",
@@ -89,7 +89,7 @@ def server():
 
 
 def over_http(port):
-    """Serves until it is ended. The first line says where."""
+    """Serves until it is stopped. The first line of output has the address."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", port))
@@ -107,7 +107,7 @@ async def over_stdio():
 
 
 def warm(path):
-    """Serves each that comes over its standard input and output, in a process of its own that has everything imported."""
+    """Serves each client over the pipes that it hands in, in a forked process that has imported everything already."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)

@@ -1,6 +1,6 @@
-"""The conformance fixture on standard input and output, at once: hands both to a server that is already warm, and waits.
+"""The conformance fixture over stdio, without delay: hands its pipes to a server that already runs, and waits.
 
-The SDK takes a second to import, which is long for one that is started anew for every session.
+Importing the SDK takes a second, which is long for a process that is started for every session.
 """
 
 import socket
@@ -11,7 +11,7 @@ def main():
     with socket.socket(socket.AF_UNIX) as warm:
         warm.connect(sys.argv[1])
         socket.send_fds(warm, [b"x"], [0, 1])
-        # Its end is ours.
+        # This process ends with it.
         warm.recv(1)
 
 

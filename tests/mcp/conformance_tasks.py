@@ -1,4 +1,4 @@
-"""The tasks extension of the 2026-07-28 generation, in memory: the SDK has hooks for extensions, but no tasks of its own."""
+"""The tasks extension of protocol version 2026-07-28, in memory: the SDK has hooks for extensions but no tasks."""
 
 import asyncio
 import datetime
@@ -21,7 +21,7 @@ tasks = {}
 
 
 class Task:
-    """One call that goes on after its answer."""
+    """A call that continues after its response."""
 
     def __init__(self, work):
         self.identity = str(uuid.uuid4())
@@ -45,7 +45,7 @@ class Task:
         self.status, self.outcome, self.asked, self.updated = status, outcome, {}, now()
 
     async def ask(self, requests):
-        """Waits until a client has answered all of them."""
+        """Waits until a client has answered all questions."""
         self.asked, self.status, self.updated = dict(requests), "input_required", now()
         await self.answered.wait()
         return self.answers
@@ -98,7 +98,7 @@ def result(words, **more):
 
 
 def task_tool(work, required=False):
-    """A tool that becomes a task for whoever understands one."""
+    """A tool that becomes a task for clients that support tasks."""
 
     async def tool(ctx, given):
         if understood(ctx):
@@ -140,7 +140,7 @@ async def greet(ctx, given):
 
 
 async def ask_then_work(ctx, given):
-    """Asks as any call can, and becomes a task only when it knows enough."""
+    """Asks for input first and becomes a task when it has the answers."""
     answers, _ = rounds.round_of(ctx)
     if "user_name" not in answers:
         return rounds.asks(rounds.NAME, rounds.sealed())
@@ -175,7 +175,7 @@ class TaskParams(types.RequestParams):
 
 
 def task_of(ctx, params):
-    """The task that a request names, if it may ask and its header agrees."""
+    """The task that a request names, if the client may see it and its header agrees."""
     if not understood(ctx):
         refuse()
     named = ctx.request.headers.get("mcp-name") if ctx.request else params.task_id

@@ -1,4 +1,4 @@
-"""The tools of the conformance fixture: plain ones, ones that ask their client something, and the list of all."""
+"""The tools of the conformance fixture: plain ones, ones that ask their client, and the list of all."""
 
 import asyncio
 import json
@@ -14,10 +14,10 @@ from mcp.shared.message import ServerMessageMetadata
 INVALID_PARAMS = -32602
 MISSING_CAPABILITY = -32021
 
-# Between two notifications, as the scenarios' text asks.
+# The pause between two notifications that the scenarios require.
 PAUSE = 0.05
 
-# Who listens to changes of the lists.
+# The sessions that subscribe to changes of the lists.
 changes = InMemorySubscriptionBus()
 
 NOTHING = {"type": "object", "properties": {}}
@@ -57,7 +57,7 @@ async def fails(ctx, given):
 
 
 async def closes_its_stream(ctx, given):
-    """Its client has to come back for the answer."""
+    """Closes the stream, so that the client has to resume it for the result."""
     if ctx.close_sse_stream:
         await ctx.close_sse_stream()
     await asyncio.sleep(2 * PAUSE)
@@ -82,7 +82,7 @@ def elicits(message, properties, required=()):
 
 
 async def ask(ctx, request, kind):
-    """Asks the client, on the stream of the call that asks."""
+    """Asks the client on the stream of the call."""
     return await ctx.session.send_request(request, kind, metadata=ServerMessageMetadata(related_request_id=ctx.request_id))
 
 
@@ -121,7 +121,7 @@ ENUMS = {
     "titledMulti": {"type": "array", "items": {"anyOf": TITLED}},
 }
 
-# What a schema of 2020-12 may hold beyond `properties` and `required`.
+# Keywords of JSON Schema 2020-12 beyond `properties` and `required`.
 SCHEMA_2020 = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -176,7 +176,7 @@ MODERN = {
 
 
 def tools_of(ctx):
-    """The suite's own generation decides what there is."""
+    """The tools depend on the protocol version of the suite."""
     return BOTH | MODERN | tasks.TOOLS if ctx.protocol_version >= "2026" else BOTH
 
 

@@ -1,4 +1,4 @@
-"""Conversations in odd but legal JSON. Each is a list of what one side says, as bytes with their line ends.
+"""Conversations in unusual but valid JSON. Each is a list of lines with their sender, as bytes with line ends.
 
 `C` is the client and `S` the server. A client sends everything up to the server's next line without waiting.
 """
@@ -30,7 +30,7 @@ HANDSHAKE = [
     client('{"jsonrpc":"2.0","method":"notifications/initialized"}'),
 ]
 
-# A list with members that nobody knows, in an order that nobody uses.
+# A list with unknown members in an unusual order.
 LIST = [
     client('{"method":"tools/list","id":"list","jsonrpc":"2.0"}'),
     server(
@@ -213,7 +213,7 @@ CONVERSATIONS = {
         *exchange(3, "prompts/get", '{"name":"p"}', '{"resultType":"input_required","requestState":"x"}'),
         *exchange(4, "tasks/update", '{"taskId":"t","inputResponses":{}}', '{"resultType":"complete"}'),
     ],
-    "what a server prints that is no message": [
+    "lines of a server that are not messages": [
         server("Server started on stdio"),
         *HANDSHAKE,
         server(b"\xff\xfe not even text\n"),
@@ -241,7 +241,7 @@ CONVERSATIONS = {
 
 
 def all_of_them():
-    """Those above, and those that were recorded."""
+    """The conversations above and the recorded ones."""
     recorded = {}
     for file in sorted(FOLDER.glob("*.jsonl")):
         lines = [json.loads(line) for line in file.read_text().splitlines()]

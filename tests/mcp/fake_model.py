@@ -1,7 +1,7 @@
-"""A model that says what it is told to say: /v1/messages on this machine, for agents that are tested without a real one.
+"""A scripted model: /v1/messages on this machine, for tests of agents without a real model.
 
-What it says next depends only on how often it has spoken in the conversation that it is sent. So an agent that asks again
-gets the same answer, and one that starts anew goes through the same turns.
+Its next turn depends only on the number of its turns in the conversation that it receives. So an agent that retries gets the
+same turn, and an agent that restarts goes through the same turns.
 """
 
 import http.server
@@ -9,12 +9,12 @@ import itertools
 import json
 import threading
 
-# How Claude's agents name the tools of a server called mail to the model.
+# The prefix that Claude's agents give the tools of a server called mail.
 PREFIX = "mcp__mail__"
 
 
 def call(tool, arguments=None):
-    """A turn's part: the model wants a tool called."""
+    """A part of a turn: the model calls a tool."""
     return {"type": "tool_use", "name": tool, "input": arguments or {}}
 
 
@@ -46,9 +46,9 @@ class FakeModel:
         self.server.server_close()
 
     def turn(self, request):
-        """What it says to a request."""
+        """The turn for a request."""
         if not tools_of(request):
-            # Agents ask for more than they were asked: for a title, say.
+            # Agents also send requests of their own, for example for a title.
             return [say("A conversation")]
         messages = request["messages"]
         with self.lock:
@@ -58,17 +58,17 @@ class FakeModel:
             return [self.numbered(part) for part in parts]
 
     def numbered(self, part):
-        """No id of a call comes twice, as with a real model."""
+        """Every call has a new id, as with a real model."""
         if part["type"] == "text":
             return part
         return part | {"name": PREFIX + part["name"], "id": f"toolu_{next(self.numbers):024}"}
 
     def tools(self):
-        """The server's tools that it was offered last."""
+        """The server's tools in the last request."""
         return tools_of(self.asked[-1])
 
     def told(self):
-        """What it was told of its calls in the last conversation, in order: the texts, and whether it was an error."""
+        """The results of its calls in the last conversation, in order: the texts, and whether each was an error."""
         blocks = [block for message in self.asked[-1]["messages"] for block in blocks_of(message)]
         return [(text_of(block), bool(block.get("is_error"))) for block in blocks if block["type"] == "tool_result"]
 
@@ -89,7 +89,7 @@ def text_of(block):
 
 
 def events(about, parts):
-    """An answer as the stream of events that clients of the API read. Two answers with one id would be one to them."""
+    """A turn as the stream of events that clients of the API read. Each needs a new id."""
     reason = "tool_use" if any(part["type"] == "tool_use" for part in parts) else "end_turn"
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = about | {"type": "message", "role": "assistant", "content": [], "usage": usage}
@@ -140,7 +140,7 @@ def handler_of(model):
             try:
                 self.wfile.write(body)
             except OSError:
-                # Whoever asked was killed meanwhile.
+                # The agent was killed in the meantime.
                 pass
 
     return Handler

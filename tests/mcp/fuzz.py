@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Spoilt frames in both directions: the gateway lives on, nothing sound is lost, and nothing gets around the guard.
+"""Malformed frames in both directions: the gateway survives, no valid frame is lost, and no call bypasses the guard.
 
 tests/mcp/fuzz.py --binary target/debug/onceward --cases 2000 --seed 1
 """
@@ -12,23 +12,23 @@ import random
 import sys
 
 import checks
-import readings
-from client import Silence, parsed
+import parsers
+from client import NoResponse, parsed
 from mutations import spoilt, written
-from place import HERE, Place
+from sandbox import HERE, Sandbox
 
-# As many cases as one gateway is sent. After them it must still serve.
+# The number of cases for one gateway. After them it must still serve.
 ROUND = 100
 
 BEHIND = [sys.executable, str(HERE / "fuzz_server.py")]
 GUARDED = "send_email"
 
-# What the gateway may answer a spoilt frame with, when it answers with an error of its own.
+# The gateway's own errors that are allowed for a malformed frame.
 REFUSALS = (-32700, -32600, -32602)
 
 
 def frames(number):
-    """Sound frames, to be spoilt."""
+    """Valid frames, to be mutated."""
     arguments = {"to": f"mark-{number}", "n": 1.5}
     call = {"jsonrpc": "2.0", "id": f"frame-{number}", "method": "tools/call"}
     guarded = written(call | {"params": {"name": GUARDED, "arguments": arguments}})
@@ -46,10 +46,10 @@ def frames(number):
     )
 
 
-def from_the_client(place, seed, count):
-    """Sends spoilt frames, each twice, and holds the server's side to account."""
+def from_the_client(sandbox, seed, count):
+    """Sends malformed frames, each twice, and checks what the server received."""
     chance = random.Random(f"client {seed}")
-    agent = place.agent(behind=BEHIND)
+    agent = sandbox.agent(behind=BEHIND)
     agent.request("tools/list")
     sent = []
     for number in range(count):
@@ -68,9 +68,9 @@ def from_the_client(place, seed, count):
         if message and ids[key_of(line)] == 1:
             try:
                 agent.wait_until(lambda message=message: agent.answers_to(message["id"]), "an answer", 5)
-            except Silence:
+            except NoResponse:
                 faults.append(f"never answered: {line!r}")
-    faults += around_the_guard(place.received(agent), sent)
+    faults += around_the_guard(sandbox.received(agent), sent)
     faults += own_errors(agent)
     served = agent.call(GUARDED, {"to": "after all that"})
     if served.get("isError"):
@@ -83,24 +83,24 @@ def key_of(line):
 
 
 def request_in(line):
-    """A request that nobody can read in two ways, and that must be answered."""
+    """A request that every parser reads the same way, and that must be answered."""
     message = parsed(line)
-    if not message or not isinstance(message.get("method"), str) or not readings.is_clean(line):
+    if not message or not isinstance(message.get("method"), str) or not parsers.is_clean(line):
         return None
     return message if "result" not in message and "error" not in message else None
 
 
 def around_the_guard(received, sent):
-    """Calls of the guarded tool that reached the server as they must not."""
+    """Calls of the guarded tool that bypassed the guard."""
     faults = []
     times = collections.Counter()
     for line in received:
-        called = [arguments for name, arguments in readings.calls(line) if name == GUARDED]
-        if called and not readings.is_plain_call(line):
+        called = [arguments for name, arguments in parsers.calls(line) if name == GUARDED]
+        if called and not parsers.is_plain_call(line):
             faults.append(f"reached the server: {line!r}")
         elif called:
             message = json.loads(line)
-            # The marks tell the frames apart. One that lost its mark may be equal to another one.
+            # Marks identify the frames. A frame that lost its mark may be equal to another one.
             times[json.dumps([message["params"].get("arguments"), key_in(message)], sort_keys=True)] += 1
     for what, count in times.items():
         if count > 1:
@@ -114,20 +114,20 @@ def key_in(message):
 
 
 def own_errors(agent):
-    """Errors are those of JSON-RPC. The server behind never answers with one."""
+    """Errors must be those of JSON-RPC. The server itself never returns one."""
     errors = [message["error"] for line in agent.lines if (message := parsed(line)) and "error" in message]
     return [f"an odd error: {error}" for error in errors if error.get("code") not in REFUSALS]
 
 
-def from_the_server(place, seed, count):
-    """Has the server say spoilt frames before each answer; everything sound must come through."""
+def from_the_server(sandbox, seed, count):
+    """Lets the server send malformed frames before each response; every valid one must arrive."""
     chance = random.Random(f"server {seed}")
     plays = []
     for number in range(count):
         plays.append(b"".join(spoilt(chance, chance.choice(spoken(number))) + b"\n" for _ in range(2)))
-    file = place.folder / "plays"
+    file = sandbox.folder / "plays"
     file.write_bytes(b"".join(base64.b64encode(play) + b"\n" for play in plays))
-    agent = place.agent(behind=BEHIND, environment={"PLAY_FILE": str(file)})
+    agent = sandbox.agent(behind=BEHIND, environment={"PLAY_FILE": str(file)})
     agent.request("tools/list")
     faults = []
     for number in range(count):
@@ -136,7 +136,7 @@ def from_the_server(place, seed, count):
         agent.start_call(tool, {"to": f"mark-{number}"}, identity=identity)
         try:
             agent.wait(identity, 5)
-        except Silence:
+        except NoResponse:
             faults.append(f"call {number} was never answered; the server said {plays[number]!r}")
     agent.request("ping")
     heard = collections.Counter(line.rstrip(b"\r\n") for line in agent.lines)
@@ -153,23 +153,23 @@ def from_the_server(place, seed, count):
 
 
 def spoken(number):
-    """Sound frames of a server. `@ID@` is the id of the call that it is about to answer."""
+    """Valid frames of a server. `@ID@` is the id of the call that it is about to answer."""
     done = {"content": [{"type": "text", "text": f"early {number}"}]}
     answer = written({"jsonrpc": "2.0", "id": "@ID@", "result": done})
     return (
         written({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": number}}),
         written({"jsonrpc": "2.0", "id": f"ask-{number}", "method": "sampling/createMessage", "params": {"n": number}}),
-        written({"jsonrpc": "2.0", "id": f"nobody-{number}", "result": done}),
+        written({"jsonrpc": "2.0", "id": f"unknown-{number}", "result": done}),
         answer if number % 2 else written({"jsonrpc": "2.0", "method": "x", "params": done}),
     )
 
 
 def must_pass(line):
-    """A sound message of the server's that is no answer to a call."""
+    """A valid message of the server that is not a response to a call."""
     message = parsed(line)
     if not message or b"@ID@" in line or not isinstance(message.get("method"), str):
         return False
-    return readings.is_clean(line) or ("id" not in message and readings.is_clean(written(message | {"id": 1})))
+    return parsers.is_clean(line) or ("id" not in message and parsers.is_clean(written(message | {"id": 1})))
 
 
 def ended(agent):
@@ -188,14 +188,14 @@ def main():
 
     def one(entry):
         direction, seed = entry
-        place = Place(arguments.binary)
+        sandbox = Sandbox(arguments.binary)
         try:
-            faults = direction(place, seed, ROUND)
-            place.holds_nothing_bad()
+            faults = direction(sandbox, seed, ROUND)
+            sandbox.has_no_panic()
         except Exception as error:
-            faults = [f"{type(error).__name__}: {error} {place.errors()}"]
+            faults = [f"{type(error).__name__}: {error} {sandbox.errors()}"]
         finally:
-            place.leave()
+            sandbox.leave()
         return [f"FAILED: {direction.__name__.replace('_', ' ')}, round {seed}: {fault}" for fault in faults]
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:

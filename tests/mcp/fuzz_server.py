@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A server that answers everything, keeps what it hears, and says before each answer what it was given to say.
+"""A server that answers everything, records its input, and sends given frames before each response.
 
-What it is given stands in the file PLAY_FILE, a line of base64 for each request that has an id.
+The file PLAY_FILE has the frames: a line of base64 for each request that has an id.
 """
 
 import base64
@@ -38,7 +38,7 @@ def main():
 
 
 def understood(line):
-    """A request that wants an answer, or nothing."""
+    """A request that needs a response, or None."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A server over streamable HTTP that counts what it does, made with the official SDK. It says where it listens.
+"""A server over streamable HTTP that counts its effects, made with the official SDK. It prints its address.
 
-It runs in the environment `mcp2` of install.py. Every effect is a line in COUNT_FILE before it is answered.
+It runs in the environment `mcp2` of install.py. Every effect is a line in COUNT_FILE, written before the response.
 """
 
 import asyncio

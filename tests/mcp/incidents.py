@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""Every incident that the gateway is for, with a server that counts: one effect each, or the in-doubt answer.
+"""Every incident that the gateway exists for, with a server that counts: one effect each, or the in-doubt result.
 
 tests/mcp/incidents.py --binary target/debug/onceward
 """
 
 import sys
 
-import answers
+import guarded_tools
 import checks
-import deaths
-import edges
+import crashes
+import edge_cases
 import keys
-import names
-import replies
-import sameness
+import server_names
+import doubt_results
+import equal_calls
 
 if __name__ == "__main__":
-    every = sameness.CHECKS + deaths.CHECKS + answers.CHECKS + edges.CHECKS + replies.CHECKS + names.CHECKS + keys.CHECKS
+    every = equal_calls.CHECKS + crashes.CHECKS + guarded_tools.CHECKS + edge_cases.CHECKS + doubt_results.CHECKS + server_names.CHECKS + keys.CHECKS
     sys.exit(checks.run(every, checks.arguments_of(__doc__)))

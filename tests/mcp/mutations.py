@@ -1,8 +1,8 @@
-"""Frames that are spoilt on purpose: by bytes, by members, and in the ways that get past a careless reader."""
+"""Mutates frames: bytes, members, and tricks that get past a careless parser."""
 
 import json
 
-# What is put into frames: what readers disagree about, or stumble over.
+# Values that parsers disagree about or fail on.
 TOKENS = (
     b"\x00", b"\r", b"\n", b"\r\n", b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"NaN", b"Infinity", b"-0",
     b"1e999", b"\\u0000", b"\\ud800", b"null", b"{}", b"[]", b"[", b"]", b"{", b"}", b'"', b",", b":", b"\\", b"//", b"\t",
@@ -37,7 +37,7 @@ def by_bytes(chance, frame):
 
 
 def by_members(chance, frame):
-    """A member that is gone, has another value, or stands there twice."""
+    """Removes, changes or duplicates a member."""
     message = json.loads(frame)
     target = chance.choice([one for one in objects(message) if one])
     name = chance.choice(list(target))
@@ -61,7 +61,7 @@ def objects(value):
 
 
 def twice(chance, frame):
-    """A member that stands there twice, so that readers differ on which one counts."""
+    """Duplicates a member, so that parsers differ on which one counts."""
     name = chance.choice(NAMES)
     value = written(chance.choice(VALUES))
     extra = written(name) + b":" + value
@@ -78,7 +78,7 @@ def twice(chance, frame):
 
 
 def by_shape(chance, frame):
-    """The ways around: batches, hidden lines, other spellings, no id."""
+    """Ways to bypass a guard: batches, hidden lines, other spellings, a missing id."""
     message = json.loads(frame)
     inner = written(message)
     bare = {name: value for name, value in message.items() if name != "id"}

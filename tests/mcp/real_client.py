@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plays steps with a real client, in the environment that has it, and prints what came of each as JSON.
+"""Plays steps with a real client, in the environment that has it, and prints their results as JSON.
 
-tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input. A command that is an
-address is a server over streamable HTTP.
-A step is a list of tools, a call, several calls at once, or any other question that the client has a method for.
+tests/mcp/real_client.py KIND, with {"command", "environment", "steps"} as JSON on standard input. A command that is a URL
+means a server over streamable HTTP. A step is a list of tools, a call, several calls at once, or any other request that the
+client has a method for.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ def dumped(result):
 
 
 def address(command):
-    """Where the server listens, if it is no command."""
+    """The URL of the server, if the command is one."""
     return command[0] if command[0].startswith("http://") else None
 
 
 class Mcp2:
-    """The official SDK, second generation. It asks which generation the server speaks, unless it is told."""
+    """The official SDK, second generation. It negotiates the protocol version, unless one is set."""
 
     mode = "auto"
 
@@ -120,13 +120,13 @@ class Fastmcp:
         return dumped(await self.client.call_tool_mcp(name, arguments, timeout=timeout, progress_handler=progress))
 
     async def value(self, name, arguments):
-        """What its users get, which is a value of Python."""
+        """The Python value that users of the client get."""
         value = (await self.client.call_tool(name, arguments)).data
         return dataclasses.asdict(value) if dataclasses.is_dataclass(value) else value
 
 
 class Agents:
-    """openai-agents, which calls again by itself."""
+    """openai-agents, which retries by itself."""
 
     def __init__(self, command, environment):
         from agents.mcp import MCPServerStdio, MCPServerStreamableHttp
@@ -152,7 +152,7 @@ KINDS = {"mcp2": Mcp2, "mcp2-legacy": Mcp2Legacy, "mcp1": Mcp1, "fastmcp": Fastm
 
 
 async def take(client, step):
-    """What came of a step."""
+    """The result of a step."""
     if "together" in step:
         return await asyncio.gather(*(take(client, one) for one in step["together"]))
     if "tools" in step:

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Real servers, directly and through the gateway, with and without a session: the same calls leave the same state.
 
-Each script repeats calls on purpose, as people and agents do: branches that are changed back, the same message for two
-commits, the same key pressed three times. The answers have to be the same too.
+Each script repeats calls on purpose, as users and agents do: branches that are changed back, the same message for two
+commits, the same key pressed three times. The results have to be the same too.
 
 tests/mcp/real_servers.py --binary target/debug/onceward [--all]
 """
@@ -16,10 +16,10 @@ import install
 import real_servers_large
 from checks import Skipped, is_equal
 from client import IDENTITY
-from judge import MARK, without_ours
-from place import without_settings
+from results import MARK, without_ours
+from sandbox import without_settings
 
-# The same for every run, so that commits have the same names.
+# The same dates in every run, so that commits have the same hashes.
 MOMENT = "2026-01-01T00:00:00Z"
 GIT = {
     "GIT_AUTHOR_NAME": "Ada",
@@ -89,7 +89,7 @@ class Git:
 
 
 class Memory:
-    """The same entity, created, deleted and created."""
+    """The same entity, created, deleted and created again."""
 
     def __init__(self, folder):
         self.file = folder / "memory.json"
@@ -183,7 +183,7 @@ class Files:
 
 
 class Everything:
-    """The reference server: the same answers, however often it is asked."""
+    """The reference server: the same results for every repetition."""
 
     def __init__(self, folder):
         self.command, self.environment = node("mcp-server-everything", "stdio"), {}
@@ -204,18 +204,18 @@ class Everything:
 QUICK = [Git, Memory, Sqlite, Thoughts, Files, Everything]
 
 
-def played(place, kind, how):
-    """What a server said to each call, and the state that it was left in."""
-    folder = place.folder / "work"
+def played(sandbox, kind, how):
+    """The results of a server's calls, and its final state."""
+    folder = sandbox.folder / "work"
     folder.mkdir()
     work = kind(folder)
     command = work.command
     if how != "direct":
-        command = place.command(session="s" if how == "session" else None, server="real", behind=command)
-    agent = place.open(command, begun=False, environment=work.environment)
+        command = sandbox.command(session="s" if how == "session" else None, server="real", behind=command)
+    agent = sandbox.open(command, begun=False, environment=work.environment)
     said = []
     try:
-        # A client that can be asked nothing, so that none of them waits for an answer.
+        # A client without capabilities, so that no server waits for its input.
         agent.request("initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": IDENTITY}, 60)
         agent.notify("notifications/initialized")
         agent.request("tools/list")
@@ -227,22 +227,22 @@ def played(place, kind, how):
             said.append((tool, work.comparable(bare) if hasattr(work, "comparable") else bare))
         return said, work.state()
     finally:
-        # Some of them do not end by themselves when their client is gone.
+        # Some servers do not end when their client is gone.
         agent.sweep()
         if hasattr(work, "end"):
             work.end()
-        # The next one works in a folder of the same name, so that its answers are the same.
-        folder.rename(place.folder / f"work-{how}")
+        # The next run uses a folder with the same name, so that its results are the same.
+        folder.rename(sandbox.folder / f"work-{how}")
 
 
 def check_of(kind):
     """A check of one server."""
 
-    def checked(place):
-        said, state = played(place, kind, "direct")
+    def checked(sandbox):
+        said, state = played(sandbox, kind, "direct")
         assert said, "no steps"
         for how in ("gateway", "session"):
-            said_there, state_there = played(place, kind, how)
+            said_there, state_there = played(sandbox, kind, how)
             for expected, got in zip(said, said_there, strict=True):
                 is_equal(got, expected, f"{how}: what {expected[0]} said")
             is_equal(state_there, state, f"{how}: the state in the end")

@@ -1,4 +1,4 @@
-"""Servers that need a large download or another program: DuckDB, Redis and a browser. They are checked by hand.
+"""Servers that need a large download or another program: DuckDB, Redis and a browser. These checks are run by hand.
 
 Debian's packages redis-server and chromium have the programs. A check whose program is missing is skipped.
 """
@@ -55,7 +55,7 @@ class Duckdb:
 
 
 class Redis:
-    """Items that are popped one after the other, and values that are set back."""
+    """Items that are popped one after the other, and values that are reset."""
 
     def __init__(self, folder):
         command = program("redis", "redis-mcp-server")
@@ -90,7 +90,7 @@ class Redis:
 
 
 def ask(port, line):
-    """What Redis says to a line, or nothing while it does not listen."""
+    """The reply of Redis to a command, or None while it does not listen."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(line.encode() + b"\r\n")
@@ -100,11 +100,11 @@ def ask(port, line):
 
 
 class Browser:
-    """The same key three times, and pages that are gone back to."""
+    """The same key three times, and navigation back to earlier pages."""
 
     def __init__(self, folder):
         programs, missing = install.node()
-        large, missing_too = install.large_node("@playwright/mcp")
+        large, missing_too = install.playwright()
         if missing or missing_too:
             raise Skipped(missing or missing_too)
         self.server = serve(PAGE)
@@ -131,7 +131,7 @@ class Browser:
         yield "browser_evaluate", {"function": "() => location.pathname"}
 
     def comparable(self, text):
-        """What a page said, without what differs from run to run."""
+        """The text of a page without the parts that differ between runs."""
         return re.sub(r"page-[^)]*\.yml", "page.yml", text.replace(str(self.server.server_port), "PORT"))
 
     def state(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Incidents over streamable HTTP, with a server that counts: one effect each, or the in-doubt answer.
+"""Incidents over streamable HTTP, with a server that counts: one effect each, or the in-doubt result.
 
 tests/mcp/remote.py --binary target/debug/onceward
 """
@@ -15,11 +15,11 @@ import time
 import checks
 import remote_callers
 import remote_keys
-import remote_plain
-import remote_replies
+import remote_passthrough
+import remote_results
 from checks import all_of, is_equal, until
-from judge import about, is_fresh, is_replay, is_state, without_ours
-from remote_place import BOTH, SERVER, Remote, swallowed, with_remote
+from results import about, is_fresh, is_replay, is_state, without_ours
+from remote_sandbox import BOTH, SERVER, Remote, swallowed, with_remote
 
 
 @with_remote
@@ -32,7 +32,7 @@ def a_repeat_gets_the_stored_result_however_it_came(remote):
 
 
 @with_remote
-def a_number_that_is_none_is_handed_over_and_kept_as_nothing(remote):
+def a_result_with_nan_is_passed_on_and_not_kept(remote):
     first = remote.call(to="bob", how="nan")
     assert first["structuredContent"]["ratio"] != first["structuredContent"]["ratio"], first
     again = remote.call(to="bob", how="nan")
@@ -53,7 +53,7 @@ def two_calls_at_once_act_once(remote):
 
 
 @with_remote
-def what_comes_before_the_answer_is_handed_on(remote):
+def messages_before_the_result_are_passed_on(remote):
     message = remote.message("send_email", {"to": "bob", "how": "sse"})
     _, _, messages = remote.post(message)
     is_equal([one.get("method", one.get("id")) for one in messages], ["notifications/progress", message["id"]])
@@ -72,25 +72,25 @@ def a_client_that_gives_up_gets_the_late_answer_when_it_asks_again(remote):
 
 
 @with_remote
-def a_stream_that_breaks_off_is_a_doubt_that_the_model_is_told_of(remote):
+def a_stream_that_breaks_off_is_reported_to_the_model_as_a_doubt(remote):
     is_state(remote.call(to="bob", how="cut"), "in_doubt")
     is_state(remote.call(to="bob", how="cut"), "in_doubt")
     is_equal(remote.effects(), 1, "effects")
 
 
-def a_server_that_only_pings_is_in_doubt_after_the_deadline_and_may_still_answer(place):
-    place.configure('[mcp.server.remote.tool.send_email]\ndeadline = "500ms"\n')
-    remote = Remote(place)
+def a_server_that_only_pings_is_in_doubt_after_the_deadline_and_may_still_answer(sandbox):
+    sandbox.configure('[mcp.server.remote.tool.send_email]\ndeadline = "500ms"\n')
+    remote = Remote(sandbox)
     results = []
     try:
         call = threading.Thread(target=lambda: results.append(remote.call(to="bob", how="pings")))
         call.start()
         until(lambda: remote.effects() == 1, "the effect")
-        ledger = ("--store", str(place.folder / "ledger.db"), "--state", "in_doubt")
-        listing = [place.binary, "list", *ledger]
+        ledger = ("--store", str(sandbox.folder / "ledger.db"), "--state", "in_doubt")
+        listing = [sandbox.binary, "list", *ledger]
         until(lambda: b"in_doubt" in subprocess.run(listing, capture_output=True).stdout, "the doubt")
         is_state(remote.call(to="bob", how="pings"), "in_doubt")
-        (place.folder / "effects.go").touch()
+        (sandbox.folder / "effects.go").touch()
         call.join()
         is_fresh(results[0])
         is_replay(remote.call(to="bob", how="pings"), results[0])
@@ -107,7 +107,7 @@ def a_status_of_500_is_a_doubt(remote):
 
 
 @with_remote
-def what_the_server_refuses_is_handed_over_and_may_be_tried_again(remote):
+def a_refusal_of_the_server_is_passed_on_and_may_be_retried(remote):
     for how, status in (("gone", 404), ("moved", 307)):
         for _ in range(2):
             got, headers, messages = remote.post(remote.message("send_email", {"to": "bob", "how": how}))
@@ -182,7 +182,7 @@ def a_client_that_comes_back_for_its_stream_gets_the_answer_there(remote):
     connection.request("GET", "/mcp", headers=head)
     text = connection.getresponse().read().decode()
     assert f'"id": {message["id"]}' in text, text
-    # The gateway has heard it too, and need not ask.
+    # The gateway has received the result too, and does not probe.
     begun = time.monotonic()
     again = remote.call(to="bob", how="polled", headers={"Mcp-Session-Id": "s-1"})
     assert again["_meta"]["onceward"]["replayed"] is True and time.monotonic() - begun < 3, again
@@ -190,7 +190,7 @@ def a_client_that_comes_back_for_its_stream_gets_the_answer_there(remote):
 
 
 def leaves_in_mid_stream(remote, message, after, headers=None):
-    """Reads the answer up to something in it, and is gone."""
+    """Reads the response up to a given text, then disconnects."""
     connection = http.client.HTTPConnection("127.0.0.1", remote.port, timeout=20)
     head = {"Content-Type": "application/json", "Accept": BOTH, **(headers or {})}
     connection.request("POST", "/mcp", json.dumps(message), head)
@@ -199,14 +199,14 @@ def leaves_in_mid_stream(remote, message, after, headers=None):
         more = response.read1()
         assert more, read
         read += more
-    # The answer holds on to the socket too.
+    # The response object also holds the socket.
     response.close()
     connection.close()
 
 
 @with_remote
 def a_stream_that_stays_open_is_left_when_its_client_is_gone(remote):
-    left = remote.place.folder / "effects.left"
+    left = remote.sandbox.folder / "effects.left"
     listing = {"jsonrpc": "2.0", "id": "l", "method": "tools/list", "params": {"open": True}}
     for number, message in enumerate((remote.message("send_email", {"to": "bob", "how": "open"}), listing), start=1):
         leaves_in_mid_stream(remote, message, b'"result"')
@@ -241,7 +241,7 @@ def a_reader_that_goes_away_leaves_the_rest_to_the_gateway(remote):
     connection.close()
     begun = time.monotonic()
     is_replay(remote.call(to="bob", how="polled", later_ms=2000, headers=session, timeout=50))
-    assert time.monotonic() - begun < 15, "it was waited for somebody who is gone"
+    assert time.monotonic() - begun < 15, "it waited for a client that is gone"
     is_equal(remote.effects(), 1, "effects")
 
 
@@ -270,7 +270,7 @@ def reads_pass_by_with_every_header_and_byte(remote):
 @with_remote
 def a_cancellation_is_passed_on_unless_it_is_only_about_time(remote):
     headers = {"Mcp-Session-Id": "s-1"}
-    message = remote.message("send_email", {"to": "bob", "how": "late", "delay_ms": 700})
+    message = remote.message("send_email", {"to": "bob", "how": "late", "delay_ms": 4000})
     call = threading.Thread(target=lambda: swallowed(lambda: remote.post(message, headers=headers)))
     call.start()
     until(lambda: remote.effects() == 1, "the effect")
@@ -285,7 +285,7 @@ def a_cancellation_is_passed_on_unless_it_is_only_about_time(remote):
 
 
 @with_remote
-def what_cannot_be_read_safely_is_refused(remote):
+def ambiguous_messages_are_refused(remote):
     call = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"send_email","arguments":{"to":"x"}}'
     for body in (call, call + b',"n":NaN}', call + b',"method":"ping"}', b"[" + call + b"}]", call.replace(b'"id":1,', b"") + b"}"):
         status, _, (answer,) = remote.post(body)
@@ -340,7 +340,7 @@ def what_a_tool_says_under_a_status_of_400_counts(remote):
 
 
 @with_remote
-def a_server_that_sends_its_clients_elsewhere_leads_nobody_past_the_gateway(remote):
+def a_redirect_of_the_server_does_not_bypass_the_gateway(remote):
     _, headers, _ = remote.post(remote.message("send_email", {"to": "bob", "how": "slash"}))
     is_equal(headers["Location"], "/mcp/")
 
@@ -353,8 +353,8 @@ def strangers_are_refused(remote):
     is_equal(remote.effects(), 0, "effects")
 
 
-def tenants_do_not_meet(place):
-    remote = Remote(place, "--tenant", "authorization")
+def tenants_do_not_meet(sandbox):
+    remote = Remote(sandbox, "--tenant", "authorization")
     try:
         one, other = {"Authorization": "Bearer one"}, {"Authorization": "Bearer other"}
         first = remote.call(to="bob", headers=one)
@@ -368,7 +368,7 @@ def tenants_do_not_meet(place):
 
 
 @with_remote
-def what_one_caller_is_shown_says_nothing_to_another(remote):
+def the_tools_of_one_caller_are_not_those_of_another(remote):
     one, guest, bad = ({"Authorization": f"Bearer {name}"} for name in ("one", "guest", "bad"))
     message = remote.message("send_email", {"to": "bob"})
     is_equal(remote.post(message, headers=bad)[0], 401)
@@ -384,13 +384,13 @@ def what_one_caller_is_shown_says_nothing_to_another(remote):
     is_equal((replays, remote.effects()), (1, 3), "replays of what acts, and effects")
 
 
-def other_addresses_need_a_tenant(place):
-    command = [place.binary, "mcp", "--store", str(place.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
+def other_addresses_need_a_tenant(sandbox):
+    command = [sandbox.binary, "mcp", "--store", str(sandbox.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
     ended = subprocess.run([*command, "--listen", "0.0.0.0:0"], capture_output=True, timeout=20, check=False)
     is_equal((ended.returncode, b"--tenant" in ended.stderr), (64, True))
 
 
-MORE = [remote_replies, remote_keys, remote_callers, remote_plain]
+MORE = [remote_results, remote_keys, remote_callers, remote_passthrough]
 CHECKS = [check for module in MORE for check in module.CHECKS] + all_of(globals())
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Who calls over HTTP: which headers tell callers apart, and what a caller that is not known may take."""
+"""Callers over HTTP: which headers tell callers apart, and the limits for unknown callers."""
 
 import re
 import socket
 import subprocess
 
 from checks import all_of, is_equal
-from judge import is_fresh, is_replay
-from remote_place import Remote, with_remote
+from results import is_fresh, is_replay
+from remote_sandbox import Remote, with_remote
 
 MEBIBYTE = 1024 * 1024
-# A caller's message may have 64 of them.
+# A caller's message may have 64 MiB.
 LARGE = 64 * MEBIBYTE
 CONNECTIONS = 16
 
@@ -20,21 +20,21 @@ def listed(of):
     return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
 
 
-def names_made_from_hashes_have_128_bits(place):
-    remote = Remote(place)
+def names_made_from_hashes_have_128_bits(sandbox):
+    remote = Remote(sandbox)
     try:
         remote.post(remote.message("send_email", {"to": "bob"}), headers={"Authorization": "Bearer a"}, path="/mcp?a=1")
-        text = listed(place)
+        text = listed(sandbox)
         assert re.search(r"credential-[0-9a-f]{32}\b", text), text
         assert re.search(r"mcp:remote\?[0-9a-f]{32}/send_email", text), text
     finally:
         remote.end()
-    # A server without a name, and one whose name holds in one folder.
+    # A server without a name, and one whose name is valid in one folder.
     for number, name in enumerate(([], ["--server", "mail", "--here"])):
-        ledger = place.folder / f"{number}.db"
-        command = [place.binary, "mcp", "--store", str(ledger), *name, "--", *place.command()[-2:]]
-        place.open(command).call("send_email", {"to": "bob"})
-        shown = [place.binary, "list", "--store", str(ledger), "--json"]
+        ledger = sandbox.folder / f"{number}.db"
+        command = [sandbox.binary, "mcp", "--store", str(ledger), *name, "--", *sandbox.command()[-2:]]
+        sandbox.open(command).call("send_email", {"to": "bob"})
+        shown = [sandbox.binary, "list", "--store", str(ledger), "--json"]
         text = subprocess.run(shown, capture_output=True, text=True, timeout=20, check=True).stdout
         assert re.search(r"mcp:(server|mail)-[0-9a-f]{32}/send_email", text), text
 
@@ -49,10 +49,10 @@ def a_header_that_looks_like_a_credential_is_refused_until_it_is_listed(remote):
     is_equal((remote.effects(), remote.received()), (0, []), "what the server got")
 
 
-def accounts_under_one_token_are_different_callers(place):
-    place.configure('[mcp.server.remote]\nignored_headers = ["X-Session-Id"]\n')
+def accounts_under_one_token_are_different_callers(sandbox):
+    sandbox.configure('[mcp.server.remote]\nignored_headers = ["X-Session-Id"]\n')
     for number, tenant in enumerate(([], ["--tenant", "authorization"])):
-        remote = Remote(place, *tenant)
+        remote = Remote(sandbox, *tenant)
         try:
             call = {"to": f"bob{number}"}
             for account in ("acct_A", "acct_B"):
@@ -65,9 +65,9 @@ def accounts_under_one_token_are_different_callers(place):
             remote.end()
 
 
-def listed_headers_tell_callers_apart_or_do_not(place):
-    place.configure('[mcp.server.remote]\nidentity_headers = ["DD-API-KEY"]\nignored_headers = ["cookie", "X-Api-Key"]\n')
-    remote = Remote(place)
+def listed_headers_tell_callers_apart_or_do_not(sandbox):
+    sandbox.configure('[mcp.server.remote]\nidentity_headers = ["DD-API-KEY"]\nignored_headers = ["cookie", "X-Api-Key"]\n')
+    remote = Remote(sandbox)
     try:
         first = remote.call(to="bob", headers={"dd-api-key": "a", "Cookie": "lb=1"})
         is_fresh(first)
@@ -80,9 +80,9 @@ def listed_headers_tell_callers_apart_or_do_not(place):
         remote.end()
 
 
-def listed_headers_count_beside_what_tenant_says(place):
-    place.configure('[mcp.server.remote]\nidentity_headers = ["X-Team"]\n')
-    remote = Remote(place, "--tenant", "fixed:me")
+def listed_headers_count_beside_what_tenant_says(sandbox):
+    sandbox.configure('[mcp.server.remote]\nidentity_headers = ["X-Team"]\n')
+    remote = Remote(sandbox, "--tenant", "fixed:me")
     try:
         for team in ("a", "b"):
             is_fresh(remote.call(to="bob", headers={"X-Team": team, "X-Api-Key": team}))
@@ -92,23 +92,23 @@ def listed_headers_count_beside_what_tenant_says(place):
         remote.end()
 
 
-def lists_that_contradict_each_other_are_refused_at_start(place):
+def lists_that_contradict_each_other_are_refused_at_start(sandbox):
     for lists in ('identity_headers = ["A-Key"]\nignored_headers = ["a-key"]', 'identity_headers = ["a b"]'):
-        place.configure(f"[mcp.server.remote]\n{lists}\n")
-        command = [place.binary, "mcp", "--server", "remote", "--config", str(place.folder / "settings.toml")]
-        command += ["--store", str(place.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
+        sandbox.configure(f"[mcp.server.remote]\n{lists}\n")
+        command = [sandbox.binary, "mcp", "--server", "remote", "--config", str(sandbox.folder / "settings.toml")]
+        command += ["--store", str(sandbox.folder / "l.db"), "--upstream", "http://127.0.0.1:1/mcp"]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
         is_equal((ended.returncode, "mcp.server.remote.i" in ended.stderr), (78, True), ended.stderr)
 
 
 def most_memory(process):
-    """The most that a process ever had resident, in MiB."""
+    """The peak resident memory of a process, in MiB."""
     with open(f"/proc/{process.pid}/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) // 1024
 
 
 def halves(remote, headers=""):
-    """Connections that each send nearly all of a large message, as far as the gateway takes it, and their answers."""
+    """Connections that each send nearly all of a large message, as far as the gateway reads it, and their responses."""
     head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {LARGE}\r\n"
     piece = b" " * MEBIBYTE
     connections = []
@@ -132,8 +132,8 @@ def status_of(connection):
         return None
 
 
-def messages_that_never_end_take_a_bounded_share_of_memory(place):
-    remote = Remote(place)
+def messages_that_never_end_take_a_bounded_share_of_memory(sandbox):
+    remote = Remote(sandbox)
     connections = []
     try:
         remote.call(to="bob")
@@ -142,7 +142,7 @@ def messages_that_never_end_take_a_bounded_share_of_memory(place):
         taken = most_memory(remote.gateway) - before
         assert taken < 300, f"{taken} MiB"
         assert 503 in [status_of(connection) for connection in connections]
-        # Small messages have room of their own.
+        # Small messages have their own memory budget.
         is_fresh(remote.call(to="eve"))
     finally:
         for connection in connections:
@@ -150,8 +150,8 @@ def messages_that_never_end_take_a_bounded_share_of_memory(place):
         remote.end()
 
 
-def nothing_is_read_of_a_caller_that_is_not_known(place):
-    remote = Remote(place, "--tenant", "authorization")
+def nothing_is_read_of_a_caller_that_is_not_known(sandbox):
+    remote = Remote(sandbox, "--tenant", "authorization")
     connections = []
     try:
         before = most_memory(remote.gateway)
@@ -160,7 +160,7 @@ def nothing_is_read_of_a_caller_that_is_not_known(place):
         assert taken < 40, f"{taken} MiB"
         statuses = {status_of(connection) for connection in connections}
         assert statuses <= {401, None} and 401 in statuses, statuses
-        # A message of any kind is refused, before the server hears of it.
+        # The gateway refuses any message before the server receives it.
         status, _, _ = remote.post({"jsonrpc": "2.0", "id": 1, "method": "initialize"})
         is_equal((status, remote.received()), (401, []), "without a credential")
         form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -171,11 +171,11 @@ def nothing_is_read_of_a_caller_that_is_not_known(place):
         remote.end()
 
 
-def memory_is_given_back_when_a_message_is_answered(place):
-    remote = Remote(place)
+def memory_is_given_back_when_a_message_is_answered(sandbox):
+    remote = Remote(sandbox)
     try:
         for number in range(4):
-            # Together more than there is room for.
+            # Together they exceed the memory budget.
             remote.call("look", to="bob", number=number, more="x" * (60 * MEBIBYTE), timeout=60)
     finally:
         remote.end()

@@ -4,8 +4,8 @@ import http.client
 import json
 
 from checks import all_of, is_equal
-from judge import is_fresh, is_replay, is_state
-from remote_place import BOTH, Remote, with_remote
+from results import is_fresh, is_replay, is_state
+from remote_sandbox import BOTH, Remote, with_remote
 
 KEY = "Idempotency-Key"
 
@@ -40,7 +40,7 @@ def a_key_in_the_message_and_in_a_header_have_to_agree(remote):
 
 
 @with_remote
-def a_header_that_holds_no_key_is_refused(remote):
+def a_header_with_an_invalid_key_is_refused(remote):
     for value in ("", "x" * 300, '"open', "two words", "ta\tb"):
         status, _, (answer,) = remote.post(remote.message("send_email", {"to": "bob"}), headers={KEY: value})
         is_equal((status, answer["error"]["code"]), (400, -32600), repr(value))
@@ -76,7 +76,7 @@ def the_server_gets_the_same_key_on_every_attempt_and_another_one_for_a_repeat(r
     is_fresh(remote.call(to="eve", headers={KEY: "order-2"}))
     is_fresh(remote.call(to="eve", onceward_repeat=2, headers={KEY: "order-2"}))
     assert len(set(passed())) == 3, passed()
-    # Without a header nothing is added, and requests of the gateway itself have none.
+    # Without a header the gateway adds none, and its own requests have none.
     remote.call(to="ada")
     is_equal(passed()[-1], None)
     lists = [one["head"].get(KEY.lower()) for one in remote.received() if "tools/list" in one["body"]]
@@ -84,21 +84,21 @@ def the_server_gets_the_same_key_on_every_attempt_and_another_one_for_a_repeat(r
 
 
 @with_remote
-def a_key_of_one_caller_is_none_of_another(remote):
+def a_key_of_one_caller_does_not_count_for_another(remote):
     for who in ("alice", "bob"):
         is_fresh(remote.call(to="eve", headers={KEY: "order-1", "Authorization": f"Bearer {who}"}))
     is_equal(remote.effects(), 2, "effects")
 
 
-def an_argument_for_a_key_is_filled_over_http_too(place):
+def an_argument_for_a_key_is_filled_over_http_too(sandbox):
     schema = {"properties": {"to": {"type": "string"}, "idempotencyKey": {"type": "string", "format": "uuid"}}}
-    place.offer(pay={"inputSchema": {"type": "object"} | schema})
-    remote = Remote(place)
+    sandbox.offer(pay={"inputSchema": {"type": "object"} | schema})
+    remote = Remote(sandbox)
     try:
         first = remote.call("pay", to="bob", idempotencyKey="made up 1")
         is_replay(remote.call("pay", to="bob", idempotencyKey="made up 2"), first)
         is_replay(remote.call("pay", to="bob", headers={"Mcp-Session-Id": "s-1"}), first)
-        (effect,) = place.effects()
+        (effect,) = sandbox.effects()
         is_equal(len(effect["arguments"]["idempotencyKey"]), 36, "characters")
     finally:
         remote.end()

@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
-"""A fixture server over streamable HTTP with no dependencies, so that it can do odd things.
+"""A fixture server over streamable HTTP without dependencies, so that it can misbehave.
 
-POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it answers. Its argument `how` says in which
-way: json (the default), sse, late (the answer comes after `delay_ms`), cut (the stream breaks off before the answer), ended
-(it ends before the answer, as meant by the server, and no event has an id), polled (the stream ends, and the answer comes to
-a GET with Last-Event-ID, after `later_ms`), slow (a stream, with `delay_ms` in its middle), open (a stream that stays open
-after the answer, until the other side closes it: then a file beside COUNT_FILE says so), gone (status 404 before anything is
-done), error (status 500 after it), moved (status 307), slash (the same to itself), refused (an error under status 400, after
-it), hang (no answer), nan (with a number that is none), odd (status 500, and the result all the same), packed
-(with gzip, unless the request does without it).
+POST /mcp takes one message. `send_email` writes a line to COUNT_FILE before it responds. Its argument `how` selects the
+response: json (the default), sse, late (after `delay_ms`), cut (the stream breaks off before the result), ended (the stream
+ends in order before the result, and no event has an id), polled (the stream ends, and a GET with Last-Event-ID gets the result
+after `later_ms`), slow (a stream with a pause of `delay_ms`), open (a stream that stays open after the result until the
+client closes it, which a file next to COUNT_FILE records), gone (status 404 before the effect), error (status 500 after it),
+moved (status 307), slash (a redirect to itself), refused (an error with status 400, after the effect), hang (no response),
+nan (with NaN in it), odd (status 500 with a result), packed (gzip, unless the request refuses it).
 """
 
 import gzip
@@ -25,10 +24,10 @@ TOOLS = [
 ]
 # Further tools, as in tools.py.
 TOOLS += [{"name": name} | tool for name, tool in json.loads(os.environ.get("MORE_TOOLS", "{}")).items()]
-# What a guest is shown: the same name, and another tool.
+# The tools of a guest: the same name, but another tool.
 GUEST_TOOLS = [{"name": "get_wiped", "annotations": {"readOnlyHint": True}, "inputSchema": {"type": "object"}}]
 LOCK = threading.Lock()
-# What a GET with Last-Event-ID gets, by the id of the event.
+# The results for a GET with Last-Event-ID, by the id of the event.
 POLLED = {}
 CANCELLED = []
 
@@ -120,7 +119,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         if how == "slow":
             time.sleep(arguments.get("delay_ms", 0) / 1000)
         if how == "pings":
-            # Comments keep the stream alive, and say nothing; until the file is there.
+            # Comments keep the stream alive until the file exists.
             while not os.path.exists(os.environ["COUNT_FILE"] + ".go"):
                 self.chunk(b": ping\n\n")
                 time.sleep(0.05)
@@ -140,7 +139,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         return self.end()
 
     def left_open(self, answer):
-        """Answers, and waits for the other side to close."""
+        """Responds and waits until the client closes."""
         self.stream_head()
         self.event(answer)
         self.connection.settimeout(30)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server over pipes that counts what it does, made with the official SDK: the first one, which knows only generations with
-`initialize`, or the second one, which knows both and stays with the one that it hears first.
+"""A server over stdio that counts its effects, made with the official SDK: with the first generation, which only supports
+protocol versions with `initialize`, or with the second, which supports both kinds and stays with the first one that it sees.
 
 It runs in the environments `mcp1` and `mcp2` of install.py.
 """

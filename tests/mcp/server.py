@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""An MCP server over stdio that counts what it does and can do odd things. It needs nothing but Python.
+"""An MCP server over stdio that counts its effects and can misbehave. It needs only Python.
 
-It speaks the generations with `initialize` and the one without, unless SPEAKS says that it knows only one of them: `legacy`
-or `modern`. It does not answer the method that SILENT_ON names, and stops reading when it is asked for `fixture/deaf`. Every
-line that it receives goes to the file
-RECEIVED_FILE as it came; every effect is a line in COUNT_FILE before it is answered.
+It supports protocol versions with and without `initialize`, unless SPEAKS limits it to `legacy` or `modern`. It does not
+answer the method in SILENT_ON, and stops reading after the request `fixture/deaf`. Every received line goes to the file
+RECEIVED_FILE unchanged; every effect is a line in COUNT_FILE, written before the response.
 """
 
 import json
@@ -27,10 +26,10 @@ CAPABILITIES = {
     "logging": {},
 }
 
-# What every list says in the newest generation.
+# Members of every list in the newest protocol version.
 CACHED = {"ttlMs": 0, "cacheScope": "private"}
 
-# Tools are told in pages of this many when the client's cursor asks for it.
+# The size of a page of tools, when the client's cursor asks for pages.
 PAGE = 5
 
 METHOD_NOT_FOUND = -32601
@@ -51,7 +50,7 @@ class Server:
         self.received = open(os.environ["RECEIVED_FILE"], "ab", buffering=0) if "RECEIVED_FILE" in os.environ else None
 
     def serve(self):
-        """Reads until the client closes. What still runs then is cut off, unless LINGER says otherwise."""
+        """Reads until the client closes. Running calls are aborted then, unless LINGER is set."""
         for line in sys.stdin.buffer:
             if self.received:
                 self.received.write(line)
@@ -78,7 +77,7 @@ class Server:
         return threading.Thread(target=self.answer, args=(message,), daemon=not lingers).start()
 
     def hear_answer(self, message):
-        """The client's answer to a question of ours."""
+        """Receives the client's response to a request of this server."""
         waiting = self.asked.pop(message.get("id"), None)
         if waiting:
             waiting[1].update(message)
@@ -100,7 +99,7 @@ class Server:
             result = self.result(message["method"], params, identity, modern)
         except Refused as refused:
             return self.say({"jsonrpc": "2.0", "id": identity, "error": refused.error})
-        except Exception as error:  # arguments that make no sense
+        except Exception as error:  # invalid arguments
             return self.say({"jsonrpc": "2.0", "id": identity, "error": {"code": -32603, "message": repr(error)}})
         if result is None:
             return None
@@ -111,7 +110,7 @@ class Server:
         return self.say({"jsonrpc": "2.0", "id": identity, "result": result})
 
     def result(self, method, params, identity, modern):
-        """An object, or the text of one, or nothing if the request is not to be answered."""
+        """The response as an object or a text, or None if the request gets none."""
         cached = CACHED if modern else {}
         if refused := strange(method, modern):
             raise refused
@@ -145,7 +144,7 @@ class Server:
         raise Refused(METHOD_NOT_FOUND, f"no method {method}")
 
     def change(self, modern):
-        """Tells that its tools have changed: everybody, or those who listen."""
+        """Announces that its tools have changed: to every client, or to subscribers."""
         for to in [{"_meta": {SUBSCRIPTION: identity}} for identity in self.listening] if modern else [{}]:
             self.notify("notifications/tools/list_changed", to)
         return {}
@@ -157,7 +156,7 @@ class Server:
         return run(self, name, params, json.dumps(identity), modern)
 
     def task(self, method, params):
-        """What became of a task. A task that nobody started is an error."""
+        """The state of a task. An unknown task is an error."""
         task = self.tasks.get(params.get("taskId"))
         if not task:
             raise Refused(INVALID_PARAMS, "no such task")
@@ -167,14 +166,14 @@ class Server:
             return task["result"] | {"_meta": related}
         return task["state"]
 
-    def ask(self, method, params, patience=10):
-        """Asks the client something, and waits for its answer."""
+    def ask(self, method, params, timeout=10):
+        """Sends the client a request and waits for its response."""
         self.questions += 1
         identity = f"question-{self.questions}"
         waiting = (threading.Event(), {})
         self.asked[identity] = waiting
         self.say({"jsonrpc": "2.0", "id": identity, "method": method, "params": params})
-        if not waiting[0].wait(patience):
+        if not waiting[0].wait(timeout):
             return {"error": {"code": 0, "message": "no answer in time"}}
         return waiting[1]
 
@@ -190,11 +189,11 @@ class Server:
                 sys.stdout.buffer.write(line)
                 sys.stdout.buffer.flush()
             except OSError:
-                pass  # the client is gone; effects go on
+                pass  # the client is gone; effects continue
 
 
 def strange(method, modern):
-    """What a server says that knows one generation only, to somebody of the other."""
+    """The error of a server that does not support the client's protocol generation."""
     speaks = os.environ.get("SPEAKS")
     if speaks == "legacy" and (modern or method == "server/discover"):
         return Refused(METHOD_NOT_FOUND, f"no method {method}")
@@ -215,7 +214,7 @@ def page(cursor):
 
 LISTS = ("resources/list", "resources/templates/list", "prompts/list", "resources/read")
 
-# What is always answered with the same.
+# Requests with a constant result.
 FIXED = {
     "ping": {},
     "logging/setLevel": {},

@@ -1,6 +1,6 @@
-// Plays steps with a TypeScript SDK, and prints what came of each as JSON. Arguments: the folder of the packages, which SDK
+// Plays steps with a TypeScript SDK, and prints their results as JSON. Arguments: the folder of the packages, which SDK
 // (`sdk` for the first generation, `client` for the second), and the command of the server. Calls come as JSON on standard
-// input: [[tool, arguments], ...]. The SDKs check structured results against what was listed.
+// input: [[tool, arguments], ...]. The SDKs check structured results against the listed schemas.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server over pipes whose tools promise structured results, made with whichever SDK its environment has: fastmcp, or one of
-the two generations of the official one. All of its tools act, and reach other people."""
+"""A server over stdio whose tools have output schemas, made with the SDK of its environment: fastmcp, or one of the two
+generations of the official SDK. All its tools have effects that reach other people."""
 
 import pydantic
 import tools
@@ -17,7 +17,7 @@ server = MCPServer("structured")
 
 
 class Receipt(pydantic.BaseModel):
-    """It takes no other members."""
+    """An object without further members."""
 
     model_config = pydantic.ConfigDict(extra="forbid")
     number: int
@@ -40,7 +40,7 @@ def send_count(to: str) -> int:
 
 @server.tool()
 def send_counts(to: str) -> dict[str, int]:
-    """Sends counts: a map, whose members are not known beforehand."""
+    """Sends counts: a map, whose members are not in the schema."""
     tools.act("send_counts", {"to": to})
     return {to: len(tools.acts())}
 

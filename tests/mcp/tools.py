@@ -1,8 +1,8 @@
-"""The fixture server's tools: what they say of themselves, and what they do.
+"""The fixture server's tools: their annotations and functions.
 
-An effect is one line in COUNT_FILE, written before the answer. Every tool takes `before_ms`, a wait before its effect,
-and `delay_ms`, a wait between the effect and the answer; DELAY_MS is the latter for all of them. MORE_TOOLS holds further
-tools as JSON, by their names: each acts.
+An effect is one line in COUNT_FILE, written before the response. Every tool takes `before_ms`, a pause before its effect, and
+`delay_ms`, a pause between the effect and the response; DELAY_MS is the default of the latter. MORE_TOOLS holds further tools
+as JSON, by name; each has an effect.
 """
 
 import json
@@ -55,7 +55,7 @@ TOOLS = {
 
 TOOLS |= json.loads(os.environ.get("MORE_TOOLS", "{}"))
 
-# Keys out of order and escaped, numbers that no float holds, spaces where nobody puts them.
+# Unordered and escaped keys, numbers that no float can hold, unusual spaces.
 ODD = (
     r'{ "isError" : false ,"content":[{"text":"\u005a\u00fcrich \ud83d\ude00 \/ \u2028","type":"text"}],'
     r'"structuredContent":{"zeta":1.0,"alpha":1.00,"big":123456789012345678901234567890,"small":-0.0,'
@@ -64,7 +64,7 @@ ODD = (
 
 
 class Refused(Exception):
-    """An answer that is an error of JSON-RPC."""
+    """A response that is a JSON-RPC error."""
 
     def __init__(self, code, message, data=None):
         super().__init__(message)
@@ -72,7 +72,7 @@ class Refused(Exception):
 
 
 def act(name, arguments):
-    """The effect. One write, so that servers in several processes can share the file."""
+    """Records an effect, with one write, so that servers in several processes can share the file."""
     line = json.dumps({"tool": name, "arguments": arguments}, sort_keys=True).encode() + b"\n"
     if "COUNT_FILE" not in os.environ:
         return
@@ -95,7 +95,7 @@ def text(words, **more):
 
 
 def run(server, name, params, identity, modern):
-    """Runs one call. A tool that has no function of its own acts, and says how often that was."""
+    """Runs one call. A tool without a function has an effect and returns the count."""
     arguments = params.get("arguments") or {}
     own = OWN.get(name)
     if own:
@@ -135,7 +135,7 @@ def find_charge(server, call):
 
 
 def fail(server, call):
-    """Fails as often as it is told, or always."""
+    """Fails a given number of times, or always."""
     call.act()
     before = len([one for one in acts() if one["tool"] == call.name])
     failing = before <= call.arguments.get("times", before)
@@ -143,13 +143,13 @@ def fail(server, call):
 
 
 def fail_structured(server, call):
-    """Fails, and says why to programs too."""
+    """Fails with a structured reason."""
     call.act()
     return text("it took too long", isError=True, structuredContent={"reason": "a time-out"})
 
 
 def unlisted(server, call):
-    """Breaks the promise of its schema, by a member more."""
+    """Violates its output schema with an additional member."""
     call.act()
     return text("done", structuredContent={"number": 1, "onceward": "not listed"})
 
@@ -160,7 +160,7 @@ def refuse(server, call):
 
 
 def crash(server, call):
-    """Dies in mid-call; with `once`, the call that comes after that one is served."""
+    """Exits during the call; with `once`, the next call is served."""
     marker = os.environ.get("COUNT_FILE", "count") + ".crashed"
     if call.arguments.get("once") and os.path.exists(marker):
         call.act()
@@ -182,15 +182,15 @@ def cancellable(server, call):
     if server.cancelled[call.identity].wait(float(call.arguments.get("delay_ms", 5000)) / 1000):
         return None
     act(call.name, call.arguments)
-    return text("nobody stopped it")
+    return text("it was not stopped")
 
 
 def stopped(server, call):
-    """What the older SDK for Python does: whether the tool had acted is not in its answer."""
+    """Fails like the older Python SDK: the response does not say whether the tool had an effect."""
     act(call.name, call.arguments)
     if server.cancelled[call.identity].wait(float(call.arguments.get("delay_ms", 5000)) / 1000):
         raise Refused(0, "Request cancelled")
-    return text("nobody stopped it")
+    return text("it was not stopped")
 
 
 def progress(server, call):
@@ -206,7 +206,7 @@ def progress(server, call):
 
 
 def ask(server, call):
-    """Wants input first: the newest generation's way to ask the client."""
+    """Requires input first, as the newest protocol version asks clients."""
     responses = call.params.get("inputResponses")
     if not responses:
         schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}}

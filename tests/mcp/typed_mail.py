@@ -1,4 +1,4 @@
-"""Stands before the example's mail server, and makes its tool that sends promise structured results.
+"""Wraps the example's mail server and gives its sending tool an output schema.
 
 tests/mcp/typed_mail.py COMMAND...
 """

@@ -1,7 +1,7 @@
-"""Callers of a function that idemkit guards, told what to do line by line: `pairs SECONDS` or `replays SECONDS`.
+"""Callers of a function that idemkit guards. Reads commands, one per line: `pairs SECONDS` or `replays SECONDS`.
 
-One guarded call is idemkit's pair: it claims, runs the function (which does nothing but return), and keeps the result.
-The time of the claim is taken when the function starts to run.
+One guarded call is idemkit's pair: it claims, runs the function (which only returns), and stores the result. The claim ends
+when the function starts to run.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ import uvloop
 from idemkit import MethodConfig, PostgresBackend, RedisBackend, idempotent
 from idemkit.backends.postgres import init_pg
 
-# How many results idemkit's cache in the process holds by default.
+# The default size of idemkit's in-process cache.
 CACHED = 1_024
 
 
 def percentile(samples, share):
-    """The time in microseconds that this share of all samples did not exceed (nearest rank)."""
+    """The value at this percentile (nearest rank), in microseconds."""
     ordered = sorted(samples)
     rank = -int(-share * len(ordered) // 1)
     return ordered[min(max(rank, 1), len(ordered)) - 1] / 1e3
 
 
 class Callers:
-    """A number of callers and what they have done so far."""
+    """All callers and their finished keys."""
 
     def __init__(self, backend, callers, outcome):
         self.callers = range(callers)
@@ -35,12 +35,12 @@ class Callers:
         self.next = [0] * callers
         self.finished = [[] for _ in self.callers]
         self.runs = 0
-        # As an answer of an API: a small object whose JSON has the wanted length.
+        # Like an API response: a small object whose JSON has the wanted length.
         answer = {"id": "ch_1", "text": ""}
         answer["text"] = "a" * (outcome - len(json.dumps(answer)))
         self.answer = answer
 
-        # Onceward's repeats come from a cache, so idemkit's cache is on as well. It takes in what was repeated once.
+        # Onceward's replays come from a cache, so idemkit's cache is on as well. It caches a result when it is first repeated.
         config = MethodConfig(key_fields=["key"], scope=lambda arguments: "bench", use_local_cache=True)
 
         @idempotent(backend=backend, config=config)
@@ -98,7 +98,7 @@ class Callers:
             while time.perf_counter() < until and keys:
                 await repeat(keys[count % len(keys)])
                 count += 1
-                # A repeat from the cache never waits, and would starve the other callers.
+                # A replay from the cache never waits, and would starve the other callers.
                 if count % 64 == 0:
                     await asyncio.sleep(0)
             return count
@@ -114,7 +114,7 @@ class Callers:
 
 
 async def forget(url):
-    """Drops what earlier runs have left, so that autovacuum has nothing else to be busy with."""
+    """Drops the tables of earlier runs, so that autovacuum has nothing else to do."""
     connection = await asyncpg.connect(url)
     await connection.execute("DROP TABLE IF EXISTS idemkit_records, intent")
     await connection.close()
@@ -127,7 +127,7 @@ async def main():
     else:
         await forget(url)
         await init_pg(url)
-        # One connection for each caller, as the others have.
+        # One connection per caller, like the others.
         backend = PostgresBackend.from_url(url, min_size=callers, max_size=callers)
     crowd = Callers(backend, callers, outcome)
     loop = asyncio.get_running_loop()

@@ -1,5 +1,5 @@
-//! What a record remembers of the requests that led to it, so that a request whose answer was lost can be repeated. Only
-//! digests are kept. Pure: the rules that use it are in `decide::repeat`.
+//! The requests that a record remembers, so that a request whose answer was lost can be repeated. Only digests are kept. The
+//! rules that use them are in `decide::repeat`.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::hash::{Digest, Fields};
 use crate::record::Fence;
 
-/// How many ids of earlier claims a record remembers. An id that is older than this is taken for a new one; by then its
-/// request has been on its way during 16 other claims.
-pub const MOST_PAST: usize = 15;
+/// How many ids of earlier claims a record remembers. An older id counts as a new one; by then its request has been under way
+/// during 16 other claims. Together they take at most 272 bytes in a record.
+pub const MAX_PAST_CLAIMS: usize = 15;
 
 /// The digest of an id that a caller chose for its claim. It names the claim and gives no right to it: the right is the
 /// [`Fence`].
@@ -19,7 +19,7 @@ pub const MOST_PAST: usize = 15;
 pub struct ClaimId(#[serde(with = "as_hex")] [u8; 16]);
 
 impl ClaimId {
-    /// Names the layout of the hash, so that it can change without meeting old digests.
+    /// Names the layout of the hash, so that a later layout cannot produce an old digest.
     const SCHEME: &'static str = "claim v1";
 
     /// The digest of `id`, bound to the credential that chose it: another credential with the same id has another digest.
@@ -33,7 +33,7 @@ impl ClaimId {
         self.0
     }
 
-    /// A digest as a store kept it.
+    /// The id from the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -50,7 +50,7 @@ impl fmt::Debug for ClaimId {
 pub struct Claims {
     /// The id of the newest claim, if it was made with one.
     pub current: Option<ClaimId>,
-    /// The ids of earlier claims, the oldest first, at most [`MOST_PAST`].
+    /// The ids of earlier claims, the oldest first, at most [`MAX_PAST_CLAIMS`].
     pub past: Vec<ClaimId>,
 }
 
@@ -65,16 +65,16 @@ impl Claims {
         self.current == Some(id) || self.past.contains(&id)
     }
 
-    /// A new claim was made, with this id if it has one.
+    /// Adds a new claim, with this id if it has one.
     pub fn add(&mut self, id: Option<ClaimId>) {
         let Some(last) = std::mem::replace(&mut self.current, id) else { return };
-        if self.past.len() >= MOST_PAST {
+        if self.past.len() >= MAX_PAST_CLAIMS {
             self.past.remove(0);
         }
         self.past.push(last);
     }
 
-    /// All of them for a store: 16 bytes for each id, zeros for a newest claim without one, then the earlier ones.
+    /// All ids, for a store: 16 bytes for each id, zeros for a newest claim without one, then the earlier ones.
     pub fn to_bytes(&self) -> Vec<u8> {
         let current = self.current.map_or([0; 16], ClaimId::to_bytes);
         let past = self.past.iter().flat_map(|id| id.to_bytes());
@@ -85,7 +85,7 @@ impl Claims {
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (ids, rest) = bytes.as_chunks::<16>();
         let (current, past) = ids.split_first()?;
-        if !rest.is_empty() || past.len() > MOST_PAST {
+        if !rest.is_empty() || past.len() > MAX_PAST_CLAIMS {
             return None;
         }
         let current = (*current != [0; 16]).then(|| ClaimId::from_bytes(*current));
@@ -93,7 +93,7 @@ impl Claims {
     }
 }
 
-/// Names the request that made the newest version of a record, where a repeat of that request must be recognised.
+/// Names the request that wrote the newest version of a record, where a repeat of that request must be recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Mark(#[serde(with = "as_hex")] [u8; 16]);
@@ -104,6 +104,11 @@ impl Mark {
     /// An owner's request of this kind.
     pub fn of_owner(kind: &str, fence: Fence) -> Self {
         Self(half(Fields::new().field(Self::SCHEME).field(kind).field(fence.to_bytes()).digest()))
+    }
+
+    /// The withdrawal of an owner that has sent nothing. Without its fence, so that a caller that waits recognises it.
+    pub fn of_withdrawal() -> Self {
+        Self(half(Fields::new().field(Self::SCHEME).field("withdraw").digest()))
     }
 
     /// A person's decision on a version of the record; `outcome` is that of an effect that happened.
@@ -117,7 +122,7 @@ impl Mark {
         self.0
     }
 
-    /// A mark as a store kept it.
+    /// The mark from the bytes that a store kept.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -129,7 +134,7 @@ impl fmt::Debug for Mark {
     }
 }
 
-/// 128 bits: too many for a caller to find another input with the same ones.
+/// 128 bits: a caller cannot find another input with the same bits.
 fn half(digest: Digest) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&digest.as_bytes()[..16]);
@@ -171,7 +176,7 @@ mod tests {
     fn the_oldest_ids_are_forgotten_first_and_the_number_is_bounded() {
         let mut claims = Claims::default();
         (0..100).for_each(|number| claims.add(Some(id(number))));
-        assert_eq!(claims.past.len(), MOST_PAST);
+        assert_eq!(claims.past.len(), MAX_PAST_CLAIMS);
         assert!(claims.include(id(99)) && claims.include(id(84)) && !claims.include(id(83)));
         claims.add(None);
         assert_eq!(claims.current, None);
@@ -179,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_gives_back_the_ids_that_it_was_given() {
+    fn ids_survive_the_way_into_a_store_and_back() {
         let mut claims = Claims::default();
         for number in 0..40 {
             claims.add((number % 3 > 0).then(|| id(number)));

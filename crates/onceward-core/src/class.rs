@@ -1,71 +1,69 @@
-//! Classes of failure, and what each one does to the claim.
+//! Classes of failures, and how each one ends the claim.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Evidence;
-use crate::plant::{Plant, planted};
 use crate::policy::OnError;
 
 /// What is known about a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
-    /// It never reached the downstream: connection refused, DNS, TLS, a program that could not start.
+    /// The attempt never reached the downstream: connection refused, DNS, TLS, a program that could not start.
     NotSent,
-    /// The downstream says: not done, perhaps later.
+    /// The downstream says that nothing was done, perhaps later.
     Refused {
         /// When it may be tried again, if the downstream said so.
         #[serde(default, with = "crate::duration::as_millis_option")]
         retry_after: Option<Duration>,
     },
-    /// The same request would fail the same way again.
+    /// The same request would fail in the same way again.
     Final,
-    /// It may have happened: a time-out, a lost connection.
+    /// The effect may have happened: a timeout, a lost connection.
     Unknown,
-    /// An error without a class.
+    /// An unclassified error.
     Unclassified {
-        /// What in the error suggests that the attempt may have happened.
+        /// Evidence in the error that the attempt may have happened.
         #[serde(default)]
         evidence: Option<Evidence>,
     },
 }
 
-/// What becomes of a claim whose attempt failed.
+/// How a claim ends whose attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Disposition {
-    /// Proven harmless, or declared to be: the next begin may try, after this long.
+    /// The attempt was proven or declared to be harmless: the next caller may try, after this long.
     Release(#[serde(with = "crate::duration::as_millis")] Duration),
     /// A final failure, kept and replayed.
     Keep,
-    /// It may have happened.
+    /// The effect may have happened.
     Doubt,
 }
 
-/// What an operation says about errors without a class.
+/// How an operation treats unclassified errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Errors {
-    /// What such an error means.
+    /// What an unclassified error means.
     pub on_error: OnError,
-    /// The operation declares a tier: something is at stake, so that an error without evidence is a doubt too.
+    /// The operation declares a tier: something is at stake, so that even an error without evidence puts it in doubt.
     pub tier_declared: bool,
 }
 
-/// Decides what a failure does. `marked_sent` is true when the caller itself wrote `sent`: from then on an error without a
-/// class proves nothing.
+/// How a failure ends the claim. `marked_sent` is true if the caller itself marked `sent`: from then on an unclassified error
+/// proves nothing.
 pub fn disposition(class: Class, errors: Errors, marked_sent: bool) -> Disposition {
     match class {
         Class::NotSent => Disposition::Release(Duration::ZERO),
         Class::Refused { retry_after } => Disposition::Release(retry_after.unwrap_or_default()),
         Class::Final => Disposition::Keep,
-        Class::Unknown if planted(Plant::ReleaseOnUnknown) => Disposition::Release(Duration::ZERO),
         Class::Unknown => Disposition::Doubt,
         Class::Unclassified { .. } if marked_sent => Disposition::Doubt,
         Class::Unclassified { evidence } => match errors.on_error {
             OnError::Classify if errors.tier_declared => Disposition::Doubt,
-            OnError::Classify if evidence.is_some() && !planted(Plant::EvidenceIgnored) => Disposition::Doubt,
+            OnError::Classify if evidence.is_some() => Disposition::Doubt,
             OnError::Classify | OnError::Retry => Disposition::Release(Duration::ZERO),
             OnError::Doubt => Disposition::Doubt,
             OnError::Keep => Disposition::Keep,
@@ -85,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_outranks_the_policy() {
+    fn a_classified_error_takes_precedence_over_the_policy() {
         for on_error in EVERY {
             for marked in [false, true] {
                 assert_eq!(disposition(Class::NotSent, errors(on_error), marked), NOW);
@@ -96,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn after_sent_was_marked_an_unclassified_error_is_always_a_doubt() {
+    fn after_sent_an_unclassified_error_is_always_in_doubt() {
         for on_error in EVERY {
             for evidence in [None, Some(Evidence::TimedOut)] {
                 let class = Class::Unclassified { evidence };

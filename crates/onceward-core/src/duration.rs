@@ -1,5 +1,4 @@
-//! Durations as people write them: `100ms`, `30s`, `1h30m`, `30d`. `forever` is no duration; where it is
-//! allowed, the setting says so itself.
+//! Durations as text: `100ms`, `30s`, `1h30m`, `30d`. `forever` is not a duration; settings that allow it handle it themselves.
 
 use std::time::Duration;
 
@@ -7,16 +6,16 @@ use std::time::Duration;
 const UNITS: [(&str, u64); 6] =
     [("w", 604_800_000), ("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// The longest duration, in milliseconds: what can still be added to a point in time, which is an `i64`.
+/// The longest duration, in milliseconds: the largest value that can be added to a [`Timestamp`](crate::time::Timestamp).
 const MAX_MILLIS: u64 = i64::MAX as u64;
 
-/// How much of a refused text an error quotes; a longer one is no duration that anyone wrote by hand.
+/// How many characters of a refused text an error quotes. No duration is longer.
 const QUOTED_CHARACTERS: usize = 40;
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is nothing there.
+    /// The text is empty.
     #[error("the duration is empty; write for example 30s, 24h or 1h30m")]
     Empty,
     /// A number without a unit.
@@ -25,7 +24,7 @@ pub enum Error {
         /// What was written.
         text: String,
     },
-    /// A unit where a number should be: no digits, a sign, a fraction, a space.
+    /// There is no whole number before a unit, for example because of a sign, a fraction or a space.
     #[error("{text:?} needs a whole number before each unit, as in 30s or 1h30m; units are ms, s, m, h, d, w")]
     MissingNumber {
         /// What was written.
@@ -39,13 +38,13 @@ pub enum Error {
         /// The unit.
         unit: String,
     },
-    /// Units that are not in falling order, or one that comes twice.
+    /// The units are not ordered from long to short, or a unit comes twice.
     #[error("{text:?} must name its units once each, from long to short (w, d, h, m, s, ms), as in 1h30m")]
     Order {
         /// What was written.
         text: String,
     },
-    /// More milliseconds than can be added to a point in time.
+    /// The duration has more milliseconds than can be added to a timestamp.
     #[error("{text:?} is too long: a duration can have at most {MAX_MILLIS} milliseconds")]
     TooLong {
         /// What was written.
@@ -72,7 +71,7 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
         if length >= shortest_so_far {
             return Err(Error::Order { text: quoted(text) });
         }
-        // Only an overflow is left: `digits` is one or more ASCII digits.
+        // `digits` is one or more ASCII digits, so the only possible error is an overflow.
         total = digits
             .parse::<u64>()
             .ok()
@@ -104,16 +103,16 @@ fn quoted(text: &str) -> String {
     text.chars().take(QUOTED_CHARACTERS).collect()
 }
 
-/// Writes a duration as the shortest text that [`parse`] reads back: `90s`, `30d`, `1h1ms`. What is below a
-/// millisecond is dropped.
+/// Formats a duration as the shortest text that [`parse`] reads back: `90s`, `30d`, `1h1ms`. Fractions of a millisecond are
+/// dropped.
 pub fn format(duration: Duration) -> String {
     let millis = crate::time::millis(duration).unsigned_abs();
-    // Every choice of units, long ones first; `min_by_key` keeps the first of equally short texts.
+    // Every combination of units, long ones first; `min_by_key` keeps the first of equally short texts.
     let choices = (1_u32..1 << UNITS.len()).rev().filter_map(|choice| format_with(millis, choice));
     choices.min_by_key(|(parts, text)| (text.len(), *parts)).map_or_else(|| "0".to_owned(), |(_, text)| text)
 }
 
-/// The text with only the units whose bits are set, if they divide the duration; and its number of parts.
+/// The text that uses only the units whose bits are set, if they divide the duration, and its number of parts.
 fn format_with(millis: u64, choice: u32) -> Option<(usize, String)> {
     let mut rest = millis;
     let mut parts = 0;
@@ -163,7 +162,7 @@ pub mod as_millis_option {
     }
 }
 
-/// For `#[serde(with = "...")]`: a duration as people write it, for configuration files.
+/// For `#[serde(with = "...")]`: a duration as text, for configuration files.
 pub mod as_text {
     use std::time::Duration;
 
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_is_read() {
+    fn every_unit_is_parsed() {
         assert_eq!(millis("100ms"), 100);
         assert_eq!(millis("30s"), 30_000);
         assert_eq!(millis("10m"), 600_000);
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_its_reason() {
+    fn each_invalid_duration_has_its_own_error() {
         assert_eq!(parse(""), Err(Error::Empty));
         for text in ["s", "-1s", "+1s", " 1s", "forever", "1s ", "1..5h"] {
             assert!(matches!(parse(text), Err(Error::MissingNumber { .. } | Error::MissingUnit { .. })), "{text}");
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_text_is_written() {
+    fn a_duration_is_formatted_as_the_shortest_text() {
         for (text, shortest) in [
             ("0s", "0"),
             ("24h", "1d"),
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_formatted_duration_is_parsed_back() {
         for millis in (0..5_000_000).step_by(7_919).chain([MAX_MILLIS, 604_800_001, 31 * 86_400_000 + 999]) {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse(&format(duration)), Ok(duration));

@@ -1,7 +1,7 @@
-//! Evidence in an error that its attempt may have happened: words, exit codes and source chains. Pure.
+//! Finds evidence in an error that its attempt may have happened: in phrases, status codes and exit codes.
 //!
-//! Evidence may only add doubt. Nothing in the text of an error proves that nothing happened, so nothing here ever leads
-//! to a release. Vectors: `spec/vectors/errors.json`.
+//! Evidence can only add doubt. The text of an error never proves that nothing happened, so nothing here ever leads to a release.
+//! Vectors: `spec/vectors/errors.json`.
 
 use std::fmt;
 
@@ -11,18 +11,18 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Evidence {
-    /// Something stopped waiting for an answer.
+    /// The caller or an intermediary stopped waiting for a response.
     TimedOut,
-    /// A connection was lost, or the work was cut short, after it may have begun.
+    /// A connection was lost, or the work was interrupted, after it may have begun.
     Interrupted,
-    /// A server failed while it may have been at work.
+    /// A server failed, perhaps in the middle of the work.
     ServerError,
     /// The error itself says that the outcome is unknown, or says nothing about the effect.
     Unknown,
 }
 
 impl Evidence {
-    /// What the evidence says, as the end of a sentence about the attempt.
+    /// A clause about the attempt, for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::TimedOut => "it timed out",
@@ -39,15 +39,16 @@ impl fmt::Display for Evidence {
     }
 }
 
-/// Errors say in their first sentences what happened; what follows is a stack trace or the answer of a server.
-const LONGEST_TEXT: usize = 16 * 1024;
+/// How many bytes of a text are searched. The first sentences of an error say what happened; a stack trace or the response of a
+/// server may follow.
+const MAX_TEXT: usize = 16 * 1024;
 
-/// Words that contain a phrase and mean something else: an option in every error that axios prints, and what validation says
-/// about settings.
-const NOT_MEANT: [&str; 5] =
+/// Texts that contain a phrase and mean something else: an option in every error that axios prints, and validation messages about
+/// settings.
+const FALSE_MATCHES: [&str; 5] =
     ["clarifytimeouterror", "timeout must", "timeout should", "timeout is", "unavailable zone"];
 
-/// Phrases that mean what they say wherever they stand. In lower case, and with one space for `_`, `-` and white space.
+/// Phrases that are evidence anywhere in a text. In lower case, with one space for `_`, `-` and white space.
 const PHRASES: &[(&str, Evidence)] = &[
     ("timed out", Evidence::TimedOut),
     ("timedout", Evidence::TimedOut),
@@ -169,7 +170,7 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("outcome is indeterminate", Evidence::Unknown),
 ];
 
-/// Codes that are part of other words too, so that they count only as words of their own.
+/// Codes that also occur inside other words, so that they count only as separate words.
 const CODES: &[(&str, Evidence)] = &[
     ("etimedout", Evidence::TimedOut),
     ("esockettimedout", Evidence::TimedOut),
@@ -182,43 +183,45 @@ const CODES: &[(&str, Evidence)] = &[
     (": eof", Evidence::Interrupted),
 ];
 
-/// Words before a number that make it the status of an HTTP answer.
-const LABELS: [&str; 10] =
+/// Words in front of a number that make it the status of an HTTP response.
+const STATUS_LABELS: [&str; 10] =
     ["status", "statuscode", "code", "http", "httperror", "error", "response", "returned", "received", "got"];
 
-/// Looks for evidence in a text: the message of an error, or a text in a structured one.
+/// Finds evidence in a text: the message of an error, or a string inside a structured error.
 pub fn in_text(text: &str) -> Option<Evidence> {
-    let text = plain(text);
+    let text = normalised(text);
     let phrase = PHRASES.iter().find(|(phrase, _)| text.contains(phrase));
     let code = || CODES.iter().find(|(code, _)| has_word(&text, code));
     let found = phrase.or_else(code).map(|(_, evidence)| *evidence);
     found.or_else(|| in_timeout(&text)).or_else(|| in_status(&text))
 }
 
-/// The same for the whole message of an error. One without a message, or that ends where the message should begin, says
-/// nothing about the effect: the time-outs of some libraries have no text of their own.
+/// Finds evidence in the whole message of an error. An empty message, or one that ends with a colon, says nothing about the
+/// effect: the timeouts of some libraries have no text.
 pub fn in_message(text: &str) -> Option<Evidence> {
     let end = text.trim_end();
     if end.is_empty() || end.ends_with(':') { Some(Evidence::Unknown) } else { in_text(text) }
 }
 
-/// In lower case, cut to a length, with one space for every run of `_`, `-` and white space, and without what is not meant.
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len().min(LONGEST_TEXT));
+/// The text in lower case, cut to [`MAX_TEXT`], with one space for every run of `_`, `-` and white space, and without the false
+/// matches.
+fn normalised(text: &str) -> String {
+    let mut normalised = String::with_capacity(text.len().min(MAX_TEXT));
     let mut is_after_space = true;
     for character in text.chars() {
-        if plain.len() >= LONGEST_TEXT {
+        if normalised.len() >= MAX_TEXT {
             break;
         }
         let is_space = matches!(character, '_' | '-') || character.is_whitespace();
         if is_space && !is_after_space {
-            plain.push(' ');
+            normalised.push(' ');
         } else if !is_space {
-            plain.push(character.to_ascii_lowercase());
+            normalised.push(character.to_ascii_lowercase());
         }
         is_after_space = is_space;
     }
-    NOT_MEANT.iter().fold(plain, |plain, word| if plain.contains(word) { plain.replace(word, "") } else { plain })
+    let without = |text: String, word: &&str| if text.contains(word) { text.replace(word, "") } else { text };
+    FALSE_MATCHES.iter().fold(normalised, without)
 }
 
 fn has_word(text: &str, word: &str) -> bool {
@@ -230,7 +233,7 @@ fn has_word(text: &str, word: &str) -> bool {
     })
 }
 
-/// `timeout of 30000 ms exceeded`, with or without `of`; and a text that is nothing but the word, or ends in it.
+/// `timeout of 30000 ms exceeded`, with or without `of`; or a text that is only the word `timeout`, or ends with it.
 fn in_timeout(text: &str) -> Option<Evidence> {
     let text = text.trim_end_matches([' ', '.', '!', '"', '\'']);
     let is_alone = text == "timeout" || text.ends_with(": timeout");
@@ -245,7 +248,7 @@ fn in_timeout(text: &str) -> Option<Evidence> {
     (is_alone || is_counted).then_some(Evidence::TimedOut)
 }
 
-/// Looks for the status of an HTTP answer that leaves the effect open: `HTTP/1.1 502`, `status code 503`,
+/// Finds the status of an HTTP response after which the effect is unknown: `HTTP/1.1 502`, `status code 503`,
 /// `"statusCode":504`, `Error 500:`, or `503:` at the beginning.
 fn in_status(text: &str) -> Option<Evidence> {
     if let Some((first, _)) = text.split_once(':')
@@ -255,11 +258,11 @@ fn in_status(text: &str) -> Option<Evidence> {
     }
     let mut last = "";
     for word in text.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty()) {
-        // The version in `HTTP/1.1 502` does not part the label from its number.
-        if LABELS.contains(&last) && matches!(word, "1" | "2" | "0" | "3") {
+        // Skips the version in `HTTP/1.1 502`, which stands between the label and its number.
+        if STATUS_LABELS.contains(&last) && matches!(word, "1" | "2" | "0" | "3") {
             continue;
         }
-        if LABELS.contains(&last)
+        if STATUS_LABELS.contains(&last)
             && let Some(evidence) = of_status(word)
         {
             return Some(evidence);
@@ -269,7 +272,7 @@ fn in_status(text: &str) -> Option<Evidence> {
     None
 }
 
-/// Only statuses that HTTP servers and proxies send: `550` is a refusal of a mail server.
+/// Only statuses that HTTP servers and proxies send: `550`, for example, is a refusal of a mail server.
 fn of_status(word: &str) -> Option<Evidence> {
     match word {
         "408" | "504" | "522" | "524" | "598" | "599" => Some(Evidence::TimedOut),
@@ -280,9 +283,9 @@ fn of_status(word: &str) -> Option<Evidence> {
     }
 }
 
-/// Exit codes by which commands report that an answer was lost. Most are curl's, which shell scripts hand on: HTTP/2 error,
-/// transfer cut short, answer not written, timed out, too many redirects, empty reply, failed to send or to receive, unreadable
-/// encoding, HTTP/2 stream reset, HTTP/3 error. 255 is what ssh ends with when it loses its connection.
+/// Exit codes with which commands report a lost response. Most are curl's, which shell scripts pass on: HTTP/2 error, partial
+/// transfer, response not written, timed out, too many redirects, empty reply, failed to send or to receive, unreadable encoding,
+/// HTTP/2 stream reset, HTTP/3 error. ssh exits with 255 when it loses its connection.
 pub fn in_exit_code(code: u8) -> Option<Evidence> {
     match code {
         28 => Some(Evidence::TimedOut),
@@ -297,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_between_characters() {
-        let long = "é".repeat(LONGEST_TEXT);
+        let long = "é".repeat(MAX_TEXT);
         assert_eq!(in_text(&format!("{long} timed out")), None);
         assert_eq!(in_text(&format!("timed out {long}")), Some(Evidence::TimedOut));
     }

@@ -1,5 +1,4 @@
-//! The hash of the request that came with a key. The same intent with another fingerprint is misuse of the
-//! key, never a replay.
+//! The hash of the request that came with a key. The same key with another fingerprint is a mismatch, never a replay.
 
 use std::fmt;
 
@@ -8,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::hash::{Digest, Fields};
 use crate::json::Value;
 
-/// Part of every fingerprint, so that the layout can change without meeting old ones.
+/// Part of every fingerprint, so that a later layout cannot produce an old one.
 const SCHEME: &str = "fingerprint v1";
 
-/// What must agree whenever a key comes again.
+/// The hash of what must agree whenever a key comes again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint(Digest);
@@ -27,18 +26,17 @@ impl Fingerprint {
         self.0
     }
 
-    /// For a bare key that comes with nothing to compare.
+    /// For a key without anything to compare.
     pub fn none() -> Self {
         Builder::new("none").build()
     }
 
-    /// Of a record that was reset: the next request brings its own.
+    /// Of a record that was reset: the next request sets its own.
     pub fn free() -> Self {
         Builder::new("free").build()
     }
 
-    /// Several fingerprints as one, in this order: a command with a recipe has its match fields and its
-    /// argument vector.
+    /// Combines fingerprints, in this order: a command with a recipe has its match fields and its argument vector.
     pub fn combine(parts: &[Self]) -> Self {
         let builder = Builder::new("combined");
         parts.iter().fold(builder, |builder, part| builder.part("fingerprint", part.0.as_bytes())).build()
@@ -57,13 +55,13 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// All of an intent.
+/// The fingerprint of a whole intent.
 pub fn of_intent(intent: &Value) -> Fingerprint {
     Builder::new("intent").part("intent", intent.canonical()).build()
 }
 
-/// Chosen fields of an intent, whatever their order: each JSON pointer with its value, if there is one. An
-/// absent field differs from one that is null. No fields at all are the same as [`Fingerprint::none`].
+/// The fingerprint of some fields of an intent, in any order: each JSON pointer with its value, if it has one. An absent
+/// field differs from a field that is null. An empty list gives [`Fingerprint::none`].
 pub fn of_fields<'a>(fields: impl IntoIterator<Item = (&'a str, Option<&'a Value>)>) -> Fingerprint {
     let mut fields: Vec<_> = fields.into_iter().collect();
     if fields.is_empty() {
@@ -78,14 +76,14 @@ pub fn of_fields<'a>(fields: impl IntoIterator<Item = (&'a str, Option<&'a Value
     fields.into_iter().fold(builder, add).build()
 }
 
-/// The argument vector of a command, as bytes.
+/// The fingerprint of the argument vector of a command, as bytes.
 pub fn of_arguments<A: AsRef<[u8]>>(arguments: impl IntoIterator<Item = A>) -> Fingerprint {
     let builder = Builder::new("arguments");
     arguments.into_iter().fold(builder, |builder, argument| builder.part("argument", argument)).build()
 }
 
-/// Builds a fingerprint of one kind from named parts. Kinds never meet, and neither do an absent and an
-/// empty part.
+/// Builds a fingerprint of one kind from named parts. Fingerprints of different kinds differ, and an absent part differs from
+/// an empty one.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder(Fields);
@@ -96,12 +94,12 @@ impl Builder {
         Self(Fields::new().field(SCHEME).field(kind))
     }
 
-    /// Adds a part that is there.
+    /// Adds a part that is present.
     pub fn part(self, name: &str, content: impl AsRef<[u8]>) -> Self {
         Self(self.0.field(name).field("present").field(content))
     }
 
-    /// Adds a part that could be there and is not.
+    /// Adds a part that is absent.
     pub fn absent(self, name: &str) -> Self {
         Self(self.0.field(name).field("absent").field(""))
     }
@@ -136,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn no_match_fields_are_nothing_to_compare() {
+    fn an_empty_list_of_match_fields_compares_nothing() {
         assert_eq!(of_fields([]), Fingerprint::none());
     }
 
     #[test]
-    fn kinds_never_meet() {
+    fn fingerprints_of_different_kinds_differ() {
         let all = [
             Fingerprint::none(),
             of_intent(&value("[]")),

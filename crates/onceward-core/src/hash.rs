@@ -1,4 +1,4 @@
-//! SHA-256, plain and over length-prefixed fields. Pure arithmetic: nothing here knows what it hashes.
+//! SHA-256 of bytes and of length-prefixed fields, and HMAC.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ impl Digest {
         &self.0
     }
 
-    /// All of it as 64 lower-case hex digits.
+    /// The digest as 64 lower-case hex digits.
     pub fn to_hex(&self) -> String {
         hex(&self.0)
     }
@@ -35,7 +35,7 @@ impl Digest {
         Some(Self(bytes))
     }
 
-    /// The first 8 hex digits: enough to find a line in a log, and too few to be mistaken for all of it.
+    /// The first 8 hex digits, for logs: enough to find a record, and too few to be mistaken for a whole digest.
     pub fn short(&self) -> String {
         hex(&self.0[..4])
     }
@@ -71,7 +71,7 @@ pub fn digest(bytes: &[u8]) -> Digest {
     Digest(Sha256::digest(bytes).into())
 }
 
-/// The HMAC-SHA-256 (RFC 2104) of a message: only those who know the key can make or confirm it.
+/// The HMAC-SHA-256 (RFC 2104) of a message. Only a holder of the key can make or verify it.
 pub fn hmac(key: &[u8], message: &[u8]) -> Digest {
     const BLOCK: usize = 64;
     let mut block = [0; BLOCK];
@@ -83,12 +83,12 @@ pub fn hmac(key: &[u8], message: &[u8]) -> Digest {
     Digest(Sha256::new().chain_update(block.map(|byte| byte ^ 0x5c)).chain_update(inner).finalize().into())
 }
 
-/// The SHA-256 of bytes that come piece by piece.
+/// Computes the SHA-256 of bytes that arrive in pieces.
 #[derive(Clone, Default)]
-pub struct Running(Sha256);
+pub struct Hasher(Sha256);
 
-impl Running {
-    /// A further piece.
+impl Hasher {
+    /// Adds a piece.
     pub fn add(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
@@ -99,15 +99,15 @@ impl Running {
     }
 }
 
-impl fmt::Debug for Running {
+impl fmt::Debug for Hasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Running(..)")
+        f.write_str("Hasher(..)")
     }
 }
 
 /// Hashes a list of fields, each prefixed with its length as 8 big-endian bytes.
 ///
-/// Prefixes rather than separators, because a separator can be smuggled in by a value.
+/// Prefixes and not separators, because a value could contain the separator.
 #[derive(Clone, Default)]
 pub struct Fields(Sha256);
 
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn hex_is_read_back_and_anything_else_is_refused() {
+    fn a_digest_round_trips_as_hex_and_other_texts_are_refused() {
         assert_eq!(Digest::from_hex(OF_ABC), Some(digest(b"abc")));
         assert_eq!(Digest::from_hex(&OF_ABC.to_uppercase()), Some(digest(b"abc")));
         assert_eq!(Digest::from_hex(&OF_ABC[1..]), None);
@@ -174,20 +174,20 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_the_bytes_with_their_lengths_in_front() {
+    fn fields_are_hashed_with_their_length_in_front() {
         let by_hand = digest(b"\0\0\0\0\0\0\0\x02ab\0\0\0\0\0\0\0\0");
         assert_eq!(Fields::new().field("ab").field("").digest(), by_hand);
     }
 
     #[test]
-    fn fields_that_only_join_to_the_same_text_differ() {
+    fn fields_that_concatenate_to_the_same_text_differ() {
         let one = Fields::new().field("ab").field("c").digest();
         let other = Fields::new().field("a").field("bc").digest();
         assert_ne!(one, other);
     }
 
     #[test]
-    fn debug_shows_the_short_form_and_serde_all_of_it() {
+    fn debug_shows_the_short_form_and_serde_the_whole_digest() {
         let digest = digest(b"abc");
         assert_eq!(format!("{digest:?}"), "Digest(ba7816bf)");
         let text = serde_json::to_string(&digest).unwrap();

@@ -1,22 +1,21 @@
-//! Deriving a key from an intent: the same inputs make the same key, on every machine and in every language.
+//! Derives a key from an intent: the same inputs give the same key, on every machine and in every language.
 
 use crate::hash::{Digest, Fields};
 use crate::json::Value;
 use crate::name::{Key, Operation, Session};
-use crate::plant::{Plant, planted};
 
-/// Part of the hash and of the text, so that the scheme can change without meeting old keys.
+/// Part of the hash and of the text, so that a later scheme cannot produce an old key.
 const SCHEME: &str = "v1";
 
-/// How much of the digest the key shows: 128 bits, so that nobody meets a collision by chance.
+/// How much of the digest the key shows: 128 bits, so that two intents do not collide by chance.
 const HEX_DIGITS: usize = 32;
 
-/// A key that was made from an intent.
+/// A key that was derived from an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Derived {
     /// The key: `idem_v1_` and 32 hex digits.
     pub key: Key,
-    /// All of the digest. The record keeps it: an equal key with another digest is a collision.
+    /// The whole digest. The record keeps it: an equal key with another digest is a collision.
     pub digest: Digest,
 }
 
@@ -24,7 +23,7 @@ pub struct Derived {
 pub fn derive(session: &Session, operation: &Operation, intent: &Value) -> Derived {
     let digest = Fields::new()
         .field(SCHEME)
-        .field(if planted(Plant::SessionDropped) { "" } else { session.as_str() })
+        .field(session.as_str())
         .field(operation.as_str())
         .field(intent.canonical())
         .digest();
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_can_be_moved_from_one_field_to_the_next() {
+    fn a_character_cannot_move_from_one_field_to_the_next() {
         assert_ne!(derived("a", "bc", "{}"), derived("ab", "c", "{}"));
     }
 }

@@ -1,27 +1,28 @@
-//! The pure heart of Onceward.
+//! The pure core of Onceward.
 //!
-//! Nothing in this crate reads a clock, draws a random number, or touches a file or a socket: time and
-//! randomness come in as arguments. So every rule can be tested, modelled and replayed exactly.
+//! No code here reads a clock, draws a random number, or touches a file or a socket: time and randomness come in as
+//! arguments. So every rule can be tested, modelled and replayed exactly.
 //!
 //! # Layout
 //!
 //! - [`hash`]: SHA-256 over length-prefixed fields.
-//! - [`name`]: tenant, operation, session and key, checked once at the border.
-//! - [`stream`]: numbered items that are done one after another, and where their records are.
+//! - [`name`]: tenant, operation, session and key, checked when they are made.
+//! - [`stream`]: numbered items that are done one after another, and the identities of their records.
 //! - [`json`]: strict JSON and its canonical text.
 //! - [`key`]: deriving a key from an intent.
-//! - [`looks`]: keys that look like personal data or like the time of a call.
+//! - [`key_content`]: recognises personal data and timestamps in keys.
 //! - [`fingerprint`]: the hash of the request that came with a key.
-//! - [`recipe`]: which fields of an intent are its identity and which must merely agree.
+//! - [`recipe`]: which fields of an intent are its identity, and which must agree.
+//! - [`identify`]: key, key digest and fingerprint of a call, from whatever the caller gave.
 //! - [`duration`]: `30d`, `90s`, `100ms` as people write them.
-//! - [`time`]: points in time, as a store's clock says them.
+//! - [`time`]: points in time, by a store's clock.
 //! - [`outcome`]: what is kept and replayed.
 //! - [`class`]: classes of failure, and what each one does to a claim.
 //! - [`evidence`]: what in an error suggests that the attempt may have happened.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
-//! - [`claim`]: what a record remembers of earlier requests, so that they can be repeated.
-//! - [`decide`]: the one transition function.
+//! - [`claim`]: ids of earlier requests that a record remembers, so that they can be repeated.
+//! - [`decide`]: the transition function.
 
 pub mod claim;
 pub mod class;
@@ -30,13 +31,12 @@ pub mod duration;
 pub mod evidence;
 pub mod fingerprint;
 pub mod hash;
+pub mod identify;
 pub mod json;
 pub mod key;
-pub mod looks;
+pub mod key_content;
 pub mod name;
 pub mod outcome;
-#[doc(hidden)]
-pub mod plant;
 pub mod policy;
 pub mod recipe;
 pub mod record;

@@ -1,5 +1,5 @@
-//! Tenant, operation, session and key: the names an intent goes by, checked once at the border so that
-//! nothing behind it has to check again.
+//! Tenant, operation, session, key and stream: the names of an intent. They are checked when they are made, so that other code
+//! need not check them again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,32 +7,31 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::hash::{self, Digest, Fields};
-use crate::plant::{Plant, planted};
 
-/// The longest name, in characters: what Stripe accepts for a key, and what fits every store's index.
+/// The longest name, in characters: the limit of Stripe's keys, and short enough for the index of every store.
 pub const MAX_CHARACTERS: usize = 255;
 
-/// The longest name of a stream: with a slash and the largest number behind it, it is a key.
+/// The longest name of a stream: together with a slash and the largest number it still is a valid key.
 pub const MAX_STREAM_CHARACTERS: usize = MAX_CHARACTERS - 20;
 
-/// Which name is meant.
+/// A kind of name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Whose intent it is.
+pub enum NameKind {
+    /// The tenant that the intent belongs to.
     Tenant,
     /// The kind of effect.
     Operation,
     /// The conversation or run that a derived key belongs to.
     Session,
-    /// What names the intent inside tenant and operation.
+    /// The name of the intent inside tenant and operation.
     Key,
-    /// What names a stream inside tenant and operation.
+    /// The name of a stream inside tenant and operation.
     Stream,
 }
 
-impl Kind {
-    /// How many characters a name of this kind may have.
-    fn most(self) -> usize {
+impl NameKind {
+    /// The longest name of this kind, in characters.
+    fn max_characters(self) -> usize {
         match self {
             Self::Stream => MAX_STREAM_CHARACTERS,
             Self::Tenant | Self::Operation | Self::Session | Self::Key => MAX_CHARACTERS,
@@ -40,7 +39,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for NameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Tenant => "tenant",
@@ -52,39 +51,39 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Why a text cannot be a name. Never shows the text: it may hold personal data.
+/// Why a text cannot be a name. The message never shows the text, which may contain personal data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is nothing there.
+    /// The text is empty.
     #[error("the {what} is empty")]
     Empty {
         /// Which name.
-        what: Kind,
+        what: NameKind,
     },
-    /// It is longer than [`MAX_CHARACTERS`], or [`MAX_STREAM_CHARACTERS`] for a stream.
-    #[error("the {what} has {characters} characters; at most {} are allowed", what.most())]
+    /// The text is longer than [`MAX_CHARACTERS`], or [`MAX_STREAM_CHARACTERS`] for a stream.
+    #[error("the {what} has {characters} characters; at most {} are allowed", what.max_characters())]
     TooLong {
         /// Which name.
-        what: Kind,
-        /// How many it has.
+        what: NameKind,
+        /// The number of characters.
         characters: usize,
     },
-    /// It contains a control character, such as a line break.
+    /// The text contains a control character, such as a line break.
     #[error("the {what} contains a control character at position {position}")]
     ControlCharacter {
         /// Which name.
-        what: Kind,
-        /// Where, counted in characters from 1.
+        what: NameKind,
+        /// The position, counted in characters from 1.
         position: usize,
     },
 }
 
-fn check(what: Kind, text: &str) -> Result<(), Error> {
-    if text.is_empty() && what != Kind::Session {
+fn check(what: NameKind, text: &str) -> Result<(), Error> {
+    if text.is_empty() && what != NameKind::Session {
         return Err(Error::Empty { what });
     }
     let characters = text.chars().count();
-    if characters > what.most() {
+    if characters > what.max_characters() {
         return Err(Error::TooLong { what, characters });
     }
     match text.chars().position(char::is_control) {
@@ -100,10 +99,10 @@ macro_rules! name {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks the text and takes it.
+            /// Checks the text and makes it a name.
             pub fn new(text: impl AsRef<str>) -> Result<Self, Error> {
                 let text = text.as_ref();
-                check(Kind::$name, text)?;
+                check(NameKind::$name, text)?;
                 Ok(Self(text.into()))
             }
 
@@ -151,7 +150,7 @@ macro_rules! readable {
     )+};
 }
 
-/// Names that clients fill with mail addresses and order numbers.
+/// For names that may contain mail addresses and order numbers: `Debug` shows only a hash.
 macro_rules! masked {
     ($($name:ident),+) => {$(
         impl fmt::Debug for $name {
@@ -163,7 +162,7 @@ macro_rules! masked {
 }
 
 name! {
-    /// Whose intent it is. One tenant can neither hit nor see another's keys.
+    /// The tenant that an intent belongs to. One tenant can neither use nor see another's keys.
     Tenant
 }
 
@@ -173,20 +172,20 @@ name! {
 }
 
 name! {
-    /// The conversation or run that a derived key belongs to; empty when keys are to meet across all of them.
+    /// The conversation or run that a derived key belongs to. If it is empty, keys are shared between all of them.
     Session
 }
 
 name! {
     /// Names the intent inside tenant and operation.
     ///
-    /// Clients put mail addresses and order numbers into keys, so `Debug` shows a hash and there is no
-    /// `Display`: whoever wants the text asks for it with [`Key::as_str`].
+    /// Clients put mail addresses and order numbers into keys, so `Debug` shows a hash and there is no `Display`. Code that
+    /// needs the text calls [`Key::as_str`].
     Key
 }
 
 name! {
-    /// Names a stream inside tenant and operation. As secret as a key.
+    /// Names a stream inside tenant and operation. Treated as secret, like a key.
     Stream
 }
 
@@ -194,47 +193,47 @@ readable!(Tenant, Operation, Session);
 masked!(Key, Stream);
 
 impl Key {
-    /// A text that this crate has made itself and that keeps the rules by construction.
+    /// A key from a text that this crate made and that is valid by construction.
     pub(crate) fn made_here(text: String) -> Self {
-        debug_assert_eq!(check(Kind::Key, &text), Ok(()));
+        debug_assert_eq!(check(NameKind::Key, &text), Ok(()));
         Self(text.into())
     }
 }
 
 impl Default for Tenant {
-    /// The only tenant of a set-up that has just one user.
+    /// The tenant of a set-up with a single user.
     fn default() -> Self {
         Self("default".into())
     }
 }
 
 impl Default for Session {
-    /// No session: keys meet across all of them.
+    /// No session: keys are shared between all sessions.
     fn default() -> Self {
         Self("".into())
     }
 }
 
-/// What makes an intent the same intent: whose it is, what kind of effect, and which one.
+/// The identity of an intent: two calls with the same identity are the same intent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
-    /// Whose intent it is.
+    /// The tenant that it belongs to.
     pub tenant: Tenant,
     /// The kind of effect.
     pub operation: Operation,
-    /// Which one of that kind.
+    /// The key inside tenant and operation.
     pub key: Key,
 }
 
 impl Identity {
-    /// Names the layout of the hash, so that it can change without meeting old digests.
+    /// The version of the hash layout, so that a new layout never produces an old digest.
     const SCHEME: &'static str = "intent v1";
 
     /// The digest under which stores keep the intent.
     pub fn digest(&self) -> Digest {
         Fields::new()
             .field(Self::SCHEME)
-            .field(if planted(Plant::TenantDropped) { "" } else { self.tenant.as_str() })
+            .field(self.tenant.as_str())
             .field(self.operation.as_str())
             .field(self.key.as_str())
             .digest()
@@ -242,8 +241,8 @@ impl Identity {
 }
 
 impl fmt::Display for Identity {
-    /// Safe for logs: the operation and the start of the digest, never the key. Of an operation that is a request, only
-    /// where its path begins: what follows may name somebody.
+    /// Safe for logs: the operation and the start of the digest, never the key. For an operation that is an HTTP request, only
+    /// the first segment of its path is shown, because the rest may contain personal data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let operation = self.operation.as_str();
         let (shown, rest) = operation.split_at(shown_length(operation));
@@ -251,7 +250,7 @@ impl fmt::Display for Identity {
     }
 }
 
-/// How much of an operation's name is shown in logs: of `POST /v1/users/ann` this is `POST /v1/`.
+/// How much of an operation's name is shown in logs: for `POST /v1/users/ann` it is `POST /v1/`.
 fn shown_length(operation: &str) -> usize {
     let Some((method, path)) = operation.split_once(' ') else { return operation.len() };
     let is_request = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase());
@@ -266,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_shows_where_a_path_begins_and_no_more() {
+    fn logs_show_only_the_first_segment_of_a_path() {
         let shown = |operation| identity("a", operation, "k").to_string().split('#').next().unwrap().to_owned();
         assert_eq!(shown("POST /v1/users/ann@example.com/charges"), "POST /v1/…");
         assert_eq!(shown("POST /charges"), "POST /charges");
@@ -284,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_says_which_name_and_why() {
+    fn each_error_says_which_name_is_invalid_and_why() {
         assert_eq!(Key::new("").unwrap_err().to_string(), "the key is empty");
         assert_eq!(
             Key::new("k".repeat(300)).unwrap_err().to_string(),
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn length_is_counted_in_characters_and_not_in_bytes() {
+    fn lengths_are_counted_in_characters_and_not_in_bytes() {
         assert!(Key::new("é".repeat(255)).is_ok());
         assert!(Key::new("é".repeat(256)).is_err());
     }
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn serde_checks_what_it_reads() {
+    fn names_are_checked_when_they_are_deserialised() {
         assert_eq!(serde_json::from_str::<Key>("\"k1\"").unwrap().as_str(), "k1");
         let error = serde_json::from_str::<Key>("\"\"").unwrap_err();
         assert!(error.to_string().contains("the key is empty"), "{error}");
@@ -346,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_only_join_to_the_same_text_are_different_intents() {
+    fn names_that_concatenate_to_the_same_text_are_different_intents() {
         assert_ne!(identity("a", "bc", "d").digest(), identity("ab", "c", "d").digest());
         assert_ne!(identity("a", "b", "cd").digest(), identity("a", "bc", "d").digest());
     }

@@ -1,53 +1,53 @@
-//! What is kept of finished work and given to every repeat.
+//! The outcome of finished work, which is kept and replayed to every repeat.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{Digest, Fields, digest};
 
-/// Whether the effect took place.
+/// Whether the effect happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The effect took place.
+    /// The effect happened.
     Success,
-    /// The effect did not take place, and the same request would fail the same way again.
+    /// The effect did not happen, and the same request would fail in the same way again.
     Failure,
 }
 
-/// The outcome of an intent: success or final failure, with what a repeat is shown.
+/// The outcome of an intent: success or final failure, with the content that a repeat gets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Whether the effect took place.
+    /// Whether the effect happened.
     pub verdict: Verdict,
     /// The surface's own status: an HTTP status, an exit code, or 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub status: i32,
-    /// What the body is: a media type.
+    /// The media type of the body.
     pub content_type: String,
     /// Further headers that are safe to replay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, String)>,
-    /// The bytes themselves, exactly as they were given.
+    /// The body, byte for byte.
     pub body: Body,
 }
 
-/// The body of an outcome, or what is known of one that was too large to keep.
+/// The body of an outcome, or size and digest of a body that was too large to keep.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "BodyText", try_from = "BodyText")]
 pub enum Body {
     /// The bytes, never re-serialised.
     Kept(Bytes),
-    /// The work is done and will not run again, but its answer was over the limit.
+    /// The work is done and will not run again, but its body was over the limit.
     TooLarge {
-        /// How many bytes there were.
+        /// The size in bytes.
         size: u64,
         /// Their SHA-256.
         digest: Digest,
     },
 }
 
-/// How a body is written in JSON: as text where it is text.
+/// The JSON form of a body: text if it is valid UTF-8, hex otherwise.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum BodyText {
@@ -84,19 +84,19 @@ impl TryFrom<BodyText> for Body {
     }
 }
 
-/// Both parts of a media type have at most 127 characters (RFC 6838), and a slash between them.
-const LONGEST_MEDIA_TYPE: usize = 255;
+/// Both parts of a media type have at most 127 characters (RFC 6838), with a slash between them.
+const MAX_MEDIA_TYPE: usize = 255;
 
 /// The media type of a value that was serialised as JSON.
 pub const JSON: &str = "application/json";
 
 impl Outcome {
-    /// A success whose answer is JSON text.
+    /// A success with a JSON body.
     pub fn success(body: impl Into<Bytes>) -> Self {
         Self::of(Verdict::Success, JSON, body)
     }
 
-    /// A final failure whose answer is JSON text.
+    /// A final failure with a JSON body.
     pub fn failure(body: impl Into<Bytes>) -> Self {
         Self::of(Verdict::Failure, JSON, body)
     }
@@ -118,21 +118,21 @@ impl Outcome {
         self
     }
 
-    /// How many bytes of it count towards a limit: the body, the headers, and a media type that is longer than any real one.
+    /// The number of bytes that count towards the limit: the body, the headers, and the excess of an overlong media type.
     pub fn size(&self) -> usize {
         let body = match &self.body {
             Body::Kept(bytes) => bytes.len(),
             Body::TooLarge { .. } => 0,
         };
-        body + self.header_size() + self.content_type.len().saturating_sub(LONGEST_MEDIA_TYPE)
+        body + self.header_size() + self.content_type.len().saturating_sub(MAX_MEDIA_TYPE)
     }
 
     fn header_size(&self) -> usize {
         self.headers.iter().map(|(name, value)| name.len() + value.len()).sum()
     }
 
-    /// The same outcome, without its contents when it is over `limit` bytes: the body is replaced by size and digest.
-    /// Headers stay if they are within the limit by themselves, so that the digest of the outcome stays the same.
+    /// The same outcome, reduced if it is over `limit` bytes: the body is replaced by its size and digest. Headers stay if they
+    /// are within the limit themselves, so that the digest of the outcome stays the same.
     pub fn within(mut self, limit: usize) -> Self {
         if self.size() <= limit {
             return self;
@@ -143,13 +143,13 @@ impl Outcome {
         if self.header_size() > limit {
             self.headers = Vec::new();
         }
-        if self.content_type.len() > LONGEST_MEDIA_TYPE {
+        if self.content_type.len() > MAX_MEDIA_TYPE {
             self.content_type = "application/octet-stream".to_owned();
         }
         self
     }
 
-    /// The digest that a tombstone keeps: two outcomes with one digest are the same answer.
+    /// The digest that a tombstone keeps: equal outcomes have equal digests.
     pub fn digest(&self) -> Digest {
         let verdict: &[u8] = match self.verdict {
             Verdict::Success => b"success",
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_over_the_limit_keeps_its_digest_so_the_outcome_stays_the_same_answer() {
+    fn dropping_a_body_over_the_limit_does_not_change_the_digest_of_the_outcome() {
         let whole = Outcome::success(vec![b'x'; 10]);
         let cut = whole.clone().within(9);
         assert_eq!(cut.body, Body::TooLarge { size: 10, digest: digest(&[b'x'; 10]) });
@@ -223,14 +223,14 @@ mod tests {
     }
 
     #[test]
-    fn only_a_status_that_says_something_is_written() {
+    fn a_status_of_zero_is_not_serialised() {
         let json = |status| serde_json::to_string(&Outcome::success("1").with_status(status)).unwrap();
         assert!(!json(0).contains("status"), "{}", json(0));
         assert!(json(3).contains("\"status\":3"), "{}", json(3));
     }
 
     #[test]
-    fn bytes_that_are_no_text_survive_json() {
+    fn a_binary_body_round_trips_through_json() {
         let outcome = Outcome::of(Verdict::Success, "application/octet-stream", vec![0u8, 159, 146, 150]);
         let json = serde_json::to_string(&outcome).unwrap();
         assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome);

@@ -1,5 +1,5 @@
-//! What an operation wants: how long a claim may run, what is kept and for how long, and what happens in
-//! doubt. The parts that govern a record are its [`Terms`], written into it at begin.
+//! The policy of an operation: how long a claim may run, what is kept and for how long, and what happens in doubt. The parts that
+//! govern a record are its [`Terms`], which are written into it at begin.
 
 use std::time::Duration;
 
@@ -10,38 +10,38 @@ use crate::duration;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A lease outlives the longest run three times over, so that a slow run is not mistaken for a dead one.
+/// A lease is three times as long as the longest run, so that a slow run is not mistaken for a dead one.
 pub(crate) const LEASE_FACTOR: u32 = 3;
 
-/// Sizes the lease of an operation that says nothing about its runtime.
+/// The `max_runtime` of an operation that does not set it.
 pub const DEFAULT_MAX_RUNTIME: Duration = Duration::from_secs(60);
 
-/// A lease of a week is no lease: its owner has been gone for days before anybody may look.
+/// The largest `max_runtime`. With much longer leases, the work of a dead owner would be blocked for days.
 pub const LONGEST_MAX_RUNTIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// No claim is ever granted for longer.
+/// The longest lease that is ever granted.
 pub const LONGEST_LEASE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
-/// A deadline further off than this was written by a clock that ran ahead, and must not hold the key until the calendar
-/// has caught up. A day more than the longest lease, so that a clock that is set back a little ends no living claim.
+/// A lease that ends later than this was written by a clock that ran ahead, and must not block the key until the real time has
+/// caught up. It is a day more than the longest lease, so that setting a clock back a little does not end a live claim.
 pub(crate) const LONGEST_CREDIBLE_LEASE: Duration = Duration::from_secs(4 * 24 * 60 * 60);
 
-/// However long the other side asks to wait, an intent is not out of reach for longer than this.
+/// The longest wait before the next attempt, however long the downstream asks to wait.
 pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// How long most payment providers remember an idempotency key.
 pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
 
-/// Low stakes may be retried after a crash however long ago it was: a hundred years.
+/// How long [`Policy::window`] allows a retry after a crash: a hundred years, which means always.
 pub(crate) const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Answers over this size are remembered as done but not kept: 256 KiB holds any receipt.
+/// Larger outcomes are recorded as done, but their body is not kept. 256 KiB is enough for any receipt.
 pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
 
-/// The largest answer that may be kept at all: a ledger is not a file store.
+/// The largest `keep_limit`: a ledger is not a file store.
 pub const LARGEST_KEEP_LIMIT: usize = 8 * 1024 * 1024;
 
-/// How much is at stake; sets retention and tombstone. To declare one at all says that an error without a class is a doubt.
+/// How much is at stake. Sets retention and tombstone. If an operation declares a tier, an unclassified error puts it in doubt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Tier {
@@ -59,7 +59,7 @@ pub enum Tier {
 }
 
 impl Tier {
-    /// How long an outcome is kept; `None` is for ever.
+    /// How long an outcome is kept; `None` means for ever.
     pub fn retention(self) -> Option<Duration> {
         match self {
             Self::Payment => Some(30 * DAY),
@@ -79,24 +79,24 @@ impl Tier {
     }
 }
 
-/// What happens to an intent whose attempt may or may not have happened.
+/// What happens to an intent in doubt: an attempt may or may not have happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InDoubt {
-    /// Nothing runs until somebody settles it: at most once.
+    /// Nothing runs until an operator settles it: at most once.
     #[default]
     Hold,
-    /// The caller is told once that the outcome is unknown; the next equal call runs it. For work that its caller can look at
-    /// and repeat.
+    /// The caller is told once that the outcome is unknown; the next equal call runs. For work that its caller can inspect and
+    /// repeat.
     Tell,
-    /// It is tried again with the same downstream key, while the other side still knows that key.
+    /// The work is retried with the same downstream key, while the downstream still knows that key.
     Retry,
-    /// The other side is asked first.
+    /// The downstream is asked first whether it happened.
     Probe,
 }
 
 impl InDoubt {
-    /// The one of two that lets less happen: `hold` before `probe` before `tell` before `retry`.
+    /// The stricter of two: `hold` before `probe` before `tell` before `retry`.
     pub fn stricter(self, other: Self) -> Self {
         match (self, other) {
             (Self::Hold, _) | (_, Self::Hold) => Self::Hold,
@@ -107,27 +107,27 @@ impl InDoubt {
     }
 }
 
-/// What an error without a class means.
+/// What an unclassified error means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
-    /// A doubt where the error holds evidence that the attempt may have happened, or where a tier is declared; otherwise
-    /// nothing happened.
+    /// In doubt if the error contains evidence that the attempt may have happened, or if a tier is declared; otherwise nothing
+    /// happened.
     #[default]
     Classify,
     /// Nothing happened; the claim is released.
     Retry,
     /// It may have happened.
     Doubt,
-    /// It is the final answer, kept and replayed.
+    /// It is a final failure, kept and replayed.
     Keep,
 }
 
-/// Where the effect takes place.
+/// Where the effect happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {
-    /// Somewhere else: it may have happened although nobody heard of it.
+    /// In another system: it may have happened although the caller got no response.
     #[default]
     External,
     /// In the same transaction as the record: it happened exactly when the record says so.
@@ -150,39 +150,38 @@ pub enum StoreDown {
     /// Nothing runs.
     #[default]
     Closed,
-    /// It runs unguarded, which is counted and shown.
+    /// The call runs unguarded, which is counted and reported.
     Open,
 }
 
 /// The parts of a policy that are written into a record at begin and govern it from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
-    /// Where the effect takes place.
+    /// Where the effect happens.
     pub effect: Effect,
     /// What happens in doubt.
     pub in_doubt: InDoubt,
-    /// How long the outcome is kept, from done; `None` is for ever.
+    /// How long the outcome is kept, from done; `None` means for ever.
     #[serde(with = "duration::as_millis_option")]
     pub retention: Option<Duration>,
     /// How long a tombstone holds the key after that.
     #[serde(with = "duration::as_millis")]
     pub tombstone: Duration,
-    /// How long the other side knows the downstream key, from the first `sent`.
+    /// How long the downstream knows the downstream key, from the first `sent`.
     #[serde(with = "duration::as_millis")]
     pub honours_key_for: Duration,
     /// How many attempts the courier makes; `None` for a direct call, which makes one for each begin.
     pub max_attempts: Option<u32>,
-    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention. A later
-    /// equal call is another one and runs.
+    /// How long equal calls get the outcome after it was delivered to its caller; `None` means for the whole retention. A later
+    /// equal call is a new one and runs.
     #[serde(default, with = "duration::as_millis_option", skip_serializing_if = "Option::is_none")]
     pub after_delivery: Option<Duration>,
 }
 
 impl Terms {
-    /// These terms with what another caller says, where that is stricter: less happens in doubt, and what is done is kept for
-    /// longer.
+    /// These terms, tightened by those of another caller: the stricter policy in doubt, and the longer retention.
     pub fn tightened_by(self, caller: &Self) -> Self {
-        // Of two lengths the longer one holds, and `None` is the longest.
+        // The longer of two durations, where `None` is the longest.
         let longer = |one: Option<Duration>, other: Option<Duration>| one.zip(other).map(|(one, other)| one.max(other));
         Self {
             in_doubt: self.in_doubt.stricter(caller.in_doubt),
@@ -198,36 +197,36 @@ impl Terms {
 /// The policy of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// How much is at stake, where the operation declares it; retention and tombstone are those of `standard` otherwise.
+    /// How much is at stake, if the operation declares it. Without a tier, retention and tombstone are those of `standard`.
     pub tier: Option<Tier>,
-    /// Where the effect takes place.
+    /// Where the effect happens.
     pub effect: Effect,
     /// What happens in doubt.
     pub in_doubt: InDoubt,
-    /// What an error without a class means.
+    /// What an unclassified error means.
     pub on_error: OnError,
-    /// How long the outcome is kept, instead of the tier's.
+    /// How long the outcome is kept; overrides the tier.
     pub retention: Option<Retention>,
-    /// How long the tombstone stays, instead of the tier's.
+    /// How long the tombstone stays; overrides the tier.
     pub tombstone: Option<Duration>,
-    /// How long the outcome answers equal calls once it was delivered to its caller; `None` is for the whole retention.
+    /// How long equal calls get the outcome after it was delivered to its caller; `None` means for the whole retention.
     pub after_delivery: Option<Duration>,
-    /// The longest that a run should take: sizes the lease and kills nothing.
+    /// How long a run should take at the most. Sets the length of the lease; does not stop the run.
     pub max_runtime: Duration,
-    /// How long a run may take before it counts as in doubt, although its owner still works on it; `None` is for ever. The
+    /// How long a run may take before it counts as in doubt, although its owner still works on it; `None` means no limit. The
     /// owner may still finish it, and until then no other caller takes over.
     pub deadline: Option<Duration>,
-    /// How long the other side knows the downstream key.
+    /// How long the downstream knows the downstream key.
     pub honours_key_for: Duration,
     /// What happens when the store cannot be reached.
     pub store_down: StoreDown,
     /// How long a repeat waits for a running one.
     pub wait: Duration,
-    /// The caller writes `sent` before the first byte leaves.
+    /// The caller marks `sent` before the first byte leaves.
     pub marks_sent: bool,
-    /// The caller asks the other side first when it is told to.
+    /// The caller can probe: it asks the downstream whether the effect happened.
     pub probes: bool,
-    /// Answers over this size are remembered as done but not kept.
+    /// Larger outcomes are recorded as done, but their body is not kept.
     pub keep_limit: usize,
     /// The least retention that the operation's recipe needs.
     pub minimum_retention: Duration,
@@ -257,16 +256,16 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The policy that a declared tier means when nothing else is said.
+    /// The default policy of a tier.
     pub fn of(tier: Tier) -> Self {
         Self { tier: Some(tier), ..Self::default() }
     }
 
-    /// For low stakes: the key holds for this long after done, and then the same intent runs again. There is no
-    /// tombstone, and a crash in the middle of a run does not block the key: the next caller runs it again. So it may
-    /// run twice, and is nothing for money.
+    /// For low stakes: the key is remembered for this long after done, and then the same intent runs again. There is no
+    /// tombstone, and a crash in the middle of a run does not block the key: the next caller runs it again. So the effect may
+    /// happen twice; do not use this for money.
     ///
-    /// A recipe with a window of its own keeps its outcomes for as long as that one needs, if that is longer.
+    /// If the recipe has a window that needs a longer retention, that retention is used.
     pub fn window(window: Duration) -> Self {
         Self {
             retention: Some(Retention::For(window)),
@@ -277,7 +276,7 @@ impl Policy {
         }
     }
 
-    /// What the operation says about errors without a class.
+    /// How the operation treats unclassified errors.
     pub fn errors(&self) -> Errors {
         Errors { on_error: self.on_error, tier_declared: self.tier.is_some() }
     }
@@ -317,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_tier_has_the_retention_that_is_promised() {
+    fn every_tier_has_the_documented_retention() {
         let of = |tier| {
             let terms = Policy::of(tier).terms();
             (terms.retention, terms.tombstone)
@@ -330,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn every_limit_is_the_number_that_is_promised() {
+    fn every_limit_has_the_documented_value() {
         let seconds = [
             DAY,
             DEFAULT_MAX_RUNTIME,
@@ -341,13 +340,13 @@ mod tests {
             DEFAULT_HONOURS_KEY_FOR,
             WINDOW_RETRIES_FOR,
         ];
-        let promised = [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400, 3_153_600_000];
-        assert_eq!(seconds.map(|limit| limit.as_secs()), promised);
+        let documented = [86_400, 60, 86_400, 259_200, 345_600, 604_800, 86_400, 3_153_600_000];
+        assert_eq!(seconds.map(|limit| limit.as_secs()), documented);
         assert_eq!((DEFAULT_KEEP_LIMIT, LARGEST_KEEP_LIMIT), (262_144, 8_388_608));
     }
 
     #[test]
-    fn a_shorter_retention_than_the_window_needs_is_raised() {
+    fn a_retention_shorter_than_the_window_needs_is_raised() {
         let policy =
             Policy { retention: Some(Retention::For(DAY / 24)), minimum_retention: 8 * DAY, ..Policy::default() };
         assert_eq!(policy.terms().retention, Some(8 * DAY));
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_leaves_nothing_behind_and_is_never_held() {
+    fn a_window_has_no_tombstone_and_is_never_held() {
         let terms = Policy::window(DAY / 144).terms();
         assert_eq!((terms.retention, terms.tombstone), (Some(DAY / 144), Duration::ZERO));
         assert_eq!((terms.in_doubt, terms.honours_key_for), (InDoubt::Retry, WINDOW_RETRIES_FOR));
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_declared_tier_says_that_something_is_at_stake() {
+    fn only_a_declared_tier_puts_unclassified_errors_in_doubt() {
         let errors = |policy: Policy| (policy.errors().on_error, policy.errors().tier_declared);
         assert_eq!(errors(Policy::of(Tier::Email)), (OnError::Classify, true));
         assert_eq!(errors(Policy::default()), (OnError::Classify, false));

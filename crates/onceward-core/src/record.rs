@@ -11,11 +11,10 @@ use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
 use crate::outcome::Outcome;
-use crate::plant::{Plant, planted};
 use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms, WINDOW_RETRIES_FOR};
 use crate::time::{Timestamp, When};
 
-/// Names one claim: 128 random bits, never reused. Whoever holds it owns the work.
+/// Names one claim: 128 random bits, never reused. The holder of the fence owns the work.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Fence(u128);
@@ -26,12 +25,12 @@ impl Fence {
         Self(bits)
     }
 
-    /// The bits, for a store.
+    /// The bytes in which stores keep it.
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// A fence as a store kept it.
+    /// A fence from the bytes in a store.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
@@ -53,81 +52,81 @@ impl TryFrom<String> for Fence {
     }
 }
 
-// A fence is the right to finish the work, so no log shows all of it.
+// A fence is the right to finish the work, so logs show only its first digits.
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fence({:04x}…)", self.0 >> 112)
     }
 }
 
-/// A process that a store can tell to be alive or gone.
+/// The id of a process whose end the store can detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Owner(pub u64);
 
-/// How far an attempt has come.
+/// How far an attempt has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Nothing has left yet.
+    /// Nothing was sent yet.
     Claimed,
     /// The effect may have happened.
     Sent,
-    /// The effect may have happened, and the attempt is past its deadline: it is in doubt although its owner may still be at
-    /// work.
+    /// The effect may have happened, and the attempt is past its deadline: it is in doubt although its owner may still work on
+    /// it.
     Overdue,
 }
 
 /// The right to do the work now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lease<T = Timestamp> {
-    /// How far the attempt has come.
+    /// How far the attempt has got.
     pub phase: Phase,
-    /// Whose right it is.
+    /// Identifies the claim.
     pub fence: Fence,
-    /// The deadline, unless it is renewed.
+    /// When the lease lapses, unless it is renewed.
     pub until: T,
-    /// The process that holds it, where the store can watch processes.
+    /// The process that holds it, if the store can detect its end.
     pub owner: Option<Owner>,
 }
 
-/// Where an intent stands.
+/// The state of an intent, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State<T = Timestamp> {
     /// Waits for the courier.
     Queued {
-        /// Not before this time.
+        /// The earliest time of delivery.
         due: T,
     },
-    /// Somebody has the right to do the work.
+    /// An owner has the right to do the work.
     Leased(Lease<T>),
-    /// An attempt was proven harmless; the next begin may try.
+    /// An attempt was proven harmless; the next caller may try.
     Open {
-        /// Not before this time.
+        /// The earliest time of the next attempt.
         not_before: T,
     },
-    /// An attempt may have happened, and its owner does not know either.
+    /// An attempt may have happened, and its owner does not know.
     InDoubt {
-        /// The last owner: should it learn the answer after all, it may still say so.
+        /// The fence of the last owner, which may still report the outcome if it learns it.
         fence: Fence,
     },
     /// Finished; the outcome is replayed.
     Done {
         /// What every repeat gets.
         outcome: Outcome,
-        /// Who finished it.
+        /// The fence of the owner that finished it.
         fence: Fence,
-        /// When.
+        /// When it was finished.
         finished_at: T,
-        /// When the outcome is dropped; `None` is never.
+        /// When the outcome is dropped; `None` means never.
         expires_at: Option<T>,
-        /// When the key is free again; `None` is never.
+        /// When the key is free again; `None` means never.
         forget_at: Option<T>,
     },
     /// Finished, and the outcome is no longer kept.
     Tombstone {
-        /// The digest of the outcome that was.
+        /// The digest of the outcome.
         outcome: Digest,
         /// When the key is free again.
         forget_at: T,
@@ -136,32 +135,32 @@ pub enum State<T = Timestamp> {
     Dead,
 }
 
-/// The name of a state, as lists and filters use it.
+/// The status of an intent, as lists and filters use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Waits for the courier.
     Queued,
-    /// Somebody is doing the work.
+    /// An owner is doing the work.
     Running,
-    /// Released: the next begin may try.
+    /// Released: the next caller may try.
     Open,
-    /// An attempt may have happened, and nobody has settled it.
+    /// An attempt may have happened, and this is not settled.
     InDoubt,
     /// Finished.
     Done,
     /// Finished, and the outcome is no longer kept.
     Tombstone,
-    /// Known not to have happened, and not tried any more.
+    /// Known not to have happened, and no longer tried.
     Dead,
 }
 
 impl Status {
-    /// Every status, in the order in which an intent may go through them.
+    /// All statuses, roughly in the order of an intent's life.
     pub const ALL: [Self; 7] =
         [Self::Queued, Self::Running, Self::Open, Self::InDoubt, Self::Done, Self::Tombstone, Self::Dead];
 
-    /// The name as it is written in filters and JSON.
+    /// The name in filters and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -175,12 +174,12 @@ impl Status {
     }
 }
 
-/// The record of one intent. `Record<Timestamp>` is one that a store gave; a [`Draft`] is one to write.
+/// The record of one intent. A `Record<Timestamp>` was read from a store; a [`Draft`] is to be written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Record<T = Timestamp> {
-    /// The digest of the identity: where stores look.
+    /// The digest of the identity, under which stores keep the record.
     pub id: Digest,
-    /// The identity itself; a tombstone has none any more.
+    /// The identity itself; a tombstone has none.
     pub identity: Option<Identity>,
     /// The full digest of a derived key: an equal key with another digest is a collision.
     pub key_digest: Option<Digest>,
@@ -188,46 +187,46 @@ pub struct Record<T = Timestamp> {
     pub fingerprint: Fingerprint,
     /// Rises with every write.
     pub version: u64,
-    /// Where the intent stands.
+    /// The state of the intent.
     pub state: State<T>,
-    /// What governs it.
+    /// The parts of the policy that govern it.
     pub terms: Terms,
-    /// How many claims there have been.
+    /// How many claims were granted.
     pub attempts: u32,
     /// Part of the downstream key; raised only by an explicit requeue with a fresh key.
     pub generation: u32,
-    /// What the courier is to deliver; `None` for a direct call.
+    /// What the courier delivers; `None` for a direct call.
     pub payload: Option<Bytes>,
     /// When the intent was recorded.
     pub created_at: T,
     /// When the record was last written.
     pub updated_at: T,
-    /// When an attempt was first sent: from here the other side knows the downstream key.
+    /// When an attempt was first sent: from then on the downstream knows the downstream key.
     pub first_sent_at: Option<T>,
-    /// Since when an attempt may have happened that nobody has settled.
+    /// Since when an attempt may have happened that is not settled.
     pub doubt_since: Option<T>,
-    /// When the caller got the answer that this version of the record stands for: the outcome, or that it is unknown. Every
-    /// other write clears it, except that of a tombstone.
+    /// When the caller got what this version of the record says: the outcome, or that the outcome is unknown. Every other write
+    /// clears it, except that of a tombstone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<T>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
-    /// Which item of its stream this is; `None` for an intent with a key of its own.
+    /// The number of the item in its stream; `None` for an intent that is not in a stream.
     #[serde(default)]
     pub sequence: Option<u64>,
     /// The ids that callers chose for its claims.
     #[serde(default, skip_serializing_if = "Claims::is_empty")]
     pub claims: Claims,
-    /// The request that made this version, where a repeat of it must be recognised. Every write replaces it.
+    /// The request that made this version, if a repeat of that request must be recognised. Every write replaces it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made_by: Option<Mark>,
 }
 
-/// A record to write; the store adds its own clock.
+/// A record to write; the store fills in its time.
 pub type Draft = Record<When>;
 
 impl<T> Record<T> {
-    /// The fence that a conditional write must find.
+    /// The fence that a conditional write compares.
     pub fn fence(&self) -> Option<Fence> {
         match &self.state {
             State::Leased(lease) => Some(lease.fence),
@@ -236,8 +235,8 @@ impl<T> Record<T> {
         }
     }
 
-    /// The time that a conditional write must find where there is no fence. Versions start anew when a key is forgotten and
-    /// recorded again, so that they alone do not tell one record from the next of its key.
+    /// The time that a conditional write compares in a state without a fence. Versions restart when a key is forgotten and
+    /// recorded again, so the version alone does not distinguish a record from a later one with the same key.
     pub fn time(&self) -> Option<&T> {
         match &self.state {
             State::Open { not_before } => Some(not_before),
@@ -289,9 +288,9 @@ impl<T> Record<T> {
 }
 
 impl Draft {
-    /// The record as it is once the store has written it. Nothing is done before it was asked for: where the clock was set
-    /// back in between, the outcome is kept from when it was asked for. Otherwise it would have expired as soon as the clock
-    /// is right again, and the work would be done once more.
+    /// The record as it is once the store has written it at `now`. If the clock was set back after the intent was recorded, the
+    /// outcome is kept from the time of recording. Otherwise it would expire as soon as the clock is right again, and the work
+    /// would run once more.
     pub fn stamp(self, now: Timestamp) -> Record {
         let from = match (&self.state, self.created_at) {
             (State::Done { .. }, When::At(created_at)) => now.max(created_at),
@@ -302,7 +301,7 @@ impl Draft {
 }
 
 impl Record {
-    /// The next version of this record, to be changed and written.
+    /// A draft of the next version of this record.
     pub fn next(&self) -> Draft {
         let mut draft = self.clone().map(When::At);
         draft.version += 1;
@@ -312,39 +311,36 @@ impl Record {
         draft
     }
 
-    /// Until when an attempt that is known not to have happened is remembered, if this is one: as long as its outcome would
-    /// have held the key. A table of what was refused must not grow for ever either. The record starts over with the same
-    /// downstream key, perhaps for another request, so the other side must have forgotten that first.
+    /// Until when an attempt that is known not to have happened is remembered: as long as its outcome would have held the key, so
+    /// that refused attempts do not accumulate for ever. `None` for other records. A new record would use the same downstream
+    /// key, perhaps for another request, so the downstream must have forgotten that key first.
     pub fn untried_until(&self) -> Option<Timestamp> {
         let since = match &self.state {
             State::Open { not_before } => not_before,
-            // Nothing was sent, so it stands open once its lease has lapsed.
+            // Nothing was sent, so it counts as open once its lease has lapsed.
             State::Leased(Lease { phase: Phase::Claimed, until, .. }) => until,
             _ => return None,
         };
-        let doubted = self.doubt_since.is_some() && !planted(Plant::OpenDoubtForgotten);
-        let in_stream = self.sequence.is_some() && !planted(Plant::OpenItemForgotten);
-        if doubted || in_stream || self.payload.is_some() {
+        if self.doubt_since.is_some() || self.sequence.is_some() || self.payload.is_some() {
             return None;
         }
         let Terms { retention, tombstone, honours_key_for, .. } = self.terms;
-        // A window says that its effect may be repeated at any time, and nothing about how long its key is known.
+        // For a window, `honours_key_for` only says that the effect may be repeated at any time.
         let is_window = honours_key_for >= WINDOW_RETRIES_FOR;
-        let known_there =
-            if is_window || planted(Plant::ForgottenBeforeKey) { Duration::ZERO } else { honours_key_for };
-        let held = retention?.saturating_add(tombstone).max(known_there);
+        let key_known_for = if is_window { Duration::ZERO } else { honours_key_for };
+        let held = retention?.saturating_add(tombstone).max(key_known_for);
         Some(self.updated_at.max(*since).after(held))
     }
 }
 
-/// A record as a store showed it, with the store's own time.
+/// A record as a store returned it, with the store's time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Seen {
     /// The record.
     pub record: Record,
-    /// The store's clock at the moment of the answer.
+    /// The store's time when it returned the record.
     pub now: Timestamp,
-    /// The process that holds the lease is known to be gone.
+    /// The process that holds the lease is known to have ended.
     #[serde(default)]
     pub owner_gone: bool,
 }
@@ -352,17 +348,16 @@ pub struct Seen {
 impl Seen {
     /// Whether a lease is in force.
     fn is_alive(&self, lease: &Lease) -> bool {
-        let early = if planted(Plant::LeaseEndsEarly) { Duration::from_secs(1) } else { Duration::ZERO };
-        let is_credible = lease.until <= self.now.after(LONGEST_CREDIBLE_LEASE) || planted(Plant::FarLeaseBelieved);
-        self.now.after(early) < lease.until && is_credible && !self.owner_gone
+        let is_credible = lease.until <= self.now.after(LONGEST_CREDIBLE_LEASE);
+        self.now < lease.until && is_credible && !self.owner_gone
     }
 
-    /// Whether an owner may be at work: no other caller may take over until its lease has lapsed.
+    /// Whether an owner may still work: no other caller may take over until its lease has lapsed.
     pub fn has_living_owner(&self) -> bool {
         matches!(&self.record.state, State::Leased(lease) if self.is_alive(lease))
     }
 
-    /// How the intent stands at this moment; `None` when the record is to be treated as absent.
+    /// The standing of the intent at `now`; `None` if the record counts as absent.
     pub fn standing(&self) -> Option<Standing> {
         let record = &self.record;
         let standing = match &record.state {
@@ -371,12 +366,10 @@ impl Seen {
             State::Open { .. } | State::Leased(_) if record.untried_until().is_some_and(|until| self.now >= until) => {
                 return None;
             }
-            // Nobody asked to wait. By the clock of whoever looks, the moment of the write may have yet to come.
+            // No wait was requested. On the clock of the reader, the time of the write may still be in the future.
             State::Open { not_before } if *not_before <= record.updated_at => Standing::Open { not_before: self.now },
-            // Further off than anybody can ask for: a clock that ran ahead wrote it.
-            State::Open { not_before }
-                if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) && !planted(Plant::FarNotBeforeBelieved) =>
-            {
+            // Later than any wait that can be requested: a clock that ran ahead wrote it.
+            State::Open { not_before } if *not_before > self.now.after(LONGEST_NOT_BEFORE * 2) => {
                 Standing::Open { not_before: self.now }
             }
             State::Open { not_before } => Standing::Open { not_before: *not_before },
@@ -387,7 +380,6 @@ impl Seen {
             State::Leased(lease) if self.is_alive(lease) => Standing::Running { until: lease.until },
             State::Leased(lease) => match (lease.phase, record.doubt_since) {
                 (_, Some(since)) => Standing::InDoubt { since },
-                (Phase::Sent, None) if planted(Plant::LapseIsProof) => Standing::Open { not_before: self.now },
                 (Phase::Sent | Phase::Overdue, None) => Standing::InDoubt { since: lease.until.min(self.now) },
                 (Phase::Claimed, None) => Standing::Open { not_before: self.now },
             },
@@ -395,10 +387,9 @@ impl Seen {
                 (Some(expires_at), _) if self.now < *expires_at => Standing::Done,
                 (None, _) => Standing::Done,
                 (Some(_), Some(forget_at)) if self.now >= *forget_at => return None,
-                (Some(_), _) if planted(Plant::TombstoneIgnored) => return None,
                 (Some(_), _) => Standing::Tombstone,
             },
-            State::Tombstone { forget_at, .. } if self.now >= *forget_at || planted(Plant::TombstoneIgnored) => {
+            State::Tombstone { forget_at, .. } if self.now >= *forget_at => {
                 return None;
             }
             State::Tombstone { .. } => Standing::Tombstone,
@@ -407,22 +398,22 @@ impl Seen {
     }
 }
 
-/// How an intent stands at a moment: its state with lapsed leases and expiry judged.
+/// The standing of an intent at a point in time: its stored state, with lapsed leases and expiry taken into account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Waits for the courier.
     Queued {
-        /// Not before this time.
+        /// The earliest time of delivery.
         due: Timestamp,
     },
-    /// Somebody is doing the work.
+    /// An owner is doing the work.
     Running {
-        /// The lease's deadline.
+        /// When the lease lapses.
         until: Timestamp,
     },
-    /// The next begin may try.
+    /// The next caller may try.
     Open {
-        /// Not before this time.
+        /// The earliest time of the next attempt.
         not_before: Timestamp,
     },
     /// An attempt may have happened.
@@ -439,7 +430,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// The name of the standing.
+    /// The status without its times.
     pub fn status(self) -> Status {
         match self {
             Self::Queued { .. } => Status::Queued,
@@ -453,8 +444,8 @@ impl Standing {
     }
 }
 
-/// The key that goes downstream: the same on every attempt of one intent, and of nothing else. `sink` names
-/// where it goes; it is empty for a direct call.
+/// The downstream key: the same on every attempt of one intent, and different for every other intent. `sink` names where it goes;
+/// it is empty for a direct call.
 pub fn downstream_key(identity: &Identity, sink: &str, generation: u32) -> String {
     let digest = Fields::new()
         .field(b"downstream v1")

@@ -1,17 +1,17 @@
-//! Points in time. Core never asks what time it is: stores say so, with every answer.
+//! Timestamps. Core never reads a clock: stores return their time with every result.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the Unix epoch, on the clock of the store that said it.
+/// Milliseconds since the Unix epoch, on the clock of the store that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// A point in time from milliseconds since the Unix epoch.
+    /// A timestamp from milliseconds since the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -21,12 +21,12 @@ impl Timestamp {
         self.0
     }
 
-    /// This time plus a duration; the far end of time instead of an overflow.
+    /// This time plus a duration. Saturates instead of overflowing.
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(millis(duration)))
     }
 
-    /// How long it is from this time until `later`; zero when `later` has passed already.
+    /// The duration from this time until `later`; zero if `later` is earlier.
     pub fn until(self, later: Self) -> Duration {
         Duration::from_millis(u64::try_from(later.0.saturating_sub(self.0)).unwrap_or(0))
     }
@@ -41,17 +41,16 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A duration in whole milliseconds; the longest possible instead of an overflow.
+/// A duration in whole milliseconds. Saturates instead of overflowing.
 pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// A time in a record that is about to be written: kept from before, or counted from the moment of the
-/// write on the store's own clock.
+/// A time in a record that is to be written: a known time, or a duration from the moment of the write on the store's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// A time that is known already.
+    /// A known time.
     At(Timestamp),
     /// This long after the write.
     In(#[serde(with = "crate::duration::as_millis")] Duration),
@@ -61,7 +60,7 @@ impl When {
     /// The moment of the write.
     pub const NOW: Self = Self::In(Duration::ZERO);
 
-    /// The time itself, once the store has said when the write happened.
+    /// The timestamp, for a write at `now`.
     pub fn stamp(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(timestamp) => timestamp,

@@ -1,4 +1,4 @@
-//! Everything that is configured, started together and stopped together.
+//! Starts the configured servers, and stops them together.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -12,108 +12,109 @@ use hyper::service::service_fn;
 use hyper_util::service::TowerToHyperService;
 use onceward::Ledger;
 use onceward::core::policy::Effect;
-use onceward::http::room::Room;
+use onceward::http::body_memory::BodyMemory;
 use tokio::task::JoinSet;
 
 use crate::api::Api;
-use crate::config::{ApiSettings, Settings};
-use crate::exit::{Fault, STORE};
-use crate::gateway::{self, Gateway, Route, Routes, Upstreams};
-use crate::hosts::Hosts;
-use crate::lanes::Lanes;
-use crate::listener::{Bound, Speaks};
-use crate::output;
-use crate::stop::Signals;
-use crate::tls::Tls;
-use crate::tokens::Tokens;
+use crate::gateway::{self, Gateway};
+use onceward_runtime::config::{ApiSettings, Settings};
+use onceward_runtime::exit::{Fault, STORE};
+use onceward_runtime::net::host_check::HostCheck;
+use onceward_runtime::net::listener::{BoundListener, HttpVersions};
+use onceward_runtime::net::stop::Signals;
+use onceward_runtime::net::thread_per_core::WorkerThreads;
+use onceward_runtime::net::tls::Tls;
+use onceward_runtime::net::tokens::Tokens;
+use onceward_runtime::output;
+use onceward_runtime::proxy::{self, Route, Routes, Upstreams};
 
-/// Where the gateway listens when nobody says where.
+/// The default address of the gateway.
 const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// How long running requests may take to end once it is time to stop.
-const GRACE: Duration = Duration::from_secs(30);
+/// How long running requests may take after the signal to stop.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a hash of the credential cannot do, said at every start of a gateway that relies on it.
-const BY_AUTHORIZATION: &str = "tenant = \"authorization\" tells callers apart by a hash of their credential. It does not \
-    protect from this: a refreshed token is a new tenant, so that its retry runs again; and a revoked credential still gets \
-    stored answers. Where the upstream can say who the caller is, use tenant = \"whoami:PATH#POINTER\", as in \
-    whoami:/v1/me#/id";
+/// The limits of a credential hash, logged at every start of a gateway that relies on it.
+const AUTHORIZATION_WARNING: &str = "tenant = \"authorization\" identifies callers by a hash of their credential. It has two \
+    limits: a refreshed token is a new tenant, so its retry runs again; and a revoked credential still gets stored \
+    responses. If the upstream can tell who the caller is, use tenant = \"whoami:PATH#POINTER\", as in whoami:/v1/me#/id";
 
-/// What a gateway is started with.
-pub(crate) struct Front {
-    pub(crate) listen: SocketAddr,
-    pub(crate) tls: Option<Tls>,
-    /// The hosts that it answers to.
-    pub(crate) hosts: Hosts,
-    pub(crate) routes: Vec<Route>,
-    pub(crate) max_connections: Option<NonZeroU32>,
-    /// Certificates that are believed of upstreams, besides those that the system knows.
-    pub(crate) upstream_ca: Option<PathBuf>,
+/// The resolved settings of a gateway.
+pub struct GatewaySettings {
+    pub listen: SocketAddr,
+    pub tls: Option<Tls>,
+    /// The hosts that it accepts.
+    pub hosts: HostCheck,
+    pub routes: Vec<Route>,
+    pub max_connections: Option<NonZeroU32>,
+    /// Additional CA certificates for https upstreams.
+    pub upstream_ca: Option<PathBuf>,
 }
 
-/// Serves what is configured until a signal. `listen` outranks the API's configured address.
-pub(crate) async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
+/// Runs the configured servers until a signal. `listen` overrides the configured address of the API.
+pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
     let api = settings.api(listen)?;
-    let front = front(settings, api.as_ref().map(|api| &api.tokens))?;
-    run(open(settings).await?, api, front).await
+    let gateway = gateway_settings(settings, api.as_ref().map(|api| &api.tokens))?;
+    run(open(settings).await?, api, gateway).await
 }
 
-/// Serves until a signal, and then finishes what runs.
-pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<Front>) -> Result<(), Fault> {
+/// Serves until a signal, then finishes running requests.
+pub async fn run(ledger: Ledger, api: Option<ApiSettings>, gateway: Option<GatewaySettings>) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
-    small_pages();
+    disable_huge_pages();
     let mut listeners = JoinSet::new();
-    // Lanes outlive their listener: what was sent is seen through on them.
+    // The workers outlive their listener: requests that were sent are finished on them.
     let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, api.tls).await?;
         let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
         let service = move |_, _| TowerToHyperService::new(router.clone());
-        listeners.spawn(bound.serve(Speaks::Http1, Arc::new(Lanes::here()), service, stop.clone()));
+        listeners.spawn(bound.serve(HttpVersions::Http1, Arc::new(WorkerThreads::current()), service, stop.clone()));
     }
     let mut gateways = Vec::new();
-    if let Some(Front { listen, tls, hosts, routes, max_connections, upstream_ca }) = front {
-        let lanes = Lanes::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
-        if routes.iter().any(|route| matches!(route.tenant, gateway::Tenant::Authorization(_))) {
-            tracing::warn!("{BY_AUTHORIZATION}");
+    if let Some(GatewaySettings { listen, tls, hosts, routes, max_connections, upstream_ca }) = gateway {
+        let workers =
+            WorkerThreads::start(thread::available_parallelism().map_or(1, NonZero::get)).map_err(cannot_start)?;
+        if routes.iter().any(|route| matches!(route.tenant, proxy::Tenant::Authorization(_))) {
+            tracing::warn!("{AUTHORIZATION_WARNING}");
         }
-        let (routes, room) = (Routes::new(routes), Room::of(gateway::ROOM));
-        // Each lane has upstream connections of its own.
-        for upstreams in Upstreams::several(lanes.count(), &routes, upstream_ca.as_deref())? {
+        let (routes, room) = (Routes::new(routes), BodyMemory::new(gateway::MAX_BUFFERED_BYTES));
+        // Each worker has its own upstream connections.
+        for upstreams in Upstreams::pools(workers.count(), &routes, upstream_ca.as_deref())? {
             let (routes, hosts, room) = (routes.clone(), hosts.clone(), room.clone());
             gateways.push(Arc::new(Gateway::new(ledger.clone(), routes, hosts, upstreams, room)));
         }
-        let bound = bind("gateway", listen, tls).await?.at_most(max_connections);
-        let lane = gateways.clone();
+        let bound = bind("gateway", listen, tls).await?.max_connections(max_connections);
+        let per_worker = gateways.clone();
         let service = move |peer, number: usize| {
-            let gateway = Arc::clone(&lane[number]);
+            let gateway = Arc::clone(&per_worker[number]);
             service_fn(move |request| {
                 let gateway = Arc::clone(&gateway);
                 async move { Ok::<_, Infallible>(gateway.answer(request, peer).await) }
             })
         };
-        let lanes = Arc::new(lanes);
-        serving = Some(Arc::clone(&lanes));
-        listeners.spawn(bound.serve(Speaks::Http2, lanes, service, stop.clone()));
+        let workers = Arc::new(workers);
+        serving = Some(Arc::clone(&workers));
+        listeners.spawn(bound.serve(HttpVersions::Http2, workers, service, stop.clone()));
     }
-    // One that ends by itself takes the others with it: half a server is harder to notice than none.
+    // A listener that ends stops the others as well: half a server is harder to notice than none.
     tokio::select! {
         () = signals.next() => {}
         _ = listeners.join_next() => signals.stop(),
     }
-    let over = async {
+    let finished = async {
         while listeners.join_next().await.is_some() {}
         for gateway in &gateways {
             gateway.closed().await;
         }
-        // What was sent is seen through to its end, also for clients that are gone.
+        // Requests that were sent are finished, even for clients that are gone.
         ledger.idle().await;
     };
     tokio::select! {
-        () = over => {}
+        () = finished => {}
         () = signals.next() => {}
-        () = tokio::time::sleep(GRACE) => {
-            tracing::warn!("stopped although connections were open; what guarded requests had sent is in doubt");
+        () = tokio::time::sleep(SHUTDOWN_LIMIT) => {
+    tracing::warn!("stopped while connections were open; guarded requests that were already sent are in doubt");
         }
     }
     ledger.close().await;
@@ -121,24 +122,24 @@ pub(crate) async fn run(ledger: Ledger, api: Option<ApiSettings>, front: Option<
     Ok(())
 }
 
-/// Thousands of idle connections hold a little memory each, here and there: in pages of 2 MB that is half as much again.
-fn small_pages() {
+/// Thousands of idle connections each hold a little memory in scattered places: with pages of 2 MB that takes half as much again.
+fn disable_huge_pages() {
     #[cfg(target_os = "linux")]
     if let Err(error) = nix::sys::prctl::set_thp_disable(true) {
-        tracing::debug!(%error, "large pages stay");
+        tracing::debug!(%error, "failed to disable huge pages");
     }
 }
 
-/// Binds, and prints the one line that says where.
-async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<Bound, Fault> {
-    let bound = Bound::to(address, tls).await;
+/// Binds, and prints the address on stdout.
+async fn bind(name: &str, address: SocketAddr, tls: Option<Tls>) -> Result<BoundListener, Fault> {
+    let bound = BoundListener::bind(address, tls).await;
     let bound = bound.map_err(|error| Fault::new(STORE, format!("{name}: cannot listen on {address}: {error}")))?;
     output::out(&format!("onceward {name} listens on {}", bound.url()));
     Ok(bound)
 }
 
-/// What the file says about the gateway.
-fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Front>, Fault> {
+/// The gateway in the file.
+fn gateway_settings(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<GatewaySettings>, Fault> {
     let Some(gateway) = settings.gateway() else { return Ok(None) };
     let tls = gateway.tls.as_ref().map(|files| files.read(settings.folder())).transpose()?;
     let names = settings.tenant_names()?;
@@ -151,16 +152,16 @@ fn front(settings: &Settings, tokens: Option<&Arc<Tokens>>) -> Result<Option<Fro
     }
     let listen = gateway.listen.map_or(GATEWAY_LISTEN, |listen| listen.0);
     let allowed = gateway.allow_hosts.as_deref().unwrap_or_default();
-    let hosts = Hosts::of(listen, allowed).map_err(|what| Fault::config(format!("gateway.allow_hosts: {what}")))?;
+    let hosts = HostCheck::of(listen, allowed).map_err(|what| Fault::config(format!("gateway.allow_hosts: {what}")))?;
     let upstream_ca = gateway.upstream_ca.as_deref().map(|name| settings.folder().join(name));
-    Ok(Some(Front { listen, tls, hosts, routes, max_connections: gateway.max_connections, upstream_ca }))
+    Ok(Some(GatewaySettings { listen, tls, hosts, routes, max_connections: gateway.max_connections, upstream_ca }))
 }
 
 fn cannot_start(error: std::io::Error) -> Fault {
     Fault::new(STORE, format!("cannot start: {error}"))
 }
 
-/// The ledger with the policy and the recipe of every configured operation.
+/// Opens the ledger with the policy and the recipe of every configured operation.
 async fn open(settings: &Settings) -> Result<Ledger, Fault> {
     let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
     for (name, operation) in settings.operations() {
@@ -173,5 +174,5 @@ async fn open(settings: &Settings) -> Result<Ledger, Fault> {
         }
         builder = builder.policy(name, policy);
     }
-    Ok(builder.open(settings.store_of_server()).await?)
+    Ok(builder.open(settings.server_store()).await?)
 }

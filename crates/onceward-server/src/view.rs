@@ -1,101 +1,102 @@
-//! An intent as people and programs are shown it. Outcomes are summed up here; their bytes are shown only to who asks
-//! for that one intent.
+//! How intents are shown to people and programs. Outcomes are summarised here; their bytes are only shown for a single
+//! intent.
 
 use std::time::Duration;
 
-use onceward::core::looks;
+use onceward::core::key_content;
 use onceward::core::name::Key;
 use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
-use onceward::store::Listed;
+use onceward::store::ListedRecord;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::{api, run};
+use crate::api;
+use onceward_runtime::process::output_frame;
 
-/// What a list shows of an intent.
+/// An intent as shown in a list.
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Intent)]
-pub(crate) struct View {
-    /// The digest of the identity; all that a tombstone has of it.
-    pub(crate) id: String,
+pub struct IntentView {
+    /// The digest of the identity; the only part of it that a tombstone has.
+    pub id: String,
     #[schema(required)]
-    pub(crate) tenant: Option<String>,
+    pub tenant: Option<String>,
     #[schema(required)]
-    pub(crate) operation: Option<String>,
-    /// The key. One that looks like an e-mail address, a phone number or a card number is shown as its kind and a short
-    /// digest, unless keys are asked for.
+    pub operation: Option<String>,
+    /// The key. A key that looks like an e-mail address, a phone number or a card number is replaced by its kind and a short
+    /// digest, unless `show_keys` is set.
     #[schema(required)]
-    pub(crate) key: Option<String>,
-    /// `key` is not the key itself, but a digest of it.
-    pub(crate) key_masked: bool,
-    /// Which item of its stream it is.
+    pub key: Option<String>,
+    /// Whether `key` is a digest instead of the key itself.
+    pub key_masked: bool,
+    /// The sequence number in its stream.
     #[schema(required)]
-    pub(crate) sequence: Option<u64>,
-    #[schema(value_type = api::State)]
-    pub(crate) state: &'static str,
-    pub(crate) version: u64,
-    pub(crate) attempts: u32,
-    /// What its terms say for the case of doubt.
-    #[schema(value_type = api::WhenInDoubt)]
-    pub(crate) when_in_doubt: InDoubt,
+    pub sequence: Option<u64>,
+    #[schema(value_type = api::IntentState)]
+    pub state: &'static str,
+    pub version: u64,
+    pub attempts: u32,
+    /// The in-doubt policy of the record.
+    #[schema(value_type = api::InDoubtPolicy)]
+    pub when_in_doubt: InDoubt,
     #[schema(format = DateTime)]
-    pub(crate) created_at: String,
+    pub created_at: String,
     #[schema(format = DateTime)]
-    pub(crate) updated_at: String,
+    pub updated_at: String,
     #[schema(format = DateTime, required)]
-    pub(crate) running_until: Option<String>,
+    pub running_until: Option<String>,
     #[schema(format = DateTime, required)]
-    pub(crate) not_before: Option<String>,
+    pub not_before: Option<String>,
     #[schema(format = DateTime, required)]
-    pub(crate) doubt_since: Option<String>,
+    pub doubt_since: Option<String>,
     #[schema(format = DateTime, required)]
-    pub(crate) finished_at: Option<String>,
+    pub finished_at: Option<String>,
     #[schema(format = DateTime, required)]
-    pub(crate) expires_at: Option<String>,
+    pub expires_at: Option<String>,
     #[schema(required)]
-    pub(crate) last_error: Option<String>,
+    pub last_error: Option<String>,
     #[schema(required)]
-    pub(crate) outcome: Option<Summary>,
+    pub outcome: Option<OutcomeSummary>,
 }
 
-/// What is known of an outcome without showing it.
+/// A summary of an outcome.
 #[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct Summary {
+pub struct OutcomeSummary {
     #[schema(value_type = api::Verdict)]
-    pub(crate) verdict: Verdict,
-    pub(crate) status: i32,
-    pub(crate) content_type: String,
-    pub(crate) size: u64,
-    pub(crate) kept: bool,
+    pub verdict: Verdict,
+    pub status: i32,
+    pub content_type: String,
+    pub size: u64,
+    pub kept: bool,
 }
 
-/// Whether keys that look like personal data are shown.
+/// Whether to show keys that look like personal data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keys {
+pub enum KeyDisplay {
     Shown,
     Masked,
 }
 
-impl Keys {
-    pub(crate) fn shown_if(shown: bool) -> Self {
+impl KeyDisplay {
+    pub fn shown_if(shown: bool) -> Self {
         if shown { Self::Shown } else { Self::Masked }
     }
 
-    /// What is shown instead of a key, if it is not shown itself.
-    pub(crate) fn masked(self, key: &Key) -> Option<String> {
+    /// The replacement for a key that must not be shown.
+    pub fn masked(self, key: &Key) -> Option<String> {
         match self {
             Self::Shown => None,
-            Self::Masked => looks::masked(key.as_str()),
+            Self::Masked => key_content::masked(key.as_str()),
         }
     }
 }
 
-impl View {
-    /// The same for an entry of a list, whose outcome was not read.
-    pub(crate) fn listed(listed: &Listed, keys: Keys) -> Option<Self> {
+impl IntentView {
+    /// The same for a list entry, whose outcome was not read.
+    pub fn listed(listed: &ListedRecord, keys: KeyDisplay) -> Option<Self> {
         let mut view = Self::of(&listed.seen, keys)?;
         if let (Some(outcome), Some(size)) = (&mut view.outcome, listed.body_size) {
             outcome.size = size;
@@ -103,8 +104,8 @@ impl View {
         Some(view)
     }
 
-    /// `None` when the record is to be treated as absent.
-    pub(crate) fn of(seen: &Seen, keys: Keys) -> Option<Self> {
+    /// `None` if the record counts as absent.
+    pub fn of(seen: &Seen, keys: KeyDisplay) -> Option<Self> {
         let standing = seen.standing()?;
         let record = &seen.record;
         let identity = record.identity.as_ref();
@@ -113,7 +114,7 @@ impl View {
         let (finished_at, expires_at, outcome) = match &record.state {
             State::Done { outcome, finished_at, expires_at, .. } => {
                 let kept = standing == Standing::Done;
-                (Some(*finished_at), expires_at.filter(|_| kept), kept.then(|| Summary::of(outcome)))
+                (Some(*finished_at), expires_at.filter(|_| kept), kept.then(|| OutcomeSummary::of(outcome)))
             }
             _ => (None, None, None),
         };
@@ -147,11 +148,11 @@ impl View {
     }
 }
 
-impl Summary {
-    /// Its status in words: an exit code, or what another surface has for one, if anything.
-    pub(crate) fn ended(&self) -> String {
+impl OutcomeSummary {
+    /// The status as text: an exit code, or the status of another surface, if any.
+    pub fn ended(&self) -> String {
         match self.status {
-            code if self.content_type == run::CONTENT_TYPE => format!("exit code {code}, "),
+            code if self.content_type == output_frame::CONTENT_TYPE => format!("exit code {code}, "),
             0 => String::new(),
             status => format!("status {status}, "),
         }
@@ -172,15 +173,15 @@ impl Summary {
     }
 }
 
-/// The status of that name, or a refusal that lists them.
-pub(crate) fn status_named(name: &str) -> Result<Status, String> {
+/// The status with this name, or an error that lists the names.
+pub fn status_named(name: &str) -> Result<Status, String> {
     let known = Status::ALL.map(Status::as_str);
     let found = Status::ALL.into_iter().find(|status| status.as_str() == name.replace('-', "_"));
-    found.ok_or_else(|| format!("there is no such state; there are {}", known.join(", ")))
+    found.ok_or_else(|| format!("unknown state; known states are {}", known.join(", ")))
 }
 
-/// How long ago, as a person says it: one unit is enough.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+/// The age in one unit, for people.
+pub fn age(since: Timestamp, now: Timestamp) -> String {
     let ago = since.until(now);
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let seconds = ago.as_secs();
@@ -188,8 +189,8 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
     unit.map_or_else(|| "now".to_owned(), |(length, unit)| format!("{}{unit} ago", seconds / length))
 }
 
-/// Rows in columns, each as wide as its widest cell.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
+/// Formats rows as columns, each as wide as its widest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
@@ -201,15 +202,15 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 }
 
 /// At most this many characters of a text, so that one long cell does not push the others off the screen.
-pub(crate) fn shortened(text: &str, characters: usize) -> String {
+pub fn shortened(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
 
-/// A moment that lies this long before another.
-pub(crate) fn before(now: Timestamp, ago: Duration) -> Timestamp {
+/// The time this long before `now`.
+pub fn before(now: Timestamp, ago: Duration) -> Timestamp {
     let millis = i64::try_from(ago.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
 }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_line_up_and_lines_have_no_tail() {
+    fn columns_line_up_and_lines_have_no_trailing_spaces() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
         assert_eq!(table(&[row(["A", "BB", "C"]), row(["aaa", "b", ""])]), "A    BB  C\naaa  b");
     }

@@ -1,219 +1,227 @@
-//! The command line, by hand: a few commands and numbers need no library.
+//! Parses the command line, without a library: it is a few commands and numbers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use onceward::step::Step;
 
-use onceward::core::plant::Plant;
+use onceward::plant::Plant;
 
-use crate::crash::{Misdeed, Options, Orders};
-use crate::interleave;
+use crate::clock::Clocks;
+use crate::crash::{self, Fault, WorkerOptions};
+use crate::interleave::{self, Schedules};
 use crate::kills::effects::Effects;
 use crate::model::Bounds;
-use crate::vfs::{Part, Swallow};
-use crate::{clock, disk, gateway, kills, mcp, plants, power, run, turns, walk};
+use crate::seeded::{self, Harness};
+use crate::vfs::{FilePart, IgnoredSyncs};
+use crate::walk::Walks;
+use crate::{disk, fairness, gateway, kills, mcp, model, plants, power, run};
 
-/// How the harness is used.
-pub const USAGE: &str = "usage: onceward-sim crash [--cycles N] [--seed S] [--workers 3] [--keep]
-       onceward-sim judge --folder KEPT --seed S
-       onceward-sim power [--cycles N] [--seed S] [--no-sync | --no-log-sync | --no-file-sync]
-       onceward-sim disk [--seed S] [--every N] [--only TEXT]
-       onceward-sim model [--begins 4] [--ticks 8]
-       onceward-sim walk [--runs 400] [--seed S]
-       onceward-sim clock [--runs 2000] [--seed S]
-       onceward-sim interleave [--schedules 100000] [--seed S]
-       onceward-sim gateway [--kills 50] [--seed S] [--honours-key] [--gateways 1] [--binary PATH]
-       onceward-sim mcp [--kills 50] [--seed S] [--over stdio|http|several] [--binary PATH]
-       onceward-sim api [--kills 50] [--seed S] [--binary PATH]
-       onceward-sim run [--kills 50] [--seed S] [--binary PATH]
-       onceward-sim scenes [--binary PATH]
-       onceward-sim turns [--processes 2] [--callers 64] [--seconds 5] [--folder F] [--least 50] [--longest 30] [--stop]
-       onceward-sim vectors
-       onceward-sim conformance
-       onceward-sim plants [--only NAME] [--quick] [--every] [--json] [--table]
-every check takes --plant NAME, which breaks the ledger on purpose";
+/// The help text.
+pub const USAGE: &str = "usage: onceward-sim COMMAND [OPTIONS]
 
-/// What is wanted.
+checks in one process, from a seed
+  walk         Make random calls and compare them with an oracle   [--runs 400] [--seed 1]
+  clock        Let clocks jump while the ledger works              [--runs 2000] [--seed 1]
+  interleave   Let callers overtake each other                     [--schedules 100000] [--seed 1] [--fault NAME]
+  model        Try every order of events                           [--begins 4] [--ticks 8] [--fault NAME]
+  vectors      Run the vectors of the specification
+  conformance  Run the suite that every store passes               [--enough N]
+
+checks on a simulated disk
+  power        Cut the power, over and over                        [--cycles 50] [--seed 1]
+                                                                   [--no-sync | --no-log-sync | --no-file-sync]
+  disk         Fail every operation once                           [--seed 1] [--every N] [--only TEXT]
+
+checks with real processes
+  crash        Kill workers at every step                          [--cycles 300] [--seed 1] [--workers 3] [--keep]
+                                                                   [--enough 20] [--fault NAME]
+  judge        Judge the journal of a kept crash run again         --folder FOLDER --seed S
+  gateway      Kill HTTP gateways under load                       [--kills 50] [--seed 1] [--honours-key]
+                                                                   [--gateways 1] [--binary PATH]
+  mcp          Kill MCP gateways under load                        [--kills 50] [--seed 1]
+                                                                   [--over stdio|http|several] [--binary PATH]
+  api          Kill the API under load                             [--kills 50] [--seed 1] [--binary PATH]
+  run          Kill `onceward run` and its commands                [--kills 50] [--seed 1] [--binary PATH]
+  scenarios    Play short scenarios on every surface               [--binary PATH]
+  fairness     Measure the shares of processes on one ledger       [--processes 2] [--callers 64] [--seconds 5]
+                                                                   [--folder F] [--least 50] [--longest 30] [--stop]
+
+planted bugs
+  plants       Run every planted bug against every check           [--only NAME] [--quick] [--every] [--json] [--table]
+
+Every check takes --plant NAME, which breaks the product on purpose.";
+
+/// What the command line asks for.
 #[derive(Debug)]
-pub enum Wanted {
-    /// A crash run.
-    Crash(Options),
-    /// The judge's opinion on the journal of a run that was kept.
+pub enum Command {
+    Crash(crash::Options),
+    /// Judges the journal of a kept run, with the seed of that run.
     Judge(PathBuf, u64),
-    /// Model checking within these bounds.
-    Model(Bounds),
-    /// Random calls against an oracle.
-    Walk(walk::Options),
-    /// Clocks that jump.
-    Clock(clock::Options),
-    /// The vectors of the specification.
+    Model(Bounds, Option<model::Fault>),
+    Walk(seeded::Options),
+    Clock(seeded::Options),
     Vectors,
-    /// The suite that every store passes, until so many of its cases are broken.
+    /// Runs the suite until this many cases have failed.
     Conformance(u64),
-    /// Every bug that can be planted, against every check.
     Plants(plants::Options),
-    /// Schedules of the real ledger.
-    Interleave(interleave::Options),
-    /// A run of power cuts.
+    Interleave(seeded::Options, Option<interleave::Fault>),
     Power(power::Options),
-    /// The gateway, killed under load.
     Gateway(gateway::Options),
-    /// The MCP gateway, killed under load, in these ways.
-    Mcp(kills::Options, Vec<mcp::Over>),
-    /// Scenes on the real surfaces.
-    Scenes(kills::Options),
-    /// An MCP server of those scenes, with its file of effects.
-    SceneServer(Effects),
-    /// The API, killed under load.
+    Mcp(kills::Options, Vec<mcp::Transport>),
+    Scenarios(kills::Options),
+    /// The MCP server of the scenarios, with its file of effects. Started by the harness.
+    ScenarioServer(Effects),
     Api(kills::Options),
-    /// `onceward run`, killed under load.
     Run(kills::Options),
     /// A command with an effect, which the harness starts through the product.
-    Effect(run::Role),
+    Effect(run::EffectOptions),
     /// An MCP server with effects, which the harness starts through the product.
-    EffectServer(mcp::Role),
+    EffectServer(mcp::ServerOptions),
     /// The product's own command line, for a process that the harness starts and kills.
     Onceward(Vec<std::ffi::OsString>),
-    /// A run of faults of the disk.
     Disk(disk::Options),
-    /// Processes that share one ledger.
-    Turns(turns::Options),
-    /// One of them; the harness starts these itself.
-    TurnsPart(turns::Orders),
-    /// One worker of a crash run, and its part; the harness starts these itself.
-    Worker(Orders, Casting),
+    Fairness(fairness::Options),
+    /// One process of a fairness run. Started by the harness.
+    FairnessWorker(fairness::WorkerOptions),
+    /// One worker of a crash run. Started by the harness.
+    Worker(WorkerOptions, WorkerRole),
 }
 
-/// Which part a worker has.
+/// What a worker of a crash run does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Casting {
-    /// One of several in a cycle.
+pub enum WorkerRole {
+    /// Follows the plan of its cycle, beside others.
     Cycle {
-        /// How many.
+        /// How many there are.
         workers: u64,
     },
-    /// Opening a new ledger.
-    Birth,
-    /// Finishing what is left.
+    /// Opens a new ledger.
+    NewLedger,
+    /// Finishes what is left.
     Last,
-    /// The play of a misdeed.
-    Scene,
+    /// Plays the scenario of a fault.
+    Scenario,
 }
 
 /// Reads the command line.
-pub fn parse(arguments: &[String]) -> Result<Wanted, String> {
-    let (command, rest) = arguments.split_first().ok_or("a command is missing")?;
+pub fn parse(arguments: &[String]) -> Result<Command, String> {
+    let (command, rest) = arguments.split_first().ok_or("missing command")?;
     if command == "onceward" {
-        return Ok(Wanted::Onceward(arguments.iter().map(Into::into).collect()));
+        return Ok(Command::Onceward(arguments.iter().map(Into::into).collect()));
     }
-    let mut given = Given::parse(rest)?;
-    let wanted = match command.as_str() {
-        "crash" => Wanted::Crash(Options {
-            cycles: given.number("--cycles", 300)?,
-            seed: given.number("--seed", 1)?,
-            workers: given.number("--workers", 3)?.clamp(1, 16),
-            keep: given.flag("--keep"),
-            misdeed: given.misdeed()?,
-            enough: given.number("--enough", 20)?.max(1),
+    let mut options = Options::parse(rest)?;
+    let parsed = match command.as_str() {
+        "crash" => Command::Crash(crash::Options {
+            cycles: options.number("--cycles", 300)?,
+            seed: options.number("--seed", 1)?,
+            workers: options.number("--workers", 3)?.clamp(1, 16),
+            keep: options.flag("--keep"),
+            fault: options.named("--fault", &Fault::ALL)?,
+            enough: options.number("--enough", 20)?.max(1),
         }),
-        "judge" => Wanted::Judge(given.folder()?, given.number("--seed", 1)?),
-        "power" => Wanted::Power(power::Options {
-            cycles: given.number("--cycles", 50)?,
-            seed: given.number("--seed", 1)?,
-            swallow: given.swallow(),
+        "judge" => Command::Judge(options.folder()?, options.number("--seed", 1)?),
+        "power" => Command::Power(power::Options {
+            cycles: options.number("--cycles", 50)?,
+            seed: options.number("--seed", 1)?,
+            ignored_syncs: options.ignored_syncs(),
         }),
-        "disk" => Wanted::Disk(disk::Options {
-            seed: given.number("--seed", 1)?,
-            every: given.number("--every", 1)?,
-            only: given.text("--only").unwrap_or_default(),
+        "disk" => Command::Disk(disk::Options {
+            seed: options.number("--seed", 1)?,
+            every: options.number("--every", 1)?,
+            only: options.text("--only").unwrap_or_default(),
         }),
-        "model" => Wanted::Model(Bounds {
-            begins: given.small("--begins", Bounds::LARGE.begins)?,
-            ticks: given.small("--ticks", Bounds::LARGE.ticks)?,
-        }),
-        "walk" => Wanted::Walk(walk::Options { runs: given.number("--runs", 400)?, seed: given.number("--seed", 1)? }),
-        "clock" => {
-            Wanted::Clock(clock::Options { runs: given.number("--runs", 2000)?, seed: given.number("--seed", 1)? })
-        }
-        "interleave" => Wanted::Interleave(interleave::Options {
-            schedules: given.number("--schedules", 100_000)?,
-            seed: given.number("--seed", 1)?,
-            lie: given.lie()?,
-        }),
-        "gateway" => Wanted::Gateway(gateway::Options {
-            common: given.kills()?,
-            memory: given.flag("--honours-key").then_some(gateway::MEMORY),
-            gateways: usize::from(given.small("--gateways", 1)?.max(1)),
-        }),
-        "mcp" => Wanted::Mcp(given.kills()?, given.ways()?),
-        "scenes" => Wanted::Scenes(given.kills()?),
-        "scene-server" => Wanted::SceneServer(Effects::at(&given.path("--effects")?)),
-        "api" => Wanted::Api(given.kills()?),
-        "run" => Wanted::Run(given.kills()?),
-        "effect" => Wanted::Effect(run::Role {
-            effects: given.path("--effects")?,
-            seed: given.number("--seed", 1)?,
-            key: given.text("--key").ok_or("--key is missing")?,
-        }),
-        "effect-server" => Wanted::EffectServer(mcp::Role {
-            effects: given.path("--effects")?,
-            seed: given.number("--seed", 1)?,
-            pid_file: given.text("--pid-file").map(PathBuf::from),
-        }),
-        "turns" => Wanted::Turns(turns::Options {
-            processes: given.number("--processes", 2)?.clamp(1, 16),
-            seconds: given.number("--seconds", 5)?.clamp(1, 600),
-            callers: given.number("--callers", 64)?.clamp(1, 1024),
-            folder: given.text("--folder").map(PathBuf::from),
-            least: given.number("--least", 50)?,
-            longest: given.number("--longest", 30)?,
-            stops: given.flag("--stop"),
-        }),
-        "turns-part" => Wanted::TurnsPart(turns::Orders {
-            folder: given.folder()?,
-            number: given.number("--number", 0)?,
-            start: given.number("--start", 0)?,
-            callers: given.number("--callers", 1)?,
-            seconds: given.number("--seconds", 1)?,
-            pairs: given.number("--pairs", 0)?,
-            stop: given.number("--stop", 0)?,
-        }),
-        "vectors" => Wanted::Vectors,
-        "conformance" => Wanted::Conformance(given.number("--enough", u64::MAX)?),
-        "plants" => Wanted::Plants(plants::Options {
-            only: given.text("--only").map(|name| plant_called(&name)).transpose()?,
-            quick: given.flag("--quick"),
-            every: given.flag("--every"),
-            json: given.flag("--json"),
-            table: given.flag("--table"),
-        }),
-        "worker" => Wanted::Worker(
-            Orders {
-                folder: given.folder()?,
-                seed: given.number("--seed", 1)?,
-                cycle: given.number("--cycle", 0)?,
-                worker: given.number("--worker", 0)?,
-                die: given.step()?,
-                since: given.number("--since", 0)?,
-                misdeed: given.misdeed()?,
+        "model" => Command::Model(
+            Bounds {
+                begins: options.small("--begins", Bounds::LARGE.begins)?,
+                ticks: options.small("--ticks", Bounds::LARGE.ticks)?,
             },
-            match (given.flag("--last"), given.flag("--birth"), given.flag("--scene"), given.number("--workers", 3)?) {
-                (true, _, _, _) => Casting::Last,
-                (_, true, _, _) => Casting::Birth,
-                (_, _, true, _) => Casting::Scene,
-                (_, _, _, workers) => Casting::Cycle { workers },
+            options.named("--fault", &model::Fault::ALL)?,
+        ),
+        "walk" => Command::Walk(options.seeded::<Walks>(400)?),
+        "clock" => Command::Clock(options.seeded::<Clocks>(2000)?),
+        "interleave" => {
+            let fault = options.named("--fault", &interleave::Fault::ALL)?;
+            Command::Interleave(options.seeded::<Schedules>(100_000)?, fault)
+        }
+        "gateway" => Command::Gateway(gateway::Options {
+            common: options.kills()?,
+            memory: options.flag("--honours-key").then_some(gateway::MEMORY),
+            gateways: usize::from(options.small("--gateways", 1)?.max(1)),
+        }),
+        "mcp" => Command::Mcp(options.kills()?, options.transports()?),
+        "scenarios" => Command::Scenarios(options.kills()?),
+        "scenario-server" => Command::ScenarioServer(Effects::at(&options.path("--effects")?)),
+        "api" => Command::Api(options.kills()?),
+        "run" => Command::Run(options.kills()?),
+        "effect" => Command::Effect(run::EffectOptions {
+            effects: options.path("--effects")?,
+            seed: options.number("--seed", 1)?,
+            key: options.text("--key").ok_or("missing --key")?,
+        }),
+        "effect-server" => Command::EffectServer(mcp::ServerOptions {
+            effects: options.path("--effects")?,
+            seed: options.number("--seed", 1)?,
+            pid_file: options.text("--pid-file").map(PathBuf::from),
+        }),
+        "fairness" => Command::Fairness(fairness::Options {
+            processes: options.number("--processes", 2)?.clamp(1, 16),
+            seconds: options.number("--seconds", 5)?.clamp(1, 600),
+            callers: options.number("--callers", 64)?.clamp(1, 1024),
+            folder: options.text("--folder").map(PathBuf::from),
+            least: options.number("--least", 50)?,
+            longest: options.number("--longest", 30)?,
+            stops: options.flag("--stop"),
+        }),
+        "fairness-worker" => Command::FairnessWorker(fairness::WorkerOptions {
+            folder: options.folder()?,
+            number: options.number("--number", 0)?,
+            start: options.number("--start", 0)?,
+            callers: options.number("--callers", 1)?,
+            seconds: options.number("--seconds", 1)?,
+            pairs: options.number("--pairs", 0)?,
+            stop: options.number("--stop", 0)?,
+        }),
+        "vectors" => Command::Vectors,
+        "conformance" => Command::Conformance(options.number("--enough", u64::MAX)?),
+        "plants" => Command::Plants(plants::Options {
+            only: options.text("--only").map(|name| plant_called(&name)).transpose()?,
+            quick: options.flag("--quick"),
+            every: options.flag("--every"),
+            json: options.flag("--json"),
+            table: options.flag("--table"),
+        }),
+        "worker" => Command::Worker(
+            WorkerOptions {
+                folder: options.folder()?,
+                seed: options.number("--seed", 1)?,
+                cycle: options.number("--cycle", 0)?,
+                worker: options.number("--worker", 0)?,
+                die: options.step()?,
+                since: options.number("--since", 0)?,
+                fault: options.named("--fault", &Fault::ALL)?,
+            },
+            match (
+                options.flag("--last"),
+                options.flag("--new-ledger"),
+                options.flag("--scenario"),
+                options.number("--workers", 3)?,
+            ) {
+                (true, _, _, _) => WorkerRole::Last,
+                (_, true, _, _) => WorkerRole::NewLedger,
+                (_, _, true, _) => WorkerRole::Scenario,
+                (_, _, _, workers) => WorkerRole::Cycle { workers },
             },
         ),
-        other => return Err(format!("`{other}` is no command")),
+        other => return Err(format!("unknown command `{other}`")),
     };
-    match given.0.into_keys().next() {
-        Some(unknown) => Err(format!("`{unknown}` is no option here")),
-        None => Ok(wanted),
+    match options.0.into_keys().next() {
+        Some(unknown) => Err(format!("unknown option `{unknown}` for `{command}`")),
+        None => Ok(parsed),
     }
 }
 
-/// Takes the bug that is to be planted out of the command line: every command may have one.
+/// Takes `--plant NAME` out of the command line: every command may have it.
 pub fn plant(arguments: &mut Vec<String>) -> Result<Option<Plant>, String> {
     let Some(place) = arguments.iter().position(|argument| argument == "--plant") else { return Ok(None) };
     let taken: Vec<String> = arguments.drain(place..arguments.len().min(place + 2)).collect();
@@ -223,24 +231,24 @@ pub fn plant(arguments: &mut Vec<String>) -> Result<Option<Plant>, String> {
 
 fn plant_called(name: &str) -> Result<Plant, String> {
     let plant = Plant::ALL.iter().copied().find(|plant| plant.name() == name);
-    plant.ok_or(format!("`{name}` is no bug that can be planted"))
+    plant.ok_or(format!("unknown bug `{name}`"))
 }
 
 /// Options by name; flags have an empty value.
-struct Given(BTreeMap<String, String>);
+struct Options(BTreeMap<String, String>);
 
-impl Given {
+impl Options {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut given = BTreeMap::new();
+        let mut options = BTreeMap::new();
         let mut rest = arguments.iter().peekable();
         while let Some(name) = rest.next() {
             if !name.starts_with("--") {
-                return Err(format!("`{name}` is no option"));
+                return Err(format!("`{name}` is not an option; options begin with --"));
             }
             let value = rest.next_if(|value| !value.starts_with("--")).cloned().unwrap_or_default();
-            given.insert(name.clone(), value);
+            options.insert(name.clone(), value);
         }
-        Ok(Self(given))
+        Ok(Self(options))
     }
 
     fn flag(&mut self, name: &str) -> bool {
@@ -256,52 +264,51 @@ impl Given {
     }
 
     fn path(&mut self, name: &str) -> Result<PathBuf, String> {
-        self.text(name).map(PathBuf::from).ok_or(format!("{name} is missing"))
+        self.text(name).map(PathBuf::from).ok_or(format!("missing {name}"))
     }
 
     fn kills(&mut self) -> Result<kills::Options, String> {
         let (kills, seed) = (self.number("--kills", 50)?, self.number("--seed", 1)?);
-        // Some of it is started in other folders.
+        // Some processes start in other folders.
         let binary = self.text("--binary").map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
         Ok(kills::Options { kills, seed, binary })
     }
 
-    fn ways(&mut self) -> Result<Vec<mcp::Over>, String> {
-        let Some(name) = self.text("--over") else { return Ok(mcp::Over::ALL.map(|(_, over)| over).into()) };
-        let over = mcp::Over::ALL.iter().find(|(known, _)| *known == name);
-        over.map(|(_, over)| vec![*over]).ok_or(format!("`--over {name}`: unknown; use stdio, http or several"))
+    fn transports(&mut self) -> Result<Vec<mcp::Transport>, String> {
+        let all = || mcp::Transport::ALL.map(|(_, over)| over).into();
+        Ok(self.named("--over", &mcp::Transport::ALL)?.map_or_else(all, |over| vec![over]))
     }
 
     fn number(&mut self, name: &str, default: u64) -> Result<u64, String> {
         match self.text(name) {
             None => Ok(default),
-            Some(text) => text.parse().map_err(|_| format!("`{name} {text}`: a whole number is needed")),
+            Some(text) => text.parse().map_err(|_| format!("`{name} {text}`: not a whole number")),
         }
     }
 
     fn small(&mut self, name: &str, default: u8) -> Result<u8, String> {
         let number = self.number(name, u64::from(default))?;
-        u8::try_from(number).ok().filter(|number| *number <= 12).ok_or(format!("`{name}` goes up to 12"))
+        u8::try_from(number).ok().filter(|number| *number <= 12).ok_or(format!("`{name}` is at most 12"))
     }
 
-    fn misdeed(&mut self) -> Result<Option<Misdeed>, String> {
-        let Some(name) = self.text("--misdeed") else { return Ok(None) };
-        let misdeed = Misdeed::ALL.iter().find(|(known, _)| *known == name);
-        misdeed.map(|(_, misdeed)| Some(*misdeed)).ok_or(format!("`{name}` is no misdeed that is known"))
+    fn seeded<H: Harness>(&mut self, runs: u64) -> Result<seeded::Options, String> {
+        Ok(seeded::Options { runs: self.number(H::RUNS_OPTION, runs)?, seed: self.number("--seed", 1)? })
     }
 
-    fn lie(&mut self) -> Result<Option<interleave::Lie>, String> {
-        let Some(name) = self.text("--lie") else { return Ok(None) };
-        let lie = interleave::Lie::ALL.iter().find(|(known, _)| *known == name);
-        lie.map(|(_, lie)| Some(*lie)).ok_or(format!("`{name}` is no lie that a store tells here"))
+    /// One of the values that have names.
+    fn named<T: Copy>(&mut self, option: &str, all: &[(&str, T)]) -> Result<Option<T>, String> {
+        let Some(name) = self.text(option) else { return Ok(None) };
+        let names: Vec<&str> = all.iter().map(|(known, _)| *known).collect();
+        let found = all.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| Some(*value)).ok_or(format!("`{option} {name}`: unknown; use {}", names.join(", ")))
     }
 
-    fn swallow(&mut self) -> Swallow {
+    fn ignored_syncs(&mut self) -> IgnoredSyncs {
         match (self.flag("--no-sync"), self.flag("--no-log-sync"), self.flag("--no-file-sync")) {
-            (true, _, _) => Swallow::All,
-            (_, true, _) => Swallow::Of(Part::Log),
-            (_, _, true) => Swallow::Of(Part::Main),
-            _ => Swallow::None,
+            (true, _, _) => IgnoredSyncs::All,
+            (_, true, _) => IgnoredSyncs::Of(FilePart::Log),
+            (_, _, true) => IgnoredSyncs::Of(FilePart::Main),
+            _ => IgnoredSyncs::None,
         }
     }
 
@@ -311,7 +318,7 @@ impl Given {
             let step = Step::ALL.into_iter().find(|step| step.name() == name)?;
             Some((step, times.parse().ok()?))
         });
-        parsed.map(Some).ok_or(format!("`{text}` is no step"))
+        parsed.map(Some).ok_or(format!("`--die {text}`: write STEP:TIMES"))
     }
 }
 
@@ -319,25 +326,25 @@ impl Given {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Result<Wanted, String> {
+    fn of(line: &str) -> Result<Command, String> {
         parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn a_crash_run_has_defaults() {
-        let Ok(Wanted::Crash(options)) = of("crash --seed 9 --keep") else { panic!("not a crash run") };
+        let Ok(Command::Crash(options)) = of("crash --seed 9 --keep") else { panic!("not a crash run") };
         assert_eq!((options.cycles, options.seed, options.workers, options.keep), (300, 9, 3, true));
     }
 
     #[test]
-    fn what_is_not_known_is_refused() {
+    fn unknown_arguments_are_refused() {
         for line in [
             "",
             "burn",
             "crash 7",
             "crash --cycles many",
             "crash --sed 1",
-            "crash --misdeed weeds",
+            "crash --fault weeds",
             "plants --only weeds",
         ] {
             assert!(of(line).is_err(), "{line}");
@@ -346,10 +353,11 @@ mod tests {
 
     #[test]
     fn a_bug_can_be_planted_under_any_command() {
-        let mut given: Vec<String> = ["crash", "--plant", "no-fence", "--seed", "2"].map(str::to_owned).into();
-        assert_eq!(plant(&mut given), Ok(Some(Plant::NoFence)));
-        assert_eq!(given, ["crash", "--seed", "2"]);
-        assert_eq!(plant(&mut given), Ok(None));
+        let mut options: Vec<String> =
+            ["crash", "--plant", "insert-overwrites", "--seed", "2"].map(str::to_owned).into();
+        assert_eq!(plant(&mut options), Ok(Some(Plant::InsertOverwrites)));
+        assert_eq!(options, ["crash", "--seed", "2"]);
+        assert_eq!(plant(&mut options), Ok(None));
         for wrong in [vec!["crash", "--plant"], vec!["crash", "--plant", "weeds"]] {
             assert!(plant(&mut wrong.into_iter().map(str::to_owned).collect()).is_err());
         }
@@ -357,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_worker_knows_where_to_die() {
-        let Ok(Wanted::Worker(orders, casting)) = of("worker --folder x --die Renewed:2") else { panic!("no worker") };
-        assert_eq!((orders.die, casting), (Some((Step::Renewed, 2)), Casting::Cycle { workers: 3 }));
+        let Ok(Command::Worker(options, role)) = of("worker --folder x --die Renewed:2") else { panic!("no worker") };
+        assert_eq!((options.die, role), (Some((Step::Renewed, 2)), WorkerRole::Cycle { workers: 3 }));
     }
 }

@@ -9,7 +9,7 @@ use onceward::store::Store;
 use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
 
-use crate::vectors::said;
+use crate::vectors::panic_message;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
 type Case = (&'static str, fn(Arc<dyn Store>, ManualClock) -> Running);
@@ -24,10 +24,10 @@ macro_rules! cases {
     };
 }
 
-/// Runs every case until enough of them are broken, tells, and says whether all is well.
+/// Runs every case until enough have failed, prints the result, and returns whether all passed.
 pub fn run(enough: u64) -> bool {
     let cases: &[Case] = &onceward::conformance!(@each [cases]);
-    // What went wrong is told below, in one line.
+    // Failures are printed below, in one line.
     std::panic::set_hook(Box::new(|_| {}));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let broken = runtime.expect("a runtime starts").block_on(async {
@@ -47,7 +47,7 @@ pub fn run(enough: u64) -> bool {
             };
             if let Err(error) = tokio::spawn(case(store, clock)).await {
                 broken += 1;
-                println!("VIOLATION {kind}: {name}: {}", said(&*error.into_panic()));
+                println!("VIOLATION {kind}: {name}: {}", panic_message(&*error.into_panic()));
             }
         }
         broken

@@ -1,13 +1,13 @@
-//! How a record stands at a moment, by a rule that belongs to the harness. It is written from the description of the state
-//! machine and calls nothing of the ledger, so that a bug in the ledger's own rule cannot excuse itself.
+//! The status of a record at a moment, by a rule that belongs to the harness. It is written from the description of the
+//! state machine and calls nothing of the ledger, so that a bug in the ledger's own rule is not repeated here.
 
 use std::time::Duration;
 
 use onceward::core::record::{Phase, Record, State, Status};
 use onceward::core::time::Timestamp;
 
-/// The status at this moment; `None` where the record counts as absent. `owner_gone`: the process that holds the lease is
-/// known to have ended.
+/// The status at this moment; `None` where the record counts as absent. `owner_gone`: the process that holds the lease
+/// is known to have ended.
 pub fn status(record: &Record, now: Timestamp, owner_gone: bool) -> Option<Status> {
     let has_come = |time: Timestamp| now.as_millis() >= time.as_millis();
     match &record.state {
@@ -31,8 +31,8 @@ pub fn status(record: &Record, now: Timestamp, owner_gone: bool) -> Option<Statu
     }
 }
 
-/// Whether the record may be gone from the store at this moment: it counts as absent, or it is a claim that lapsed before
-/// anything was sent, so long ago that it can be forgotten like an attempt that was given back.
+/// Whether the record may be gone from the store at this moment: it counts as absent, or it is a claim that lapsed
+/// before anything was sent, so long ago that it may be forgotten like a released attempt.
 pub fn may_be_gone(record: &Record, now: Timestamp) -> bool {
     let is_lapsed = |until: Timestamp| now.as_millis() >= until.as_millis();
     match &record.state {
@@ -41,8 +41,8 @@ pub fn may_be_gone(record: &Record, now: Timestamp) -> bool {
     }
 }
 
-/// Whether it is long enough ago that nothing happened: as long as an outcome would have held the key, and as long as the
-/// other side may know the key. A doubt, an item of a stream and a payload are never forgotten.
+/// Whether nothing has happened for long enough: as long as an outcome would have held the key, and as long as the
+/// downstream may know the key. A doubt, an item of a stream and a payload are never forgotten.
 fn is_forgotten(record: &Record, now: Timestamp) -> bool {
     if record.doubt_since.is_some() || record.sequence.is_some() || record.payload.is_some() {
         return false;
@@ -64,7 +64,7 @@ fn millis(duration: Duration) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use onceward::core::decide::{Again, Answer, Begin, Command, Take, Write, decide};
+    use onceward::core::decide::{Again, Begin, Command, CommandResult, Take, Write, decide};
     use onceward::core::fingerprint::Fingerprint;
     use onceward::core::name::{Identity, Key, Operation, Tenant};
     use onceward::core::outcome::Outcome;
@@ -112,7 +112,7 @@ mod tests {
 
     fn then(record: Record, command: &Command, now: i64) -> Record {
         let transition = decide(Some(&Seen { record, now: at(now), owner_gone: false }), command);
-        assert_eq!(transition.answer, Answer::Accepted);
+        assert_eq!(transition.answer, CommandResult::Accepted);
         written(transition.write, now)
     }
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_happen_is_remembered_while_the_other_side_may_know_the_key() {
+    fn what_did_not_happen_is_remembered_while_the_downstream_may_know_the_key() {
         let release = Command::Release { fence: FENCE, not_before: Duration::ZERO, error: None };
         let open = then(claimed(false), &release, 10);
         assert_eq!(statuses(&open, &[409, 410]), [Some(Status::Open), None]);

@@ -1,5 +1,5 @@
-//! The ledger for code without async. It brings a small runtime of its own, on which leases are renewed while
-//! the caller's thread does the work.
+//! The ledger for code without async. It has a small runtime of its own, on which leases are renewed while the caller's
+//! thread does the work.
 //!
 //! ```
 //! use onceward::blocking::Ledger;
@@ -21,23 +21,24 @@ use serde::de::DeserializeOwned;
 use tokio::runtime::Runtime;
 
 use crate::error::{Error, Failure};
-use crate::ledger::{self, Done, Started, answered, unguarded};
+use crate::ledger::{self, Done, StartOptions, Started, replay, unguarded};
 use crate::store;
+use crate::store_url::StoreUrl;
 use crate::{InDoubt, OnError, Policy, Tier};
 
-/// A ledger whose calls block. Cheap to clone. Not to be used from inside an async runtime. Keep it until the end of
-/// the program: what is still being written behind your back ends with the last clone.
+/// A ledger whose calls block. Cheap to clone. Do not use it inside an async runtime. Keep it until the end of the program:
+/// writes in the background end with the last clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: ledger::Ledger,
     runtime: Arc<Runtime>,
 }
 
-/// A guarded call that is being put together.
+/// Builds a guarded call. See [`crate::CallBuilder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `run`"]
-pub struct Operation {
-    inner: ledger::Operation,
+pub struct CallBuilder {
+    inner: ledger::CallBuilder,
     ledger: Ledger,
 }
 
@@ -49,39 +50,39 @@ pub struct Claim {
 }
 
 impl Ledger {
-    /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
-    pub fn open(url: &str) -> Result<Self, store::Error> {
+    /// Opens a store: `memory:`, a path, or `file:PATH`.
+    pub fn open(url: impl Into<StoreUrl>) -> Result<Self, store::Error> {
         Self::build(ledger::Ledger::builder(), url)
     }
 
     /// Opens a ledger with policies and recipes of its own.
-    pub fn build(builder: ledger::Builder, url: &str) -> Result<Self, store::Error> {
+    pub fn build(builder: ledger::Builder, url: impl Into<StoreUrl>) -> Result<Self, store::Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build();
         let runtime = Arc::new(runtime.map_err(|error| store::Error::Other(error.to_string()))?);
         let inner = runtime.block_on(builder.open(url))?;
         Ok(Self { inner, runtime })
     }
 
-    /// Starts a guarded call of an operation.
-    pub fn operation(&self, name: &str) -> Operation {
-        Operation { inner: self.inner.operation(name), ledger: self.clone() }
+    /// Builds a guarded call of an operation.
+    pub fn operation(&self, name: &str) -> CallBuilder {
+        CallBuilder { inner: self.inner.operation(name), ledger: self.clone() }
     }
 
-    /// Starts a guarded call for a message from a queue.
-    pub fn consume(&self, source: &str, message_id: &str) -> Operation {
-        Operation { inner: self.inner.consume(source, message_id), ledger: self.clone() }
+    /// Builds a guarded call for a message from a queue. See [`crate::Ledger::consume`].
+    pub fn consume(&self, source: &str, message_id: &str) -> CallBuilder {
+        CallBuilder { inner: self.inner.consume(source, message_id), ledger: self.clone() }
     }
 
-    /// Starts a guarded call for an event of an event source. See [`crate::Ledger::consume_event`].
-    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> Operation {
-        Operation { inner: self.inner.consume_event(source, aggregate, sequence), ledger: self.clone() }
+    /// Builds a guarded call for an event of an event source. See [`crate::Ledger::consume_event`].
+    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> CallBuilder {
+        CallBuilder { inner: self.inner.consume_event(source, aggregate, sequence), ledger: self.clone() }
     }
 }
 
-/// The same builder methods as those of [`crate::Operation`].
+/// The same builder methods as those of [`crate::CallBuilder`].
 macro_rules! same {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*);)*) => {
-        impl Operation {
+        impl CallBuilder {
             $($(#[$doc])* pub fn $name(mut self $(, $argument: $kind)*) -> Self {
                 self.inner = self.inner.$name($($argument),*);
                 self
@@ -91,13 +92,13 @@ macro_rules! same {
 }
 
 same! {
-    /// Whose intent it is.
+    /// The tenant that the intent belongs to.
     tenant(tenant: &str);
     /// The caller's session: part of a derived key.
     session(session: &str);
-    /// A key that the caller owns.
+    /// The caller's own key.
     key(key: &str);
-    /// One item of a stream, instead of a key. See [`crate::Operation::item`].
+    /// One item of a stream, instead of a key. See [`crate::CallBuilder::item`].
     item(stream: &str, number: u64);
     /// The number with which the stream starts: 1 unless given.
     starts_at(number: u64);
@@ -109,9 +110,9 @@ same! {
     tier(tier: Tier);
     /// What happens in doubt.
     in_doubt(in_doubt: InDoubt);
-    /// What an error means that nobody classified.
+    /// What an error without a class means.
     on_error(on_error: OnError);
-    /// The longest that the work should take.
+    /// How long the work should take at most: sizes the lease.
     max_runtime(max_runtime: Duration);
     /// How long the outcome is kept.
     retention(retention: Duration);
@@ -119,33 +120,33 @@ same! {
     wait(wait: Duration);
     /// The work calls [`Claim::sent`] before the first byte leaves.
     marks_sent();
-    /// The work asks the other side first when [`Claim::probe_first`] says so.
+    /// The work asks the downstream first when [`Claim::probe_first`] says so.
     probes();
 }
 
-impl Operation {
+impl CallBuilder {
     /// The arguments that carry the intent.
     pub fn intent<T: Serialize + ?Sized>(mut self, intent: &T) -> Self {
         self.inner = self.inner.intent(intent);
         self
     }
 
-    /// Runs the work once, on this thread. See [`crate::Operation::run`].
+    /// Runs the work once, on this thread. See [`crate::CallBuilder::run`].
     pub fn run<T>(&self, work: impl FnOnce(Claim) -> Result<T, Failure>) -> Result<Done<T>, Error>
     where
         T: Serialize + DeserializeOwned,
     {
         let runtime = &self.ledger.runtime;
         let call = self.inner.call()?;
-        let handed = |claim| Claim { inner: claim, runtime: Arc::clone(runtime) };
-        let guard = match runtime.block_on(self.ledger.inner.start(&call))? {
-            Started::Guarded(guard) => guard,
-            Started::Answered(decision) => return answered(call.name(), decision),
-            Started::Unguarded(claim) => return unguarded(&call, work(handed(claim))),
+        let to_work = |claim| Claim { inner: claim, runtime: Arc::clone(runtime) };
+        let guard = match runtime.block_on(self.ledger.inner.start(&call, StartOptions::default()))? {
+            Started::Acquired(guard) => guard,
+            Started::Answered(decision) => return replay(call.name(), decision),
+            Started::Unguarded { claim, .. } => return unguarded(&call, work(to_work(claim))),
         };
         let claim = guard.claim();
-        let handed = handed(claim.clone());
-        match catch_unwind(AssertUnwindSafe(|| work(handed))) {
+        let for_work = to_work(claim.clone());
+        match catch_unwind(AssertUnwindSafe(|| work(for_work))) {
             Ok(result) => runtime.block_on(guard.settle(result, claim.marked_sent())),
             Err(panic) => {
                 let _ = runtime.block_on(guard.doubt(Some("the work panicked")));
@@ -156,7 +157,7 @@ impl Operation {
 }
 
 impl Claim {
-    /// The key to pass to the other side: the same on every attempt of this intent.
+    /// The key to pass downstream: the same on every attempt of this intent.
     pub fn downstream_key(&self) -> &str {
         self.inner.downstream_key()
     }
@@ -166,22 +167,22 @@ impl Claim {
         self.inner.key()
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
         self.inner.attempt()
     }
 
-    /// An earlier attempt may have happened: ask the other side before anything is sent.
+    /// Whether an earlier attempt may have happened, so that the work must ask the downstream before it sends anything.
     pub fn probe_first(&self) -> bool {
         self.inner.probe_first()
     }
 
-    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
+    /// Records that the downstream was asked and knows of no earlier attempt: the doubt is settled.
     pub fn not_found(&self) -> Result<(), Error> {
         self.runtime.block_on(self.inner.not_found())
     }
 
-    /// The first byte is about to leave. From here on a missing answer is a doubt.
+    /// Marks that the first byte is about to leave. From here on a missing answer is a doubt.
     pub fn sent(&self) -> Result<(), Error> {
         self.runtime.block_on(self.inner.sent())
     }

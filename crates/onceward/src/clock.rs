@@ -1,4 +1,4 @@
-//! Where stores that run in this process get their time from.
+//! The clocks of stores that run in this process.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use onceward_core::time::Timestamp;
 
 /// The wall clock of a store. Clocks decide when to try; only compare-and-swap decides who.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// What time it is.
+    /// The current time.
     fn now(&self) -> Timestamp;
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong, and how a closure says what went wrong with its effect.
+//! The errors of the library, and how a closure says what became of its effect.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use onceward_core::outcome::Outcome;
 use onceward_core::record::Status;
 use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::Timestamp;
-use onceward_core::{json, name, recipe};
+use onceward_core::{identify, json, name, recipe};
 
 use crate::{evidence, store};
 
-/// Why a guarded call has no value to give. Every message names the intent by its operation and a short hash,
-/// never by its key or arguments.
+/// Why a guarded call has no value. Every message names the intent by its operation and a short hash, never by its key or
+/// arguments.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -24,7 +24,7 @@ pub enum Error {
     /// The store failed; nothing ran.
     #[error("{0}; nothing ran")]
     Store(#[from] store::Error),
-    /// Somebody is doing it at this moment, or it may not be tried again yet.
+    /// Another caller is doing the work now, or it may not be tried again yet.
     #[error("{intent} is in flight; ask again in {}", seconds(*retry_after))]
     InFlight {
         /// Which intent, masked.
@@ -32,7 +32,7 @@ pub enum Error {
         /// When to ask again.
         retry_after: Duration,
     },
-    /// An attempt may have happened, and it is not known whether it did.
+    /// An attempt may have happened; its outcome is unknown.
     #[error(
         "{intent} is in doubt since {since}: an attempt may have happened. Do not try again under another key; \
          find out what happened and settle it with `onceward resolve`"
@@ -40,10 +40,10 @@ pub enum Error {
     InDoubt {
         /// Which intent, masked.
         intent: String,
-        /// Since when.
+        /// Since when the outcome is unknown.
         since: Timestamp,
     },
-    /// The same key came with another request.
+    /// The same key came with a different request.
     #[error("{intent} was recorded with another request: the same key must always mean the same request")]
     Mismatch {
         /// Which intent, masked.
@@ -55,7 +55,7 @@ pub enum Error {
         /// Which intent, masked.
         intent: String,
     },
-    /// The key, or one that its stream needs, is used by calls of streams and by others.
+    /// The key is used both by a stream and by calls with keys of their own.
     #[error(
         "the key of {intent} is used both by a stream and by a call with a key of its own; nothing ran. Give streams an \
          operation of their own"
@@ -71,12 +71,12 @@ pub enum Error {
         intent: String,
         /// The item that comes first.
         expected: u64,
-        /// The item that was asked for.
+        /// The item of this call.
         given: u64,
-        /// How the expected one stands; `None` when nobody has begun it.
+        /// The state of the expected item; `None` if it has not begun.
         status: Option<Status>,
     },
-    /// It is done, but the answer is not kept.
+    /// The work is done, but its outcome is not kept.
     #[error("{intent} is done, but its outcome is not kept (any more); it will not run again")]
     OutcomeNotKept {
         /// Which intent, masked.
@@ -86,13 +86,13 @@ pub enum Error {
         /// The digest of the outcome, where it is still known.
         outcome: Option<Digest>,
     },
-    /// It waits for the courier.
+    /// The intent is queued for the courier.
     #[error("{intent} is queued; the courier will deliver it")]
     Queued {
         /// Which intent, masked.
         intent: String,
     },
-    /// All attempts are used up; it did not happen.
+    /// All attempts are used up; the effect did not happen.
     #[error("{intent} is dead: all attempts are used up, and none of them happened")]
     Dead {
         /// Which intent, masked.
@@ -103,9 +103,9 @@ pub enum Error {
     Failed {
         /// Which intent, masked.
         intent: String,
-        /// What the closure said.
+        /// The error of the closure.
         failure: Failure,
-        /// This is a repeat of a failure that is kept.
+        /// Whether this is a stored failure: the work did not run now.
         replayed: bool,
     },
     /// The attempt that this call waited for failed and was released.
@@ -113,7 +113,7 @@ pub enum Error {
     OwnerFailed {
         /// Which intent, masked.
         intent: String,
-        /// What the owner said.
+        /// The owner's error.
         reason: String,
     },
     /// The attempt that this call waited for ended in doubt, and the policy lets the next call try again.
@@ -125,16 +125,16 @@ pub enum Error {
         /// Which intent, masked.
         intent: String,
     },
-    /// The claim was lost to somebody else while the work ran: somebody took over, or settled it.
-    #[error("the claim on {intent} was lost while the work ran; somebody else may go on with it")]
+    /// The claim was lost while the work ran: another caller took over, or a person settled the intent.
+    #[error("the claim on {intent} was lost while the work ran; another caller may go on with it")]
     ClaimLost {
         /// Which intent, masked.
         intent: String,
-        /// What the work had come to by then, if it was not stopped before its end.
+        /// The outcome of the work, if it was not stopped before its end.
         outcome: Option<Box<Outcome>>,
     },
-    /// The effect took place, but its outcome could not be written. It stays in doubt until a later write holds
-    /// or somebody settles it.
+    /// The effect took place, but its outcome could not be recorded. The intent stays in doubt until a later write succeeds
+    /// or a person settles it.
     #[error("{intent} took place, but its outcome could not be recorded: {source}")]
     NotRecorded {
         /// Which intent, masked.
@@ -144,7 +144,7 @@ pub enum Error {
         /// Why.
         source: store::Error,
     },
-    /// The value cannot be written as JSON. The effect took place; the intent is in doubt.
+    /// The value cannot be written as JSON. The effect took place, and the intent is in doubt.
     #[error("the value of {intent} cannot be kept as JSON: {reason}")]
     NotJson {
         /// Which intent, masked.
@@ -152,7 +152,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The stored outcome is not the kind of value that this caller expects.
+    /// The stored outcome does not have the type that this caller expects.
     #[error("the stored outcome of {intent} is not what this caller expects: {reason}")]
     Unreadable {
         /// Which intent, masked.
@@ -160,7 +160,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The tenant has as many records as it may have, and this key would be a new one.
+    /// The tenant has reached its quota of records, and this key would need a new one.
     #[error(
         "{intent} was refused: its tenant has reached its quota of {most} records; nothing ran. Try again with the same key \
          when older records have expired, or raise `records_per_tenant`"
@@ -171,7 +171,7 @@ pub enum Error {
         /// How many records the tenant may have.
         most: u64,
     },
-    /// The record changed again and again while this call tried to write it.
+    /// The record changed again and again while this call tried to write to it.
     #[error("{intent} is too contended; try again")]
     Contended {
         /// Which intent, masked.
@@ -179,23 +179,23 @@ pub enum Error {
     },
 }
 
-/// What is wrong with a call. Nothing of it has reached the store.
+/// What is wrong with a call. Nothing has reached the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
     /// A name is empty, too long, or contains control characters.
     #[error(transparent)]
     Name(#[from] name::Error),
-    /// The intent is no JSON that can be told apart safely.
+    /// The intent is not JSON that has one canonical form.
     #[error("the intent is refused: {0}")]
     Json(#[from] json::Error),
     /// The recipe does not fit the intent.
     #[error("the recipe cannot be applied: {0}")]
     Recipe(#[from] recipe::Error),
-    /// Neither key nor intent was given.
+    /// The call has neither a key nor an intent.
     #[error("a guarded call needs a key or an intent")]
     NoKey,
-    /// Both a key and an item of a stream were given.
+    /// The call has both a key and an item of a stream.
     #[error("a guarded call has a key or is an item of a stream, and not both")]
     KeyAndItem,
     /// The number of an item is too large.
@@ -204,13 +204,22 @@ pub enum Invalid {
     /// The effect cannot commit together with the record: no store of this version can take part in a transaction.
     #[error("effect = \"transactional\" needs a store that shares the effect's transaction; this version has none")]
     Transactional,
-    /// This system has no random numbers.
-    #[error("no random numbers could be had: {0}")]
+    /// The system gave no random numbers.
+    #[error("the system gave no random numbers: {0}")]
     Randomness(String),
 }
 
-/// A failed effect, as the closure classifies it. Any error turns into one by `?`, as unclassified; then the
-/// policy's `on_error` decides, together with the evidence in the error and its sources.
+impl From<identify::Error> for Invalid {
+    fn from(error: identify::Error) -> Self {
+        match error {
+            identify::Error::Recipe(error) => Self::Recipe(error),
+            _ => Self::NoKey,
+        }
+    }
+}
+
+/// A failed effect, as the closure classifies it. `?` turns any error into an unclassified failure; then the policy's
+/// `on_error` decides, together with the evidence in the error and its sources.
 pub struct Failure {
     class: Class,
     message: String,
@@ -218,22 +227,22 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// It never reached the other side: nothing happened, and the claim is released.
+    /// It never reached the downstream: nothing happened, and the claim is released.
     pub fn not_sent(error: impl fmt::Display) -> Self {
         Self::of(Class::NotSent, error)
     }
 
-    /// The other side says that it was not done, perhaps later.
+    /// The downstream says that it was not done, perhaps later. The claim is released until then.
     pub fn refused(error: impl fmt::Display, retry_after: Option<Duration>) -> Self {
         Self::of(Class::Refused { retry_after }, error)
     }
 
-    /// The same request would fail the same way again: the failure is kept and replayed.
-    pub fn last(error: impl fmt::Display) -> Self {
+    /// A final failure: the same request would fail the same way again. It is kept and replayed.
+    pub fn permanent(error: impl fmt::Display) -> Self {
         Self::of(Class::Final, error)
     }
 
-    /// It may have happened.
+    /// It may have happened: the intent is in doubt.
     pub fn unknown(error: impl fmt::Display) -> Self {
         Self::of(Class::Unknown, error)
     }
@@ -243,17 +252,17 @@ impl Failure {
         Self { class, message: error.to_string(), source: None }
     }
 
-    /// What is known about it.
+    /// The class of the failure.
     pub fn class(&self) -> Class {
         self.class
     }
 
-    /// What the effect said.
+    /// The message of the failure.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The error that it came from, if it came from one in this process.
+    /// The error that it was made from, if that was in this process.
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }
@@ -286,12 +295,12 @@ fn seconds(duration: Duration) -> String {
 fn expectation(expected: u64, status: Option<Status>) -> String {
     match status {
         None => format!("item {expected} is expected"),
-        Some(Status::Running) => format!("item {expected} is being done at this moment, and comes first"),
+        Some(Status::Running) => format!("item {expected} is running now, and comes first"),
         Some(Status::InDoubt) => format!(
             "item {expected} is in doubt, and holds the stream until it is settled. Find out what happened, then use \
              `onceward resolve` with the stream's name and `/head` as key"
         ),
-        Some(Status::Open) => format!("item {expected} was given back, and has to be tried again first"),
+        Some(Status::Open) => format!("item {expected} was released, and has to be tried again first"),
         Some(status) => format!("item {expected} is {}, and comes first", status.as_str()),
     }
 }

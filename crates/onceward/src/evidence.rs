@@ -31,8 +31,8 @@ fn in_kind(error: &(dyn Error + 'static)) -> Option<Evidence> {
     inner.or_else(|| of_kind(error.kind()))
 }
 
-/// Kinds that come after something may have left. A refused connection is no such kind, and no proof either: another
-/// connection may have been made before it.
+/// Kinds of errors that come after something may have been sent. A refused connection is not one of them, and not a proof
+/// either: an earlier connection may have been made.
 fn of_kind(kind: io::ErrorKind) -> Option<Evidence> {
     use io::ErrorKind as Kind;
     match kind {
@@ -57,7 +57,7 @@ mod tests {
     struct Outer(#[source] io::Error);
 
     #[test]
-    fn kinds_are_found_at_any_depth() {
+    fn evidence_is_found_at_any_depth() {
         let lost = || io::Error::from(io::ErrorKind::ConnectionReset);
         assert_eq!(in_error(&lost()), Some(Evidence::Interrupted));
         assert_eq!(in_error(&Outer(lost())), Some(Evidence::Interrupted));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_timeout_of_tokio_is_found() {
+    async fn a_time_out_of_tokio_is_evidence() {
         let elapsed = tokio::time::timeout(std::time::Duration::ZERO, std::future::pending::<()>()).await.unwrap_err();
         assert_eq!(in_error(&io::Error::from(elapsed)), Some(Evidence::TimedOut));
         let elapsed = tokio::time::timeout(std::time::Duration::ZERO, std::future::pending::<()>()).await.unwrap_err();

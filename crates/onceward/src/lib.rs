@@ -1,7 +1,7 @@
 //! Onceward makes side effects happen once.
 //!
-//! Agents and API clients retry, crash, resume and repeat themselves. Onceward records the intent before the
-//! work, lets exactly one caller do it, keeps the outcome, and gives every repeat that outcome.
+//! Agents and API clients retry, crash, resume and repeat themselves. Onceward records the intent before the work, lets
+//! exactly one caller do the work, keeps the outcome, and gives every repeat that outcome.
 //!
 //! ```
 //! use onceward::{Claim, Failure, Ledger};
@@ -30,22 +30,30 @@
 //!
 //! # What is promised
 //!
-//! Exactly once where the effect commits in the same transaction as the record, which no store of this version can do
-//! yet; effectively once where the other side honours the key that is passed on ([`Claim::downstream_key`]); otherwise
-//! at most once ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Every doubt is shown.
-//! Nobody can promise more.
+//! Exactly once where the effect commits in the same transaction as the record, which no store of this version can do yet;
+//! effectively once where the downstream honours the key that is passed on ([`Claim::downstream_key`]); otherwise at most
+//! once ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Unknown outcomes are always reported.
+//! No system can promise more.
 //!
 //! # Layout
 //!
-//! - [`Ledger`]: the front. `ledger/` holds one idea a file: opening, calls, claims, running, waiting, settling.
-//! - [`store`]: the back-ends under it, and the trait that they implement.
+//! - [`Ledger`]: the front. A call is built ([`CallBuilder`]), started ([`Ledger::start`]), owned ([`Guard`]) and ended.
+//! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`blocking`]: the same for code without async.
-//! - [`clock`]: where stores in this process get their time from.
-//! - [`core`]: the pure part: keys, recipes, records, policies, and the transition function that decides.
-//! - `http` (feature): what makes two HTTP requests the same, what is kept of an answer, what a repeat is told.
+//! - [`remote`]: claims whose owners are in another process.
+//! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
+//!   store. [`clock`]: the time of stores in this process.
+//! - `http` (feature): which HTTP requests are the same, what is kept of a response, and what a repeat gets.
 //! - `layer` (feature `http`): a Tower layer for axum, tonic and others. With the feature `axum`, handlers take a [`Claim`].
 //! - `conformance` (feature): the suite that every store passes.
 //! - `testkit` (feature): tests whether the effects of your own tools happen once.
+//!
+//! The transition function itself, and everything else that is pure, is the crate `onceward-core`.
+
+/// The guide, so that its examples are run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/rust.md")]
+struct Guide;
 
 /// The page of strategies, so that its examples are compiled.
 #[cfg(doctest)]
@@ -64,17 +72,27 @@ pub mod http;
 pub mod layer;
 mod ledger;
 #[doc(hidden)]
+pub mod plant;
+#[doc(hidden)]
 pub mod step;
 pub mod store;
+mod store_url;
 #[cfg(feature = "testkit")]
 pub mod testkit;
 
+/// All of `onceward-core`, for the other crates of this workspace. Users depend on `onceward-core` itself.
+#[doc(hidden)]
 pub use onceward_core as core;
+pub use onceward_core::claim::ClaimId;
+pub use onceward_core::decide::{Acquired, Again, Decision, Refusal, Resolution};
 pub use onceward_core::outcome::Outcome;
 pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
+pub use onceward_core::recipe::Recipe;
+pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
-    Begun, Builder, Call, Claim, Delivery, Done, Grant, Granted, Guard, Held, Holder, Intent, Ledger, Operation, Reach,
-    Resolved, Stats, Who,
+    Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, Guard, Intent, Ledger, OnRunning, Resolved, Resolver,
+    StartOptions, Started, Stats, WriteResult, remote,
 };
+pub use store_url::StoreUrl;

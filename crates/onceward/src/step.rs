@@ -1,22 +1,22 @@
-//! Named steps of a guarded call, at which a crash harness may kill the process. Without the feature `sim`
-//! nothing of this is compiled into a call.
+//! Named steps of a guarded call, at which a crash harness may kill the process. Without the feature `sim`, none of this is
+//! compiled into a call.
 
-/// A place between two things that must not be torn apart.
+/// A point in a guarded call at which a crash must do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     /// Begin has decided; nothing is written.
     BeginDecided,
-    /// The claim is written; the caller does not know yet.
+    /// The claim is written; the caller has not been told.
     BeginWritten,
     /// The caller is about to mark `sent`.
     SentDecided,
-    /// `sent` is written; nothing has left.
+    /// `sent` is written; nothing has been sent.
     SentWritten,
     /// The lease was renewed.
     Renewed,
     /// The work is over; its outcome is not written.
     FinishDecided,
-    /// The outcome is written; the caller does not know yet.
+    /// The outcome is written; the caller has not been told.
     FinishWritten,
     /// A release is written.
     ReleaseWritten,
@@ -56,7 +56,7 @@ impl Step {
 #[cfg(feature = "sim")]
 static HOOK: std::sync::OnceLock<fn(Step)> = std::sync::OnceLock::new();
 
-/// Sets what happens at each step, once for the process.
+/// Sets the function to call at each step, once for the process.
 #[cfg(feature = "sim")]
 pub fn on_step(hook: fn(Step)) {
     let _ = HOOK.set(hook);

@@ -1,16 +1,16 @@
-//! Any row in a ledger file: it is unreadable, which is told and hides no other row; or it is a record that can be
-//! written again where it lies. And any record becomes a row that is read back as that record.
+//! Any row in a ledger file is unreadable, which is reported and hides no other row, or is a record that can be written
+//! again in place. And any record becomes a row that is read back as that record.
 
 #![no_main]
 
-mod place;
+mod ledger_file;
 mod row;
 
 use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use onceward::core::decide::{Begin, Command, Resolution, Take, Transition, Write, decide};
+use onceward::core::decide::{Again, Begin, Command, Resolution, Take, Transition, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::Outcome;
@@ -19,24 +19,24 @@ use onceward::core::record::{Draft, Fence, Record, State};
 use onceward::core::time::{Timestamp, When};
 use onceward::store::{Error, Filter, Inserted, Replace, Replaced, Store};
 
-use place::Place;
+use ledger_file::LedgerFile;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut given = Unstructured::new(bytes);
-    Place::with(|place| {
-        place.clear();
+    LedgerFile::with(|ledger| {
+        ledger.clear();
         if given.arbitrary().unwrap_or(false) {
             if let Ok(record) = row::record(&mut given) {
-                place.wait(record_becomes_row(place, record));
+                ledger.wait(record_becomes_row(ledger, record));
             }
         } else if let Ok(row) = row::row(&mut given)
-            && place.put(&row)
+            && ledger.put(&row)
         {
-            // One of all that can be asked, so that an execution is short.
+            // One of all commands, so that an execution is short.
             let chosen = given.arbitrary().unwrap_or(0_u8);
-            let is_readable = place.wait(row_becomes_record(place, usize::from(chosen)));
+            let is_readable = ledger.wait(row_becomes_record(ledger, usize::from(chosen)));
             if !is_readable || chosen >= 0xf0 {
-                place.wait(others_are_seen(place));
+                ledger.wait(others_are_seen(ledger));
             }
         }
     });
@@ -50,14 +50,14 @@ fn identity() -> Identity {
     }
 }
 
-/// What a store that cannot read a row may say; anything else is a bug, and so is a thread that is gone.
+/// The only error that a store may return for a row that it cannot read. A dead thread is a bug too.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error, Error::Unreadable { .. })
 }
 
-/// Whether there is a record in the row. If so, whatever `decide` makes of it can be written where it lies.
-async fn row_becomes_record(place: &Place, chosen: usize) -> bool {
-    let seen = match place.store().get(identity().digest()).await {
+/// Whether there is a record in the row. If so, every result of `decide` can be written in its place.
+async fn row_becomes_record(ledger: &LedgerFile, chosen: usize) -> bool {
+    let seen = match ledger.store().get(identity().digest()).await {
         Ok(Some(seen)) => seen,
         // The row has another id.
         Ok(None) => return false,
@@ -75,15 +75,15 @@ async fn row_becomes_record(place: &Place, chosen: usize) -> bool {
         })
         .chain([seen.record.next()])
         .collect();
-    rewrite(place, &seen.record, drafts[chosen % drafts.len()].clone()).await;
+    rewrite(ledger, &seen.record, drafts[chosen % drafts.len()].clone()).await;
     true
 }
 
-/// Everything that can be asked of the record, by whoever holds its fence.
+/// Every command on the record, with its fence.
 fn commands(record: &Record) -> Vec<Command> {
     let fence = record.fence().unwrap_or(Fence::from_bits(0));
     let lease = Duration::from_secs(1);
-    let take = Take { fence: Fence::from_bits(1), lease, marks_sent: true, probes: true, owner: None };
+    let take = Take { fence: Fence::from_bits(1), lease, marks_sent: true, probes: true, owner: None, claim: None };
     vec![
         Command::Renew { fence, lease },
         Command::Sent { fence, lease },
@@ -94,6 +94,7 @@ fn commands(record: &Record) -> Vec<Command> {
             fingerprint: record.fingerprint,
             terms: Policy::default().terms(),
             take,
+            again: Again::default(),
         }),
         Command::Doubt { fence, error: None },
         Command::NotFound { fence },
@@ -105,9 +106,9 @@ fn commands(record: &Record) -> Vec<Command> {
     ]
 }
 
-/// Writes the next version of a record and looks at it: the write must find the row, and the row must be the record.
-async fn rewrite(place: &Place, record: &Record, draft: Draft) {
-    let written = place.store().replace(Replace::of(record, draft.clone())).await;
+/// Writes the next version of a record and reads it: the write must find the row, and the row must be the record.
+async fn rewrite(ledger: &LedgerFile, record: &Record, draft: Draft) {
+    let written = ledger.store().replace(Replace::of(record, draft.clone())).await;
     let now = match written {
         Ok(Replaced::Written { now }) => now,
         Ok(Replaced::Conflict(found)) => panic!("the row is not the one that was read: {record:?}, then {found:?}"),
@@ -118,11 +119,11 @@ async fn rewrite(place: &Place, record: &Record, draft: Draft) {
         }
         Err(error) => panic!("what was read cannot be written: {error}: {record:?}"),
     };
-    let found = place.store().get(record.id).await.expect("what was written can be read").expect("it is there");
+    let found = ledger.store().get(record.id).await.expect("what was written can be read").expect("it is there");
     assert_eq!(kept(found.record), kept(draft.stamp(now)));
 }
 
-/// What a row keeps of a record: of a tombstone only what is needed to meet a late retry.
+/// The part of a record that a row keeps: of a tombstone, only what a late retry needs.
 fn kept(mut record: Record) -> Record {
     if !matches!(record.state, State::Tombstone { .. }) {
         return record;
@@ -137,34 +138,35 @@ fn kept(mut record: Record) -> Record {
     record
 }
 
-/// A row that nobody can read must not hide the others.
-async fn others_are_seen(place: &Place) {
-    let store = place.store();
+/// An unreadable row must not hide the others.
+async fn others_are_seen(ledger: &LedgerFile) {
+    let store = ledger.store();
     let mut record = row::plain(identity());
     let other = Identity { key: Key::new("other").expect("this is a name"), ..identity() };
     (record.id, record.identity) = (other.digest(), Some(other.clone()));
     record.fingerprint = Fingerprint::none();
-    let inserted = store.insert(record.map(When::At)).await.expect("it can be written");
+    let inserted = store.insert(record.map(When::At), None).await.expect("it can be written");
     assert!(matches!(inserted, Inserted::Created { .. }));
     let page = store.list(&Filter::default(), None, 10).await.expect("lists leave out what cannot be read");
-    assert!(page.seen.iter().any(|seen| seen.record.id == other.digest()));
-    store.counts().await.expect("counts leave out what cannot be read");
+    assert!(page.listed.iter().any(|listed| listed.seen.record.id == other.digest()));
+    store.counts(None).await.expect("counts leave out what cannot be read");
     store.purge(10).await.expect("the sweeper leaves alone what cannot be read");
     if let Err(error) = store.trail(identity().digest()).await {
         assert!(is_unreadable(&error), "{error}");
     }
 }
 
-async fn record_becomes_row(place: &Place, record: Record) {
+async fn record_becomes_row(ledger: &LedgerFile, record: Record) {
     let draft = record.clone().map(When::At);
-    match place.store().insert(draft, None).await {
+    match ledger.store().insert(draft, None).await {
         Ok(Inserted::Created { .. }) => {
-            let found = place.store().get(record.id).await.expect("what was written can be read").expect("it is there");
+            let found =
+                ledger.store().get(record.id).await.expect("what was written can be read").expect("it is there");
             assert_eq!(kept(found.record), kept(record));
         }
         Ok(other) => panic!("the record was not written: {other:?}"),
         Err(error) => {
-            // Numbers beyond 63 bits have no place in a row.
+            // A row cannot hold numbers beyond 63 bits.
             assert!(row::has_a_large_number(&record), "{error}: {record:?}");
             assert!(!matches!(error, Error::Closed), "{error}");
         }

@@ -1,10 +1,11 @@
-//! Rows and records made of bytes: often nearly right, because one that is wrong everywhere is refused at its first
+//! Rows and records made of bytes. They are often nearly valid, because an entirely wrong row is refused at its first
 //! column.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
+use onceward::core::claim::Claims;
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::hash::{Digest, digest};
 use onceward::core::name::Identity;
@@ -16,10 +17,10 @@ use rusqlite::types::Value;
 
 use crate::identity;
 
-/// What belongs into a column.
+/// The kind of values in a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
-    /// Half of an id, from this byte on.
+    /// Half of an id, starting at this byte.
     Id(usize),
     Digest,
     Fence,
@@ -31,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 /// Every column of the table, by its name.
-pub(crate) const COLUMNS: [(&str, Kind); 36] = [
+pub(crate) const COLUMNS: [(&str, Kind); 40] = [
     ("id", Kind::Id(0)),
     ("tenant", Kind::Name),
     ("operation", Kind::Name),
@@ -46,7 +47,7 @@ pub(crate) const COLUMNS: [(&str, Kind); 36] = [
     ("forget_at", Kind::Number),
     ("finished_at", Kind::Number),
     ("effect", Kind::Word(&["external", "transactional", "magical"])),
-    ("in_doubt", Kind::Word(&["hold", "retry", "probe", "guess"])),
+    ("in_doubt", Kind::Word(&["hold", "tell", "retry", "probe", "guess"])),
     ("retention", Kind::Number),
     ("tombstone", Kind::Number),
     ("honours_key_for", Kind::Number),
@@ -68,9 +69,13 @@ pub(crate) const COLUMNS: [(&str, Kind); 36] = [
     ("outcome", Kind::Digest),
     ("sequence", Kind::Number),
     ("id_rest", Kind::Id(16)),
+    ("claims", Kind::Bytes),
+    ("made_by", Kind::Fence),
+    ("after_delivery", Kind::Number),
+    ("delivered_at", Kind::Number),
 ];
 
-/// The values of a row; a blob that is marked becomes a text of those bytes.
+/// The values of a row; a marked blob becomes a text of those bytes.
 pub(crate) type Row = Vec<(Value, bool)>;
 
 pub(crate) fn row(given: &mut Unstructured<'_>) -> Result<Row> {
@@ -107,7 +112,7 @@ fn some_bytes(given: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     Ok(given.bytes(length.min(given.len()))?.to_vec())
 }
 
-/// 2026-01-01, as the clock of the place shows it.
+/// 2026-01-01, the time of the ledger's clock.
 const NOW: i64 = 1_767_225_600_000;
 
 fn number(given: &mut Unstructured<'_>) -> Result<Value> {
@@ -119,7 +124,7 @@ fn number(given: &mut Unstructured<'_>) -> Result<Value> {
     })
 }
 
-/// A record in good order.
+/// A valid record.
 pub(crate) fn plain(identity: Identity) -> Record {
     Record {
         id: identity.digest(),
@@ -136,8 +141,11 @@ pub(crate) fn plain(identity: Identity) -> Record {
         updated_at: Timestamp::from_millis(NOW),
         first_sent_at: None,
         doubt_since: None,
+        delivered_at: None,
         last_error: None,
         sequence: None,
+        claims: Claims::default(),
+        made_by: None,
     }
 }
 
@@ -145,7 +153,7 @@ pub(crate) fn plain(identity: Identity) -> Record {
 pub(crate) fn record(given: &mut Unstructured<'_>) -> Result<Record> {
     let time = |given: &mut Unstructured<'_>| Ok(Timestamp::from_millis(given.arbitrary()?));
     let maybe = |given: &mut Unstructured<'_>| Ok(given.arbitrary::<Option<i64>>()?.map(Timestamp::from_millis));
-    // Whole milliseconds that a row can hold: a policy cannot make others.
+    // Whole milliseconds that a row can hold: a policy cannot produce others.
     let length = |given: &mut Unstructured<'_>| Ok(Duration::from_millis(given.arbitrary::<u64>()? >> 1));
     let fence = Fence::from_bytes(given.arbitrary()?);
     let mut record = plain(identity());
@@ -154,11 +162,12 @@ pub(crate) fn record(given: &mut Unstructured<'_>) -> Result<Record> {
     record.version = given.arbitrary()?;
     record.terms = Terms {
         effect: *given.choose(&[Effect::External, Effect::Transactional])?,
-        in_doubt: *given.choose(&[InDoubt::Hold, InDoubt::Retry, InDoubt::Probe])?,
+        in_doubt: *given.choose(&[InDoubt::Hold, InDoubt::Tell, InDoubt::Retry, InDoubt::Probe])?,
         retention: if given.arbitrary()? { Some(length(given)?) } else { None },
         tombstone: length(given)?,
         honours_key_for: length(given)?,
         max_attempts: given.arbitrary()?,
+        after_delivery: if given.arbitrary()? { Some(length(given)?) } else { None },
     };
     record.attempts = given.arbitrary()?;
     record.generation = given.arbitrary()?;
@@ -205,7 +214,7 @@ fn outcome(given: &mut Unstructured<'_>) -> Result<Outcome> {
     })
 }
 
-/// Whether a number in it is beyond what a row can hold.
+/// Whether a row cannot hold a number of the record.
 pub(crate) fn has_a_large_number(record: &Record) -> bool {
     let large = |number: u64| i64::try_from(number).is_err();
     let in_state = match &record.state {

@@ -1,17 +1,17 @@
-//! The one transition function. It is given what a store showed and what is wanted, and says which single
-//! conditional write to make and what to answer once that write has held. It performs nothing.
+//! The transition function. From the record as a store showed it and a command, it decides which single conditional write to
+//! make, and what to answer once that write has succeeded. It writes nothing itself.
 //!
 //! No store, surface or SDK repeats any of these rules.
 //!
-//! - `begin`: who may do the work, and what a repeat is told.
-//! - `own`: what the holder of a fence may do.
-//! - `repeat`: requests whose answers were lost, and which come again.
-//! - `settle`: what a person decides, and what time does.
+//! - `begin`: which caller may do the work, and what a repeat gets.
+//! - `owner`: what the owner of a claim may do.
+//! - `repeat`: requests that come again because their answers were lost.
+//! - `settle`: decisions of people, and expiry.
 //! - `queue`: the outbox, which is the same record in another state.
-//! - `stream`: numbered items, of which each is done before the next may begin.
+//! - `stream`: numbered items, each of which is done before the next may begin.
 
 mod begin;
-mod own;
+mod owner;
 mod queue;
 mod repeat;
 mod settle;
@@ -34,19 +34,19 @@ use crate::record::{Draft, Fence, Owner, Phase, Seen, Status};
 use crate::stream::Item;
 use crate::time::Timestamp;
 
-/// What is wanted of an intent.
+/// A request to change an intent, or to learn about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
-    /// May I do the work, or what became of it?
+    /// Asks for the claim, or for what became of the work.
     Begin(Begin),
     /// The same for an item of a stream. The record is that of the stream's head.
     BeginItem(BeginItem),
     /// The same for an item that its stream is past. The record is the item's own.
     Recall(BeginItem),
-    /// The head is about to go on: this is what its item came to. The record is the item's own.
+    /// Archives the finished item of a stream whose head is about to go on. The record is the item's own.
     Archive(Box<Draft>),
-    /// The first byte is about to leave.
+    /// The owner is about to send the first byte.
     Sent {
         /// The caller's claim.
         fence: Fence,
@@ -54,7 +54,7 @@ pub enum Command {
         #[serde(with = "as_millis")]
         lease: Duration,
     },
-    /// The work goes on.
+    /// The owner is still at work.
     Renew {
         /// The caller's claim.
         fence: Fence,
@@ -62,31 +62,39 @@ pub enum Command {
         #[serde(with = "as_millis")]
         lease: Duration,
     },
-    /// The work is finished.
+    /// The owner has finished the work.
     Finish {
         /// The caller's claim.
         fence: Fence,
-        /// What every repeat will get.
+        /// The outcome that every repeat gets.
         outcome: Outcome,
     },
-    /// It is proven that this attempt did nothing.
+    /// The owner has a proof that this attempt did nothing.
     Release {
         /// The caller's claim.
         fence: Fence,
-        /// Not to be tried again before this long.
+        /// How long to wait before the next try.
         #[serde(with = "as_millis")]
         not_before: Duration,
         /// What went wrong.
         error: Option<String>,
     },
-    /// Nobody knows whether this attempt did anything.
+    /// The owner gives up before it has sent anything. Like a release; besides, a caller that waits for this attempt may take
+    /// its turn, because there is no failure to report to it.
+    Withdraw {
+        /// The caller's claim.
+        fence: Fence,
+        /// Why.
+        error: Option<String>,
+    },
+    /// It is unknown whether this attempt did anything.
     Doubt {
         /// The caller's claim.
         fence: Fence,
         /// What went wrong.
         error: Option<String>,
     },
-    /// The work is past its deadline and goes on: it is in doubt, and its owner may still finish it.
+    /// The work is past its deadline and still running: it is in doubt, and its owner may still finish it.
     Overdue {
         /// The caller's claim.
         fence: Fence,
@@ -96,47 +104,47 @@ pub enum Command {
         /// Why.
         error: Option<String>,
     },
-    /// The server takes back a claim that was made with an id and whose answer did not reach the caller.
+    /// The server takes back a claim with an id, because its answer did not reach the caller.
     GiveBack {
         /// The claim.
         fence: Fence,
-        /// The version of the record that the claim made.
+        /// The version of the record that the claim wrote.
         version: u64,
         /// What went wrong.
         error: Option<String>,
     },
-    /// Whether the caller got the answer that the record stands for: its outcome, or that this is unknown.
+    /// Records whether the caller got the answer that the record stands for: its outcome, or that the outcome is unknown.
     Delivered {
         /// The claim whose end was answered.
         fence: Fence,
-        /// The answer arrived; or it turned out that it did not.
+        /// Whether the answer arrived.
         arrived: bool,
     },
-    /// The other side was asked and has seen nothing of any earlier attempt.
+    /// The downstream was asked, and knows of no earlier attempt.
     NotFound {
         /// The caller's claim.
         fence: Fence,
     },
-    /// A person says what happened.
+    /// A person settles the intent.
     Resolve {
         /// The version of the record that the person saw.
         version: u64,
-        /// What happened.
+        /// The decision.
         resolution: Resolution,
-        /// Replaces the owner's, so that a late owner cannot overwrite the decision.
+        /// Replaces the owner's fence, so that a late owner cannot overwrite the decision.
         fence: Fence,
     },
     /// Time has passed.
     Expire,
-    /// Queue it for the courier.
+    /// Queues the intent for the courier.
     Enqueue(Enqueue),
-    /// The courier takes it.
+    /// The courier takes the intent.
     Lease(Take),
-    /// A person has a dead one tried again.
+    /// A person has a dead intent tried again.
     Requeue {
         /// The version of the record that the person saw.
         version: u64,
-        /// Use a new downstream key.
+        /// Whether to use a new downstream key.
         fresh_key: bool,
     },
 }
@@ -152,7 +160,7 @@ pub struct Begin {
     pub fingerprint: Fingerprint,
     /// What governs the record, if this call creates it.
     pub terms: Terms,
-    /// How it wants to hold the claim.
+    /// How the claim is to be held.
     pub take: Take,
     /// Whether work that is finished is done again for this caller.
     #[serde(default, skip_serializing_if = "Again::is_default")]
@@ -163,12 +171,12 @@ pub struct Begin {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Again {
-    /// Only once its outcome was delivered and the time after that is over: see [`Terms::after_delivery`].
+    /// Only after its outcome was delivered, and the time after that is over: see [`Terms::after_delivery`].
     #[default]
     IfDelivered,
     /// The same; and also if it was delivered before this time.
     IfDeliveredBefore(Timestamp),
-    /// No: this call came while the first one was not answered yet.
+    /// No: this call came before the first one was answered.
     Never,
     /// Yes: this is another call, whatever became of the first one.
     Always,
@@ -199,7 +207,7 @@ pub struct Take {
     pub lease: Duration,
     /// The caller writes `sent` before the first byte leaves.
     pub marks_sent: bool,
-    /// The caller asks the other side first when it is told to. Who cannot ask is not let in under `probe`.
+    /// The caller asks the downstream first when it is told to. Under `probe`, a caller that cannot ask does not get the claim.
     pub probes: bool,
     /// The process, where the store can watch it.
     pub owner: Option<Owner>,
@@ -219,14 +227,14 @@ pub struct Enqueue {
     pub fingerprint: Fingerprint,
     /// What governs the record, if this call creates it.
     pub terms: Terms,
-    /// What is to be delivered.
+    /// The payload to deliver.
     pub payload: Bytes,
-    /// Not before this long from now.
+    /// How long to wait before the first try.
     #[serde(with = "as_millis")]
     pub delay: Duration,
 }
 
-/// What a person found out.
+/// What a person has found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
@@ -236,114 +244,115 @@ pub enum Resolution {
     DidNotHappen,
     /// It did not happen, and the key is free for another request.
     Reset,
-    /// It has been running for too long: it is in doubt from now on. What happened is a second decision.
+    /// It has been running for too long: it is in doubt from now on, and what happened is a second decision.
     Force,
 }
 
-/// What `decide` says.
+/// What `decide` returns.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transition {
-    /// What the write would overwrite and must not be lost: it is put into its own record first, by
-    /// [`Command::Archive`]. Doing so twice, or without the write, does no harm.
+    /// A finished item that the write would overwrite: [`Command::Archive`] puts it into its own record first. Doing so twice,
+    /// or without the write, does no harm.
     pub archive: Option<Box<Draft>>,
     /// The one conditional write.
     pub write: Write,
     /// The answer, once the write has held.
-    pub answer: Answer,
+    pub answer: CommandResult,
 }
 
-/// One conditional write: it holds only if the record is still the one that was seen.
+/// One conditional write: it holds only if the record has not changed since it was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Write {
-    /// Nothing to write.
+    /// No write.
     None,
-    /// A record where there is none.
+    /// Inserts a record that does not exist yet.
     Insert(Draft),
-    /// The next version of the record that was seen.
+    /// Writes the next version of the record that was seen.
     Replace(Draft),
-    /// The record is no longer needed.
+    /// Removes a record that is no longer needed.
     Remove,
 }
 
-/// What the asker is told.
+/// The answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum CommandResult {
     /// To begin, enqueue and lease.
     Decision(Decision),
-    /// It is as the asker wanted.
+    /// The record is as the command asks.
     Accepted,
-    /// The fence is no longer the record's: another owner or a person came first. To a begin: the claim that was made
-    /// with this id is over, and a new one needs a new id.
+    /// The record has another fence: another owner or a person came first. To a begin: the claim that was made with this id is
+    /// over, and a new claim needs a new id.
     Stale {
-        /// What this owner reports cannot be true together with what the record says.
+        /// The owner's report cannot be true together with the record.
         contradicts: bool,
     },
-    /// It cannot be done, for this reason.
+    /// The command is refused, for this reason.
     Refused(Refusal),
-    /// The stream is past this item, whose own record has the answer: see [`Command::Recall`].
+    /// The stream is past this item. The item's own record has the answer: see [`Command::Recall`].
     Archived,
 }
 
-/// What begin answers. These are decisions, not errors.
+/// The answer to a begin. These are decisions, not errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Decision {
     /// Do the work.
     Acquired(Acquired),
-    /// It is done; this is the outcome.
+    /// The work is done; this is the outcome.
     Replay {
         /// The stored outcome.
         outcome: Outcome,
         /// When it was finished.
         finished_at: Timestamp,
-        /// Until when it is kept; `None` is for ever.
+        /// Until when it is kept; `None` is forever.
         expires_at: Option<Timestamp>,
     },
-    /// Somebody is doing it, or it may not be tried again yet.
+    /// Another caller is doing the work, or it may not be tried again yet.
     InFlight {
         /// When to ask again.
         #[serde(with = "as_millis")]
         retry_after: Duration,
-        /// Somebody is doing it now.
+        /// Another caller is doing the work now.
         running: bool,
-        /// Which attempt it is.
+        /// The number of the attempt.
         attempt: u32,
     },
-    /// An attempt may have happened; somebody has to settle it.
+    /// An attempt may have happened; it has to be settled.
     InDoubt {
         /// Since when.
         since: Timestamp,
     },
-    /// The same intent came with another request.
+    /// The same key came with a different request.
     Mismatch,
     /// Two different intents have the same derived key.
     Collision,
-    /// The key, or one that its stream needs, was used by calls of streams and by others.
+    /// The key is used both by a stream and by calls with keys of their own.
     MixedUse,
     /// Another item of the stream comes first.
     OutOfOrder {
-        /// Which one.
+        /// The item that comes first.
         expected: u64,
-        /// The one that was asked for.
+        /// The item of this call.
         given: u64,
-        /// How the expected one stands; `None` when nobody has begun it.
+        /// The state of the expected item; `None` if it has not begun.
         status: Option<Status>,
     },
-    /// It is done, but its outcome is not kept.
+    /// The work is done, but its outcome is not kept.
     OutcomeNotKept {
-        /// The digest of the outcome that was, where it is still known.
+        /// The digest of the outcome, where it is still known.
         outcome: Option<Digest>,
         /// The original status, where it is still known.
         status: Option<i32>,
     },
-    /// It waits for the courier.
+    /// The intent is queued for the courier.
     Queued {
-        /// This call queued it.
+        /// Whether this call queued it.
         created: bool,
     },
-    /// All attempts are used up.
+    /// All attempts are used up, and none of them happened.
     Dead,
 }
 
@@ -352,29 +361,29 @@ pub enum Decision {
 pub struct Acquired {
     /// The right to do the work.
     pub fence: Fence,
-    /// Where the attempt stands.
+    /// The phase of the attempt.
     pub phase: Phase,
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
     /// Part of the downstream key.
     pub generation: u32,
-    /// An earlier attempt may have happened: the other side must be asked before anything is sent.
+    /// An earlier attempt may have happened: the owner must ask the downstream before it sends anything.
     pub probe_first: bool,
-    /// What the record says for the case of doubt.
+    /// What happens in doubt, by the record's terms.
     pub in_doubt: InDoubt,
 }
 
-/// Why something cannot be done.
+/// Why a command is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
-    /// There is no such intent.
+    /// The intent does not exist.
     Absent,
-    /// Somebody is doing the work at this moment.
+    /// A caller is doing the work now.
     Running,
-    /// The record has changed since it was looked at.
+    /// The record has changed since it was read.
     Changed,
-    /// There is nothing to settle: the intent stands otherwise.
+    /// There is nothing to settle: the intent is in this state.
     NothingToDo(Status),
 }
 
@@ -382,14 +391,14 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Absent => f.write_str("there is no such intent"),
-            Self::Running => f.write_str("somebody is doing the work at this moment"),
-            Self::Changed => f.write_str("the record has changed since it was looked at"),
+            Self::Running => f.write_str("a caller is doing the work now"),
+            Self::Changed => f.write_str("the record has changed since it was read"),
             Self::NothingToDo(status) => write!(f, "there is nothing to settle: the intent is {}", status.as_str()),
         }
     }
 }
 
-/// Decides. `current` is what the store showed, or `None` where it has no such record.
+/// Decides what a command does. `current` is the record as the store showed it, or `None` if it has none.
 pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
     match command {
         Command::Begin(begin) => begin::begin(current, begin),
@@ -405,6 +414,7 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         | Command::Renew { fence, .. }
         | Command::Finish { fence, .. }
         | Command::Release { fence, .. }
+        | Command::Withdraw { fence, .. }
         | Command::Doubt { fence, .. }
         | Command::Overdue { fence, .. }
         | Command::Delivered { fence, .. }
@@ -414,23 +424,23 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
 }
 
 impl Transition {
-    fn write(write: Write, answer: Answer) -> Self {
+    fn write(write: Write, answer: CommandResult) -> Self {
         Self { archive: None, write, answer }
     }
 
-    fn answer(answer: Answer) -> Self {
+    fn answer(answer: CommandResult) -> Self {
         Self::write(Write::None, answer)
     }
 
     fn decision(decision: Decision) -> Self {
-        Self::answer(Answer::Decision(decision))
+        Self::answer(CommandResult::Decision(decision))
     }
 
     fn refused(refusal: Refusal) -> Self {
-        Self::answer(Answer::Refused(refusal))
+        Self::answer(CommandResult::Refused(refusal))
     }
 
     fn replace(draft: Draft) -> Self {
-        Self::write(Write::Replace(draft), Answer::Accepted)
+        Self::write(Write::Replace(draft), CommandResult::Accepted)
     }
 }

@@ -1,8 +1,7 @@
-//! The outbox: the same record, in state `queued`, taken by the courier instead of a caller.
+//! The outbox: the same record in state `queued`, taken by the courier instead of a caller.
 
 use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
-use super::{Answer, Decision, Enqueue, Refusal, Take, Transition, Write};
-use crate::plant::{Plant, planted};
+use super::{CommandResult, Decision, Enqueue, Refusal, Take, Transition, Write};
 use crate::record::{Draft, Seen, Standing, State};
 use crate::time::When;
 
@@ -31,10 +30,10 @@ fn create(call: &Enqueue, version: u64) -> Draft {
 fn queue(mut draft: Draft, call: &Enqueue, write: fn(Draft) -> Write) -> Transition {
     draft.payload = Some(call.payload.clone());
     draft.state = State::Queued { due: When::In(call.delay) };
-    Transition::write(write(draft), Answer::Decision(Decision::Queued { created: true }))
+    Transition::write(write(draft), CommandResult::Decision(Decision::Queued { created: true }))
 }
 
-/// The courier may have what is due, and what an earlier worker left behind if the record's policy permits it.
+/// The courier may take an intent that is due, and one that an earlier worker left behind if the record's policy permits it.
 pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);
@@ -46,9 +45,6 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
         Standing::Open { not_before } if delivers && not_before <= seen.now => {
             acquire(&seen.record, terms, take, terms.effect)
         }
-        Standing::Running { .. } if delivers && planted(Plant::QueueHandsOutTwice) => {
-            acquire(&seen.record, terms, take, terms.effect)
-        }
         Standing::InDoubt { since } if delivers && may_take_over(seen, &terms, take) => {
             take_over(seen, &terms, take, terms.effect, since)
         }
@@ -56,7 +52,7 @@ pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
     }
 }
 
-/// A dead intent is known not to have happened, so even a fresh downstream key is safe. One in doubt is not.
+/// A dead intent is known not to have happened, so even a fresh downstream key is safe. For an intent in doubt it is not.
 pub(super) fn requeue(current: Option<&Seen>, version: u64, fresh_key: bool) -> Transition {
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);

@@ -1,26 +1,25 @@
-//! Repeats of requests whose answers were lost. A request that has taken effect is answered again; one that was
+//! Repeats of requests whose answers were lost. A request that has taken effect gets its answer again; a request that was
 //! superseded meanwhile is stale.
 
 use std::time::Duration;
 
 use super::begin::{phase_of, tell};
-use super::{Acquired, Answer, Begin, Command, Decision, Resolution, Transition, Write, own, settle};
+use super::{Acquired, Begin, Command, CommandResult, Decision, Resolution, Transition, Write, owner, settle};
 use crate::claim::Mark;
-use crate::plant::{Plant, planted};
 use crate::policy::InDoubt;
 use crate::record::{Fence, Lease, Phase, Record, Seen, State};
 use crate::time::When;
 
-/// A begin with a claim id that the record knows. An id names one claim: while that claim is held, it is answered again,
-/// under the same fence and with a new lease. Once its lease has lapsed and it may have sent something, or a deadline or a
-/// person has put it in doubt, it is in doubt also for its own caller: the caller may have acted and died. Finished work is
-/// told as to any caller (`None`). Otherwise the id is used up: a second claim under it could not be told from the first.
+/// A begin with a claim id that the record knows. An id names one claim: while that claim is held, the repeat gets it again,
+/// with the same fence and a new lease. Once its lease has lapsed and it may have sent something, or a deadline or a person has
+/// put it in doubt, it is in doubt for its own caller too: the caller may have acted and died. Finished work is answered as for
+/// any caller (`None`). Otherwise the id is used up: a second claim under it could not be told from the first.
 pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
     let record = &seen.record;
-    let id = call.take.claim.filter(|id| record.claims.include(*id) || planted(Plant::ClaimIdNotCompared))?;
+    let id = call.take.claim.filter(|id| record.claims.include(*id))?;
     match &record.state {
         State::Done { .. } | State::Tombstone { .. } => None,
-        State::Leased(lease) if record.claims.current == Some(id) || planted(Plant::ClaimIdNotCompared) => {
+        State::Leased(lease) if record.claims.current == Some(id) => {
             let is_doubted = lease.phase == Phase::Overdue;
             if is_doubted || lease.phase != Phase::Claimed && !seen.has_living_owner() {
                 return seen.standing().map(|standing| Transition::decision(tell(seen, standing)));
@@ -28,8 +27,7 @@ pub(super) fn begin(seen: &Seen, call: &Begin) -> Option<Transition> {
             let must_ask = record.terms.in_doubt == InDoubt::Probe && record.doubt_since.is_some();
             (call.take.probes || !must_ask).then(|| granted_again(record, lease, call, must_ask))
         }
-        _ if planted(Plant::UsedClaimIdAccepted) => None,
-        _ => Some(Transition::answer(Answer::Stale { contradicts: false })),
+        _ => Some(Transition::answer(CommandResult::Stale { contradicts: false })),
     }
 }
 
@@ -56,47 +54,47 @@ fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool
         probe_first,
         in_doubt: draft.terms.in_doubt,
     };
-    Transition::write(Write::Replace(draft), Answer::Decision(Decision::Acquired(acquired)))
+    Transition::write(Write::Replace(draft), CommandResult::Decision(Decision::Acquired(acquired)))
 }
 
 /// The server takes back a claim whose answer did not reach the caller. Only if the record is still the version that the
 /// claim made: a repeat that was answered meanwhile has the same fence, and its caller may be at work. The id is free
 /// again, because no caller has been told of the claim.
 pub(super) fn give_back(current: Option<&Seen>, fence: Fence, version: u64, error: &Option<String>) -> Transition {
-    let stale = || Transition::answer(Answer::Stale { contradicts: false });
+    let stale = || Transition::answer(CommandResult::Stale { contradicts: false });
     let Some(record) = current.map(|seen| &seen.record) else { return stale() };
-    let is_same = record.version == version || planted(Plant::RepeatGivenBack);
-    if record.fence() != Some(fence) || !is_same || !matches!(record.state, State::Leased(_)) {
+    if record.fence() != Some(fence) || record.version != version || !matches!(record.state, State::Leased(_)) {
         return stale();
     }
-    let mut transition = own::release(record, Duration::ZERO, error);
+    let mut transition = owner::release(record, Duration::ZERO, error);
     if let Write::Replace(draft) = &mut transition.write {
         draft.claims.current = None;
     }
     transition
 }
 
-/// What the holder of a fence does. A repeat of what ended its claim is accepted again until the record changes.
+/// A request of an owner. A repeat of the request that ended its claim is accepted again until the record changes.
 pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Transition {
     let mark = match command {
         Command::Release { .. } => Some(Mark::of_owner("release", fence)),
+        Command::Withdraw { .. } => Some(Mark::of_withdrawal()),
         Command::Doubt { .. } => Some(Mark::of_owner("doubt", fence)),
         _ => None,
     };
     if made_by(current, mark) || found_nothing_before(current, fence, command) {
-        return Transition::answer(Answer::Accepted);
+        return Transition::answer(CommandResult::Accepted);
     }
-    marked(own::own(current, fence, command), mark)
+    marked(owner::own(current, fence, command), mark)
 }
 
-/// A late repeat of "not found" must not count the memory of the other side from later than the work that followed it.
+/// A late repeat of "not found" must not restart the clock of the downstream's memory after the work that followed.
 fn found_nothing_before(current: Option<&Seen>, fence: Fence, command: &Command) -> bool {
     let Some(record) = current.map(|seen| &seen.record) else { return false };
     let is_settled = matches!(record.state, State::Leased(_)) && record.doubt_since.is_none();
     matches!(command, Command::NotFound { .. }) && record.fence() == Some(fence) && is_settled
 }
 
-/// What a person decides. The same decision on the same version is settled already.
+/// A decision of a person. A repeat of the same decision on the same version is accepted again.
 pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolution, fence: Fence) -> Transition {
     let mark = Some(match resolution {
         Resolution::Happened(outcome) => Mark::of_person("happened", version, Some(outcome.digest())),
@@ -105,13 +103,13 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         Resolution::Force => Mark::of_person("force", version, None),
     });
     if made_by(current, mark) {
-        return Transition::answer(Answer::Accepted);
+        return Transition::answer(CommandResult::Accepted);
     }
     marked(settle::resolve(current, version, resolution, fence), mark)
 }
 
 fn made_by(current: Option<&Seen>, mark: Option<Mark>) -> bool {
-    // What has expired is as good as gone.
+    // An expired record counts as gone.
     let standing = |seen: &&Seen| seen.standing().is_some();
     mark.is_some() && current.filter(standing).is_some_and(|seen| seen.record.made_by == mark)
 }

@@ -1,9 +1,8 @@
-//! What a person decides, and what time does.
+//! Decisions of people, and expiry.
 
-use super::own::done;
-use super::{Answer, Refusal, Resolution, Transition, Write};
+use super::owner::done;
+use super::{CommandResult, Refusal, Resolution, Transition, Write};
 use crate::fingerprint::Fingerprint;
-use crate::plant::{Plant, planted};
 use crate::record::{Fence, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::When;
 
@@ -11,12 +10,12 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);
     };
-    if seen.record.version != version && !planted(Plant::ResolveOfAnotherVersion) {
+    if seen.record.version != version {
         return Transition::refused(Refusal::Changed);
     }
     match (standing, resolution) {
         (Standing::Running { .. }, Resolution::Force) => force(&seen.record),
-        (Standing::Running { .. }, _) if !planted(Plant::ResolveBesideRunning) => Transition::refused(Refusal::Running),
+        (Standing::Running { .. }, _) => Transition::refused(Refusal::Running),
         (Standing::Done | Standing::Tombstone, _) => Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, Resolution::Happened(outcome)) => Transition::replace(done(&seen.record, fence, outcome)),
         (Standing::InDoubt { .. }, Resolution::DidNotHappen) => did_not_happen(seen),
@@ -27,8 +26,8 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
     }
 }
 
-/// The owner keeps its lease and its fence: a late answer still settles it, and until the lease has lapsed no other caller
-/// takes over.
+/// The owner keeps its lease and its fence: a late answer still settles the doubt, and no other caller takes over until the
+/// lease has lapsed.
 fn force(record: &Record) -> Transition {
     let State::Leased(lease) = record.state else { return Transition::refused(Refusal::Changed) };
     let mut draft = record.next();
@@ -38,10 +37,10 @@ fn force(record: &Record) -> Transition {
     Transition::replace(draft)
 }
 
-/// Nothing of it is with the other side, so the clock of its memory starts anew as well.
+/// The downstream has seen nothing of it, so the clock of its memory starts anew as well.
 ///
 /// An owner that is past its deadline may still be at work. It is superseded, and the next caller waits until its lease would
-/// have ended: by then it has learnt so and has stopped.
+/// have ended: by then the owner has noticed and has stopped.
 fn did_not_happen(seen: &Seen) -> Transition {
     let record = &seen.record;
     let not_before = match &record.state {
@@ -58,35 +57,30 @@ fn did_not_happen(seen: &Seen) -> Transition {
     Transition::replace(draft)
 }
 
-/// Known not to have happened, so another request may have the key: a first one with a slip in it does not use it up.
-/// The other side may have seen the slip under our key, so the next request goes under a fresh one.
+/// Known not to have happened, so another request may have the key: a first request with a mistake does not use it up. The
+/// downstream may have seen the mistake under our key, so the next request gets a fresh one.
 fn reset(record: &Record) -> Transition {
     let mut draft = record.next();
     draft.state = State::Open { not_before: When::NOW };
     draft.fingerprint = Fingerprint::free();
     draft.key_digest = None;
-    if !planted(Plant::ResetKeepsGeneration) {
-        draft.generation = draft.generation.saturating_add(1);
-    }
+    draft.generation = draft.generation.saturating_add(1);
     draft.payload = None;
     draft.doubt_since = None;
     draft.first_sent_at = None;
     Transition::replace(draft)
 }
 
-/// Only what is settled expires: finished work, and what is known not to have happened, which includes a lapsed claim that
-/// sent nothing. What is running, in doubt or dead
-/// stays until somebody settles it.
+/// Only settled intents expire: finished work, and work that is known not to have happened, which includes a lapsed claim that
+/// sent nothing. Running, doubted and dead intents stay until they are settled.
 pub(super) fn expire(current: Option<&Seen>) -> Transition {
     let Some(seen) = current else { return Transition::refused(Refusal::Absent) };
     let write = match (&seen.record.state, seen.standing()) {
-        (State::Done { .. } | State::Tombstone { .. }, None) => Write::Remove,
-        (State::Open { .. } | State::Leased(_), None) if !planted(Plant::OpenNotSwept) => Write::Remove,
-        (State::InDoubt { .. }, _) if planted(Plant::DoubtExpires) => Write::Remove,
+        (State::Done { .. } | State::Tombstone { .. } | State::Open { .. } | State::Leased(_), None) => Write::Remove,
         (State::Done { outcome, forget_at: Some(forget_at), .. }, Some(Standing::Tombstone)) => {
             let mut draft = seen.record.next();
             draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
-            // A tombstone holds no name: only the digest of the identity is needed to meet a late retry.
+            // A tombstone holds no name: the digest of the identity is enough to recognise a late retry.
             draft.identity = None;
             // The next call of an intent whose outcome was delivered is not held back by it.
             let ends = seen.record.terms.after_delivery.is_some();
@@ -96,5 +90,5 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
         (_, Some(standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
         (_, None) => return Transition::refused(Refusal::Absent),
     };
-    Transition::write(write, Answer::Accepted)
+    Transition::write(write, CommandResult::Accepted)
 }

@@ -1,15 +1,15 @@
-//! Numbered items: each is done before the next may begin, and an old number gets what is kept of it.
+//! Numbered items: each is done before the next may begin, and an old number gets its stored outcome.
 //!
-//! The head is the lock. It goes from one item to the next by one conditional write, and what its item came to is in a
-//! record of its own before. Both writes follow from the head alone, so a crash between them leaves both sound.
+//! The head is the lock. It goes from one item to the next by one conditional write, after the finished item was archived in a
+//! record of its own. Both writes follow from the head alone, so a crash between them leaves both records sound.
 
 use super::begin::{create, misuse, proceed, tell};
-use super::{Answer, BeginItem, Decision, Transition, Write};
+use super::{BeginItem, CommandResult, Decision, Transition, Write};
 use crate::hash::Digest;
 use crate::record::{Draft, Record, Seen, State};
 use crate::time::When;
 
-/// Asks the head.
+/// Begins an item, by the head of its stream.
 pub(super) fn begin(current: Option<&Seen>, call: &BeginItem) -> Transition {
     let BeginItem { item, begin } = call;
     let out_of_order =
@@ -29,7 +29,7 @@ pub(super) fn begin(current: Option<&Seen>, call: &BeginItem) -> Transition {
         };
     }
     if item.number < newest && item.number >= item.start {
-        return Transition::answer(Answer::Archived);
+        return Transition::answer(CommandResult::Archived);
     }
     let next = newest.saturating_add(1);
     match done(call, record) {
@@ -42,8 +42,8 @@ pub(super) fn begin(current: Option<&Seen>, call: &BeginItem) -> Transition {
     }
 }
 
-/// What is kept of the head's item, if it is done. A final failure is an outcome too. Its two clocks count from when it
-/// was done, so that it is the same whoever writes it, and whenever.
+/// The archive of the head's item, if it is done. A final failure is an outcome too. Its two clocks count from when it was done,
+/// so that every caller writes the same archive, at any time.
 fn done(call: &BeginItem, head: &Record) -> Option<Draft> {
     let (State::Done { outcome, fence, finished_at, .. }, Some(number)) = (&head.state, head.sequence) else {
         return None;
@@ -64,7 +64,7 @@ fn done(call: &BeginItem, head: &Record) -> Option<Draft> {
     Some(draft)
 }
 
-/// Puts a finished item into its own record. It may be there already: then somebody went this way before.
+/// Puts a finished item into its own record. It may be there already: then another caller has archived it.
 pub(super) fn archive(current: Option<&Seen>, draft: &Draft) -> Transition {
     let write = match current {
         None => Write::Insert(draft.clone()),
@@ -72,10 +72,10 @@ pub(super) fn archive(current: Option<&Seen>, draft: &Draft) -> Transition {
         Some(seen) if seen.standing().is_none() => {
             Write::Replace(Draft { version: seen.record.version + 1, ..draft.clone() })
         }
-        // The outcome would be lost if the head went on now.
+        // If the head went on now, the outcome would be lost.
         Some(_) => return Transition::decision(Decision::MixedUse),
     };
-    Transition::write(write, Answer::Accepted)
+    Transition::write(write, CommandResult::Accepted)
 }
 
 fn is_archive(record: &Record, draft: &Draft) -> bool {
@@ -90,7 +90,7 @@ fn outcome_of<T>(record: &Record<T>) -> Option<Digest> {
     }
 }
 
-/// Asks an item's own record. The stream is past it, so it is done, whatever is left of it.
+/// Answers from an item's own record. The stream is past the item, so it is done, even if its outcome is not kept.
 pub(super) fn recall(current: Option<&Seen>, call: &BeginItem) -> Transition {
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::decision(Decision::OutcomeNotKept { outcome: None, status: None });

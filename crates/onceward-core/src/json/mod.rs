@@ -1,8 +1,8 @@
 //! Strict JSON and its canonical text: RFC 8785, except that integer literals keep their digits at any size.
 //!
-//! Keys and fingerprints are hashes of this text, so two inputs may share it only when they mean the same.
-//! Whatever would make that doubtful is refused rather than repaired: duplicate members (readers disagree
-//! on which one counts), numbers that a double cannot hold, lone surrogates.
+//! Keys and fingerprints are hashes of this text, so two inputs may have the same text only if they mean the same. Ambiguous
+//! input is refused and not repaired: duplicate members (parsers disagree on which one counts), numbers that a double cannot
+//! represent, lone surrogates.
 
 mod number;
 mod parser;
@@ -16,12 +16,10 @@ pub use number::Number;
 pub use pointer::{Pointer, PointerError};
 use serde::Serialize;
 
-use crate::plant::{Plant, planted};
-
-/// The longest text that is read: well above any real intent, and small enough to hold a few at once.
+/// The longest text that is parsed: much longer than any real intent, and short enough to keep a few in memory.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// The deepest nesting of arrays and objects: what common parsers allow, and far from the end of a stack.
+/// The deepest nesting of arrays and objects: what common parsers allow, and far too little to overflow the stack.
 pub const MAX_DEPTH: usize = 128;
 
 /// A JSON value.
@@ -37,18 +35,18 @@ pub enum Value {
     String(String),
     /// An array.
     Array(Vec<Value>),
-    /// An object. [`Value::parse`] and [`Value::object`] sort its members by the UTF-16 code units of their
-    /// names and let no name come twice.
+    /// An object. [`Value::parse`] and [`Value::object`] sort its members by the UTF-16 code units of their names and refuse
+    /// duplicate names.
     Object(Vec<(String, Value)>),
 }
 
-/// Why a text or a value is no JSON that can be relied on. Offsets are in bytes, from 0.
+/// Why a text or a value is refused. Offsets are in bytes, from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// More than [`MAX_BYTES`].
     #[error("the JSON has {length} bytes; at most {MAX_BYTES} are read")]
     TooLarge {
-        /// How many it has.
+        /// The number of bytes.
         length: usize,
     },
     /// Not JSON.
@@ -65,16 +63,16 @@ pub enum Error {
         /// Where it begins.
         offset: usize,
     },
-    /// An object names a member twice.
-    #[error("the object member at byte {offset} has a name that came before; each may come once")]
+    /// An object has two members with the same name.
+    #[error("the object member at byte {offset} has the same name as an earlier one; each name may occur once")]
     DuplicateMember {
-        /// Where the later one is.
+        /// Where the second one is.
         offset: usize,
     },
     /// Nested deeper than [`MAX_DEPTH`].
     #[error("the JSON is nested deeper than {MAX_DEPTH} levels at byte {offset}")]
     TooDeep {
-        /// Where the level too many begins.
+        /// Where the level begins that is too deep.
         offset: usize,
     },
     /// Not UTF-8.
@@ -84,38 +82,38 @@ pub enum Error {
         offset: usize,
     },
     /// A `\u` escape that is half of a surrogate pair.
-    #[error("the escape at byte {offset} is half of a surrogate pair; it stands for no character")]
+    #[error("the escape at byte {offset} is half of a surrogate pair and does not encode a character")]
     LoneSurrogate {
         /// Where.
         offset: usize,
     },
-    /// A control character inside a string that is not escaped.
+    /// An unescaped control character in a string.
     #[error("the string contains an unescaped control character at byte {offset}")]
     ControlCharacter {
         /// Where.
         offset: usize,
     },
-    /// A fraction or exponent whose value a double cannot keep exactly as written.
+    /// A fraction or exponent whose value a double cannot represent exactly as written.
     #[error(
-        "the number at byte {offset} has more digits or a larger exponent than a double keeps; send it as a string"
+        "the number at byte {offset} has more digits or a larger exponent than a double can represent; send it as a string"
     )]
     InexactNumber {
         /// Where.
         offset: usize,
     },
-    /// A float that is infinite or not a number, in a value that was to become JSON.
-    #[error("a number is infinite or not a number; JSON has no text for it")]
+    /// A float in a Rust value that is infinite or NaN.
+    #[error("a number is infinite or NaN; JSON cannot represent it")]
     NonFinite,
-    /// A value that cannot become JSON at all, such as a map with keys that are no strings.
-    #[error("the value cannot be written as JSON: {message}")]
+    /// A Rust value that cannot be serialised as JSON, such as a map whose keys are not strings.
+    #[error("the value cannot be serialised as JSON: {message}")]
     Unserialisable {
-        /// What its serialiser says.
+        /// The serialiser's message.
         message: String,
     },
 }
 
 impl Error {
-    /// A stable name of the kind of refusal, the same in the vectors and in every language.
+    /// A stable name of the kind of error, the same in the vectors and in every language.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::TooLarge { .. } => "too_large",
@@ -134,19 +132,19 @@ impl Error {
 }
 
 impl Value {
-    /// Reads one JSON text, all of it.
+    /// Parses a whole JSON text.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         parser::parse(bytes)
     }
 
-    /// What a Rust value becomes as JSON, judged as strictly as a text that came from outside.
+    /// The JSON value of a Rust value, checked as strictly as a parsed text.
     pub fn from_serialize<T: Serialize + ?Sized>(value: &T) -> Result<Self, Error> {
         serialize::check(value)?;
         let text = serde_json::to_vec(value).map_err(|error| Error::Unserialisable { message: error.to_string() })?;
         Self::parse(&text)
     }
 
-    /// An object with these members in canonical order, or the name that comes twice.
+    /// An object with these members in canonical order. The error is a duplicate name.
     pub fn object(members: impl IntoIterator<Item = (String, Self)>) -> Result<Self, String> {
         let mut members: Vec<_> = members.into_iter().collect();
         sort(&mut members);
@@ -156,12 +154,12 @@ impl Value {
         }
     }
 
-    /// The value at an RFC 6901 pointer; `None` when nothing is there or the pointer is malformed.
+    /// The value at an RFC 6901 pointer; `None` if there is none or the pointer is malformed.
     pub fn pointer(&self, pointer: &str) -> Option<&Self> {
         Pointer::parse(pointer).ok()?.find(self)
     }
 
-    /// The canonical text: no spaces, members in UTF-16 order, numbers and strings each written one way.
+    /// The canonical text: no spaces, members in UTF-16 order, and one form for each number and string.
     pub fn canonical(&self) -> String {
         let mut text = String::new();
         self.write_canonical(&mut text);
@@ -186,7 +184,7 @@ impl Value {
                 text.push(']');
             }
             Self::Object(members) => {
-                // The variant is public, so members may also come from elsewhere, in any order.
+                // The variant is public, so its members may be in any order.
                 let mut members: Vec<_> = members.iter().collect();
                 members.sort_by(|(one, _), (other, _)| compare_names(one, other));
                 text.push('{');
@@ -204,16 +202,13 @@ impl Value {
     }
 }
 
-/// Brings members into canonical order.
+/// Sorts members into canonical order.
 pub(crate) fn sort(members: &mut [(String, Value)]) {
     members.sort_by(|(one, _), (other, _)| compare_names(one, other));
 }
 
 /// RFC 8785 sorts by UTF-16 code units, as ECMAScript does; bytes would sort U+1F600 after U+FB33.
 fn compare_names(one: &str, other: &str) -> Ordering {
-    if planted(Plant::FieldOrderKept) {
-        return Ordering::Equal;
-    }
     one.encode_utf16().cmp(other.encode_utf16())
 }
 
@@ -252,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_escaped_no_more_than_needed() {
+    fn strings_are_escaped_only_where_needed() {
         assert_eq!(
             canonical(r#""\u0000\u001F\u007f\b\t\n\f\r\"\\\/\u00e9\ud83d\ude00""#),
             "\"\\u0000\\u001f\u{7f}\\b\\t\\n\\f\\r\\\"\\\\/é😀\""
@@ -260,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn composed_and_decomposed_text_stays_different() {
+    fn composed_and_decomposed_text_remain_different() {
         assert_ne!(canonical("\"\u{e9}\""), canonical("\"e\u{301}\""));
     }
 
@@ -272,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_made_by_hand_is_sorted_and_names_its_duplicate() {
+    fn an_object_from_members_is_sorted_and_refuses_duplicates() {
         let member = |name: &str| (name.to_owned(), Value::Null);
         let object = Value::object([member("b"), member("a")]).unwrap();
         assert_eq!(object, Value::parse(br#"{"a":null,"b":null}"#).unwrap());
@@ -289,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_float_that_json_cannot_hold_is_refused_wherever_it_hides() {
+    fn a_non_finite_float_is_refused_at_any_depth() {
         for float in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let hidden = BTreeMap::from([("a", vec![Some((1, float))])]);
             assert_eq!(Value::from_serialize(&hidden), Err(Error::NonFinite));
@@ -299,31 +294,31 @@ mod tests {
     }
 
     #[test]
-    fn a_float_that_json_cannot_hold_is_refused_in_every_kind_of_type() {
+    fn a_non_finite_float_is_refused_in_every_kind_of_type() {
         #[derive(Serialize)]
-        struct One(f64);
+        struct Newtype(f64);
         #[derive(Serialize)]
         struct Pair(u8, f64);
         #[derive(Serialize)]
-        enum Kind {
+        enum Variant {
             One(f64),
             Pair(u8, f64),
             Named { of: f64 },
         }
-        struct Key(f64);
-        impl Serialize for Key {
+        struct MapWithKey(f64);
+        impl Serialize for MapWithKey {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_map([(self.0, 1)])
             }
         }
         let of = |float| {
             [
-                Value::from_serialize(&One(float)),
+                Value::from_serialize(&Newtype(float)),
                 Value::from_serialize(&Pair(1, float)),
-                Value::from_serialize(&Kind::One(float)),
-                Value::from_serialize(&Kind::Pair(1, float)),
-                Value::from_serialize(&Kind::Named { of: float }),
-                Value::from_serialize(&Key(float)),
+                Value::from_serialize(&Variant::One(float)),
+                Value::from_serialize(&Variant::Pair(1, float)),
+                Value::from_serialize(&Variant::Named { of: float }),
+                Value::from_serialize(&MapWithKey(float)),
             ]
         };
         let texts = of(1.5).map(|value| value.unwrap().canonical());
@@ -335,17 +330,17 @@ mod tests {
 
     #[test]
     fn a_value_that_serialises_one_member_twice_is_refused() {
-        struct Twice;
-        impl Serialize for Twice {
+        struct DuplicateMember;
+        impl Serialize for DuplicateMember {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_map([("a", 1), ("a", 2)])
             }
         }
-        assert!(matches!(Value::from_serialize(&Twice), Err(Error::DuplicateMember { .. })));
+        assert!(matches!(Value::from_serialize(&DuplicateMember), Err(Error::DuplicateMember { .. })));
     }
 
     #[test]
-    fn a_map_whose_keys_are_no_strings_is_refused() {
+    fn a_map_whose_keys_are_not_strings_is_refused() {
         let error = Value::from_serialize(&BTreeMap::from([(vec![1], 1)])).unwrap_err();
         assert_eq!(error.kind(), "unserialisable");
     }
@@ -354,7 +349,7 @@ mod tests {
     fn a_value_nested_too_deep_is_refused_before_it_is_written() {
         let nested = |depth| (1..depth).fold(serde_json::json!([]), |inner, _| serde_json::json!([inner]));
         assert!(Value::from_serialize(&nested(MAX_DEPTH)).is_ok());
-        // Of a text there would be an offset.
+        // The offset is 0 because the value was refused before it became a text.
         assert_eq!(Value::from_serialize(&nested(MAX_DEPTH + 1)), Err(Error::TooDeep { offset: 0 }));
     }
 

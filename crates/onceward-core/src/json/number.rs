@@ -1,15 +1,14 @@
-//! JSON numbers without loss: integers keep their digits, everything else is a double that says exactly what
-//! was written, in the form ECMAScript prints.
+//! JSON numbers without loss: integers keep their digits, and every other number is a double with exactly the written value, in
+//! the form that ECMAScript prints.
 
 use std::fmt;
 
-/// A number, kept as its canonical text. Equal numbers in different spelling (`1e2`, `100.0`, `100`) have
-/// the same text.
+/// A number as its canonical text. Equal numbers in different spellings (`1e2`, `100.0`, `100`) have the same text.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Number(String);
 
 impl Number {
-    /// The number of a literal that keeps the JSON grammar; `None` when a double cannot hold it exactly.
+    /// The number of a valid JSON literal; `None` if a double cannot represent it exactly.
     pub(super) fn from_literal(literal: &str) -> Option<Self> {
         if !literal.contains(['.', 'e', 'E']) {
             return Some(Self(if literal == "-0" { "0" } else { literal }.to_owned()));
@@ -19,7 +18,7 @@ impl Number {
         (Decimal::of(literal) == Decimal::of(&number.0)).then_some(number)
     }
 
-    /// A double; `None` when it is infinite or not a number.
+    /// The number of a double; `None` if it is infinite or NaN.
     pub fn from_f64(double: f64) -> Option<Self> {
         double.is_finite().then(|| Self(ecmascript(&shortest(double))))
     }
@@ -29,12 +28,12 @@ impl Number {
         &self.0
     }
 
-    /// The number as an integer, when it is one and fits.
+    /// The number as an integer, if it is one and fits.
     pub fn as_i64(&self) -> Option<i64> {
         self.0.parse().ok()
     }
 
-    /// The number as an unsigned integer, when it is one and fits.
+    /// The number as an unsigned integer, if it is one and fits.
     pub fn as_u64(&self) -> Option<u64> {
         self.0.parse().ok()
     }
@@ -64,8 +63,8 @@ impl fmt::Debug for Number {
     }
 }
 
-/// A decimal number in its one normal form: `0.digits × 10^point`, with no zero at either end of the digits.
-/// Zero has no digits, no sign, and its point at 0.
+/// A decimal number in normal form: `0.digits × 10^point`, without zeros at either end of the digits. Zero has no digits, no
+/// sign, and a point of 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Decimal {
     negative: bool,
@@ -74,7 +73,7 @@ pub(crate) struct Decimal {
 }
 
 impl Decimal {
-    /// The value of a literal that keeps the JSON grammar.
+    /// The value of a valid JSON literal.
     pub(crate) fn of(literal: &str) -> Self {
         let (mantissa, exponent) = literal.split_once(['e', 'E']).unwrap_or((literal, "0"));
         let (negative, mantissa) = match mantissa.strip_prefix('-') {
@@ -92,8 +91,8 @@ impl Decimal {
         Self { negative, digits: significant.trim_end_matches('0').to_owned(), point }
     }
 
-    /// The number without an exponent: `-12.5`, `0.001`, `1000`. As long as the exponent is large, so only
-    /// for literals whose exponent is known to be small.
+    /// The number without an exponent: `-12.5`, `0.001`, `1000`. The text grows with the exponent, so use this only for small
+    /// exponents.
     pub(crate) fn plain(&self) -> String {
         let sign = if self.negative { "-" } else { "" };
         let zeros = |count: i64| "0".repeat(usize::try_from(count).unwrap_or(0));
@@ -111,7 +110,7 @@ impl Decimal {
     }
 }
 
-/// An exponent of any length. What is cut off differs from every double's exponent anyway.
+/// An exponent of any length, saturated. No double has an exponent near the limits.
 fn clamped(exponent: &str) -> i64 {
     let digits = exponent.trim_start_matches(['+', '-']);
     let size = digits
@@ -120,9 +119,9 @@ fn clamped(exponent: &str) -> i64 {
     if exponent.starts_with('-') { -size } else { size }
 }
 
-/// The shortest decimal that makes the double; of several, the closest; of two equally close, the even one, as
-/// RFC 8785 demands. `{:e}` alone decides such ties differently: it writes 1127276533549035.25 with .3 at the
-/// end, where every other language writes .2.
+/// The shortest decimal that parses to the double; of several, the closest; of two equally close ones, the even one, as RFC 8785
+/// requires. `{:e}` alone breaks such ties differently: it prints 1127276533549035.25 with .3 at the end, where every other
+/// language prints .2.
 fn shortest(double: f64) -> Decimal {
     let shortest = format!("{double:e}");
     let digits = shortest.bytes().take_while(|byte| *byte != b'e').filter(u8::is_ascii_digit).count();
@@ -131,9 +130,9 @@ fn shortest(double: f64) -> Decimal {
     Decimal::of(if closest.parse() == Ok(double) { &closest } else { &shortest })
 }
 
-/// `Number::toString` of ECMA-262, from the shortest digits that make the double.
+/// `Number::toString` of ECMA-262, from the shortest digits of the double.
 fn ecmascript(decimal: &Decimal) -> String {
-    // The standard's own limits: an exponent from 21 digits before the point on, or 6 zeros after it.
+    // The limits of the standard: an exponent for more than 21 digits before the point, or for 6 zeros after it.
     if (-5..=21).contains(&decimal.point) {
         return decimal.plain();
     }
@@ -160,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn doubles_are_written_as_ecmascript_does() {
+    fn doubles_are_formatted_as_in_ecmascript() {
         for (literal, text) in [
             ("1e2", "100"),
             ("1E2", "100"),
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fraction_that_a_double_cannot_hold_is_refused() {
+    fn a_fraction_that_a_double_cannot_represent_is_refused() {
         for literal in [
             "0.1000000000000000055",
             "9007199254740993.0",
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn every_double_round_trips_and_so_does_what_serde_json_writes() {
+    fn every_double_round_trips_in_our_format_and_in_that_of_serde_json() {
         let mut bits: u64 = 0x9e37_79b9_7f4a_7c15;
         for _ in 0..20_000 {
             bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn an_integer_is_given_out_where_it_fits() {
+    fn an_integer_is_returned_if_it_fits() {
         let as_both = |literal: &str| {
             let number = Number::from_literal(literal).unwrap();
             (number.as_i64(), number.as_u64())
@@ -239,13 +238,13 @@ mod tests {
     }
 
     #[test]
-    fn infinity_is_no_number() {
+    fn infinity_and_nan_are_refused() {
         assert_eq!(Number::from_f64(f64::INFINITY), None);
         assert_eq!(Number::from_f64(f64::NAN), None);
     }
 
     #[test]
-    fn a_plain_decimal_has_neither_exponent_nor_needless_zeros() {
+    fn a_plain_decimal_has_no_exponent_and_no_unnecessary_zeros() {
         for (literal, plain) in [
             ("10.00", "10"),
             ("-0.00", "0"),

@@ -1,4 +1,4 @@
-//! The strict parser. It reads bytes, builds a [`Value`], and never panics, whatever it is given.
+//! The strict parser. It reads bytes, builds a [`Value`], and never panics.
 
 use super::{Error, MAX_BYTES, MAX_DEPTH, Number, Value, compare_names};
 
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
                 }
             }
         }
-        // Stable, so of two equal names the later one comes second.
+        // A stable sort, so the later of two equal names comes second.
         members.sort_by(|(one, ..), (other, ..)| compare_names(one, other));
         if let Some(pair) = members.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Err(Error::DuplicateMember { offset: pair[1].1 });
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Steps over the bracket that is there, unless it is one level too many.
+    /// Skips the opening bracket, unless it is one level too deep.
     fn enter(&mut self, depth: usize) -> Result<(), Error> {
         if depth > MAX_DEPTH {
             return Err(Error::TooDeep { offset: self.offset });
@@ -205,15 +205,15 @@ impl<'a> Parser<'a> {
     }
 
     fn take(&mut self, byte: u8) -> bool {
-        let there = self.peek() == Some(byte);
-        self.offset += usize::from(there);
-        there
+        let is_next = self.peek() == Some(byte);
+        self.offset += usize::from(is_next);
+        is_next
     }
 
     fn take_text(&mut self, text: &str) -> bool {
-        let there = self.text.as_bytes()[self.offset..].starts_with(text.as_bytes());
-        self.offset += if there { text.len() } else { 0 };
-        there
+        let is_next = self.text.as_bytes()[self.offset..].starts_with(text.as_bytes());
+        self.offset += if is_next { text.len() } else { 0 };
+        is_next
     }
 
     fn expected(&self, expected: &'static str) -> Error {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_syntax_is_refused_where_it_is() {
+    fn a_syntax_error_has_its_offset() {
         for (text, offset) in [
             ("", 0),
             (" ", 1),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_value_is_refused() {
+    fn data_after_the_value_is_refused() {
         for (text, offset) in [("1 2", 2), ("{}x", 2), ("null,", 4), ("01", 1), ("-01", 2), ("1\u{a0}", 1)] {
             assert_eq!(refusal(text), Error::TrailingData { offset }, "{text}");
         }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_ends_at_the_limit() {
+    fn nesting_beyond_the_limit_is_refused() {
         let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
         assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
         assert_eq!(refusal(nested(MAX_DEPTH + 1)), Error::TooDeep { offset: MAX_DEPTH });
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_over_the_limit_is_refused_unread() {
+    fn a_text_over_the_limit_is_refused() {
         assert_eq!(refusal(vec![b' '; MAX_BYTES + 1]), Error::TooLarge { length: MAX_BYTES + 1 });
         let mut longest = vec![b' '; MAX_BYTES];
         longest[0] = b'1';
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn no_prefix_and_no_damaged_byte_makes_it_panic() {
+    fn truncated_and_damaged_texts_never_cause_a_panic() {
         let text = r#"{"a":[1.5e-7,-0,true,null,"\ud83d\ude00\n é"],"b":{"c":""}}"#.as_bytes();
         assert!(parse(text).is_ok());
         for position in 0..text.len() {

@@ -1,20 +1,20 @@
-//! JSON pointers (RFC 6901): checked once, then followed without failing.
+//! JSON pointers (RFC 6901), which are checked when they are parsed.
 
 use std::fmt;
 
 use super::Value;
 
-/// A pointer into a JSON value: `/customer/id`, `/lines/0`, or empty for all of it.
+/// A pointer into a JSON value: `/customer/id`, `/lines/0`, or empty for the whole value.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Pointer {
     text: String,
     segments: Vec<String>,
 }
 
-/// Why a text is no pointer.
+/// Why a text is not a pointer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointerError {
-    /// It does not begin with a slash.
+    /// The text does not begin with a slash.
     #[error("the pointer {pointer:?} must begin with '/', as in \"/customer_id\"")]
     MissingSlash {
         /// What was written.
@@ -29,7 +29,7 @@ pub enum PointerError {
 }
 
 impl Pointer {
-    /// Reads a pointer.
+    /// Parses a pointer.
     pub fn parse(text: &str) -> Result<Self, PointerError> {
         if text.is_empty() {
             return Ok(Self { text: String::new(), segments: Vec::new() });
@@ -49,17 +49,17 @@ impl Pointer {
         &self.text
     }
 
-    /// The member names and indices on the way, unescaped.
+    /// The unescaped member names and indices of the path.
     pub fn segments(&self) -> &[String] {
         &self.segments
     }
 
-    /// Whether `other` points to this place or to something inside it.
+    /// Whether `other` points to the same value or to something inside it.
     pub fn contains(&self, other: &Self) -> bool {
         other.segments.starts_with(&self.segments)
     }
 
-    /// What it points to.
+    /// The value that it points to.
     pub fn find<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         self.segments.iter().try_fold(value, |value, segment| match value {
             Value::Object(members) => members.iter().find(|(name, _)| name == segment).map(|(_, value)| value),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_find_what_rfc_6901_says() {
+    fn pointers_work_as_in_rfc_6901() {
         for (pointer, value) in [
             ("/foo", "[\"bar\",\"baz\"]"),
             ("/foo/0", "\"bar\""),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn a_missing_value_is_not_found() {
         for pointer in
             ["/fo", "/foo/2", "/foo/-", "/foo/00", "/foo/+1", "/foo/0/x", "/foo/", "/foo/99999999999999999999"]
         {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_contains_itself_and_what_is_inside_it() {
+    fn a_pointer_contains_itself_and_everything_inside_it() {
         let pointer = |text| Pointer::parse(text).unwrap();
         assert!(pointer("/a").contains(&pointer("/a")));
         assert!(pointer("/a").contains(&pointer("/a/b")));

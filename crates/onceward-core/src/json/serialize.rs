@@ -1,7 +1,7 @@
-//! Serde for [`Value`], and the look at a Rust value that comes before it is written as JSON.
+//! Serde for [`Value`], and a check of Rust values before they are serialised as JSON.
 //!
-//! The look is a serializer that writes nothing, because `serde_json` turns NaN and infinity into `null`
-//! without a word, which would make one key out of two intents; its text no longer shows the difference.
+//! The check is a serializer that writes nothing. It is needed because `serde_json` silently turns NaN and infinity into `null`,
+//! which would give two different intents one key.
 
 use serde::ser::{
     self, SerializeMap, SerializeSeq, SerializeStruct, SerializeStructVariant, SerializeTuple, SerializeTupleStruct,
@@ -26,7 +26,7 @@ impl Serialize for Value {
 }
 
 impl Serialize for Number {
-    /// Integers beyond 64 bits are written raw, which only `serde_json` understands.
+    /// Integers beyond 64 bits are serialised as raw text, which only `serde_json` supports.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         if let Some(integer) = self.as_i64() {
             serializer.serialize_i64(integer)
@@ -41,7 +41,7 @@ impl Serialize for Number {
 }
 
 impl<'de> Deserialize<'de> for Value {
-    /// Reads the raw text, which only `serde_json` has, so that nothing is lost before the strict parser.
+    /// Takes the raw text, which only `serde_json` provides, so that the strict parser sees every digit.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         Self::parse(raw.get().as_bytes()).map_err(de::Error::custom)
@@ -54,21 +54,21 @@ impl ser::Error for Error {
     }
 }
 
-/// Refuses what JSON has no text for, and nesting that would exhaust the stack.
+/// Refuses values that JSON cannot represent, and nesting that would overflow the stack.
 pub(super) fn check<T: Serialize + ?Sized>(value: &T) -> Result<(), Error> {
-    value.serialize(Check { depth: 0 })
+    value.serialize(CheckSerializer { depth: 0 })
 }
 
-/// Walks a value; `depth` is how many arrays and objects it is inside of.
+/// Visits a value; `depth` is the number of arrays and objects around it.
 #[derive(Clone, Copy)]
-struct Check {
+struct CheckSerializer {
     depth: usize,
 }
 
-impl Check {
+impl CheckSerializer {
     fn deeper(self, levels: usize) -> Result<Self, Error> {
         let depth = self.depth + levels;
-        // There is no text yet, and so no offset into it.
+        // There is no text yet, so there is no offset.
         if depth > MAX_DEPTH { Err(Error::TooDeep { offset: 0 }) } else { Ok(Self { depth }) }
     }
 
@@ -85,7 +85,7 @@ macro_rules! accept {
     };
 }
 
-impl Serializer for Check {
+impl Serializer for CheckSerializer {
     type Ok = ();
     type Error = Error;
     type SerializeSeq = Self;
@@ -172,7 +172,7 @@ impl Serializer for Check {
 
 macro_rules! walk_elements {
     ($($compound:ident: $method:ident),+) => {$(
-        impl $compound for Check {
+        impl $compound for CheckSerializer {
             type Ok = ();
             type Error = Error;
 
@@ -189,7 +189,7 @@ macro_rules! walk_elements {
 
 macro_rules! walk_fields {
     ($($compound:ident),+) => {$(
-        impl $compound for Check {
+        impl $compound for CheckSerializer {
             type Ok = ();
             type Error = Error;
 
@@ -217,7 +217,7 @@ walk_elements! {
 
 walk_fields!(SerializeStruct, SerializeStructVariant);
 
-impl SerializeMap for Check {
+impl SerializeMap for CheckSerializer {
     type Ok = ();
     type Error = Error;
 

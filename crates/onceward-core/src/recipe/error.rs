@@ -12,7 +12,7 @@ pub enum Role {
     Key,
     /// Must agree.
     Match,
-    /// Says which window of time it is.
+    /// Selects the window of time.
     Window,
 }
 
@@ -35,7 +35,7 @@ impl Role {
     }
 }
 
-/// Why a recipe is none, or cannot be applied to an intent. Never shows a value of the intent.
+/// Why a definition is not a recipe, or a recipe cannot be applied to an intent. Never shows a value of the intent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// No key fields.
@@ -44,7 +44,7 @@ pub enum Error {
     /// A malformed pointer.
     #[error("in the recipe's {role}: {source}")]
     Pointer {
-        /// Where it stands.
+        /// The part of the recipe.
         role: Role,
         /// What is wrong with it.
         source: PointerError,
@@ -63,7 +63,7 @@ pub enum Error {
          a different value makes a different key, so nothing would be left for {role} to do"
     )]
     AlreadyInKey {
-        /// What it would be used for.
+        /// The part of the recipe that names it.
         role: Role,
         /// The pointer.
         pointer: String,
@@ -71,19 +71,19 @@ pub enum Error {
         key: String,
     },
     /// A normaliser that does not exist.
-    #[error("there is no normaliser {name:?}; there are trim, case, nfc and number")]
+    #[error("unknown normaliser {name:?}; use trim, case, nfc or number")]
     UnknownNormaliser {
-        /// What was written.
+        /// The text in the definition.
         name: String,
     },
-    /// A field whose name says that it changes with every try.
+    /// A field whose name suggests that it changes with every try.
     #[error(
         "the recipe's {role} names {pointer:?}, which by its name changes from one try to the next, so that \
          a retry would be {}; leave it out, or set allow_volatile = true if it really stays the same",
         role.after_a_change()
     )]
     Volatile {
-        /// Where it stands.
+        /// The part of the recipe.
         role: Role,
         /// The pointer.
         pointer: String,
@@ -94,19 +94,19 @@ pub enum Error {
          be a new intent; name a field of the intent, or set allow_now = true"
     )]
     NowNotAllowed,
-    /// A window length that is none.
+    /// An unknown window length.
     #[error("the recipe's window is cut every {every:?}; use day, week, month, or a duration above zero such as 6h")]
     UnknownEvery {
-        /// What was written.
+        /// The text in the definition.
         every: String,
         /// Why it is not a duration either, unless it is zero.
         #[source]
         source: Option<duration::Error>,
     },
     /// A time zone that does not exist.
-    #[error("there is no time zone {zone:?}; use an IANA name such as Europe/Berlin")]
+    #[error("unknown time zone {zone:?}; use an IANA name such as Europe/Berlin")]
     UnknownZone {
-        /// What was written.
+        /// The text in the definition.
         zone: String,
     },
     /// An intent without a field that its identity needs. Going on would merge different intents.
@@ -114,14 +114,14 @@ pub enum Error {
         "the intent has no {pointer:?}, which the recipe's {role} needs; without it, different intents would be one"
     )]
     Missing {
-        /// What it is needed for.
+        /// The part of the recipe that needs it.
         role: Role,
         /// The pointer.
         pointer: String,
     },
-    /// A window field that holds no time.
+    /// A window field that is not a time.
     #[error(
-        "{pointer:?}, from which the recipe's window is cut, is no RFC 3339 time, date, date with time, or whole \
+        "{pointer:?}, from which the recipe's window is cut, is not an RFC 3339 time, date, date with time, or whole \
          number of epoch seconds between the years 0000 and 9999"
     )]
     BadTime {
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn an_error_names_the_part_of_the_recipe_that_it_is_about() {
-        for (role, said) in [(Role::Key, "key"), (Role::Match, "match"), (Role::Window, "window")] {
+        for (role, name) in [(Role::Key, "key"), (Role::Match, "match"), (Role::Window, "window")] {
             let error = Error::Repeated { role, pointer: "/a".to_owned() };
-            assert_eq!(error.to_string(), format!("the recipe's {said} names \"/a\" twice"));
+            assert_eq!(error.to_string(), format!("the recipe's {name} names \"/a\" twice"));
         }
     }
 }

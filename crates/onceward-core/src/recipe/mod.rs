@@ -1,6 +1,5 @@
-//! Which fields of an intent are its identity (`key`), which must merely agree (`match`), and what is left
-//! out. So a model that rewords a memo still makes the same intent, and one that changes the amount is
-//! refused.
+//! Which fields of an intent are its identity (`key`), which must agree (`match`), and which are left out. So a model that
+//! rewords a memo still makes the same intent, and a model that changes the amount is refused.
 
 mod error;
 mod normalise;
@@ -21,26 +20,26 @@ use crate::key::{self, Derived};
 use crate::name::{Operation, Session};
 use crate::time::Timestamp;
 
-/// The member of the reduced intent that holds the window's label. Pointers are empty or begin with a
-/// slash, so it never meets one.
+/// The member of the reduced intent that holds the window's label. Pointers are empty or begin with a slash, so none is equal
+/// to it.
 const WINDOW_MEMBER: &str = "window";
 
 /// A recipe as it is written in a configuration; [`Recipe::new`] checks it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Definition {
-    /// JSON pointers to what makes it the same intent.
+    /// JSON pointers to the fields that identify the intent.
     pub key: Vec<String>,
-    /// JSON pointers to what must agree but is not identity.
+    /// JSON pointers to fields that must agree but do not identify the intent.
     #[serde(rename = "match", skip_serializing_if = "Vec::is_empty")]
     pub match_fields: Vec<String>,
-    /// How strings and numbers are made alike: `trim`, `case`, `nfc`, `number`.
+    /// How strings and numbers are normalised: `trim`, `case`, `nfc`, `number`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub normalise: Vec<String>,
     /// A window of time that is part of the identity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<WindowDefinition>,
-    /// Allows fields whose names say that they change with every try.
+    /// Allows fields whose names suggest that they change with every try.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub allow_volatile: bool,
 }
@@ -56,20 +55,20 @@ pub struct Recipe {
     window: Option<Window>,
 }
 
-/// What a recipe makes of an intent.
+/// The result of applying a recipe to an intent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
     /// The key.
     pub derived: Derived,
     /// The match fields' fingerprint.
     pub fingerprint: Fingerprint,
-    /// What was hashed for the key: each key pointer with its normalised value, and the window's label.
+    /// The value that was hashed for the key: each key pointer with its normalised value, and the window's label.
     pub intent: Value,
     /// Each match pointer with its normalised value, if the intent has one.
     pub matched: Vec<(String, Option<Value>)>,
     /// The window's label.
     pub window: Option<String>,
-    /// The names of the intent's own members that the recipe does not look at.
+    /// The members of the intent that the recipe ignores.
     pub left_out: Vec<String>,
 }
 
@@ -115,17 +114,17 @@ impl Recipe {
         }
     }
 
-    /// The definition it was made from.
+    /// The definition that it was made from.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// The pointers to what makes it the same intent.
+    /// The pointers to the fields that identify the intent.
     pub fn key(&self) -> &[Pointer] {
         &self.key
     }
 
-    /// The pointers to what must agree.
+    /// The pointers to the fields that must agree.
     pub fn match_fields(&self) -> &[Pointer] {
         &self.match_fields
     }
@@ -140,8 +139,8 @@ impl Recipe {
         self.window.as_ref()
     }
 
-    /// How long outcomes must be kept at least: a repeat can come until the window ends, and a day of
-    /// retries after that. Zero without a window.
+    /// How long outcomes must be kept at least: a repeat may come until the window ends, and a day of retries after that. Zero
+    /// without a window.
     pub fn minimum_retention(&self) -> Duration {
         const DAY_OF_RETRIES: Duration = Duration::from_secs(24 * 60 * 60);
         self.window.as_ref().map_or(Duration::ZERO, |window| window.length().saturating_add(DAY_OF_RETRIES))
@@ -249,7 +248,7 @@ mod tests {
     const CHARGE: &str = r#"{"key":["/customer","/invoice"],"match":["/amount"],"normalise":["trim","number"]}"#;
 
     #[test]
-    fn what_is_left_out_changes_nothing() {
+    fn a_field_that_is_left_out_changes_nothing() {
         let one = applied(CHARGE, r#"{"customer":"c","invoice":7,"amount":10,"memo":"thanks"}"#);
         let other = applied(CHARGE, r#"{"memo":"many thanks","amount":"10.00","invoice":7,"customer":" c"}"#);
         assert_eq!((&one.derived, one.fingerprint), (&other.derived, other.fingerprint));
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recipe_tells_what_it_is_made_of() {
+    fn a_recipe_gives_its_parts() {
         let recipe = recipe(
             r#"{"key":["/a"],"match":["/b","/c"],"normalise":["nfc","trim"],"window":{"of":"/d","every":"6h"}}"#,
         )

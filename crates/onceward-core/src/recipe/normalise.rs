@@ -1,19 +1,19 @@
-//! Making different spellings of one value alike.
+//! Normalises different spellings of one value.
 
 use unicode_normalization::UnicodeNormalization;
 
 use super::Error;
 use crate::json::{Decimal, Value};
 
-/// One way of making values alike. They are applied in this order, whatever the order in the recipe: a
-/// number is recognised once the spaces are gone, and lower case may need composing again.
+/// One normaliser. They are applied in this order, whatever the order in the recipe: a number is recognised once the spaces
+/// are gone, and lower case may need composing again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Normalise {
-    /// No white space (Unicode `White_Space`) at either end of a string.
+    /// Removes white space (Unicode `White_Space`) at both ends of a string.
     Trim,
-    /// Strings in lower case (Unicode's full, locale-free mapping).
+    /// Converts strings to lower case (Unicode's full, locale-free mapping).
     Case,
-    /// Strings in Unicode normalisation form C.
+    /// Converts strings to Unicode normalisation form C.
     Nfc,
     /// Numbers, and strings that are plain decimals, as one decimal text: `10`, `10.0` and `"10.00"` all
     /// become `"10"`. No digit is lost. Strings with a leading zero, a plus or an exponent stay as they are:
@@ -22,7 +22,7 @@ pub enum Normalise {
 }
 
 impl Normalise {
-    /// Reads names, and brings them into the order of application.
+    /// Parses names, and sorts them into the order of application.
     pub(super) fn list(names: &[String]) -> Result<Vec<Self>, Error> {
         let mut list = names.iter().map(|name| Self::named(name)).collect::<Result<Vec<_>, _>>()?;
         list.sort_unstable();

@@ -1,13 +1,12 @@
-//! Names of fields that change from one try to the next. Only names: whoever knows better says
-//! `allow_volatile`.
+//! Names of fields that change from one try to the next. Only the name is judged; `allow_volatile` overrides it.
 
 use crate::json::{Pointer, Value};
 
-/// More need not be named in a warning.
-const MOST_NAMED: usize = 5;
+/// How many fields a warning names.
+const MAX_NAMED: usize = 5;
 
-/// In lower case and without separators. Short on purpose: every name here is one that clients fill anew
-/// when they try again. `message_id` and `correlation_id` are not here, because queues and workflows keep
+/// In lower case and without separators. Short on purpose: clients fill each of these fields with a new value when they try
+/// again. `message_id` and `correlation_id` are not here, because queues and workflows keep
 /// them across deliveries; nor is `date`, because a day is a fine identity.
 const NAMES: [&str; 23] = [
     // From the clock.
@@ -24,14 +23,14 @@ const NAMES: [&str; 23] = [
     "uuid",
     "guid",
     "random",
-    // Counted up by the one who retries.
+    // Counted up by the client that retries.
     "attempt",
     "attempts",
     "attemptnumber",
     "retry",
     "retries",
     "retrycount",
-    // Given out per call; a model that repeats a tool call gets a new one.
+    // New for each call; a model that repeats a tool call gets a new one.
     "requestid",
     "traceid",
     "spanid",
@@ -51,24 +50,24 @@ fn is_volatile(name: &str) -> bool {
     NAMES.contains(&plain.as_str())
 }
 
-/// The fields of an intent with such a name, as JSON pointers; the first few of them. Without a recipe each of them makes
-/// a retry another intent.
+/// The fields of an intent with such a name, as JSON pointers; only the first few. Without a recipe each of them makes a retry
+/// another intent.
 pub fn volatile_fields(intent: &Value) -> Vec<String> {
     let mut found = Vec::new();
-    look_at(intent, &mut String::new(), &mut found);
+    collect(intent, &mut String::new(), &mut found);
     found
 }
 
-/// An intent is at most as deep as the parser allows, and so is this.
-fn look_at(value: &Value, path: &mut String, found: &mut Vec<String>) {
+/// Recursion is bounded: the parser limits how deep an intent is.
+fn collect(value: &Value, path: &mut String, found: &mut Vec<String>) {
     let mut enter = |name: &str, value: &Value| {
         let length = path.len();
         path.push('/');
         path.push_str(&name.replace('~', "~0").replace('/', "~1"));
-        if is_volatile(name) && found.len() < MOST_NAMED {
+        if is_volatile(name) && found.len() < MAX_NAMED {
             found.push(path.clone());
         }
-        look_at(value, path, found);
+        collect(value, path, found);
         path.truncate(length);
     };
     match value {
@@ -82,7 +81,7 @@ fn look_at(value: &Value, path: &mut String, found: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn is_named(pointer: &str) -> bool {
+    fn is_volatile_pointer(pointer: &str) -> bool {
         names(&Pointer::parse(pointer).unwrap())
     }
 
@@ -95,20 +94,20 @@ mod tests {
             ["/a~1b/nonce", "/lines/1/Request-Id"]
         );
         assert_eq!(fields(r#"{"date":"2026-11-15","timestamps":[1,2]}"#), [""; 0]);
-        assert_eq!(fields(&format!("[{}]", vec![r#"{"ts":1}"#; 50].join(","))).len(), MOST_NAMED);
+        assert_eq!(fields(&format!("[{}]", vec![r#"{"ts":1}"#; 50].join(","))).len(), MAX_NAMED);
     }
 
     #[test]
     fn every_spelling_is_recognised() {
         for pointer in ["/retry_count", "/Retry-Count", "/retryCount", "/a/RETRY COUNT", "/createdAt", "/UUID"] {
-            assert!(is_named(pointer), "{pointer}");
+            assert!(is_volatile_pointer(pointer), "{pointer}");
         }
     }
 
     #[test]
-    fn ordinary_names_are_not() {
+    fn ordinary_names_are_not_volatile() {
         for pointer in ["", "/", "/customer_id", "/timestamps_of_visits", "/date", "/message_id", "/time/zone"] {
-            assert!(!is_named(pointer), "{pointer}");
+            assert!(!is_volatile_pointer(pointer), "{pointer}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! A window of time that is part of an intent's identity: one digest a day, one report a week. Cut from a
-//! field of the intent; reads neither the clock nor the system's time zone files.
+//! A window of time that is part of an intent's identity: one digest a day, one report a week. Cut from a field of the
+//! intent; reads neither the clock nor the system's time zone files.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Error, Role};
 use crate::json::{Pointer, Value};
 use crate::time::{self, Timestamp};
 
-/// What a window is cut from when it is cut from the clock.
+/// The value of `of` for a window that is cut from the clock.
 const NOW: &str = "now";
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -65,7 +65,7 @@ impl Window {
         Ok(Self { field, every: Every::parse(&definition.every)?, zone })
     }
 
-    /// The field it is cut from; `None` when it is cut from the clock.
+    /// The field that it is cut from; `None` when it is cut from the clock.
     pub fn field(&self) -> Option<&Pointer> {
         self.field.as_ref()
     }
@@ -111,7 +111,7 @@ impl Window {
         }
         let date = moment.civil(&self.zone).date();
         let week = date.iso_week_date();
-        // Before the year 0 there is no text for a year that every language writes alike.
+        // Languages write years before 0 differently.
         if date.year() < 0 || week.year() < 0 {
             return None;
         }
@@ -143,7 +143,7 @@ fn named_zone(name: &str) -> Result<TimeZone, Error> {
     TimeZoneDatabase::bundled().get(name).map_err(|_| Error::UnknownZone { zone: name.to_owned() })
 }
 
-/// A time as an intent gives it: on everyone's clock, or on the wall of the window's zone.
+/// A time as an intent gives it: absolute, or local to the window's zone.
 enum Moment {
     Exact(jiff::Timestamp),
     Civil(DateTime),
@@ -164,7 +164,7 @@ impl Moment {
     fn civil(&self, zone: &TimeZone) -> DateTime {
         match self {
             Self::Exact(timestamp) => zone.to_datetime(*timestamp),
-            // Not by way of a timestamp: a wall clock time that the zone skips would move.
+            // Not through a timestamp: a local time that the zone skips would move.
             Self::Civil(datetime) => *datetime,
         }
     }
@@ -177,8 +177,8 @@ impl Moment {
     }
 }
 
-/// How a time is written. Checked before jiff reads it, because jiff reads far more than RFC 3339, and
-/// other languages' libraries read other things.
+/// The format of a time. Checked before jiff parses it, because jiff accepts far more than RFC 3339, and the libraries of
+/// other languages accept other formats.
 enum Shape {
     /// `2026-11-15T09:30:00.5+01:00` or with `Z`: RFC 3339.
     Exact,
@@ -210,7 +210,7 @@ impl Shape {
     }
 }
 
-/// What follows a pattern in which `d` stands for a digit.
+/// The text after a pattern in which `d` stands for a digit.
 fn strip<'a>(text: &'a str, pattern: &str) -> Option<&'a str> {
     let (start, rest) = text.split_at_checked(pattern.len())?;
     let fits = |(byte, expected): (u8, u8)| match expected {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused_and_not_shown() {
+    fn a_value_that_is_not_a_time_is_refused_and_not_shown() {
         for time in [
             "\"tomorrow\"",
             "\"\"",

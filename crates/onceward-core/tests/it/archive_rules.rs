@@ -1,8 +1,10 @@
-//! What a stream leaves behind when it goes on: it may be put there twice, and is never put over anything else.
+//! The archived items of a stream: an item may be archived twice, and never overwrites another record.
 
 use std::time::Duration;
 
-use onceward_core::decide::{Again, Answer, Begin, BeginItem, Command, Decision, Take, Transition, Write, decide};
+use onceward_core::decide::{
+    Again, Begin, BeginItem, Command, CommandResult, Decision, Take, Transition, Write, decide,
+};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::name::{self, Operation, Tenant};
 use onceward_core::outcome::Outcome;
@@ -43,34 +45,34 @@ fn written(transition: Transition, millis: i64) -> Record {
     }
 }
 
-/// What is to be kept of the first item, which was done at 2000 with this answer.
-fn left_behind(answer: &'static str) -> Box<Draft> {
+/// The archive record of the first item, which was done at 2000 with this body.
+fn archived(body: &'static str) -> Box<Draft> {
     let head = written(decide(None, &begin_item(1)), 1000);
-    let finish = Command::Finish { fence: FENCE, outcome: Outcome::success(answer) };
+    let finish = Command::Finish { fence: FENCE, outcome: Outcome::success(body) };
     let done = written(at(&head, 2000, &finish), 2000);
     at(&done, 3000, &begin_item(2)).archive.expect("the stream goes on")
 }
 
 #[test]
-fn what_is_in_its_place_already_is_not_written_again() {
-    let draft = left_behind("1");
+fn an_item_that_is_already_archived_is_not_written_again() {
+    let draft = archived("1");
     let kept = draft.clone().stamp(Timestamp::from_millis(3000));
     let tombstone = written(at(&kept, 12_000, &Command::Expire), 12_000);
     assert!(matches!(tombstone.state, State::Tombstone { .. }));
     for (record, millis) in [(kept, 4000), (tombstone, 13_000)] {
         let again = at(&record, millis, &Command::Archive(draft.clone()));
-        assert_eq!((again.write, again.answer), (Write::None, Answer::Accepted));
+        assert_eq!((again.write, again.answer), (Write::None, CommandResult::Accepted));
     }
 }
 
 #[test]
-fn what_somebody_else_put_there_is_not_overwritten() {
-    let draft = left_behind("1");
-    let another_outcome = left_behind("2").stamp(Timestamp::from_millis(3000));
+fn another_record_under_the_same_key_is_not_overwritten() {
+    let draft = archived("1");
+    let another_outcome = archived("2").stamp(Timestamp::from_millis(3000));
     let mut another_number = draft.clone().stamp(Timestamp::from_millis(3000));
     another_number.sequence = Some(7);
     for record in [another_outcome, another_number] {
         let refused = at(&record, 4000, &Command::Archive(draft.clone()));
-        assert_eq!((refused.write, refused.answer), (Write::None, Answer::Decision(Decision::MixedUse)));
+        assert_eq!((refused.write, refused.answer), (Write::None, CommandResult::Decision(Decision::MixedUse)));
     }
 }

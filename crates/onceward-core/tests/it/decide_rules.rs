@@ -1,8 +1,8 @@
-//! Rules of `decide` that show only in the record itself, and that no scenario of the vectors looks at.
+//! Rules of `decide` that are visible only in the record itself, and that the vectors do not cover.
 
 use std::time::Duration;
 
-use onceward_core::decide::{Again, Answer, Begin, Command, Decision, Enqueue, Resolution, Take, Write, decide};
+use onceward_core::decide::{Again, Begin, Command, CommandResult, Decision, Enqueue, Resolution, Take, Write, decide};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -45,7 +45,7 @@ fn begin(owner: u128, in_doubt: InDoubt, marks_sent: bool) -> Command {
     Command::Begin(call(owner, in_doubt, marks_sent))
 }
 
-/// What a command makes of a record.
+/// The record after a command.
 #[track_caller]
 fn after(record: Option<&Record>, millis: i64, command: &Command) -> Record {
     let now = at(millis);
@@ -57,7 +57,7 @@ fn after(record: Option<&Record>, millis: i64, command: &Command) -> Record {
 }
 
 #[test]
-fn what_was_given_back_is_remembered_until_the_end_of_time_instead_of_an_overflow() {
+fn the_expiry_of_a_released_record_saturates_instead_of_overflowing() {
     let first = after(None, 1000, &begin(1, InDoubt::Hold, false));
     let release = Command::Release { fence: fence(1), not_before: Duration::from_millis(7), error: None };
     let mut open = after(Some(&first), 2000, &release);
@@ -75,7 +75,7 @@ fn what_was_given_back_is_remembered_until_the_end_of_time_instead_of_an_overflo
 }
 
 #[test]
-fn an_outcome_is_kept_from_when_it_was_asked_for_where_the_clock_was_set_back_in_between() {
+fn an_outcome_is_kept_from_its_recording_if_the_clock_was_set_back() {
     let first = after(None, 1_000_000, &begin(1, InDoubt::Hold, false));
     let finish = Command::Finish { fence: fence(1), outcome: Outcome::of(Verdict::Success, "text/plain", "done") };
     let set_back = after(Some(&first), 5, &finish);
@@ -89,7 +89,7 @@ fn an_outcome_is_kept_from_when_it_was_asked_for_where_the_clock_was_set_back_in
 }
 
 #[test]
-fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
+fn a_probe_that_found_nothing_restarts_the_time_that_the_downstream_knows_the_key() {
     let first = after(None, 1000, &begin(1, InDoubt::Probe, false));
     for (marks_sent, expected) in [(false, Some(at(6000))), (true, None)] {
         let taken = after(Some(&first), 5000, &begin(2, InDoubt::Probe, marks_sent));
@@ -100,11 +100,12 @@ fn a_probe_that_found_nothing_counts_the_other_sides_memory_anew() {
 }
 
 #[test]
-fn only_under_probe_is_a_takeover_told_to_ask_first() {
+fn a_takeover_has_to_probe_first_only_with_the_probe_policy() {
     for (in_doubt, asks) in [(InDoubt::Retry, false), (InDoubt::Probe, true)] {
         let record = after(None, 1000, &begin(1, in_doubt, false));
         let lapsed = Seen { record, now: at(5000), owner_gone: false };
-        let Answer::Decision(Decision::Acquired(acquired)) = decide(Some(&lapsed), &begin(2, in_doubt, false)).answer
+        let CommandResult::Decision(Decision::Acquired(acquired)) =
+            decide(Some(&lapsed), &begin(2, in_doubt, false)).answer
         else {
             panic!("it may be taken over");
         };
@@ -133,11 +134,11 @@ fn a_forgotten_record_is_overwritten_with_its_next_version() {
 }
 
 #[test]
-fn what_is_running_is_asked_about_again_soon_and_no_later_than_its_end() {
+fn the_retry_after_of_running_work_is_short_and_never_past_its_lease() {
     let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
     for (now, expected) in [(1000, 1000), (3500, 500)] {
         let seen = Seen { record: claimed.clone(), now: at(now), owner_gone: false };
-        let Answer::Decision(Decision::InFlight { retry_after, running, attempt }) =
+        let CommandResult::Decision(Decision::InFlight { retry_after, running, attempt }) =
             decide(Some(&seen), &begin(2, InDoubt::Hold, false)).answer
         else {
             panic!("it is running");
@@ -147,7 +148,7 @@ fn what_is_running_is_asked_about_again_soon_and_no_later_than_its_end() {
 }
 
 #[test]
-fn a_reset_record_takes_everything_from_its_next_caller() {
+fn a_reset_record_takes_all_values_from_its_next_caller() {
     let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
     let version = claimed.version;
     let reset = Command::Resolve { version, resolution: Resolution::Reset, fence: fence(9) };
@@ -157,7 +158,7 @@ fn a_reset_record_takes_everything_from_its_next_caller() {
     let next = Command::Begin(Begin { key_digest, ..call(2, InDoubt::Retry, true) });
     let next = after(Some(&open), 6000, &next);
     assert_eq!((next.fingerprint, next.terms.in_doubt), (Fingerprint::none(), InDoubt::Retry));
-    assert_eq!(next.key_digest, key_digest, "or a collision with it would go unseen");
+    assert_eq!(next.key_digest, key_digest, "otherwise a collision would go unnoticed");
     assert_eq!((next.attempts, next.generation, next.first_sent_at), (2, 1, None));
 }
 
@@ -166,7 +167,7 @@ fn delivered(owner: u128, arrived: bool) -> Command {
 }
 
 #[test]
-fn a_delivery_changes_nothing_but_itself() {
+fn a_delivery_changes_only_its_own_field() {
     let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
     let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
     let told = after(Some(&done), 2500, &delivered(1, true));
@@ -177,19 +178,19 @@ fn a_delivery_changes_nothing_but_itself() {
     assert_eq!(revoked, Record { delivered_at: None, version: told.version + 1, updated_at: at(2600), ..told.clone() });
     let seen = Seen { record: told, now: at(2700), owner_gone: false };
     let again = decide(Some(&seen), &delivered(1, true));
-    assert_eq!((again.write, again.answer), (Write::None, Answer::Accepted), "the first delivery counts");
+    assert_eq!((again.write, again.answer), (Write::None, CommandResult::Accepted), "the first delivery counts");
 }
 
 #[test]
-fn that_an_answer_did_not_arrive_is_written_although_the_record_says_so_already() {
+fn a_revoked_delivery_is_written_even_if_none_was_recorded() {
     let claimed = after(None, 1000, &begin(1, InDoubt::Hold, false));
     let done = after(Some(&claimed), 2000, &Command::Finish { fence: fence(1), outcome: Outcome::success("1") });
     let revoked = after(Some(&done), 2500, &delivered(1, false));
-    assert_eq!(revoked.version, done.version + 1, "or a write that says the opposite, and waits, would hold after it");
+    assert_eq!(revoked.version, done.version + 1, "otherwise a waiting write of the delivery would succeed after it");
 }
 
 #[test]
-fn the_next_call_of_an_intent_takes_nothing_from_the_last_but_its_count() {
+fn the_next_call_of_an_intent_takes_only_the_count_from_the_last_one() {
     let causal = |owner, in_doubt| {
         let mut call = call(owner, in_doubt, false);
         call.terms.after_delivery = Some(Duration::ZERO);
@@ -203,7 +204,7 @@ fn the_next_call_of_an_intent_takes_nothing_from_the_last_but_its_count() {
     assert_eq!(
         (next.created_at, next.first_sent_at),
         (at(3000), Some(at(3000))),
-        "the other side does not know its key"
+        "the downstream does not know its key"
     );
-    assert_eq!((next.terms.in_doubt, next.delivered_at), (InDoubt::Retry, None), "another call has its own terms");
+    assert_eq!((next.terms.in_doubt, next.delivered_at), (InDoubt::Retry, None), "a new call has its own terms");
 }

@@ -1,11 +1,12 @@
-//! Runs the scenarios in `spec/vectors/decisions.json` through the one transition function.
+//! Runs the scenarios in `spec/vectors/decisions.json` through the transition function.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use onceward_core::claim::ClaimId;
 use onceward_core::decide::{
-    Again, Answer, Begin, BeginItem, Command, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write, decide,
+    Again, Begin, BeginItem, Command, CommandResult, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write,
+    decide,
 };
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::{Digest, digest};
@@ -18,21 +19,21 @@ use onceward_core::time::Timestamp;
 use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize)]
-struct File {
-    scenarios: Vec<Scenario>,
+struct DecisionVectors {
+    scenarios: Vec<DecisionScenario>,
 }
 
 #[derive(Deserialize)]
-struct Scenario {
+struct DecisionScenario {
     name: String,
-    terms: TermsGiven,
-    steps: Vec<Step>,
+    terms: ScenarioTerms,
+    steps: Vec<ScenarioStep>,
 }
 
-/// What a scenario says about its terms; the rest is as the README says.
+/// The terms that a scenario sets; the defaults are in the README.
 #[derive(Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct TermsGiven {
+struct ScenarioTerms {
     effect: Effect,
     in_doubt: InDoubt,
     retention: Option<u64>,
@@ -42,7 +43,7 @@ struct TermsGiven {
     after_delivery: Option<u64>,
 }
 
-impl Default for TermsGiven {
+impl Default for ScenarioTerms {
     fn default() -> Self {
         Self {
             effect: Effect::External,
@@ -58,12 +59,12 @@ impl Default for TermsGiven {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Step {
+struct ScenarioStep {
     at: i64,
     #[serde(rename = "do")]
     verb: String,
     who: Option<char>,
-    /// Whose fence is granted, if it is not the caller's own.
+    /// The caller whose fence is granted, if it is not this one.
     fence_of: Option<char>,
     claim: Option<String>,
     key: Option<String>,
@@ -73,7 +74,7 @@ struct Step {
     stops: bool,
     #[serde(default)]
     marks_sent: bool,
-    /// A vector's callers ask first when told to, unless it says otherwise.
+    /// Callers in the vectors probe when they are asked to, unless a vector says otherwise.
     #[serde(default = "yes")]
     probes: bool,
     #[serde(default)]
@@ -114,7 +115,7 @@ fn fence_of(who: char) -> Fence {
     Fence::from_bits(u128::from(u32::from(who)))
 }
 
-/// What is given, also if it is `null`.
+/// A value that is present, even if it is `null`.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
@@ -129,7 +130,7 @@ fn success() -> Verdict {
 
 const LEASE: Duration = Duration::from_millis(3000);
 
-fn terms(given: &TermsGiven) -> Terms {
+fn terms(given: &ScenarioTerms) -> Terms {
     Terms {
         effect: given.effect,
         in_doubt: given.in_doubt,
@@ -149,7 +150,7 @@ fn stream() -> Stream {
     }
 }
 
-impl Step {
+impl ScenarioStep {
     fn identity(&self) -> Identity {
         let key = Key::new(self.key.as_deref().unwrap_or("k")).unwrap();
         let Stream { tenant, operation, .. } = stream();
@@ -192,13 +193,13 @@ impl Step {
         }
     }
 
-    fn command(&self, given: &TermsGiven, current: Option<&Record>) -> Command {
+    fn command(&self, given: &ScenarioTerms, current: Option<&Record>) -> Command {
         let fence = self.fence();
         let version = self.version.or(current.map(|record| record.version)).unwrap_or_default();
-        // The first call of a scenario writes the terms as they are; a later caller may say something else.
+        // The first call of a scenario writes the terms as they are; a later caller may have others.
         let terms = match current {
             None => terms(given),
-            Some(_) => terms(&TermsGiven {
+            Some(_) => terms(&ScenarioTerms {
                 effect: self.effect.unwrap_or(given.effect),
                 in_doubt: self.in_doubt.unwrap_or(given.in_doubt),
                 honours_key_for: self.honours_key_for.unwrap_or(given.honours_key_for),
@@ -235,11 +236,13 @@ impl Step {
                 not_before: Duration::from_millis(self.not_before.unwrap_or_default()),
                 error: None,
             },
+            "withdraw" => Command::Withdraw { fence, error: None },
             "doubt" => Command::Doubt { fence, error: None },
             "overdue" => Command::Overdue { fence, lease: LEASE, error: None },
-            "delivered" => {
-                Command::Delivered { fence, arrived: self.arrived.expect("it says whether the answer arrived") }
-            }
+            "delivered" => Command::Delivered {
+                fence,
+                arrived: self.arrived.expect("a delivery says whether the response arrived"),
+            },
             "give_back" => Command::GiveBack { fence, version, error: None },
             "not_found" => Command::NotFound { fence },
             "resolve" => Command::Resolve {
@@ -250,33 +253,35 @@ impl Step {
                     Some("did_not_happen") => Resolution::DidNotHappen,
                     Some("reset") => Resolution::Reset,
                     Some("force") => Resolution::Force,
-                    other => panic!("no such resolution: {other:?}"),
+                    other => panic!("unknown resolution: {other:?}"),
                 },
             },
             "expire" => Command::Expire,
             "requeue" => Command::Requeue { version, fresh_key: self.fresh_key },
-            other => panic!("no such command: {other}"),
+            other => panic!("unknown command: {other}"),
         }
     }
 
-    fn check(&self, answer: &Answer, place: &str) {
+    fn check(&self, answer: &CommandResult, place: &str) {
         assert_eq!(name(answer), self.expect, "{place}: answer {answer:?}");
         match answer {
-            Answer::Decision(Decision::Acquired(acquired)) => {
+            CommandResult::Decision(Decision::Acquired(acquired)) => {
                 assert_eq!(acquired.fence, self.fence_of.map_or(self.fence(), fence_of), "{place}: fence");
                 check(self.attempt, acquired.attempt, place, "attempt");
                 check(self.generation, acquired.generation, place, "generation");
                 check(self.probe_first, acquired.probe_first, place, "probe_first");
             }
-            Answer::Decision(Decision::Replay { outcome, .. }) => {
+            CommandResult::Decision(Decision::Replay { outcome, .. }) => {
                 assert_eq!(outcome, &self.outcome(), "{place}: outcome");
             }
-            Answer::Decision(Decision::InDoubt { since }) => check(self.since, since.as_millis(), place, "since"),
-            Answer::Decision(Decision::InFlight { retry_after, .. }) => {
+            CommandResult::Decision(Decision::InDoubt { since }) => {
+                check(self.since, since.as_millis(), place, "since")
+            }
+            CommandResult::Decision(Decision::InFlight { retry_after, .. }) => {
                 check(self.retry_after, retry_after.as_millis() as u64, place, "retry_after");
             }
-            Answer::Decision(Decision::Queued { created }) => check(self.created, *created, place, "created"),
-            Answer::Decision(Decision::OutOfOrder { expected, given, status }) => {
+            CommandResult::Decision(Decision::Queued { created }) => check(self.created, *created, place, "created"),
+            CommandResult::Decision(Decision::OutOfOrder { expected, given, status }) => {
                 assert_eq!(Some(*given), self.item, "{place}: given");
                 assert_eq!(Some(*expected), self.expected, "{place}: expected");
                 assert_eq!(status.map(|status| status.as_str()), self.expected_is.as_deref(), "{place}: expected_is");
@@ -292,17 +297,17 @@ fn check<T: PartialEq + std::fmt::Debug>(expected: Option<T>, found: T, place: &
     }
 }
 
-fn name(answer: &Answer) -> String {
+fn name(answer: &CommandResult) -> String {
     let name = match answer {
-        Answer::Accepted => "accepted",
-        Answer::Stale { contradicts: false } => "stale",
-        Answer::Stale { contradicts: true } => "contradiction",
-        Answer::Refused(Refusal::Absent) => "refused:absent",
-        Answer::Refused(Refusal::Running) => "refused:running",
-        Answer::Refused(Refusal::Changed) => "refused:changed",
-        Answer::Refused(Refusal::NothingToDo(status)) => return format!("refused:{}", status.as_str()),
-        Answer::Archived => "archived",
-        Answer::Decision(decision) => match decision {
+        CommandResult::Accepted => "accepted",
+        CommandResult::Stale { contradicts: false } => "stale",
+        CommandResult::Stale { contradicts: true } => "contradiction",
+        CommandResult::Refused(Refusal::Absent) => "refused:absent",
+        CommandResult::Refused(Refusal::Running) => "refused:running",
+        CommandResult::Refused(Refusal::Changed) => "refused:changed",
+        CommandResult::Refused(Refusal::NothingToDo(status)) => return format!("refused:{}", status.as_str()),
+        CommandResult::Archived => "archived",
+        CommandResult::Decision(decision) => match decision {
             Decision::Acquired(_) => "acquired",
             Decision::Replay { .. } => "replay",
             Decision::InFlight { .. } => "in_flight",
@@ -314,41 +319,42 @@ fn name(answer: &Answer) -> String {
             Decision::OutcomeNotKept { .. } => "not_kept",
             Decision::Queued { .. } => "queued",
             Decision::Dead => "dead",
+            other => panic!("no name for {other:?}"),
         },
     };
     name.to_owned()
 }
 
-/// A store: what is kept under which identity.
+/// A simple store: records by identity.
 #[derive(Default)]
-struct Shelf(BTreeMap<[u8; 32], Record>);
+struct RecordMap(BTreeMap<[u8; 32], Record>);
 
-impl Shelf {
-    fn seen(&self, id: Digest, step: &Step) -> Option<Seen> {
+impl RecordMap {
+    fn seen(&self, id: Digest, step: &ScenarioStep) -> Option<Seen> {
         let record = self.0.get(id.as_bytes())?.clone();
         Some(Seen { record, now: Timestamp::from_millis(step.at), owner_gone: step.owner_gone })
     }
 
-    /// Which record a step is about: for an item the head, or the item's own once the head is past it.
-    fn place(&self, step: &Step) -> Digest {
+    /// The record that a step is about: for an item the head, or the item's own record once the head is past it.
+    fn record_of(&self, step: &ScenarioStep) -> Digest {
         let Some(number) = step.item else { return step.identity().digest() };
         let head = stream().head().digest();
         let past = self.0.get(head.as_bytes()).is_some_and(|head| head.sequence.is_some_and(|newest| newest > number));
         if past { stream().item(number).digest() } else { head }
     }
 
-    /// Decides, and writes what was decided.
-    fn carry_out(&mut self, id: Digest, step: &Step, command: &Command, place: &str) -> Answer {
+    /// Decides, and performs the write.
+    fn apply(&mut self, id: Digest, step: &ScenarioStep, command: &Command, place: &str) -> CommandResult {
         let Transition { archive, write, answer } = decide(self.seen(id, step).as_ref(), command);
         if let Some(archive) = archive {
             let own = archive.id;
-            let archived = self.carry_out(own, step, &Command::Archive(archive), place);
-            if archived != Answer::Accepted {
+            let archived = self.apply(own, step, &Command::Archive(archive), place);
+            if archived != CommandResult::Accepted {
                 return archived;
             }
         }
         if step.stops && matches!(command, Command::BeginItem(_)) {
-            return Answer::Accepted;
+            return CommandResult::Accepted;
         }
         let now = Timestamp::from_millis(step.at);
         let before = self.0.get(id.as_bytes()).map(|record| record.version);
@@ -367,8 +373,8 @@ impl Shelf {
             }
         }
         match (answer, command) {
-            (Answer::Archived, Command::BeginItem(call)) => {
-                self.carry_out(self.place(step), step, &Command::Recall(call.clone()), place)
+            (CommandResult::Archived, Command::BeginItem(call)) => {
+                self.apply(self.record_of(step), step, &Command::Recall(call.clone()), place)
             }
             (answer, _) => answer,
         }
@@ -376,53 +382,53 @@ impl Shelf {
 }
 
 /// Runs one scenario.
-fn run(scenario: &Scenario) {
-    let mut shelf = Shelf::default();
+fn run(scenario: &DecisionScenario) {
+    let mut records = RecordMap::default();
     for (number, step) in scenario.steps.iter().enumerate() {
         let place = format!("{}, step {number} at {} ({})", scenario.name, step.at, step.verb);
         let head = stream().head().digest();
-        // Only a begin asks the head even when the stream is past the item; it is sent on from there.
-        let id = if step.verb == "begin" && step.item.is_some() { head } else { shelf.place(step) };
-        let current = shelf.seen(id, step).map(|seen| seen.record);
+        // Only a begin uses the head even if the stream is past the item; the head refers it to the item.
+        let id = if step.verb == "begin" && step.item.is_some() { head } else { records.record_of(step) };
+        let current = records.seen(id, step).map(|seen| seen.record);
         let command = step.command(&scenario.terms, current.as_ref());
-        let answer = shelf.carry_out(id, step, &command, &place);
+        let answer = records.apply(id, step, &command, &place);
         if step.stops {
             assert_eq!(step.expect, "stopped", "{place}");
         } else {
             step.check(&answer, &place);
         }
         if let Some(status) = &step.status {
-            let standing = shelf.seen(shelf.place(step), step).and_then(|seen| seen.standing());
+            let standing = records.seen(records.record_of(step), step).and_then(|seen| seen.standing());
             let found = standing.map_or("absent", |standing| standing.status().as_str());
             assert_eq!(found, status, "{place}: status");
         }
     }
 }
 
-fn scenarios() -> Vec<Scenario> {
+fn scenarios() -> Vec<DecisionScenario> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../spec/vectors/decisions.json");
     let text = std::fs::read_to_string(path).unwrap();
-    serde_json::from_str::<File>(&text).unwrap().scenarios
+    serde_json::from_str::<DecisionVectors>(&text).unwrap().scenarios
 }
 
-/// Runs all of them. A harness calls this too.
+/// Runs all scenarios. The harness in `onceward-sim` calls this too.
 pub(crate) fn run_all() {
     scenarios().iter().for_each(run);
 }
 
 #[test]
-fn every_scenario_goes_as_it_is_written() {
+fn every_scenario_has_the_expected_result() {
     run_all();
 }
 
 #[test]
-fn the_scenarios_meet_every_command_and_every_answer() {
+fn the_scenarios_cover_every_command_and_every_answer() {
     let (mut verbs, mut answers) = (BTreeMap::new(), BTreeMap::new());
     for step in scenarios().into_iter().flat_map(|scenario| scenario.steps) {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands = "begin delivered doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent";
+    let commands = "begin delivered doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent withdraw";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",
@@ -443,6 +449,6 @@ fn the_scenarios_meet_every_command_and_every_answer() {
         "replay",
         "stale",
     ] {
-        assert!(answers.contains_key(answer), "no scenario is answered with {answer}");
+        assert!(answers.contains_key(answer), "no scenario has the answer {answer}");
     }
 }

@@ -1,5 +1,5 @@
-//! The vectors for errors without a class. `spec/vectors/README.md` explains them. A harness runs them too, so the check is a
-//! function besides its test.
+//! Runs the vectors for unclassified errors, which `spec/vectors/README.md` explains. The harness in `onceward-sim` runs them too,
+//! so the check is a function of its own.
 
 use std::path::Path;
 
@@ -10,18 +10,18 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ErrorVectors {
     #[serde(rename = "about")]
     _about: String,
-    texts: Vec<Text>,
-    messages: Vec<Text>,
-    exit_codes: Vec<ExitCode>,
-    dispositions: Vec<Disposed>,
+    texts: Vec<TextCase>,
+    messages: Vec<TextCase>,
+    exit_codes: Vec<ExitCodeCase>,
+    dispositions: Vec<DispositionCase>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Text {
+struct TextCase {
     name: String,
     text: String,
     evidence: Option<Evidence>,
@@ -29,14 +29,14 @@ struct Text {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ExitCode {
+struct ExitCodeCase {
     code: u8,
     evidence: Option<Evidence>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Disposed {
+struct DispositionCase {
     name: String,
     class: Class,
     on_error: OnError,
@@ -45,11 +45,11 @@ struct Disposed {
     expect: Disposition,
 }
 
-/// Runs them all.
+/// Runs all error vectors.
 pub(crate) fn run_all() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors/errors.json");
     let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("errors.json: {error}"));
-    let file: File = serde_json::from_str(&text).unwrap_or_else(|error| panic!("errors.json: {error}"));
+    let file: ErrorVectors = serde_json::from_str(&text).unwrap_or_else(|error| panic!("errors.json: {error}"));
     assert!(
         file.texts.len() >= 54
             && file.messages.len() >= 5
@@ -72,6 +72,6 @@ pub(crate) fn run_all() {
 }
 
 #[test]
-fn every_error_is_classified_as_it_is_written() {
+fn every_error_is_classified_as_expected() {
     run_all();
 }

@@ -1,9 +1,11 @@
-//! What must hold for every input: canonical JSON, and random walks through the transition function.
+//! Properties that hold for every input: canonical JSON, and random walks through the transition function.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use onceward_core::decide::{Acquired, Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward_core::decide::{
+    Acquired, Again, Begin, Command, CommandResult, Decision, Resolution, Take, Write, decide,
+};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::json::Value;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -24,7 +26,7 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn equal_values_have_equal_texts_however_they_are_written(tree in tree(), one: u64, other: u64) {
+    fn equal_values_have_equal_texts_in_every_spelling(tree in tree(), one: u64, other: u64) {
         prop_assert_eq!(canonical(&tree, one), canonical(&tree, other));
     }
 
@@ -35,7 +37,7 @@ proptest! {
 
     #[test]
     fn values_that_differ_in_one_leaf_have_different_texts((one, other) in near_miss(), first: u64, second: u64) {
-        prop_assert_ne!(normal(&one), normal(&other), "the near miss is none");
+        prop_assert_ne!(normal(&one), normal(&other), "the near miss has to be different");
         prop_assert_ne!(canonical(&one, first), canonical(&other, second));
     }
 
@@ -46,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn other_readers_find_the_same_value_in_the_canonical_text(tree in tree()) {
+    fn other_parsers_read_the_same_value_from_the_canonical_text(tree in tree()) {
         let text = canonical(&within_a_double(&tree), 1);
         let theirs: serde_json::Value = serde_json::from_str(&text).unwrap();
         let again = serde_json::to_string(&theirs).unwrap();
@@ -54,25 +56,25 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let _ = Value::parse(&bytes);
     }
 
     #[test]
-    fn what_we_read_others_read_too(text in "[\\[\\]{}\",:0-9eE.+\\-tfn\\\\u ]{0,60}") {
+    fn a_text_that_we_accept_is_accepted_by_other_parsers(text in "[\\[\\]{}\",:0-9eE.+\\-tfn\\\\u ]{0,60}") {
         if let Ok(value) = Value::parse(text.as_bytes()) {
-            prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "others refuse {}", text);
+            prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "serde_json refuses {}", text);
             let _ = value.canonical();
         }
     }
 }
 
-/// Failures are told, not written into the tree.
+/// Failures are reported, and not written into the source tree.
 pub(crate) fn config(cases: u32) -> ProptestConfig {
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// What one of three owners, a person or the clock does next.
+/// What one of three owners, an operator or the clock does next.
 #[derive(Clone, Debug)]
 enum Move {
     Begin { who: u8, marks_sent: bool, probes: bool, again: Again },
@@ -90,7 +92,7 @@ enum Move {
     Wait(u32),
 }
 
-/// When every walk begins.
+/// The time at which every walk begins.
 const START: i64 = 1_000_000;
 
 fn moves() -> impl Strategy<Value = Vec<Move>> {
@@ -120,14 +122,14 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     prop::collection::vec(one, 1..60)
 }
 
-/// A walk: the record, the clock, and the fences that each of the three last got.
+/// A walk: the record, the clock, and the last fence of each of the three owners.
 struct Walk {
     record: Option<Record>,
     now: i64,
     fences: [u128; 3],
     drawn: u128,
     terms: Terms,
-    /// Which calls of the intent have had a downstream key.
+    /// The generations of the downstream keys that were granted.
     generations: BTreeSet<u32>,
 }
 
@@ -190,7 +192,7 @@ impl Walk {
         })
     }
 
-    /// Makes one move and checks what must hold between any two records.
+    /// Makes one move and checks the rules between the records before and after it.
     fn make(&mut self, next: &Move) {
         if let Move::Wait(millis) = next {
             self.now += i64::from(*millis);
@@ -198,14 +200,14 @@ impl Walk {
         let Some(command) = self.command(next) else { return };
         let before = self.seen();
         let transition = decide(before.as_ref(), &command);
-        if let (Move::Begin { who, again, .. }, Answer::Decision(Decision::Acquired(acquired))) =
+        if let (Move::Begin { who, again, .. }, CommandResult::Decision(Decision::Acquired(acquired))) =
             (next, &transition.answer)
         {
             self.fences[usize::from(*who)] = self.drawn;
             match before.as_ref().and_then(|seen| Some((seen, seen.standing()?))) {
                 Some((seen, Standing::Done | Standing::Tombstone)) => self.check_next(seen, *again, acquired),
                 Some((seen, standing)) => self.check_acquired(seen, standing, *again, acquired.probe_first),
-                // Forgotten, and with it the keys that it had.
+                // The record is forgotten, and its downstream keys with it.
                 None => self.generations.clear(),
             }
             self.generations.insert(acquired.generation);
@@ -220,7 +222,7 @@ impl Walk {
         self.record = after;
     }
 
-    /// Finished work is done again only for a caller that means another call, and under another key.
+    /// Finished work runs again only for a caller that means a new call, and with a new downstream key.
     fn check_next(&self, seen: &Seen, again: Again, acquired: &Acquired) {
         let delivered = seen.record.delivered_at.map(Timestamp::as_millis);
         let is_over = delivered.zip(self.terms.after_delivery).is_some_and(|(delivered, after)| {
@@ -237,16 +239,23 @@ impl Walk {
         assert_eq!((acquired.attempt, acquired.probe_first), (1, false));
     }
 
-    /// A claim is granted only where nothing is running, done, or in a doubt that the policy does not settle.
+    /// A claim is granted only if nothing is running, done, or in a doubt that the policy holds.
     fn check_acquired(&self, before: &Seen, standing: Standing, again: Again, probe_first: bool) {
         match standing {
             Standing::Open { .. } => assert!(!probe_first),
             Standing::InDoubt { .. } => match self.terms.in_doubt {
                 InDoubt::Hold => panic!("a held intent ran again"),
-                InDoubt::Probe => assert!(probe_first, "a doubt was not asked about"),
+                InDoubt::Probe => assert!(probe_first, "a doubt was not probed"),
                 InDoubt::Tell => {
-                    assert!(before.record.delivered_at.is_some(), "a doubt ran again that its caller was not told of");
-                    assert_ne!(again, Again::Never, "a doubt ran again for a call that came before it was told");
+                    assert!(
+                        before.record.delivered_at.is_some(),
+                        "a doubt ran again although its caller was not told about it"
+                    );
+                    assert_ne!(
+                        again,
+                        Again::Never,
+                        "a doubt ran again for a call that came before its caller was told"
+                    );
                 }
                 InDoubt::Retry => {
                     let first = before.record.first_sent_at.expect("it was sent");
@@ -282,7 +291,7 @@ fn check_step(before: Option<&Seen>, after: Option<&Record>, command: &Command) 
     if standing.is_some() && seen.record.doubt_since.is_some() && !settles {
         assert!(after.doubt_since.is_some(), "a doubt was forgotten by {command:?}");
     }
-    // A sent attempt ends in an outcome, a proof, a doubt, or a person's word; never by the clock alone.
+    // A sent attempt ends with an outcome, a proof, a doubt or an operator's decision; never by the clock alone.
     if let (State::Leased(lease), Command::Begin(_)) = (&seen.record.state, command)
         && lease.phase == Phase::Sent
         && standing.is_some()
@@ -291,7 +300,7 @@ fn check_step(before: Option<&Seen>, after: Option<&Record>, command: &Command) 
     }
 }
 
-/// That an answer arrived, or did not, changes nothing but that; and only a record that stands for an answer has it.
+/// A delivery changes only its own field, and only a record with an answer can have one.
 fn check_delivered(seen: &Seen, after: &Record, arrived: bool) {
     let before = &seen.record;
     assert!(!seen.has_living_owner(), "an answer was delivered before there was one");
@@ -316,7 +325,7 @@ proptest! {
     #![proptest_config(config(3000))]
 
     #[test]
-    fn no_walk_breaks_a_rule(moves in moves(), policy in 0..4_usize, after in 0..4_usize) {
+    fn no_random_walk_breaks_a_rule(moves in moves(), policy in 0..4_usize, after in 0..4_usize) {
         let after = [None, Some(0), Some(700), Some(4000)][after].map(Duration::from_millis);
         let in_doubt = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe, InDoubt::Tell][policy];
         let mut walk = Walk::new(in_doubt, after);

@@ -1,5 +1,5 @@
-//! What must hold for every recipe and every intent: what is the same intent, what is another one, and what is a
-//! mismatch. What "the same" means is said here a second time, over trees, without looking at the code under test.
+//! Properties that hold for every recipe and every intent: which intents are the same, which are different, and which are a
+//! mismatch. "The same" is defined here a second time, over trees, independently of the code under test.
 
 use std::collections::BTreeMap;
 
@@ -13,29 +13,29 @@ use unicode_normalization::UnicodeNormalization;
 use crate::properties::config;
 use crate::tree::{Tree, near_miss, normal, plain, spelled, tree};
 
-/// An intent whose fields are known by what the recipe uses them for. The first letters of the names keep them apart,
-/// and keep them from being names that change with every try.
+/// An intent with its fields grouped by their use in the recipe. The first letters of the names keep the groups apart, and
+/// prevent names that a recipe refuses as volatile.
 #[derive(Clone, Debug)]
-struct Intent {
+struct SampleIntent {
     key: BTreeMap<String, Tree>,
     matched: BTreeMap<String, Tree>,
     rest: BTreeMap<String, Tree>,
-    /// Where the fields are: at the top, or one level down.
+    /// Whether the fields are at the top or one level down.
     nested: bool,
     normalise: Vec<&'static str>,
 }
 
-fn intent() -> impl Strategy<Value = Intent> {
+fn intent() -> impl Strategy<Value = SampleIntent> {
     let fields = |letter: &'static str, least| {
         let name = any::<String>().prop_map(move |name| format!("{letter}{name}"));
         prop::collection::btree_map(name, tree(), least..4)
     };
     let normalise = prop::sample::subsequence(vec!["trim", "case", "nfc", "number"], 0..=4).prop_shuffle();
     (fields("k", 1), fields("m", 0), fields("x", 0), any::<bool>(), normalise)
-        .prop_map(|(key, matched, rest, nested, normalise)| Intent { key, matched, rest, nested, normalise })
+        .prop_map(|(key, matched, rest, nested, normalise)| SampleIntent { key, matched, rest, nested, normalise })
 }
 
-impl Intent {
+impl SampleIntent {
     fn recipe(&self) -> Recipe {
         let pointers = |fields: &BTreeMap<String, Tree>| fields.keys().map(|name| self.pointer(name)).collect();
         Recipe::new(Definition {
@@ -66,14 +66,14 @@ impl Intent {
         recipe.apply(&Session::default(), &operation, &intent, Timestamp::from_millis(0)).unwrap()
     }
 
-    /// What the recipe should see, of the key fields or of the match fields.
-    fn alike(&self, fields: &BTreeMap<String, Tree>) -> BTreeMap<String, Tree> {
-        fields.iter().map(|(name, tree)| (name.clone(), alike(&self.normalise, tree))).collect()
+    /// The normalised key fields or match fields.
+    fn normalised(&self, fields: &BTreeMap<String, Tree>) -> BTreeMap<String, Tree> {
+        fields.iter().map(|(name, tree)| (name.clone(), normalised(&self.normalise, tree))).collect()
     }
 }
 
-/// A value with everything made alike that the recipe says is alike.
-fn alike(normalise: &[&str], tree: &Tree) -> Tree {
+/// A value, normalised as the recipe says.
+fn normalised(normalise: &[&str], tree: &Tree) -> Tree {
     let wants = |name: &str| normalise.contains(&name);
     match tree {
         Tree::Text(text) => {
@@ -89,15 +89,15 @@ fn alike(normalise: &[&str], tree: &Tree) -> Tree {
             Tree::Number(digits, power) if wants("number") => Tree::Text(plain(digits, power)),
             number => number,
         },
-        Tree::List(items) => Tree::List(items.iter().map(|item| alike(normalise, item)).collect()),
+        Tree::List(items) => Tree::List(items.iter().map(|item| normalised(normalise, item)).collect()),
         Tree::Map(members) => {
-            Tree::Map(members.iter().map(|(name, tree)| (name.clone(), alike(normalise, tree))).collect())
+            Tree::Map(members.iter().map(|(name, tree)| (name.clone(), normalised(normalise, tree))).collect())
         }
         other => other.clone(),
     }
 }
 
-/// The shortest text of a decimal such as `-1.50`; `None` for anything that is not one.
+/// The shortest text of a decimal such as `-1.50`; `None` for other texts.
 fn decimal(text: &str) -> Option<String> {
     let mut digits = text.strip_prefix('-').unwrap_or(text).split('.');
     let (whole, fraction) = (digits.next()?, digits.next());
@@ -112,7 +112,7 @@ fn decimal(text: &str) -> Option<String> {
     Some(format!("{sign}{unsigned}"))
 }
 
-/// A value of the same JSON as a tree.
+/// The tree of a JSON value.
 fn tree_of(value: &Value) -> Tree {
     match value {
         Value::Null => Tree::Null,
@@ -135,8 +135,8 @@ proptest! {
     #![proptest_config(config(256))]
 
     #[test]
-    fn nothing_outside_of_key_and_match_counts(one in intent(), rest in intent(), first: u64, second: u64) {
-        let other = Intent { rest: rest.rest, ..one.clone() };
+    fn fields_outside_of_key_and_match_do_not_count(one in intent(), rest in intent(), first: u64, second: u64) {
+        let other = SampleIntent { rest: rest.rest, ..one.clone() };
         let recipe = one.recipe();
         let (one, other) = (one.applied(&recipe, first), other.applied(&recipe, second));
         prop_assert_eq!(one.derived, other.derived);
@@ -149,7 +149,7 @@ proptest! {
         let (mut one, mut other) = (one.clone(), one);
         one.key.insert(name.clone(), was);
         other.key.insert(name, is);
-        let is_same = one.alike(&one.key) == other.alike(&other.key);
+        let is_same = one.normalised(&one.key) == other.normalised(&other.key);
         let recipe = one.recipe();
         let (one, other) = (one.applied(&recipe, 0), other.applied(&recipe, 7));
         prop_assert_eq!(one.derived.key == other.derived.key, is_same, "{:?} {:?}", one.intent, other.intent);
@@ -162,7 +162,7 @@ proptest! {
         let (mut one, mut other) = (one.clone(), one);
         one.matched.insert("must agree".to_owned(), was);
         other.matched.insert("must agree".to_owned(), is);
-        let is_same = one.alike(&one.matched) == other.alike(&other.matched);
+        let is_same = one.normalised(&one.matched) == other.normalised(&other.matched);
         let recipe = one.recipe();
         let mut absent = one.clone();
         absent.matched.remove("must agree");
@@ -175,10 +175,10 @@ proptest! {
     }
 
     #[test]
-    fn what_is_made_alike_stays_as_it_is_when_it_is_made_alike_again(one in intent()) {
+    fn normalising_twice_is_the_same_as_once(one in intent()) {
         let recipe = one.recipe();
         let applied = one.applied(&recipe, 0);
-        let Value::Object(members) = &applied.intent else { panic!("the intent is no object") };
+        let Value::Object(members) = &applied.intent else { panic!("the intent is not an object") };
         let normalised: BTreeMap<_, _> = members.iter().map(|(name, value)| (name.as_str(), tree_of(value))).collect();
         let mut again = one.clone();
         for (name, tree) in &mut again.key {

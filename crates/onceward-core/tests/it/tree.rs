@@ -1,12 +1,11 @@
-//! JSON values that know nothing of how they are written, and the many ways to write one: what the properties of
-//! canonical JSON, keys and recipes are stated over.
+//! JSON values without a spelling, and random spellings of them, for the properties of canonical JSON, keys and recipes.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-/// A double keeps every decimal of this many digits, so that it may be written with a fraction or an exponent.
-const EXACT: i128 = 10_i128.pow(15);
+/// A double represents every decimal of this many digits exactly, so it may be written with a fraction or an exponent.
+const MAX_EXACT: i128 = 10_i128.pow(15);
 
 /// A JSON value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +34,7 @@ pub(crate) fn leaf() -> impl Strategy<Value = Tree> {
         1 => Just(Tree::Null),
         1 => any::<bool>().prop_map(Tree::Bool),
         3 => (-999_999_999..=999_999_999_i128, -9..=4_i8).prop_map(|(digits, power)| Tree::Number(digits, power)),
-        // Integers keep their digits at any size: where doubles run out of them, neighbours stay apart.
+        // Integers keep their digits at any size, even where neighbouring integers are the same double.
         1 => around(1 << 53),
         1 => around(-(1 << 53)),
         1 => around(1 << 64),
@@ -45,7 +44,7 @@ pub(crate) fn leaf() -> impl Strategy<Value = Tree> {
     ]
 }
 
-/// Another value that is as close to the given one as can be: one leaf, one name or one length is different.
+/// A pair of values that are as similar as possible: one leaf, one name or one length is different.
 pub(crate) fn near_miss() -> impl Strategy<Value = (Tree, Tree)> {
     (tree(), any::<u64>()).prop_map(|(tree, at)| {
         let changed = change(&tree, at);
@@ -110,7 +109,7 @@ fn change_text(text: &str, at: u64) -> Tree {
     })
 }
 
-/// The tree with each number in one form only: no zero at the end of its digits.
+/// The tree with each number in one form: without zeros at the end of its digits.
 pub(crate) fn normal(tree: &Tree) -> Tree {
     match tree {
         Tree::Number(0, _) => Tree::Number(0, 0),
@@ -121,10 +120,10 @@ pub(crate) fn normal(tree: &Tree) -> Tree {
     }
 }
 
-/// The tree with only such numbers as a double keeps, for readers that have nothing better.
+/// The tree with only numbers that a double represents exactly, for parsers that use doubles.
 pub(crate) fn within_a_double(tree: &Tree) -> Tree {
     match tree {
-        Tree::Number(digits, power) => Tree::Number(digits % EXACT, *power),
+        Tree::Number(digits, power) => Tree::Number(digits % MAX_EXACT, *power),
         Tree::List(items) => Tree::List(items.iter().map(within_a_double).collect()),
         Tree::Map(members) => {
             Tree::Map(members.iter().map(|(name, tree)| (name.clone(), within_a_double(tree))).collect())
@@ -133,7 +132,7 @@ pub(crate) fn within_a_double(tree: &Tree) -> Tree {
     }
 }
 
-/// The JSON text of a tree, in one of many spellings that mean the same.
+/// The JSON text of a tree, in one of many equivalent spellings.
 pub(crate) fn spelled(tree: &Tree, spelling: u64) -> String {
     let mut text = String::new();
     write(tree, spelling, &mut text);
@@ -183,7 +182,7 @@ fn write(tree: &Tree, spelling: u64, out: &mut String) {
 
 fn number(digits: i128, power: i8, spelling: u64) -> String {
     let plain = plain(digits, power);
-    if digits.abs() >= EXACT / 10 {
+    if digits.abs() >= MAX_EXACT / 10 {
         return plain;
     }
     match spelling % 5 {
@@ -210,7 +209,7 @@ pub(crate) fn plain(digits: i128, power: i8) -> String {
     format!("{sign}{whole}.{fraction}")
 }
 
-/// A text as it is, or with as many escapes as can be.
+/// A string as it is, or with as many escapes as possible.
 fn write_text(text: &str, spelling: u64, out: &mut String) {
     if spelling.is_multiple_of(3) {
         out.push_str(&serde_json::to_string(text).unwrap());

@@ -1,5 +1,5 @@
-//! The vectors for canonical JSON, keys, fingerprints and recipes. `spec/vectors/README.md` explains them. A harness
-//! runs them too, so each check is a function besides its test.
+//! Runs the vectors for canonical JSON, keys, fingerprints and recipes, which `spec/vectors/README.md` explains. The harness in
+//! `onceward-sim` runs them too, so each check is a function of its own.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use onceward_core::time::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-/// Unknown members are refused everywhere, so that no expectation goes unread.
+/// Reads a file of vectors. Unknown members are refused everywhere, so that no expectation is ignored.
 fn read<T: DeserializeOwned>(file: &str) -> T {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../spec/vectors").join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"));
@@ -32,13 +32,13 @@ fn bytes(hex: &str) -> Vec<u8> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CanonicalJson {
-    accepted: Vec<Accepted>,
-    refused: Vec<Refused>,
+    accepted: Vec<AcceptedJson>,
+    refused: Vec<RefusedJson>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Accepted {
+struct AcceptedJson {
     name: String,
     input: String,
     canonical: String,
@@ -46,28 +46,28 @@ struct Accepted {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Refused {
+struct RefusedJson {
     name: String,
     input: Option<String>,
     input_hex: Option<String>,
-    input_repeat: Option<Repeat>,
+    input_repeat: Option<RepeatedText>,
     error: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Repeat {
+struct RepeatedText {
     text: String,
     times: usize,
 }
 
-impl Refused {
+impl RefusedJson {
     fn bytes(&self) -> Vec<u8> {
         match (&self.input, &self.input_hex, &self.input_repeat) {
             (Some(text), None, None) => text.clone().into_bytes(),
             (None, Some(hex), None) => bytes(hex),
             (None, None, Some(repeat)) => repeat.text.repeat(repeat.times).into_bytes(),
-            _ => panic!("{}: one input, please", self.name),
+            _ => panic!("{}: exactly one input is needed", self.name),
         }
     }
 }
@@ -167,18 +167,18 @@ struct Fingerprints {
 #[serde(deny_unknown_fields)]
 struct FingerprintCase {
     name: String,
-    of: Of,
+    of: FingerprintInput,
     fingerprint: String,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-enum Of {
+enum FingerprintInput {
     None,
     Intent { intent: String },
     Fields { fields: Vec<Field> },
     Arguments { arguments_hex: Vec<String> },
-    Combined { parts: Vec<Of> },
+    Combined { parts: Vec<FingerprintInput> },
 }
 
 #[derive(Debug, PartialEq, Deserialize)]
@@ -188,7 +188,7 @@ struct Field {
     value: Option<String>,
 }
 
-impl Of {
+impl FingerprintInput {
     fn fingerprint(&self) -> Fingerprint {
         match self {
             Self::None => Fingerprint::none(),

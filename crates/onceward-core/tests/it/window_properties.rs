@@ -1,6 +1,6 @@
-//! Two times are the same intent exactly when they fall into the same window: at changes to and from daylight saving
-//! time, at the ends of months and years, and in ISO weeks. Calendar and zones are computed here a second time, from
-//! their rules, and not by the library that the code under test uses.
+//! Two times are the same intent exactly if they are in the same window: at changes to and from daylight saving time, at the ends
+//! of months and years, and in ISO weeks. Calendar and zones are computed here a second time from their rules, without the library
+//! that the code under test uses.
 
 use onceward_core::json::Value;
 use onceward_core::key::Derived;
@@ -22,7 +22,7 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leap_days + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
-/// Year, month and day of a number of days since 1970, found by trying.
+/// Year, month and day of a number of days since 1970, found by search.
 fn date(days_since: i64) -> (i64, i64, i64) {
     let mut year = 1970 + days_since.div_euclid(366);
     while days(year + 1, 1, 1) <= days_since {
@@ -38,7 +38,7 @@ fn sunday_from(days_since: i64) -> i64 {
     days_since + (3 - days_since).rem_euclid(7)
 }
 
-/// A zone by the rules that have held in it since 2007.
+/// A zone with the rules that have applied since 2007.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Zone {
     Utc,
@@ -97,11 +97,11 @@ fn window(every: &str, zone: Zone, time: i64) -> i64 {
         "month" => year * 12 + month,
         "6h" => time.div_euclid(6 * HOUR),
         "90m" => time.div_euclid(90 * 60),
-        other => panic!("no such window: {other}"),
+        other => panic!("unknown window: {other}"),
     }
 }
 
-/// A time, as it may be written: with any offset, as a number, or as the zone's own wall clock shows it.
+/// A time in one of its spellings: with an offset, as a number, or as local time of the zone.
 fn written(zone: Zone, time: i64, spelling: u8) -> String {
     let wall = |offset: i64| {
         let local = time + offset;
@@ -118,7 +118,7 @@ fn written(zone: Zone, time: i64, spelling: u8) -> String {
     }
 }
 
-/// Two times that are close to each other and to something that happens to the calendar.
+/// Two times that are close to each other and to a change in the calendar.
 fn times() -> impl Strategy<Value = (Zone, i64, i64)> {
     let zone = prop::sample::select(vec![Zone::Utc, Zone::Berlin, Zone::NewYork, Zone::Kolkata]);
     let near = |span: i64| prop_oneof![-2..=2_i64, -2 * HOUR..=2 * HOUR, -span..=span];
@@ -153,7 +153,7 @@ proptest! {
     #![proptest_config(config(1000))]
 
     #[test]
-    fn the_same_window_is_the_same_intent_and_another_is_not(
+    fn times_in_one_window_are_one_intent_and_others_are_not(
         (zone, one, other) in times(),
         every in prop::sample::select(vec!["day", "week", "month", "6h", "90m"]),
         first in 0..4_u8,
@@ -165,7 +165,7 @@ proptest! {
     }
 
     #[test]
-    fn a_time_on_the_wall_is_the_same_intent_as_the_time_with_its_offset(
+    fn a_local_time_is_the_same_intent_as_the_time_with_its_offset(
         (zone, time, _) in times(),
         every in prop::sample::select(vec!["day", "week", "month"]),
     ) {
@@ -173,7 +173,7 @@ proptest! {
     }
 
     #[test]
-    fn the_calendar_of_this_test_is_the_calendar(day in 0..40_000_i64) {
+    fn the_calendar_of_this_test_is_correct(day in 0..40_000_i64) {
         let (year, month, day_of_month) = date(day);
         prop_assert_eq!(days(year, month, day_of_month), day);
         prop_assert!((1..=31).contains(&day_of_month));

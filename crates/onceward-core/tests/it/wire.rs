@@ -1,12 +1,11 @@
-//! Everything that travels as JSON comes back as it was, durations and fences included, and what people read says what
-//! it is about.
+//! Every type that is serialised as JSON round-trips, and texts for people say what they are about.
 
 use std::time::Duration;
 
 use onceward_core::claim::ClaimId;
 use onceward_core::class::{Class, Disposition};
 use onceward_core::decide::{
-    Again, Answer, Begin, Command, Decision, Enqueue, Refusal, Resolution, Take, Write, decide,
+    Again, Begin, Command, CommandResult, Decision, Enqueue, Refusal, Resolution, Take, Write, decide,
 };
 use onceward_core::duration::as_text;
 use onceward_core::evidence::Evidence;
@@ -63,6 +62,7 @@ fn commands() -> Vec<Command> {
         Command::Renew { fence, lease },
         Command::Finish { fence, outcome: Outcome::success("1").with_status(200) },
         Command::Release { fence, not_before: lease, error: Some("no".to_owned()) },
+        Command::Withdraw { fence, error: Some("cancelled".to_owned()) },
         Command::Doubt { fence, error: None },
         Command::NotFound { fence },
         Command::Resolve { version: 3, resolution: Resolution::DidNotHappen, fence },
@@ -83,12 +83,12 @@ fn commands() -> Vec<Command> {
 }
 
 #[test]
-fn every_command_comes_back_as_it_was() {
+fn every_command_round_trips() {
     commands().iter().for_each(comes_back);
 }
 
 #[test]
-fn every_transition_and_every_record_comes_back_as_it_was() {
+fn every_transition_and_every_record_round_trips() {
     let now = Timestamp::from_millis(1_000_000);
     let first = |command: &Command| matches!(command, Command::Begin(_) | Command::Enqueue(_));
     for command in commands().into_iter().filter(first) {
@@ -98,11 +98,11 @@ fn every_transition_and_every_record_comes_back_as_it_was() {
         comes_back(&Seen { record: draft.stamp(now), now, owner_gone: true });
     }
     let in_flight = Decision::InFlight { retry_after: Duration::from_millis(55), running: true, attempt: 2 };
-    comes_back(&Answer::Decision(in_flight));
+    comes_back(&CommandResult::Decision(in_flight));
 }
 
 #[test]
-fn every_class_and_every_disposition_comes_back_as_it_was() {
+fn every_class_and_every_disposition_round_trips() {
     let wait = Duration::from_millis(66);
     for class in [
         Class::NotSent,
@@ -121,7 +121,7 @@ fn every_class_and_every_disposition_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_duration_in_a_configuration_is_a_text() {
+fn a_duration_in_a_configuration_is_text() {
     #[derive(Debug, PartialEq, Serialize, Deserialize)]
     struct Setting {
         #[serde(with = "as_text")]
@@ -137,8 +137,8 @@ fn a_duration_in_a_configuration_is_a_text() {
 fn every_refusal_says_why() {
     for (refusal, said) in [
         (Refusal::Absent, "there is no such intent"),
-        (Refusal::Running, "somebody is doing the work at this moment"),
-        (Refusal::Changed, "the record has changed since it was looked at"),
+        (Refusal::Running, "a caller is doing the work now"),
+        (Refusal::Changed, "the record has changed since it was read"),
         (Refusal::NothingToDo(Status::Done), "there is nothing to settle: the intent is done"),
     ] {
         assert_eq!(refusal.to_string(), said);
@@ -146,19 +146,19 @@ fn every_refusal_says_why() {
 }
 
 #[test]
-fn what_a_log_may_show_of_a_key_and_of_a_fence() {
+fn debug_output_shows_only_a_part_of_keys_and_fences() {
     assert_eq!(format!("{:?}", Key::new("abc").unwrap()), "Key(ba7816bf)");
     assert_eq!(format!("{:?}", Fence::from_bits(0xfedc << 112)), "Fence(fedc…)");
 }
 
 #[test]
-fn a_time_is_shown_as_people_write_it() {
+fn a_timestamp_is_displayed_as_iso_8601() {
     assert_eq!(Timestamp::from_millis(1_794_744_000_007).to_string(), "2026-11-15T12:00:00.007Z");
     assert_eq!(Timestamp::from_millis(i64::MAX).to_string(), "9223372036854775807 ms");
 }
 
 #[test]
-fn a_not_before_that_nobody_could_have_asked_for_does_not_hold_the_key() {
+fn an_impossible_not_before_does_not_block_the_key() {
     let Write::Insert(draft) = decide(None, &commands()[0]).write else { panic!("a first call is an insert") };
     let now = Timestamp::from_millis(1_000_000);
     let stands_open_until = |millis: i64| {
@@ -169,14 +169,14 @@ fn a_not_before_that_nobody_could_have_asked_for_does_not_hold_the_key() {
             other => panic!("{other:?}"),
         }
     };
-    // Twice as far off as the longest that can be asked for.
+    // Twice the longest wait that can be requested.
     let furthest = 1_000_000 + 14 * 86_400_000;
     assert_eq!(stands_open_until(furthest), furthest);
     assert_eq!(stands_open_until(furthest + 1), 1_000_000);
 }
 
 #[test]
-fn a_store_keeps_all_bits_of_a_fence() {
+fn the_bytes_of_a_fence_keep_all_its_bits() {
     let bytes = *b"sixteen bytes ok";
     assert_eq!(Fence::from_bytes(bytes).to_bytes(), bytes);
     assert_eq!(Fence::from_bits(1).to_bytes()[15], 1);
@@ -184,6 +184,6 @@ fn a_store_keeps_all_bits_of_a_fence() {
 }
 
 #[test]
-fn eight_mebibytes_of_json_are_read() {
+fn eight_mebibytes_of_json_are_parsed() {
     assert_eq!(MAX_BYTES, 8_388_608);
 }

@@ -1,5 +1,5 @@
-//! Requests, read strictly: said to be JSON, small, in time, and with no field that nobody knows. What was wrong is said
-//! without repeating values: they may be keys or arguments, and answers end up in logs.
+//! Parses request bodies strictly: JSON content type, limited size and time, no unknown fields. Error messages do not repeat
+//! values: those may be keys or arguments, and responses end up in logs.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use super::Api;
 use super::problem::{Kind, Problem};
 
 /// A ledger is not a file store, and intents are small.
-const LARGEST: usize = 1024 * 1024;
+const MAX_BODY_BYTES: usize = 1024 * 1024;
 
-/// Enough for that much over a slow line.
-const WITHIN: Duration = Duration::from_secs(30);
+/// Enough for the largest body over a slow connection.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A JSON body, of a request or of an answer.
+/// A JSON body, of a request or a response.
 pub(super) struct Json<T>(pub(super) T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
@@ -51,41 +51,42 @@ fn is_json(content_type: &str) -> bool {
 }
 
 async fn read(request: Request) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(WITHIN, Limited::new(request.into_body(), LARGEST).collect()).await;
+    let collected =
+        tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
     match collected {
         Err(_) => Err(Problem::new(Kind::TooSlow)),
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Problem::new(Kind::TooLarge)),
-        Ok(Err(_)) => Err(Problem::because(Kind::NotJson, "the body ended before its end")),
+        Ok(Err(_)) => Err(Problem::because(Kind::NotJson, "the body was cut off")),
     }
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii_start().first() == Some(&b'[') {
-        // A list of values in the right order would do for the reader below.
-        return Err(Problem::invalid("an object is wanted, and this is a list".to_owned()));
+        // The parser below would accept a list of values in field order.
+        return Err(Problem::invalid("the body must be an object, not a list".to_owned()));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| told(&error))?;
-    json.end().map_err(|error| Problem::because(Kind::NotJson, place(&error)))?;
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| problem(&error))?;
+    json.end().map_err(|error| Problem::because(Kind::NotJson, position(&error)))?;
     Ok(value)
 }
 
-fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
+fn problem(error: &serde_path_to_error::Error<serde_json::Error>) -> Problem {
     let inner = error.inner();
     if inner.is_data() {
         let path = error.path().to_string();
         let path = if path == "." { String::new() } else { format!("{path}: ") };
         return Problem::invalid(format!("{path}{}", without_values(&inner.to_string())));
     }
-    Problem::because(Kind::NotJson, place(inner))
+    Problem::because(Kind::NotJson, position(inner))
 }
 
-fn place(error: &serde_json::Error) -> String {
-    format!("it goes wrong at line {}, column {}", error.line(), error.column())
+fn position(error: &serde_json::Error) -> String {
+    format!("syntax error at line {}, column {}", error.line(), error.column())
 }
 
-/// The message, without the place that serde puts at its end and without the value that it shows.
+/// The message without the position that serde appends and without the value that it shows.
 fn without_values(message: &str) -> String {
     let message = message.rfind(" at line ").map_or(message, |end| &message[..end]);
     for kind in ["invalid type: ", "invalid value: "] {
@@ -96,7 +97,7 @@ fn without_values(message: &str) -> String {
         }
     }
     match message.strip_prefix("unknown variant `") {
-        Some(rest) => rest.rfind("`, expected ").map_or("unknown word", |start| &rest[start + 3..]).to_owned(),
+        Some(rest) => rest.rfind("`, expected ").map_or("unknown value", |start| &rest[start + 3..]).to_owned(),
         None => message.to_owned(),
     }
 }
@@ -115,12 +116,12 @@ mod tests {
         #[serde(default)]
         count: u32,
         #[serde(default)]
-        word: Option<Word>,
+        word: Option<Choice>,
     }
 
     #[derive(Debug, Deserialize)]
     #[serde(rename_all = "snake_case")]
-    enum Word {
+    enum Choice {
         One,
     }
 
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_and_no_value_is_shown() {
+    fn mistakes_are_reported_without_showing_values() {
         assert!(refused(r#"{"name":"a","nmae":1}"#).contains("nmae: unknown field `nmae`"));
         assert!(refused(r#"{"count":1}"#).contains("missing field `name`"));
         for text in [
@@ -138,15 +139,15 @@ mod tests {
             r#"{"name":"a","word":"ann"}"#,
             r#"{"name":"a","word":"ann`, expected x"}"#,
         ] {
-            let told = refused(text);
-            assert!(!told.contains("ann") && told.contains("expected"), "{told}");
+            let message = refused(text);
+            assert!(!message.contains("ann") && message.contains("expected"), "{message}");
         }
         assert!(refused(r#"{"name":"a""#).contains("NotJson"));
         assert!(refused(r#"{"name":"a"} x"#).contains("NotJson"));
     }
 
     #[test]
-    fn json_is_json_with_and_without_a_charset() {
+    fn json_is_accepted_with_and_without_a_charset() {
         assert!(is_json("application/json") && is_json("Application/JSON; charset=utf-8"));
         assert!(!is_json("text/plain") && !is_json("") && !is_json("application/jsonp"));
     }

@@ -1,4 +1,4 @@
-//! Who asks, and what they may.
+//! Authentication of callers, and their scopes.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use http::request::Parts;
 use onceward::core::claim::ClaimId;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Identity, Key, MAX_CHARACTERS, Operation, Tenant};
-use onceward::core::plant::{Plant, planted};
+use onceward::plant::{Plant, planted};
 
 use super::Api;
-use super::access::Noted;
+use super::access_log::AccessNotes;
 use super::problem::{Kind, Problem};
-use crate::config::Scope;
-use crate::hosts::Hosts;
-use crate::tokens::Tokens;
+use onceward_runtime::config::Scope;
+use onceward_runtime::net::host_check::HostCheck;
+use onceward_runtime::net::tokens::Tokens;
 
-/// Who asks.
+/// An authenticated caller.
 #[derive(Clone, Debug)]
 pub(super) struct Caller {
     pub(super) tenant: Tenant,
     /// The hash of the token, if there are tokens.
     credential: Option<Digest>,
-    /// What the audit trail calls the token.
+    /// The name of the token in the audit trail.
     pub(super) token: Option<String>,
-    noted: Arc<Noted>,
+    noted: Arc<AccessNotes>,
 }
 
 impl Caller {
-    /// One of this tenant's intents; the access log names it, masked.
+    /// An intent of this tenant. The access log shows it masked.
     pub(super) fn identity(&self, operation: &str, key: &str) -> Result<Identity, Problem> {
         let (operation, key) = (Operation::new(operation)?, Key::new(key)?);
         let identity = Identity { tenant: self.tenant.clone(), operation, key };
@@ -37,29 +37,29 @@ impl Caller {
         Ok(identity)
     }
 
-    /// The digest of a claim id that this caller chose. With another token the same id is another one.
+    /// The digest of the caller's claim id. With another token, the same id is a different one.
     pub(super) fn claim_id(&self, id: &str) -> Result<ClaimId, Problem> {
         if id.is_empty() || id.chars().count() > MAX_CHARACTERS || id.contains(char::is_control) {
-            let wrong = format!("claim_id: it has 1 to {MAX_CHARACTERS} characters, and no control characters");
+            let wrong = format!("claim_id: 1 to {MAX_CHARACTERS} characters without control characters are required");
             return Err(Problem::invalid(wrong));
         }
         let credential = self.credential.as_ref().map_or(&[][..], |hash| hash.as_bytes());
         Ok(ClaimId::new(credential, id))
     }
 
-    /// Which intent it is about, for the access log.
+    /// Tells the access log which intent the request is about.
     pub(super) fn note(&self, identity: &Identity) {
         let _ = self.noted.intent.set(identity.to_string());
     }
 
-    /// What came of it, for the access log.
+    /// Tells the access log the result.
     pub(super) fn note_answer(&self, answer: &'static str) {
         let _ = self.noted.answer.set(answer);
     }
 }
 
 fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
-    let noted = parts.extensions.get::<Arc<Noted>>().cloned().unwrap_or_default();
+    let noted = parts.extensions.get::<Arc<AccessNotes>>().cloned().unwrap_or_default();
     let (tenant, credential, token) = match tokens.is_empty() {
         true if is_local(parts) => (Tenant::default(), None, None),
         true => return Err(Problem::new(Kind::WrongHost)),
@@ -67,7 +67,7 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
             let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
             let _ = noted.tenant.set(bearer.tenant.to_string());
             if !bearer.scopes.contains(&needed) {
-                let detail = format!("this needs a token with the scope `{}`", needed.as_str());
+                let detail = format!("this request needs a token with the scope `{}`", needed.as_str());
                 return Err(Problem::because(Kind::NotAllowed, detail));
             }
             let tenant = if planted(Plant::TokenTenantDropped) { Tenant::default() } else { bearer.tenant.clone() };
@@ -78,9 +78,9 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
     Ok(Caller { tenant, credential, token, noted })
 }
 
-/// A page in a browser can reach this machine under a name of its own. What it cannot do is to leave that name out.
+/// DNS rebinding: a web page can reach this machine through a domain of its own, but cannot hide that domain in `Host`.
 fn is_local(parts: &Parts) -> bool {
-    parts.headers.contains_key(HOST) && Hosts::local().refusal(parts).is_none()
+    parts.headers.contains_key(HOST) && HostCheck::local().refusal(parts).is_none()
 }
 
 macro_rules! allowed {
@@ -99,11 +99,11 @@ macro_rules! allowed {
 }
 
 allowed! {
-    /// A caller that may begin and finish.
+    /// A caller with the scope `use`.
     User: Scope::Use,
-    /// A caller that may look.
+    /// A caller with the scope `read`.
     Reader: Scope::Read,
-    /// A caller that may settle.
+    /// A caller with the scope `operate`.
     Operator: Scope::Operate,
 }
 

@@ -1,4 +1,4 @@
-//! Is it there, and is it ready.
+//! Liveness and readiness.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
-use super::problem::{Kind, Problem, Told};
+use super::problem::{Kind, Problem, ProblemDocument};
 
-/// A store that takes longer to say that there is nothing has something else to do.
-const WITHIN: Duration = Duration::from_secs(2);
+/// A store that takes longer than this counts as down.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How the server is
+/// The state of the server
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Health {
     /// `ok` or `ready`.
@@ -27,40 +27,40 @@ fn health(status: &'static str) -> Json<Health> {
     Json(Health { status, version: env!("CARGO_PKG_VERSION") })
 }
 
-/// Is the server there?
+/// Liveness
 #[utoipa::path(
     get,
     path = "/healthz",
     tag = "server",
     security(()),
-    responses((status = 200, description = "It is", body = Health))
+    responses((status = 200, description = "The server is running", body = Health))
 )]
 pub(super) async fn healthz() -> Json<Health> {
     health("ok")
 }
 
-/// Can it be used?
+/// Readiness
 ///
-/// Asks the store. Not any more once the server has been told to stop.
+/// Checks the store. Fails once the server is shutting down.
 #[utoipa::path(
     get,
     path = "/readyz",
     tag = "server",
     security(()),
     responses(
-        (status = 200, description = "It can", body = Health),
-        (status = 503, description = "Not at this moment", content_type = "application/problem+json", body = Told),
+        (status = 200, description = "The server is ready", body = Health),
+        (status = 503, description = "The server is not ready", content_type = "application/problem+json", body = ProblemDocument),
     )
 )]
 pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, Json<Health>), Problem> {
     if api.0.stop.is_stopped() {
-        return Err(Problem::because(Kind::StoreDown, "the server is about to stop"));
+        return Err(Problem::because(Kind::StoreDown, "the server is shutting down"));
     }
-    match tokio::time::timeout(WITHIN, api.ledger().ping()).await {
+    match tokio::time::timeout(READY_TIMEOUT, api.ledger().ping()).await {
         Ok(answered) => {
             answered?;
             Ok((StatusCode::OK, health("ready")))
         }
-        Err(_) => Err(Problem::because(Kind::StoreDown, "the store does not answer")),
+        Err(_) => Err(Problem::because(Kind::StoreDown, "the store does not respond")),
     }
 }

@@ -1,64 +1,64 @@
 //! The HTTP API: the ledger for any language.
 //!
-//! - `begin`: ask for the claim. `hand_over`: a claim on its way to its remote owner.
-//! - `own`: what the holder of a fence does. `outcome`: outcomes as JSON carries them.
-//! - `look`: intents and counts. `resolve`: a person says what happened. `health`: is it there, is it ready.
-//! - `caller`: who asks, and what they may. `body`: requests, read strictly. `problem`: what is wrong, and its pages.
-//! - `names`: the words and limits that several requests share. `access`: the access log.
-//! - `openapi`: the document, from the same code.
+//! - `begin`: asks for a claim. `claim_offer_body`: a response that carries a claim to its remote owner.
+//! - `owner`: requests of the owner of a claim. `outcome`: outcomes as JSON.
+//! - `intents`: lists, shows and counts intents. `resolve`: settles doubts. `health`: liveness and readiness.
+//! - `caller`: authentication and scopes. `body`: strict parsing of requests. `problem`: errors and their pages.
+//! - `schema`: types and limits that several requests share. `access_log`: the access log.
+//! - `openapi`: the OpenAPI document, generated from the same code.
 
-mod access;
+mod access_log;
 mod begin;
 mod body;
 mod caller;
-mod hand_over;
+mod claim_offer_body;
+mod decision_counts;
 mod health;
-mod look;
-mod names;
+mod intents;
 mod openapi;
 mod outcome;
-mod own;
+mod owner;
 mod problem;
 mod resolve;
-mod tally;
+mod schema;
 
 use std::sync::Arc;
 
 use axum::Router;
 use onceward::Ledger;
 
-use crate::stop::Stop;
-use crate::tokens::Tokens;
+use onceward_runtime::net::stop::Stop;
+use onceward_runtime::net::tokens::Tokens;
 
-pub(crate) use names::{State, WhenInDoubt};
-pub(crate) use openapi::document;
-pub(crate) use outcome::Verdict;
+pub use openapi::document;
+pub use outcome::Verdict;
+pub use schema::{InDoubtPolicy, IntentState};
 
-/// What every request needs. Cheap to clone.
+/// The state that every request needs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Api(Arc<Shared>);
+pub struct Api(Arc<ApiState>);
 
 #[derive(Debug)]
-struct Shared {
+struct ApiState {
     ledger: Ledger,
     tokens: Arc<Tokens>,
-    tally: tally::Tally,
+    decision_counts: decision_counts::DecisionCounts,
     stop: Stop,
 }
 
 impl Api {
-    pub(crate) fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop) -> Self {
-        Self(Arc::new(Shared { ledger, tokens, tally: tally::Tally::default(), stop }))
+    pub fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop) -> Self {
+        Self(Arc::new(ApiState { ledger, tokens, decision_counts: decision_counts::DecisionCounts::default(), stop }))
     }
 
-    /// Every route. Whatever is not there, or not for this method, is a problem like any other.
-    pub(crate) fn router(self) -> Router {
+    /// All routes. An unknown route or method gets a problem document like any other error.
+    pub fn router(self) -> Router {
         let (router, _) = openapi::routes().split_for_parts();
         router
             .fallback(problem::no_such_route)
             .method_not_allowed_fallback(problem::no_such_method)
             .with_state(self)
-            .layer(axum::middleware::from_fn(access::logged))
+            .layer(axum::middleware::from_fn(access_log::logged))
     }
 
     fn ledger(&self) -> &Ledger {

@@ -1,4 +1,4 @@
-//! The OpenAPI document, from the same code that answers.
+//! The OpenAPI document, generated from the handlers.
 
 use std::sync::LazyLock;
 
@@ -9,42 +9,42 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, begin, health, look, own, problem, resolve};
+use super::{Api, begin, health, intents, owner, problem, resolve};
 
-/// What the document says besides what the routes say.
+/// The parts of the document that the routes do not contain.
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Onceward",
-        description = "Makes side effects happen once: records the intent, lets one caller do the work, gives every repeat \
-                       its outcome. Decisions are answers with status 200; what is wrong with a request is a problem \
-                       after RFC 9457.",
+        description = "Makes side effects happen once: records the intent, lets one caller do the work, and replays the \
+               outcome to every repeat. Decisions are responses with status 200; errors are problem documents \
+               (RFC 9457).",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
     ),
     security(("bearer" = [])),
     tags(
-        (name = "claims", description = "Ask for the claim, and own it. Scope `use`."),
-        (name = "looking", description = "Intents and counts. Scope `read`."),
-        (name = "operating", description = "Settle what is in doubt. Scope `operate`."),
-        (name = "server", description = "The server itself. No token needed."),
+        (name = "claims", description = "Ask for a claim, and report on it as its owner. Scope `use`."),
+        (name = "intents", description = "List, show and count intents. Scope `read`."),
+        (name = "operating", description = "Settle intents in doubt. Scope `operate`."),
+        (name = "server", description = "The server itself. No token required."),
     )
 )]
-struct About;
+struct DocumentBase;
 
-/// Every route, with its part of the document.
+/// All routes, with their parts of the document.
 pub(super) fn routes() -> OpenApiRouter<Api> {
-    OpenApiRouter::with_openapi(About::openapi())
+    OpenApiRouter::with_openapi(DocumentBase::openapi())
         .routes(routes!(begin::begin))
-        .routes(routes!(own::sent))
-        .routes(routes!(own::renew))
-        .routes(routes!(own::finish))
-        .routes(routes!(own::release))
-        .routes(routes!(own::doubt))
-        .routes(routes!(own::not_found))
+        .routes(routes!(owner::sent))
+        .routes(routes!(owner::renew))
+        .routes(routes!(owner::finish))
+        .routes(routes!(owner::release))
+        .routes(routes!(owner::doubt))
+        .routes(routes!(owner::not_found))
         .routes(routes!(resolve::resolve))
-        .routes(routes!(look::list))
-        .routes(routes!(look::get))
-        .routes(routes!(look::stats))
+        .routes(routes!(intents::list))
+        .routes(routes!(intents::get))
+        .routes(routes!(intents::stats))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(problem::page))
@@ -52,7 +52,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
 }
 
 /// The text of the document.
-pub(crate) fn document() -> &'static str {
+pub fn document() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut document = json!(routes().to_openapi());
         complete(&mut document);
@@ -61,12 +61,12 @@ pub(crate) fn document() -> &'static str {
     &TEXT
 }
 
-/// What the derived parts cannot say.
+/// Adds what the derive macros cannot express.
 fn complete(document: &mut Value) {
     document["components"]["securitySchemes"] = json!({ "bearer": { "type": "http", "scheme": "bearer" } });
     let schemas = &mut document["components"]["schemas"];
-    // One of them, and nothing beside it.
-    for choice in ["GivenBody", "GivenResolution"] {
+    // Exactly one of them, and no other member.
+    for choice in ["BodyInput", "ResolutionInput"] {
         for variant in schemas[choice]["oneOf"].as_array_mut().into_iter().flatten() {
             if variant["type"] == "object" {
                 variant["additionalProperties"] = json!(false);

@@ -1,4 +1,4 @@
-//! What is wrong with a request, as `application/problem+json`; and a page for each kind, which its `type` names.
+//! Errors as `application/problem+json` (RFC 9457), and a page for each kind, at the path in its `type`.
 
 use axum::body::Body;
 use axum::extract::Path;
@@ -48,108 +48,106 @@ impl Kind {
         Self::Internal,
     ];
 
-    /// Its name in `type`, its status, its title, and what to do about it.
-    fn told(self) -> (&'static str, u16, &'static str, &'static str) {
+    /// The name in `type`, the status, the title, and the advice.
+    fn texts(self) -> (&'static str, u16, &'static str, &'static str) {
         match self {
             Self::NotJson => {
-                ("not-json", 400, "The body is not JSON", "Send one JSON object. The detail says where it goes wrong.")
+                ("not-json", 400, "Invalid JSON", "Send one JSON object. The detail says where the syntax error is.")
             }
             Self::Invalid => (
                 "invalid",
                 422,
-                "The request is refused",
-                "Something in it is unknown, missing, or not what it has to be. The detail says what. Nothing was written.",
+                "Invalid request",
+                "A field is unknown, missing or invalid. The detail says which. Nothing was written.",
             ),
             Self::NoToken => (
                 "no-token",
                 401,
-                "No valid token",
-                "Send `Authorization: Bearer TOKEN` with a token that the server knows. `onceward token new` makes one.",
+                "Missing or unknown token",
+                "Send `Authorization: Bearer TOKEN` with a token that the server knows. `onceward token new` creates one.",
             ),
             Self::NotAllowed => (
                 "not-allowed",
                 403,
-                "The token does not allow this",
-                "begin, finish and the like need the scope `use`, looking needs `read`, and resolve needs `operate`.",
+                "The token lacks the required scope",
+                "begin, finish and the other calls of an owner need the scope `use`, reading needs `read`, and resolve needs `operate`.",
             ),
             Self::NoIntent => (
                 "no-intent",
                 404,
-                "There is no such intent",
-                "Nothing is recorded under this operation and key for the tenant of the token, or it has expired.",
+                "Intent not found",
+                "Nothing is recorded under this operation and key for the tenant of the token, or the record has expired.",
             ),
-            Self::NoRoute => ("no-route", 404, "There is nothing here", "What there is stands in `/v1/openapi.json`."),
+            Self::NoRoute => ("no-route", 404, "Path not found", "See `/v1/openapi.json` for all paths."),
             Self::NoMethod => (
                 "no-method",
                 405,
-                "Not with this method",
-                "The header `Allow` names the methods. What there is stands in `/v1/openapi.json`.",
+                "Method not allowed",
+                "The header `Allow` lists the methods. See `/v1/openapi.json` for all paths.",
             ),
-            Self::TooSlow => ("too-slow", 408, "The body took too long", "Send it again."),
+            Self::TooSlow => ("too-slow", 408, "Timed out reading the body", "Send the request again."),
             Self::TooLarge => (
                 "too-large",
                 413,
                 "The request is too large",
-                "A request has at most 1 MiB, and the headers of an outcome at most 32 KiB. An outcome that is larger can be \
-                 finished with a body that says where it is.",
+                "A request may have at most 1 MiB, and the headers of an outcome at most 32 KiB. For a larger outcome, finish with \
+                 a body that says where it is stored.",
             ),
             Self::NotJsonType => {
-                ("not-json-type", 415, "The body is not said to be JSON", "Send `Content-Type: application/json`.")
+                ("not-json-type", 415, "The content type is not JSON", "Send `Content-Type: application/json`.")
             }
             Self::WrongHost => (
                 "wrong-host",
                 421,
-                "This server goes by another name",
-                "Without tokens, only requests to localhost are answered, so that no page in a browser can get at it under \
-                 a name of its own.",
+                "Host not allowed",
+                "Without tokens, the server only accepts requests to localhost, so that a web page in a browser cannot reach it \
+                 through its own domain.",
             ),
             Self::StoreDown => (
                 "store-down",
                 503,
-                "The store cannot be used at this moment",
-                "Nothing was granted, so nothing may run. Ask again after `Retry-After`. The server's log says what is \
-                 wrong.",
+                "The store is unavailable",
+                "No claim was granted, so do not run the work. Retry after `Retry-After`. The server's log has the reason.",
             ),
             Self::Contended => {
-                ("contended", 503, "Too many at once for the same intent", "Ask again after `Retry-After`.")
+                ("contended", 503, "Too many concurrent requests for this intent", "Retry after `Retry-After`.")
             }
             Self::Quota => (
                 "quota",
                 429,
                 "The tenant has reached its quota of records",
-                "Nothing was granted, so nothing may run. Keys that are recorded already go on working. Ask again with the \
-                 same key after `Retry-After`: places become free as records expire. The operator can raise \
-                 `records_per_tenant`.",
+                "No claim was granted, so do not run the work. Recorded keys keep working. Retry with the same key after \
+                 `Retry-After`: space becomes free as records expire. The operator can raise `records_per_tenant`.",
             ),
             Self::Internal => {
-                ("internal", 500, "The server cannot answer", "This is a fault of the server. Its log says more.")
+                ("internal", 500, "Internal server error", "This is a defect of the server. Its log has the reason.")
             }
         }
     }
 
     fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.told().0 == name)
+        Self::ALL.into_iter().find(|kind| kind.texts().0 == name)
     }
 }
 
-/// What is wrong, after RFC 9457.
+/// A problem document (RFC 9457).
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
-pub(super) struct Told {
-    /// Which kind, as the path of a page on this server.
+pub(super) struct ProblemDocument {
+    /// The kind of problem, as the path of a page on this server.
     #[serde(rename = "type")]
     #[schema(example = "/.well-known/onceward/problems/invalid")]
     kind: String,
-    /// The kind in words.
+    /// The kind of problem in words.
     title: &'static str,
-    /// The status of the answer.
+    /// The HTTP status.
     status: u16,
-    /// This very problem in words. Intents are named by operation and a short hash, never by key.
+    /// What is wrong with this request. Intents are named by operation and a short hash, never by key.
     #[serde(skip_serializing_if = "Option::is_none")]
     detail: Option<String>,
 }
 
-/// A problem that is to be answered.
+/// A problem to respond with.
 #[derive(Debug)]
 pub(super) struct Problem {
     kind: Kind,
@@ -178,7 +176,7 @@ impl From<onceward::core::name::Error> for Problem {
 
 impl From<onceward::store::Error> for Problem {
     fn from(error: onceward::store::Error) -> Self {
-        // It names files of this machine, which are nobody else's business.
+        // The error names files on this machine, which clients must not see.
         tracing::error!(%error, "the store failed");
         Self::new(Kind::StoreDown)
     }
@@ -204,16 +202,16 @@ impl From<onceward::Invalid> for Problem {
 }
 
 fn internal(error: &onceward::Error) -> Problem {
-    tracing::error!(%error, "a request could not be answered");
+    tracing::error!(%error, "a request failed with an internal error");
     Problem::new(Kind::Internal)
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (name, status, title, _) = self.kind.told();
-        let told = Told { kind: format!("{PAGES}{name}"), title, status, detail: self.detail };
+        let (name, status, title, _) = self.kind.texts();
+        let document = ProblemDocument { kind: format!("{PAGES}{name}"), title, status, detail: self.detail };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let body = serde_json::to_vec(&told).unwrap_or_default();
+        let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
@@ -241,7 +239,7 @@ pub(super) async fn no_such_method() -> Problem {
     Problem::new(Kind::NoMethod)
 }
 
-/// What a problem of this kind means, for people
+/// The explanation of a kind of problem, for people
 #[utoipa::path(
     get,
     path = "/.well-known/onceward/problems/{name}",
@@ -250,17 +248,17 @@ pub(super) async fn no_such_method() -> Problem {
     security(()),
     responses(
         (status = 200, description = "The page", content_type = "text/html", body = String),
-        (status = 404, description = "There is no such kind", content_type = "application/problem+json", body = Told),
+        (status = 404, description = "Unknown kind of problem", content_type = "application/problem+json", body = ProblemDocument),
     )
 )]
 pub(super) async fn page(Path(name): Path<String>) -> Result<Response, Problem> {
     let Some(kind) = Kind::named(&name) else {
-        // One of the gateway's: its answers name the same place.
+        // A kind of the gateway: its problem documents use the same paths.
         let page = onceward::http::problem::page(&format!("{PAGES}{name}"));
         return page.map(|page| page.map(Body::new)).ok_or_else(|| Problem::new(Kind::NoRoute));
     };
-    let (name, status, title, advice) = kind.told();
-    // Nothing in it comes from the request, and none of our own words holds a character that HTML would read otherwise.
+    let (name, status, title, advice) = kind.texts();
+    // Nothing in it comes from the request, and none of the texts contains a character that HTML would interpret.
     let page = format!(
         "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{title}</title>\n<h1>{title}</h1>\n\
          <p>{advice}</p>\n<p>Problem <code>{name}</code>, status {status}.</p>\n</html>\n"
@@ -273,11 +271,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_a_name_of_its_own_and_plain_words() {
+    fn every_kind_has_its_own_name_and_plain_text() {
         for (position, kind) in Kind::ALL.into_iter().enumerate() {
-            let (name, status, title, advice) = kind.told();
+            let (name, status, title, advice) = kind.texts();
             assert_eq!(Kind::named(name), Some(kind));
-            assert!(Kind::ALL[..position].iter().all(|other| other.told().0 != name));
+            assert!(Kind::ALL[..position].iter().all(|other| other.texts().0 != name));
             assert!(
                 StatusCode::from_u16(status).is_ok_and(|status| status.is_client_error() || status.is_server_error())
             );

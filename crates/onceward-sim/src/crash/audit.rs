@@ -1,19 +1,18 @@
-//! The rules that the ledger breaks when what it holds does not fit what happened. It is asked after a cycle, when
-//! every worker is done or dead.
+//! The rules about what the ledger holds after a cycle, when every worker is done or dead.
 
 use onceward::core::decide::Resolution;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::{Body, Outcome};
 use onceward::core::record::{Seen, State, Status};
-use onceward::store::{Entry, What};
+use onceward::store::{AuditEntry, EventKind};
 use onceward::{InDoubt, Ledger, Resolved};
 
-use super::history::{Generation, Known, millis};
-use super::journal::{self, Ending, Pen, now};
+use super::history::{Generation, KnownOutcome, millis};
+use super::journal::{self, Ending, JournalWriter, now};
 use super::judge::Judge;
-use super::plan::Sort;
+use super::plan::IntentKind;
 use super::worker::OPERATION;
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::standing;
 
 /// The identity of an intent.
@@ -26,43 +25,44 @@ pub fn identity(intent: u64) -> Identity {
 }
 
 impl Judge {
-    /// Compares what the ledger holds with what happened. The answer is how the intent stands.
+    /// Compares what the ledger holds with what happened. Returns the status of the intent.
     pub fn compare(&mut self, intent: u64, seen: Option<&Seen>) -> Option<Status> {
         let standing = seen.and_then(|seen| standing::status(&seen.record, seen.now, seen.owner_gone));
         let asked = seen.map_or_else(now, |seen| seen.now.as_millis());
         let history = self.history(intent);
-        let sort = history.sort;
+        let kind = history.kind;
         let left = history.left;
-        let mut faults = Vec::new();
+        let mut violations = Vec::new();
         if let Some(seen) = seen
             && !matches!(standing, None | Some(Status::Tombstone))
             && let Err(fault) = history.generation(seen.record.created_at.as_millis())
         {
-            faults.push(fault);
+            violations.push(fault);
         }
         let Some(generation) = history.latest() else { return standing };
         let attempts = seen.map_or(0, |seen| seen.record.attempts);
-        faults.extend(View { generation, sort, left, asked, attempts }.faults(standing));
+        violations.extend(View { generation, kind, left, asked, attempts }.violations(standing));
         if let (Some(Status::Done), Some(seen)) = (standing, seen) {
-            faults.extend(self.kept(intent, seen).err());
+            violations.extend(self.kept(intent, seen).err());
         }
-        for fault in faults {
+        for fault in violations {
             self.blame(intent, fault);
         }
         standing
     }
 
-    /// An outcome that came too late changes nothing, but it is in the audit trail before its owner is told.
-    pub fn compare_trail(&mut self, intent: u64, trail: &[Entry]) {
+    /// A late outcome changes nothing, but it is in the audit trail before its owner gets its answer.
+    pub fn compare_trail(&mut self, intent: u64, trail: &[AuditEntry]) {
         let late = self.history(intent).late;
-        let is_late = |entry: &&Entry| matches!(entry.event.what, What::StaleFinish | What::Contradiction);
+        let is_late =
+            |entry: &&AuditEntry| matches!(entry.event.what, EventKind::StaleFinish | EventKind::Contradiction);
         let found = trail.iter().filter(is_late).count();
         if found < late {
             self.blame(intent, format_args!("{late} outcomes came too late, but the audit trail has {found} of them"));
         }
     }
 
-    /// The outcome in the ledger is the one that was acknowledged, or at least one that somebody produced.
+    /// The outcome in the ledger is the one that was acknowledged, or one that some attempt produced.
     fn kept(&mut self, intent: u64, seen: &Seen) -> Result<(), String> {
         let State::Done { outcome, finished_at, .. } = &seen.record.state else { return Ok(()) };
         let value = value(outcome)?;
@@ -74,17 +74,17 @@ impl Judge {
             Some(known) => Err(format!("the outcome was {}, and the ledger now says {value}", known.value)),
             None => {
                 let Some((_, attempt, _)) = produced else {
-                    return Err(format!("the ledger says {value}, which nobody produced"));
+                    return Err(format!("the ledger says {value}, and no attempt produced it"));
                 };
                 let earliest = finished_at.as_millis();
-                generation.outcome = Some(Known { value, earliest, latest: seen.now.as_millis(), attempt });
+                generation.outcome = Some(KnownOutcome { value, earliest, latest: seen.now.as_millis(), attempt });
                 Ok(())
             }
         }
     }
 
-    /// Settles a doubt as a person would who asks the other side.
-    pub async fn settle(&mut self, ledger: &Ledger, pen: &Pen, intent: u64, seen: &Seen) {
+    /// Settles a doubt as an operator does, by asking the downstream.
+    pub async fn settle(&mut self, ledger: &Ledger, writer: &JournalWriter, intent: u64, seen: &Seen) {
         let Some(generation) = self.history(intent).latest() else { return };
         let receipt = generation.effects().next().map(|attempt| attempt.nonce.clone());
         let resolution = match &receipt {
@@ -96,23 +96,23 @@ impl Judge {
         match ledger.resolve(&identity(intent), version, resolution, Some("harness"), None).await {
             Ok(Resolved::Settled) => {
                 let (attempts, created) = (seen.record.attempts, seen.record.created_at.as_millis());
-                pen.write(intent, "", journal::What::Settled { value: receipt, attempts, created, from });
+                writer.write(intent, "", journal::Event::Settled { value: receipt, attempts, created, from });
             }
             other => self.blame(intent, format_args!("it is in doubt and cannot be settled: {other:?}")),
         }
     }
 
-    /// Whether the parent settles this doubt now: most of what is held, little of what workers can take over.
-    pub fn wants_to_settle(&mut self, intent: u64, dice: &mut Dice) -> bool {
-        let sort = self.history(intent).sort;
-        dice.one_in(if sort.holds() { 2 } else { 8 })
+    /// Whether the parent settles this doubt now: most held doubts, few that workers can take over.
+    pub fn wants_to_settle(&mut self, intent: u64, rng: &mut Rng) -> bool {
+        let kind = self.history(intent).kind;
+        rng.one_in(if kind.holds() { 2 } else { 8 })
     }
 }
 
-/// One life of an intent as the journal tells it, beside what the ledger says at a moment.
+/// One generation of an intent by the journal, beside what the ledger says at a moment.
 struct View<'a> {
     generation: &'a Generation,
-    sort: Sort,
+    kind: IntentKind,
     left: usize,
     asked: i64,
     /// How many attempts the ledger counts.
@@ -120,37 +120,37 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    fn faults(&self, standing: Option<Status>) -> Vec<String> {
-        let mut faults = Vec::new();
-        let retention = millis(self.sort.retention());
+    fn violations(&self, standing: Option<Status>) -> Vec<String> {
+        let mut violations = Vec::new();
+        let retention = millis(self.kind.retention());
         let last = self.generation.attempts.keys().next_back().copied().unwrap_or(0);
         if let Some(known) = &self.generation.outcome
             && self.asked < known.earliest + retention
             && standing != Some(Status::Done)
         {
-            faults.push(format!("the outcome {} is lost: the ledger says {standing:?}", known.value));
+            violations.push(format!("the outcome {} is lost: the ledger says {standing:?}", known.value));
         }
         match standing {
             Some(Status::Done) => {}
             Some(Status::Tombstone) if !self.is_over(retention) => {
-                faults.push("the outcome was dropped before its time".to_owned());
+                violations.push("the outcome was dropped before its time".to_owned());
             }
-            None if last > 0 && !self.is_over(millis(self.sort.horizon())) && !self.is_untried() => {
-                faults.push("the record is gone".to_owned());
+            None if last > 0 && !self.is_over(millis(self.kind.horizon())) && !self.is_untried() => {
+                violations.push("the record is gone".to_owned());
             }
             Some(Status::Tombstone) | None => {}
             Some(Status::Running) if cfg!(target_os = "linux") => {
-                faults.push("the ledger says running, but every owner is gone".to_owned());
+                violations.push("the ledger says running, but every owner is gone".to_owned());
             }
             Some(Status::Running) => {}
-            Some(Status::InDoubt) => faults.extend(self.doubt_about_nothing()),
-            Some(Status::Open) => faults.extend(self.forgotten_doubt()),
-            Some(Status::Queued | Status::Dead) => faults.push(format!("a direct call is {standing:?}")),
+            Some(Status::InDoubt) => violations.extend(self.doubt_about_nothing()),
+            Some(Status::Open) => violations.extend(self.forgotten_doubt()),
+            Some(Status::Queued | Status::Dead) => violations.push(format!("a direct call is {standing:?}")),
         }
         if standing.is_some_and(|status| status != Status::Tombstone) && self.attempts < last {
-            faults.push(format!("the ledger counts {} attempts, but attempt {last} was granted", self.attempts));
+            violations.push(format!("the ledger counts {} attempts, but attempt {last} was granted", self.attempts));
         }
-        faults
+        violations
     }
 
     /// Whether it can have been done for this long.
@@ -160,13 +160,13 @@ impl View<'_> {
 
     /// Whether it can be forgotten that nothing happened.
     fn is_untried(&self) -> bool {
-        self.generation.is_untried(self.asked, self.sort, self.left)
+        self.generation.is_untried(self.asked, self.kind, self.left)
     }
 
     /// Open means that nothing has happened.
     fn forgotten_doubt(&self) -> Option<String> {
         let effects: Vec<&str> = self.generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
-        let unproven = self.generation.unproven(self.attempts.saturating_add(1), self.sort, self.left);
+        let unproven = self.generation.unproven(self.attempts.saturating_add(1), self.kind, self.left);
         if !unproven.is_empty() {
             return Some(format!(
                 "open, but attempts {unproven:?} may have happened ({effects:?} did): the doubt is forgotten"
@@ -177,12 +177,12 @@ impl View<'_> {
 
     /// In doubt means that something may have happened.
     fn doubt_about_nothing(&self) -> Option<String> {
-        let Sort { marks, .. } = self.sort;
+        let IntentKind { marks, .. } = self.kind;
         if marks && !self.generation.attempts.values().any(|attempt| attempt.sending) {
             return Some("in doubt, but no attempt came as far as `sent`".to_owned());
         }
-        // Where a living owner can be superseded its proof may come too late, and the doubt rightly stays.
-        let in_time = self.sort.in_doubt != InDoubt::Probe && (self.sort.holds() || !self.sort.can_lose_its_lease());
+        // Where a living owner can be superseded, its proof may come too late, and the doubt rightly stays.
+        let in_time = self.kind.in_doubt != InDoubt::Probe && (self.kind.holds() || !self.kind.can_lose_its_lease());
         let harmless = |number: u32| match self.generation.attempts.get(&number) {
             _ if number <= self.generation.settled => true,
             None => marks,
@@ -198,7 +198,9 @@ impl View<'_> {
 
 fn value(outcome: &Outcome) -> Result<String, String> {
     match &outcome.body {
-        Body::Kept(bytes) => serde_json::from_slice(bytes).map_err(|error| format!("the outcome is no text: {error}")),
+        Body::Kept(bytes) => {
+            serde_json::from_slice(bytes).map_err(|error| format!("the outcome is not a text: {error}"))
+        }
         Body::TooLarge { .. } => Err("the outcome is not kept".to_owned()),
     }
 }
@@ -208,12 +210,12 @@ mod tests {
     use super::super::history::Attempt;
     use super::*;
 
-    fn sort(is: impl Fn(Sort) -> bool) -> Sort {
-        (0..100_000).map(|intent| Sort::of(1, intent)).find(|sort| is(*sort)).unwrap()
+    fn kind(is: impl Fn(IntentKind) -> bool) -> IntentKind {
+        (0..100_000).map(|intent| IntentKind::of(1, intent)).find(|kind| is(*kind)).unwrap()
     }
 
-    /// A life with one attempt that began, went as far as `change` says, and was killed or ended.
-    fn faults(sort: Sort, standing: Option<Status>, change: impl Fn(&mut Attempt)) -> Vec<String> {
+    /// A generation with one attempt that began, went as far as `change` says, and was killed or ended.
+    fn violations(kind: IntentKind, standing: Option<Status>, change: impl Fn(&mut Attempt)) -> Vec<String> {
         let mut attempt = Attempt {
             nonce: "a".to_owned(),
             asked: 1,
@@ -229,46 +231,46 @@ mod tests {
         change(&mut attempt);
         let mut generation = Generation { created: 1, ..Generation::default() };
         generation.attempts.insert(1, attempt);
-        View { generation: &generation, sort, left: 0, asked: 10, attempts: 1 }.faults(standing)
+        View { generation: &generation, kind, left: 0, asked: 10, attempts: 1 }.violations(standing)
     }
 
     #[test]
     fn an_effect_without_an_outcome_stays_visible() {
-        let hold = sort(|sort| sort.holds() && !sort.marks && !sort.brief);
+        let hold = kind(|kind| kind.holds() && !kind.marks && !kind.brief);
         for standing in [Some(Status::Done), Some(Status::InDoubt)] {
-            assert!(faults(hold, standing, |attempt| attempt.effect = Some(2)).is_empty(), "{standing:?}");
+            assert!(violations(hold, standing, |attempt| attempt.effect = Some(2)).is_empty(), "{standing:?}");
         }
         for standing in [None, Some(Status::Open), Some(Status::Tombstone), Some(Status::Dead), Some(Status::Queued)] {
-            assert_eq!(faults(hold, standing, |attempt| attempt.effect = Some(2)).len(), 1, "{standing:?}");
+            assert_eq!(violations(hold, standing, |attempt| attempt.effect = Some(2)).len(), 1, "{standing:?}");
         }
     }
 
     #[test]
     fn what_died_before_sent_is_open_and_not_in_doubt() {
-        let marks = sort(|sort| sort.holds() && sort.marks && !sort.brief);
-        assert!(faults(marks, Some(Status::Open), |_| ()).is_empty());
-        assert!(!faults(marks, Some(Status::InDoubt), |_| ()).is_empty());
-        // Killed while the mark was being written, it may be either.
-        assert!(faults(marks, Some(Status::Open), |attempt| attempt.sending = true).is_empty());
-        assert!(faults(marks, Some(Status::InDoubt), |attempt| attempt.sending = true).is_empty());
-        assert!(!faults(marks, Some(Status::Open), |attempt| attempt.sent = true).is_empty());
+        let marks = kind(|kind| kind.holds() && kind.marks && !kind.brief);
+        assert!(violations(marks, Some(Status::Open), |_| ()).is_empty());
+        assert!(!violations(marks, Some(Status::InDoubt), |_| ()).is_empty());
+        // Killed while the mark was written, it may be either.
+        assert!(violations(marks, Some(Status::Open), |attempt| attempt.sending = true).is_empty());
+        assert!(violations(marks, Some(Status::InDoubt), |attempt| attempt.sending = true).is_empty());
+        assert!(!violations(marks, Some(Status::Open), |attempt| attempt.sent = true).is_empty());
     }
 
     #[test]
     fn a_proof_that_the_ledger_has_acknowledged_leaves_no_doubt() {
-        let hold = sort(|sort| sort.holds() && !sort.marks && !sort.brief);
+        let hold = kind(|kind| kind.holds() && !kind.marks && !kind.brief);
         let release =
             |told| move |attempt: &mut Attempt| (attempt.ended, attempt.told) = (Some((Ending::Release, 5)), told);
-        assert!(faults(hold, Some(Status::Open), release(true)).is_empty());
-        assert!(!faults(hold, Some(Status::InDoubt), release(true)).is_empty());
+        assert!(violations(hold, Some(Status::Open), release(true)).is_empty());
+        assert!(!violations(hold, Some(Status::InDoubt), release(true)).is_empty());
         // Killed before the ledger had the proof.
-        assert!(faults(hold, Some(Status::InDoubt), release(false)).is_empty());
+        assert!(violations(hold, Some(Status::InDoubt), release(false)).is_empty());
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn nothing_runs_when_everybody_is_dead() {
-        let retry = sort(|sort| sort.in_doubt == InDoubt::Retry);
-        assert_eq!(faults(retry, Some(Status::Running), |_| ()).len(), 1);
+    fn nothing_runs_when_every_owner_is_dead() {
+        let retry = kind(|kind| kind.in_doubt == InDoubt::Retry);
+        assert_eq!(violations(retry, Some(Status::Running), |_| ()).len(), 1);
     }
 }

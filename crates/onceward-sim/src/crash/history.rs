@@ -1,42 +1,42 @@
-//! What the journal says about one intent: its generations, the attempts at each, and what is known of its outcome.
+//! One intent by the journal: its generations, the attempts of each, and its known outcome.
 
 use std::collections::BTreeMap;
 
 use super::journal::Ending;
-use super::plan::Sort;
+use super::plan::IntentKind;
 
-/// Older generations of a key are of no interest any more.
+/// Older generations of a key are dropped.
 const GENERATIONS: usize = 4;
 
 /// One intent.
 #[derive(Clone, Debug)]
 pub struct History {
-    /// What it is like.
-    pub sort: Sort,
-    /// The key that the other side got.
+    /// Its kind.
+    pub kind: IntentKind,
+    /// Its downstream key.
     pub key: Option<String>,
-    /// The lives of the key, the latest last: a key lives again when it was forgotten.
+    /// The generations of the key, the latest last: a new one begins when the last was forgotten.
     pub generations: Vec<Generation>,
     /// Attempts whose claim was lost before their work began, by nonce.
     pub lost: Vec<String>,
     /// Outcomes that came too late: their owners were told that the claim was lost.
     pub late: usize,
-    /// Callers that went away before their work began: the ledger may have given their claims back.
+    /// Callers that were dropped before their work began: the ledger may have released their claims.
     pub left: usize,
 }
 
-/// One life of a key.
+/// One generation of a key.
 #[derive(Clone, Debug, Default)]
 pub struct Generation {
-    /// When its record was made.
+    /// When its record was created.
     pub created: i64,
     /// The attempts whose work began, by the ledger's own number.
     pub attempts: BTreeMap<u32, Attempt>,
-    /// The outcome, once the ledger has told it to anybody.
-    pub outcome: Option<Known>,
-    /// A person or a probe has settled what the attempts up to this one did.
+    /// The outcome, once the ledger has given it to a caller.
+    pub outcome: Option<KnownOutcome>,
+    /// An operator or a probe has settled the attempts up to this one.
     pub settled: u32,
-    /// When a person last said that nothing happened, at the earliest.
+    /// The earliest time at which an operator last said that nothing happened.
     pub settled_at: i64,
 }
 
@@ -55,9 +55,9 @@ pub struct Attempt {
     pub sending: bool,
     /// The ledger confirmed `sent`.
     pub sent: bool,
-    /// It was sent by this time, if it was.
+    /// When it was sent at the latest, if it was.
     pub sent_by: Option<i64>,
-    /// When its effect reached the other side.
+    /// When its effect reached the downstream.
     pub effect: Option<i64>,
     /// What it was about to tell the ledger, and when.
     pub ended: Option<(Ending, i64)>,
@@ -65,48 +65,46 @@ pub struct Attempt {
     pub told: bool,
 }
 
-/// An outcome that the ledger has told to somebody.
+/// An outcome that the ledger has given to a caller.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct KnownOutcome {
     /// The outcome.
     pub value: String,
     /// It was not finished before this time.
     pub earliest: i64,
     /// It was finished by this time.
     pub latest: i64,
-    /// The attempt that finished it; none when a person did.
+    /// The attempt that finished it; `None` for an operator.
     pub attempt: Option<u32>,
 }
 
 impl History {
     /// An intent of which nothing is known.
-    pub fn new(sort: Sort) -> Self {
-        Self { sort, key: None, generations: Vec::new(), lost: Vec::new(), late: 0, left: 0 }
+    pub fn new(kind: IntentKind) -> Self {
+        Self { kind, key: None, generations: Vec::new(), lost: Vec::new(), late: 0, left: 0 }
     }
 
-    /// The life that the key is in.
+    /// The present generation of the key.
     pub fn latest(&mut self) -> Option<&mut Generation> {
         self.generations.last_mut()
     }
 
-    /// The generation of a record. A new one may begin only when the one before was finished, or never happened, and is
+    /// The generation of a record. A new one may begin only when the last one was finished or never happened, and is
     /// forgotten: the error says that it was not.
     pub fn generation(&mut self, created: i64) -> Result<usize, String> {
         if let Some(found) = self.generations.iter().position(|generation| generation.created == created) {
             return Ok(found);
         }
         let fault = self.generations.last().and_then(|last| {
-            let horizon = millis(self.sort.horizon());
+            let horizon = millis(self.kind.horizon());
             match last.finished() {
-                _ if last.is_untried(created, self.sort, self.left) => None,
+                _ if last.is_untried(created, self.kind, self.left) => None,
                 Some(finished) if created >= finished + horizon => None,
                 Some(finished) => Some(format!(
-                    "the key was used anew {} ms after it was done, and is to be held for {horizon} ms",
+                    "the key was used again {} ms after it was done, and must be held for {horizon} ms",
                     created - finished
                 )),
-                None => {
-                    Some("the record was lost: the key was used anew although it was not to be forgotten".to_owned())
-                }
+                None => Some("the record was lost: the key was used again before it could be forgotten".to_owned()),
             }
         });
         self.generations.push(Generation { created, ..Generation::default() });
@@ -116,7 +114,7 @@ impl History {
         fault.map_or(Ok(self.generations.len() - 1), Err)
     }
 
-    /// Where an attempt is: its generation and number.
+    /// The generation and number of an attempt.
     pub fn attempt(&self, nonce: &str) -> Option<(usize, u32)> {
         self.generations.iter().enumerate().rev().find_map(|(index, generation)| {
             let mut attempts = generation.attempts.iter();
@@ -124,7 +122,7 @@ impl History {
         })
     }
 
-    /// The generation that ended with this value, and the earliest time at which it can have.
+    /// The generation that ended with this value, and the earliest time at which it can have ended.
     pub fn producer(&self, value: &str) -> Option<(usize, Option<u32>, i64)> {
         let nonce = value.strip_prefix("failed:").unwrap_or(value);
         if let Some((index, number)) = self.attempt(nonce)
@@ -132,7 +130,7 @@ impl History {
         {
             return Some((index, Some(number), at));
         }
-        // A probe found the receipt of an attempt that could not tell of it itself.
+        // A probe found the receipt of an attempt that could not report it.
         if let Some((index, number)) = self.attempt(nonce)
             && self.generations[index].attempts[&number].effect.is_some()
             && let Some(finished) = self.generations[index].finished()
@@ -147,7 +145,7 @@ impl History {
 }
 
 impl Generation {
-    /// The earliest time at which it can have been done; none if it cannot have been.
+    /// The earliest time at which it can have been done; `None` if it cannot have been.
     pub fn finished(&self) -> Option<i64> {
         let ends = self.attempts.values().filter_map(|attempt| match attempt.ended {
             Some((Ending::Finish, at)) => Some(at),
@@ -156,19 +154,19 @@ impl Generation {
         ends.chain(self.outcome.as_ref().map(|known| known.earliest)).min()
     }
 
-    /// Whether it can be known at this time that nothing has happened, and for so long that it is forgotten. Every attempt
-    /// is proven harmless then, and the last that anybody heard of them, or settled, is as long ago.
-    pub fn is_untried(&self, at: i64, sort: Sort, left: usize) -> bool {
-        // Where there is a record, there was a claim, though its work may never have begun.
+    /// Whether nothing has happened for so long that it may be forgotten. Every attempt is proven harmless then, and
+    /// the last news of them, or their resolution, is as long ago.
+    pub fn is_untried(&self, at: i64, kind: IntentKind, left: usize) -> bool {
+        // A record proves a claim, though its work may never have begun.
         let last = self.attempts.keys().next_back().copied().unwrap_or(1);
         let heard = |attempt: &Attempt| attempt.ended.map_or(attempt.tried, |(_, at)| at.max(attempt.tried));
         let latest = self.attempts.values().map(heard).fold(self.created.max(self.settled_at), i64::max);
-        self.unproven(last + 1, sort, left).is_empty() && at >= latest + millis(sort.untried_horizon())
+        self.unproven(last + 1, kind, left).is_empty() && at >= latest + millis(kind.untried_horizon())
     }
 
-    /// The attempts below `number` that may have happened and that nothing has settled: a re-run needs a policy
-    /// that permits it. So many of the claims whose work never began may have been given back as callers left.
-    pub fn unproven(&self, number: u32, sort: Sort, left: usize) -> Vec<u32> {
+    /// The attempts below `number` that may have happened and are not settled: a re-run needs a policy that permits it.
+    /// As many claims without work may have been released as callers were dropped.
+    pub fn unproven(&self, number: u32, kind: IntentKind, left: usize) -> Vec<u32> {
         let mut excused = left;
         (self.settled + 1..number)
             .filter(|number| match self.attempts.get(number) {
@@ -177,16 +175,16 @@ impl Generation {
                     false
                 }
                 // Its owner died between the claim and the work.
-                None => !sort.marks,
+                None => !kind.marks,
                 Some(attempt) => {
                     let proven = matches!(attempt.ended, Some((Ending::Release, _)));
-                    !proven && (attempt.sent || !sort.marks)
+                    !proven && (attempt.sent || !kind.marks)
                 }
             })
             .collect()
     }
 
-    /// By when the first of the unsettled attempts was sent, at the latest.
+    /// The latest time by which the first of the unsettled attempts was sent.
     pub fn first_sent(&self) -> Option<i64> {
         let unsettled = self.attempts.range(self.settled + 1..);
         unsettled.filter_map(|(_, attempt)| attempt.sent_by).min()

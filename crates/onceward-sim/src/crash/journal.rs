@@ -1,5 +1,5 @@
-//! The outside world: one append-only file that outlives every process. An effect *is* its line; around it stand
-//! marks that say where a kill landed. One file, so that its lines have one order for all processes.
+//! The journal of the outside world: one append-only file that outlives every process. An effect *is* its line; marks
+//! around it show where a kill landed. One file, so that all processes have one order of lines.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,24 +13,24 @@ use serde::{Deserialize, Serialize};
 pub struct Line {
     /// When it was written, in milliseconds of the clock that the ledger uses too.
     pub at: i64,
-    /// The intent, where it is about one.
+    /// The intent, if the line is about one.
     pub intent: u64,
-    /// Names one attempt in all of the run; also the value that it returns.
+    /// The name of one attempt, unique in the run; also the value that it returns.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub nonce: String,
     /// What happened.
-    pub what: What,
+    pub event: Event,
 }
 
-/// What a line says.
+/// An event of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
-    /// The work begins: the ledger has given the claim.
+pub enum Event {
+    /// The work begins: the ledger has granted the claim.
     Try {
-        /// Which attempt the ledger says it is.
+        /// The number of the attempt, by the ledger.
         attempt: u32,
-        /// When the record was made, by which its generations are told apart; 0 if the claim was lost already.
+        /// When the record was created, which tells its generations apart; 0 if the claim was lost already.
         created: i64,
         /// Until when the lease lasts without renewal.
         until: i64,
@@ -45,7 +45,7 @@ pub enum What {
     NotFound,
     /// The effect.
     Effect {
-        /// The key that the other side gets.
+        /// The downstream key.
         key: String,
     },
     /// The work is about to return.
@@ -63,20 +63,20 @@ pub enum What {
         asked: i64,
     },
     /// The ledger gave another answer.
-    Told {
+    Answered {
         /// The answer.
-        answer: Answer,
+        answer: CallResult,
         /// When the caller asked.
         asked: i64,
-        /// What it said.
+        /// The message.
         detail: String,
     },
-    /// A call with another request under the same key got something else than a mismatch.
+    /// A call with another request under the same key got another answer than a mismatch.
     NoMismatch {
-        /// What it got.
+        /// The answer.
         got: String,
     },
-    /// The caller went away before its work began.
+    /// The caller was dropped before its work began.
     Left,
     /// This worker kills itself now.
     Dies {
@@ -85,18 +85,18 @@ pub enum What {
     },
     /// The parent settled the intent.
     Settled {
-        /// The outcome; none when it did not happen.
+        /// The outcome; `None` when it did not happen.
         value: Option<String>,
         /// How many attempts the decision covers.
         attempts: u32,
-        /// When the record was made.
+        /// When the record was created.
         created: i64,
-        /// When the parent set about it.
+        /// When the parent began to settle it.
         from: i64,
     },
 }
 
-/// What the work tells the ledger.
+/// What the work reports to the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
@@ -104,17 +104,17 @@ pub enum Ending {
     Finish,
     /// A proof that this attempt did nothing.
     Release,
-    /// Nobody knows.
+    /// The result is unknown.
     Doubt,
 }
 
-/// An answer that is no outcome.
+/// An answer other than an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
-    /// Somebody is at it.
+pub enum CallResult {
+    /// Another owner is at work.
     InFlight,
-    /// Somebody has to settle it.
+    /// An operator has to settle it.
     InDoubt,
     /// Done, and the outcome is not kept any more.
     NotKept,
@@ -130,7 +130,7 @@ pub enum Answer {
     Store,
     /// The work panicked or was dropped.
     Gone,
-    /// What a right call never gets: mismatch, collision, dead, queued, unreadable.
+    /// An answer that a correct call never gets: mismatch, collision, dead, queued, unreadable.
     Wrong,
 }
 
@@ -142,18 +142,18 @@ pub fn now() -> i64 {
 
 /// Writes lines.
 #[derive(Debug)]
-pub struct Pen(File);
+pub struct JournalWriter(File);
 
-impl Pen {
+impl JournalWriter {
     /// Opens the journal for appending.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         Ok(Self(OpenOptions::new().append(true).create(true).open(path)?))
     }
 
     /// Appends one line in one write.
-    pub fn write(&self, intent: u64, nonce: &str, what: What) {
-        let line = Line { at: now(), intent, nonce: nonce.to_owned(), what };
-        // A kill in the middle of a write may leave a torn line; starting anew keeps it from tearing the next one.
+    pub fn write(&self, intent: u64, nonce: &str, event: Event) {
+        let line = Line { at: now(), intent, nonce: nonce.to_owned(), event };
+        // A kill during a write may leave a torn line; starting with a new line keeps it from tearing the next one.
         let mut text = b"\n".to_vec();
         serde_json::to_writer(&mut text, &line).expect("a line is plain data");
         text.push(b'\n');
@@ -163,12 +163,12 @@ impl Pen {
 
 /// Reads lines as they come.
 #[derive(Debug)]
-pub struct Eye {
+pub struct JournalReader {
     file: File,
     read: u64,
 }
 
-impl Eye {
+impl JournalReader {
     /// Opens the journal at its start.
     pub fn open(path: &Path) -> std::io::Result<Self> {
         Ok(Self { file: File::open(path)?, read: 0 })
@@ -179,13 +179,13 @@ impl Eye {
         self.read
     }
 
-    /// Goes on from a position.
+    /// Continues from a position.
     pub fn seek(&mut self, position: u64) {
         self.read = position;
     }
 
-    /// All lines since the last look. A torn line never took place: its process was killed before it was whole.
-    pub fn look(&mut self) -> std::io::Result<Vec<Line>> {
+    /// All lines since the last read. A torn line never took place: its process was killed before it was whole.
+    pub fn read_new(&mut self) -> std::io::Result<Vec<Line>> {
         self.file.seek(SeekFrom::Start(self.read))?;
         let mut text = Vec::new();
         self.read += self.file.read_to_end(&mut text)? as u64;
@@ -202,15 +202,15 @@ mod tests {
     fn a_torn_line_does_not_hide_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal");
-        let pen = Pen::open(&path).unwrap();
-        pen.write(1, "a", What::Sending);
-        (&pen.0).write_all(b"\n{\"at\":1,\"intent\":2,\"wh").unwrap();
-        pen.write(3, "b", What::End(Ending::Doubt));
-        let mut eye = Eye::open(&path).unwrap();
-        let intents: Vec<u64> = eye.look().unwrap().iter().map(|line| line.intent).collect();
+        let writer = JournalWriter::open(&path).unwrap();
+        writer.write(1, "a", Event::Sending);
+        (&writer.0).write_all(b"\n{\"at\":1,\"intent\":2,\"wh").unwrap();
+        writer.write(3, "b", Event::End(Ending::Doubt));
+        let mut reader = JournalReader::open(&path).unwrap();
+        let intents: Vec<u64> = reader.read_new().unwrap().iter().map(|line| line.intent).collect();
         assert_eq!(intents, [1, 3]);
-        assert!(eye.look().unwrap().is_empty());
-        pen.write(4, "c", What::Sent);
-        assert_eq!(eye.look().unwrap()[0].what, What::Sent);
+        assert!(reader.read_new().unwrap().is_empty());
+        writer.write(4, "c", Event::Sent);
+        assert_eq!(reader.read_new().unwrap()[0].event, Event::Sent);
     }
 }

@@ -1,26 +1,26 @@
-//! Real processes on one ledger file, killed at every named step and at any moment, and a judge who knows only what
+//! Real processes on one ledger file, killed at every named step and at any moment, and a judge that knows only what
 //! happened outside.
 //!
 //! - `plan`: what each worker does and where it dies, from the seed.
 //! - `worker`: the process that makes guarded calls.
-//! - `journal`: the outside world: effects, and what the ledger told whom.
+//! - `journal`: the outside world: effects, and the answers of the ledger.
 //! - `history`: the journal, intent by intent.
 //! - `judge`: the rules that the journal alone can break.
 //! - `audit`: the rules about what the ledger holds after a cycle.
-//! - `cast`: starting, stopping and killing the workers of a cycle.
-//! - `scene`: one short play for each misdeed, in which nothing is left to chance.
-//! - `misdeed`: what is done wrong on purpose, to see that it is caught.
+//! - `processes`: starts, stops and kills the workers of a cycle.
+//! - `scenario`: a short scenario for each fault, in which nothing is left to chance.
+//! - `fault`: faults on purpose, which the judge must find.
 //! - `report`: what is printed.
 
 mod audit;
-mod cast;
+mod fault;
 mod history;
 mod journal;
 mod judge;
-mod misdeed;
 mod plan;
+mod processes;
 mod report;
-mod scene;
+mod scenario;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -31,35 +31,34 @@ use onceward::Ledger;
 use onceward::core::record::Status;
 use rusqlite::Connection;
 
-use crate::dice::Dice;
-use cast::Cast;
-use journal::{Eye, Pen, What};
+use crate::rng::Rng;
+pub use fault::Fault;
+use journal::{Event, JournalReader, JournalWriter};
 use judge::Judge;
-pub use misdeed::Misdeed;
-pub use plan::Part;
-pub use scene::part as scene;
-pub use worker::{Orders, run as work};
+pub use plan::WorkerPlan;
+use processes::Processes;
+pub use scenario::worker_plan as scenario_plan;
+pub use worker::{WorkerOptions, run as work};
 
 /// The whole file is checked once in this many cycles, because it takes longer and longer.
 const INTEGRITY_EVERY: u64 = 50;
 
 /// A new ledger is made once in this many cycles.
-const BIRTH_EVERY: u64 = 5;
+const NEW_LEDGER_EVERY: u64 = 5;
 
-/// For so many cycles the parent has the ledger open all the time, and then for as many it has not: with a resident
-/// the log of writes outlives the cycle, and without one it is carried over and made anew.
-const RESIDENCE: u64 = 16;
+/// For this many cycles the parent has the ledger open all the time, and then for as many it has not: with it open, the
+/// write-ahead log outlives the cycle; without, it is checkpointed and created again.
+const RESIDENT_CYCLES: u64 = 16;
 
-/// Intents of earlier cycles that are looked at after each cycle.
+/// Intents of earlier cycles that are audited after each cycle.
 const SAMPLE: u64 = 6;
 
-/// How often what is left at the end is tried again until everything is settled.
+/// How often the rest is tried again at the end until everything is settled.
 const LAST_ROUNDS: u64 = 4;
 
 /// How often a progress line is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many cycles.
@@ -70,9 +69,9 @@ pub struct Options {
     pub workers: u64,
     /// Keep the folder.
     pub keep: bool,
-    /// What is done wrong on purpose.
-    pub misdeed: Option<Misdeed>,
-    /// After this many violations it is over: more say nothing new.
+    /// A fault on purpose.
+    pub fault: Option<Fault>,
+    /// The run ends after this many violations.
     pub enough: u64,
 }
 
@@ -92,7 +91,7 @@ pub fn rest(folder: &Path) -> Vec<u64> {
     serde_json::from_slice(&list).expect("the list is numbers")
 }
 
-/// Their list is too long for an argument.
+/// The list is too long for an argument.
 fn rest_path(folder: &Path) -> PathBuf {
     folder.join("rest.json")
 }
@@ -109,20 +108,20 @@ pub fn run(options: &Options) -> bool {
     let mut run = Run::new(options, folder.path());
     let started = Instant::now();
     runtime.block_on(run.cycles());
-    let ended = report::print(options, &run.judge, &run.cast, run.longest_log, started.elapsed());
+    let ended = report::print(options, &run.judge, &run.processes, run.longest_log, started.elapsed());
     if options.keep || !ended {
         report::kept(&folder.keep());
     }
     ended
 }
 
-/// Judges the journal of a run that was kept once more. True if it breaks no rule; what the ledger held at the time
-/// is not known any more.
+/// Judges the journal of a kept run again. True if it breaks no rule; what the ledger held at the time is no longer
+/// known.
 pub fn judge_again(folder: &Path, seed: u64) -> bool {
     let mut judge = Judge::new(seed);
-    let mut eye = Eye::open(&journal_path(folder)).expect("the folder of a run has a journal");
-    for line in eye.look().expect("the journal can be read") {
-        judge.hear(&line);
+    let mut reader = JournalReader::open(&journal_path(folder)).expect("the folder of a run has a journal");
+    for line in reader.read_new().expect("the journal can be read") {
+        judge.add(&line);
     }
     judge.violations.iter().for_each(|violation| report::found(violation));
     judge.violations.is_empty()
@@ -131,15 +130,15 @@ pub fn judge_again(folder: &Path, seed: u64) -> bool {
 struct Run<'a> {
     options: &'a Options,
     folder: &'a Path,
-    cast: Cast,
-    pen: Pen,
-    eye: Eye,
+    processes: Processes,
+    writer: JournalWriter,
+    reader: JournalReader,
     judge: Judge,
-    /// How far the journal was read at the end of each of the last cycles.
+    /// The position in the journal at the end of each of the last cycles.
     positions: VecDeque<u64>,
     /// An idle process that shares the file, as a server would.
     resident: Option<Ledger>,
-    /// The most bytes that the log of writes has had.
+    /// The largest size of the write-ahead log, in bytes.
     longest_log: u64,
     /// Violations that were reported already.
     reported: usize,
@@ -149,15 +148,15 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(options: &'a Options, folder: &'a Path) -> Self {
-        let pen = Pen::open(&journal_path(folder)).expect("the journal can be made");
-        let eye = Eye::open(&journal_path(folder)).expect("the journal can be read");
-        let cast = Cast::new(options, folder);
+        let writer = JournalWriter::open(&journal_path(folder)).expect("the journal can be made");
+        let reader = JournalReader::open(&journal_path(folder)).expect("the journal can be read");
+        let processes = Processes::new(options, folder);
         Self {
             options,
             folder,
-            cast,
-            pen,
-            eye,
+            processes,
+            writer,
+            reader,
             judge: Judge::new(options.seed),
             positions: VecDeque::new(),
             resident: None,
@@ -170,14 +169,14 @@ impl<'a> Run<'a> {
     async fn cycles(&mut self) {
         let started = Instant::now();
         let mut told = Instant::now();
-        if let Some(misdeed) = self.options.misdeed {
-            self.scene(misdeed).await;
+        if let Some(fault) = self.options.fault {
+            self.scenario(fault).await;
         }
         for cycle in 0..self.options.cycles {
             self.cycle(cycle).await;
             if told.elapsed() > PROGRESS {
                 told = Instant::now();
-                report::progress(cycle + 1, self.options.cycles, started.elapsed(), &self.judge, &self.cast);
+                report::progress(cycle + 1, self.options.cycles, started.elapsed(), &self.judge, &self.processes);
             }
             if self.judge.violations.len() as u64 >= self.options.enough {
                 return;
@@ -187,37 +186,37 @@ impl<'a> Run<'a> {
     }
 
     async fn cycle(&mut self, cycle: u64) {
-        self.reside(cycle / RESIDENCE % 2 == 1).await;
+        self.set_resident(cycle / RESIDENT_CYCLES % 2 == 1).await;
         let since = self.since();
-        let faults = self.cast.play(cycle, since);
-        self.positions.push_back(self.eye.position());
+        let violations = self.processes.play(cycle, since);
+        self.positions.push_back(self.reader.position());
         let log = std::fs::metadata(self.folder.join("ledger.db-wal")).map_or(0, |log| log.len());
         self.longest_log = self.longest_log.max(log);
-        self.judge.violations.extend(faults);
-        self.listen();
+        self.judge.violations.extend(violations);
+        self.read_journal();
         self.spoil();
-        let mut dice = Dice::of(&[self.options.seed, 4, cycle]);
-        let earlier = (0..SAMPLE).map(|_| plan::window(dice.below(cycle + 1)).next().unwrap_or(0)).collect::<Vec<_>>();
+        let mut rng = Rng::of(&[self.options.seed, 4, cycle]);
+        let earlier = (0..SAMPLE).map(|_| plan::window(rng.below(cycle + 1)).next().unwrap_or(0)).collect::<Vec<_>>();
         let touched = plan::window(cycle).chain(plan::brief()).chain(earlier).collect::<BTreeSet<_>>();
-        self.audit(touched, Some(&mut dice)).await;
+        self.audit(touched, Some(&mut rng)).await;
         if cycle % INTEGRITY_EVERY == INTEGRITY_EVERY - 1 {
             self.check_file(&ledger_path(self.folder));
         }
-        if cycle.is_multiple_of(BIRTH_EVERY) {
-            self.birth(cycle).await;
+        if cycle.is_multiple_of(NEW_LEDGER_EVERY) {
+            self.new_ledger(cycle).await;
         }
         self.report(&format!("cycle {cycle}"));
     }
 
-    /// The play of a misdeed, step by step.
-    async fn scene(&mut self, misdeed: Misdeed) {
-        let intent = scene::intent(self.options.seed, misdeed);
-        let faults = self.cast.stage(misdeed, &mut self.eye, &mut self.judge);
-        self.judge.violations.extend(faults);
-        self.listen();
+    /// Plays the scenario of a fault.
+    async fn scenario(&mut self, fault: Fault) {
+        let intent = scenario::intent(self.options.seed, fault);
+        let violations = self.processes.play_scenario(fault, &mut self.reader, &mut self.judge);
+        self.judge.violations.extend(violations);
+        self.read_journal();
         self.spoil();
         self.audit(BTreeSet::from([intent]), None).await;
-        self.report("the scene");
+        self.report("scenario");
     }
 
     fn report(&mut self, when: &str) {
@@ -228,9 +227,9 @@ impl<'a> Run<'a> {
         self.reported = self.judge.violations.len();
     }
 
-    async fn reside(&mut self, wanted: bool) {
+    async fn set_resident(&mut self, wanted: bool) {
         match (wanted, self.resident.take()) {
-            (true, None) => match Ledger::open(&ledger_path(self.folder).to_string_lossy()).await {
+            (true, None) => match Ledger::open(ledger_path(self.folder)).await {
                 Ok(ledger) => self.resident = Some(ledger),
                 Err(error) => self.judge.violations.push(format!("the ledger cannot be opened: {error}")),
             },
@@ -240,23 +239,23 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Where the journal was before the first cycle that had any of this cycle's intents.
+    /// The position of the journal before the first cycle with any of this cycle's intents.
     fn since(&mut self) -> u64 {
-        while self.positions.len() > plan::LIFE as usize {
+        while self.positions.len() > plan::CYCLES_PER_INTENT as usize {
             self.positions.pop_front();
         }
-        if self.positions.len() < plan::LIFE as usize { 0 } else { self.positions[0] }
+        if self.positions.len() < plan::CYCLES_PER_INTENT as usize { 0 } else { self.positions[0] }
     }
 
-    fn listen(&mut self) {
-        for line in self.eye.look().expect("the journal can be read") {
-            self.judge.hear(&line);
+    fn read_journal(&mut self) {
+        for line in self.reader.read_new().expect("the journal can be read") {
+            self.judge.add(&line);
         }
     }
 
-    /// Looks at intents in a ledger that is opened anew, and settles some doubts; all of them without dice.
-    async fn audit(&mut self, intents: BTreeSet<u64>, mut dice: Option<&mut Dice>) {
-        let ledger = match Ledger::open(&ledger_path(self.folder).to_string_lossy()).await {
+    /// Audits intents in a ledger that is opened again, and settles some doubts; all of them without rng.
+    async fn audit(&mut self, intents: BTreeSet<u64>, mut rng: Option<&mut Rng>) {
+        let ledger = match Ledger::open(ledger_path(self.folder)).await {
             Ok(ledger) => ledger,
             Err(error) => {
                 self.judge.violations.push(format!("the ledger cannot be opened: {error}"));
@@ -281,12 +280,12 @@ impl<'a> Run<'a> {
                     continue;
                 }
                 (Some(Status::InDoubt), Some(seen)) => {
-                    let now = match dice.as_deref_mut() {
-                        Some(dice) => self.judge.wants_to_settle(intent, dice),
+                    let now = match rng.as_deref_mut() {
+                        Some(rng) => self.judge.wants_to_settle(intent, rng),
                         None => true,
                     };
                     if now {
-                        self.judge.settle(&ledger, &self.pen, intent, &seen).await;
+                        self.judge.settle(&ledger, &self.writer, intent, &seen).await;
                     }
                 }
                 _ => {}
@@ -294,19 +293,19 @@ impl<'a> Run<'a> {
             self.unfinished.insert(intent);
         }
         ledger.close().await;
-        self.listen();
+        self.read_journal();
     }
 
-    /// Everything that is left must come to an end: what is open runs, what is in doubt can be settled.
+    /// Everything that is left must end: open intents run, doubts can be settled.
     async fn finish(&mut self) {
-        self.reside(false).await;
+        self.set_resident(false).await;
         for round in 0..LAST_ROUNDS {
             let left = std::mem::take(&mut self.unfinished);
             let left: BTreeSet<u64> = left.into_iter().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
-            // The last look shows what settling and running have come to.
+            // The last audit shows the result of settling and running.
             if round == LAST_ROUNDS - 1 {
                 for intent in left {
-                    self.judge.blame(intent, "it never came to an end, although nothing kept it from doing so");
+                    self.judge.blame(intent, "it never ended, although nothing prevented it");
                 }
                 break;
             }
@@ -317,9 +316,9 @@ impl<'a> Run<'a> {
             }
             let list = serde_json::to_vec(&left).expect("numbers are plain data");
             std::fs::write(rest_path(self.folder), list).expect("the folder can be written");
-            let faults = self.cast.finish(self.options.cycles + round);
-            self.judge.violations.extend(faults);
-            self.listen();
+            let violations = self.processes.finish(self.options.cycles + round);
+            self.judge.violations.extend(violations);
+            self.read_journal();
             self.audit(left.into_iter().collect(), None).await;
         }
         let all = self.judge.histories.keys().copied().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
@@ -327,19 +326,20 @@ impl<'a> Run<'a> {
         self.check_file(&ledger_path(self.folder));
     }
 
-    /// A new ledger, made by several processes at once of which some are killed, is a whole one.
-    async fn birth(&mut self, cycle: u64) {
+    /// A new ledger that several processes create at once, some of which are killed, is complete.
+    async fn new_ledger(&mut self, cycle: u64) {
         let folder = self.folder.join(format!("birth-{cycle}"));
         std::fs::create_dir(&folder).expect("the folder can be written");
-        let faults = self.cast.bear(cycle, &folder);
-        self.judge.violations.extend(faults);
-        let lines = Eye::open(&journal_path(&folder)).and_then(|mut eye| eye.look()).unwrap_or_default();
+        let violations = self.processes.make_new_ledger(cycle, &folder);
+        self.judge.violations.extend(violations);
+        let lines =
+            JournalReader::open(&journal_path(&folder)).and_then(|mut reader| reader.read_new()).unwrap_or_default();
         for line in lines {
-            if let What::Told { detail, .. } = line.what {
+            if let Event::Answered { detail, .. } = line.event {
                 self.judge.violations.push(format!("a new ledger could not be made: {detail}"));
             }
         }
-        match Ledger::open(&ledger_path(&folder).to_string_lossy()).await {
+        match Ledger::open(ledger_path(&folder)).await {
             Ok(ledger) => ledger.close().await,
             Err(error) => self.judge.violations.push(format!("a new ledger cannot be opened: {error}")),
         }
@@ -360,8 +360,8 @@ impl<'a> Run<'a> {
     }
 
     fn spoil(&self) {
-        if let Some(misdeed) = self.options.misdeed {
-            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| misdeed.spoil(&connection));
+        if let Some(fault) = self.options.fault {
+            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| fault.spoil(&connection));
             spoiled.expect("the ledger can be spoiled");
         }
     }

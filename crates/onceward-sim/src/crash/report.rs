@@ -6,38 +6,38 @@ use std::time::Duration;
 use onceward::step::Step;
 
 use super::Options;
-use super::cast::Cast;
 use super::judge::Judge;
+use super::processes::Processes;
 
 /// A line while it runs, on the error stream.
-pub fn progress(done: u64, all: u64, age: Duration, judge: &Judge, cast: &Cast) {
+pub fn progress(done: u64, all: u64, age: Duration, judge: &Judge, processes: &Processes) {
     eprintln!(
         "cycle {done} of {all}, {} s: {} kills, {} effects, {} replays, {} violations",
         age.as_secs(),
-        cast.killed,
+        processes.killed,
         judge.tally.effects,
         judge.tally.replays,
         judge.violations.len()
     );
 }
 
-/// What was broken, as soon as it is known.
+/// Prints a violation as soon as it is found.
 pub fn found(violation: &str) {
     eprintln!("VIOLATION {violation}");
 }
 
-/// The summary. True if nothing was broken and every step was hit.
-pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Duration) -> bool {
+/// Prints the summary. True if no rule was broken and every step was hit.
+pub fn print(options: &Options, judge: &Judge, processes: &Processes, log: u64, age: Duration) -> bool {
     let tally = &judge.tally;
     let told = |answer| tally.answers.get(&answer).copied().unwrap_or_default();
     let rows = [
         ("cycles", options.cycles),
         ("seed", options.seed),
         ("milliseconds per cycle", u64::try_from(age.as_millis()).unwrap_or(u64::MAX) / options.cycles.max(1)),
-        ("longest log of writes, KiB", log / 1024),
-        ("worker processes", cast.started),
-        ("killed (kill -9)", cast.killed),
-        ("stopped and continued", cast.stopped),
+        ("largest write-ahead log, KiB", log / 1024),
+        ("worker processes", processes.started),
+        ("killed (kill -9)", processes.killed),
+        ("stopped and continued", processes.stopped),
         ("intents", judge.histories.len() as u64),
         ("claims granted", tally.claims),
         ("taken over from the dead or lapsed", tally.takeovers),
@@ -45,14 +45,14 @@ pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Durat
         ("... too late, by attempts that overran", tally.overran),
         ("outcomes acknowledged", tally.acknowledged),
         ("outcomes replayed", tally.replays),
-        ("told: in doubt", told(super::journal::Answer::InDoubt)),
-        ("told: in flight", told(super::journal::Answer::InFlight)),
-        ("told: no longer kept", told(super::journal::Answer::NotKept)),
-        ("told: claim lost", told(super::journal::Answer::ClaimLost)),
-        ("told: the awaited owner failed", told(super::journal::Answer::OwnerFailed)),
+        ("answered: in doubt", told(super::journal::CallResult::InDoubt)),
+        ("answered: in flight", told(super::journal::CallResult::InFlight)),
+        ("answered: outcome not kept", told(super::journal::CallResult::NotKept)),
+        ("answered: claim lost", told(super::journal::CallResult::ClaimLost)),
+        ("answered: owner failed", told(super::journal::CallResult::OwnerFailed)),
         ("doubts resolved by the parent", tally.resolved),
-        ("keys used anew after they were forgotten", tally.renewals_of_keys),
-        ("... of which it never happened", tally.started_over),
+        ("keys used again after they were forgotten", tally.renewals_of_keys),
+        ("... of intents that never happened", tally.started_over),
     ];
     for (name, number) in rows {
         println!("{name:<44}{number:>10}");
@@ -78,7 +78,7 @@ pub fn print(options: &Options, judge: &Judge, cast: &Cast, log: u64, age: Durat
     judge.violations.is_empty() && missed.is_empty()
 }
 
-/// Where the files are.
+/// Prints where the files are.
 pub fn kept(folder: &Path) {
     println!("ledger and journal are in {}", folder.display());
 }

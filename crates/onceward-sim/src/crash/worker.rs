@@ -1,5 +1,5 @@
-//! A process that makes guarded calls until it is done or dead. It writes down in the journal what it does and what
-//! the ledger tells it, and judges nothing.
+//! A process that makes guarded calls until it is done or dead. It records in the journal what it does and what the
+//! ledger answers, and judges nothing.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicUsize, Ordering};
@@ -14,25 +14,25 @@ use tokio::sync::oneshot;
 use onceward::core::policy::OnError;
 use onceward::core::record::State;
 use onceward::step::{Step, on_step};
-use onceward::{Claim, Done, Error, Failure, InDoubt, Ledger, Operation};
+use onceward::{CallBuilder, Claim, Done, Error, Failure, InDoubt, Ledger};
 
-use super::journal::{Answer, Ending, Eye, Line, Pen, What, now};
-use super::misdeed::Misdeed;
-use super::plan::{Part, Sort, Turn, Visit};
+use super::fault::Fault;
+use super::journal::{CallResult, Ending, Event, JournalReader, JournalWriter, Line, now};
+use super::plan::{AttemptEnd, IntentKind, PlannedCall, WorkerPlan};
 
-/// Calls that one worker has going at the same time, so that writes of one process meet in one transaction.
-const LANES: usize = 3;
+/// Calls of one worker at the same time, so that writes of one process meet in one transaction.
+const CALLS_AT_ONCE: usize = 3;
 
-/// How often a worker whose claim was stolen looks whether somebody fell for it, a millisecond apart: two seconds are
-/// enough for a process that is started to begin.
+/// How often a worker whose claim was stolen checks for a takeover, a millisecond apart: two seconds are enough for a
+/// process to start.
 const TAKEN_OVER_LOOKS: u32 = 2000;
 
 /// The operation of all intents.
 pub const OPERATION: &str = "crash";
 
-/// What a worker is told by its parent.
+/// The options that the parent passes to a worker.
 #[derive(Clone, Debug)]
-pub struct Orders {
+pub struct WorkerOptions {
     /// The folder of the run.
     pub folder: PathBuf,
     /// The seed of the run.
@@ -41,63 +41,64 @@ pub struct Orders {
     pub cycle: u64,
     /// Which worker of the cycle.
     pub worker: u64,
-    /// Where to die, and the how-many-th time.
+    /// The step at which to die, and at which visit of it.
     pub die: Option<(Step, u32)>,
-    /// Where in the journal the lives of this cycle's intents begin, for probes.
+    /// Where in the journal the generations of this cycle's intents begin, for probes.
     pub since: u64,
-    /// How to misbehave.
-    pub misdeed: Option<Misdeed>,
+    /// The fault to commit.
+    pub fault: Option<Fault>,
 }
 
-struct World {
+struct WorkerState {
     ledger: Ledger,
-    pen: &'static Pen,
-    orders: Orders,
-    visits: Vec<Visit>,
+    writer: &'static JournalWriter,
+    options: WorkerOptions,
+    calls: Vec<PlannedCall>,
     next: AtomicUsize,
 }
 
-static PEN: OnceLock<Pen> = OnceLock::new();
+static JOURNAL: OnceLock<JournalWriter> = OnceLock::new();
 static DIE: OnceLock<(Step, u32)> = OnceLock::new();
 static TIMES: AtomicU32 = AtomicU32::new(0);
 
-/// Does the part.
-pub fn run(orders: Orders, part: Part) {
-    let pen = Pen::open(&super::journal_path(&orders.folder)).expect("the parent made the journal");
-    let pen = PEN.get_or_init(|| pen);
-    if let Some(die) = orders.die {
+/// Follows the plan.
+pub fn run(options: WorkerOptions, worker_plan: WorkerPlan) {
+    let writer = JournalWriter::open(&super::journal_path(&options.folder)).expect("the parent made the journal");
+    let writer = JOURNAL.get_or_init(|| writer);
+    if let Some(die) = options.die {
         let _ = DIE.set(die);
         on_step(die_here);
     }
-    // Planned panics are not news.
+    // Work that panics on purpose prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime starts");
     runtime.block_on(async {
-        let url = super::ledger_path(&orders.folder);
-        let ledger = match Ledger::open(&url.to_string_lossy()).await {
+        let url = super::ledger_path(&options.folder);
+        let ledger = match Ledger::open(url).await {
             Ok(ledger) => ledger,
             Err(error) => {
                 let detail = error.to_string();
-                pen.write(0, "", What::Told { answer: Answer::Store, asked: now(), detail });
+                writer.write(0, "", Event::Answered { answer: CallResult::Store, asked: now(), detail });
                 return;
             }
         };
-        let world = Arc::new(World { ledger, pen, orders, visits: part.visits, next: AtomicUsize::new(0) });
-        let lanes: Vec<_> = (0..LANES).map(|_| tokio::spawn(lane(Arc::clone(&world)))).collect();
-        for lane in lanes {
-            lane.await.expect("a lane does not panic");
+        let state =
+            Arc::new(WorkerState { ledger, writer, options, calls: worker_plan.calls, next: AtomicUsize::new(0) });
+        let tasks: Vec<_> = (0..CALLS_AT_ONCE).map(|_| tokio::spawn(make_calls(Arc::clone(&state)))).collect();
+        for task in tasks {
+            task.await.expect("a task does not panic");
         }
-        // What was dropped writes its doubt behind the caller's back; some of it gets the time.
+        // Dropped work writes its doubt in the background; some of it gets the time.
         tokio::time::sleep(Duration::from_millis(2)).await;
     });
-    // Like most processes, without closing anything.
+    // Without closing anything, as most processes end.
     std::process::exit(0);
 }
 
 fn die_here(step: Step) {
-    let (Some((at, times)), Some(pen)) = (DIE.get(), PEN.get()) else { return };
+    let (Some((at, times)), Some(writer)) = (DIE.get(), JOURNAL.get()) else { return };
     if step == *at && TIMES.fetch_add(1, Ordering::SeqCst) + 1 == *times {
-        pen.write(0, "", What::Dies { step: step.name() });
+        writer.write(0, "", Event::Dies { step: step.name() });
         let _ = kill(Pid::this(), Signal::SIGKILL);
         // The signal is on its way; nothing more may happen on this thread.
         loop {
@@ -106,14 +107,14 @@ fn die_here(step: Step) {
     }
 }
 
-async fn lane(world: Arc<World>) {
+async fn make_calls(state: Arc<WorkerState>) {
     loop {
-        let turn = world.next.fetch_add(1, Ordering::SeqCst);
-        let Some(visit) = world.visits.get(turn).copied() else { return };
-        let nonce = format!("c{}w{}n{turn}", world.orders.cycle, world.orders.worker);
+        let number = state.next.fetch_add(1, Ordering::SeqCst);
+        let Some(planned) = state.calls.get(number).copied() else { return };
+        let nonce = format!("c{}w{}n{number}", state.options.cycle, state.options.worker);
         let call = Call {
-            world: Arc::clone(&world),
-            visit,
+            state: Arc::clone(&state),
+            planned,
             nonce: nonce.into(),
             ending: Arc::default(),
             asked: Arc::default(),
@@ -126,8 +127,8 @@ async fn lane(world: Arc<World>) {
 /// One guarded call.
 #[derive(Clone)]
 struct Call {
-    world: Arc<World>,
-    visit: Visit,
+    state: Arc<WorkerState>,
+    planned: PlannedCall,
     nonce: Arc<str>,
     /// How the work ended, if it ran.
     ending: Arc<Mutex<Option<Ending>>>,
@@ -139,12 +140,12 @@ struct Call {
 
 impl Call {
     async fn make(&self) {
-        let operation = self.operation(json!({ "intent": self.visit.intent }));
+        let operation = self.operation(json!({ "intent": self.planned.intent }));
         let asked = now();
         self.asked.store(asked, Ordering::SeqCst);
         let (leave, left) = oneshot::channel();
         let work = self.clone();
-        let leave_after = self.visit.leaves;
+        let leave_after = self.planned.leaves;
         let running = tokio::spawn(async move {
             let looking = operation.clone();
             tokio::select! {
@@ -155,10 +156,10 @@ impl Call {
         });
         let said = match running.await {
             Ok(Some(result)) => self.said(result, asked),
-            Ok(None) if !self.began.load(Ordering::SeqCst) => What::Left,
-            Ok(None) | Err(_) => told(Answer::Gone, asked, String::new()),
+            Ok(None) if !self.began.load(Ordering::SeqCst) => Event::Left,
+            Ok(None) | Err(_) => told(CallResult::Gone, asked, String::new()),
         };
-        let misuse = self.visit.misuse && matches!(said, What::Ack { .. }) && !self.sort().brief;
+        let misuse = self.planned.misuse && matches!(said, Event::Ack { .. }) && !self.kind().brief;
         self.go_rogue(&said);
         self.write(said);
         if misuse {
@@ -166,52 +167,52 @@ impl Call {
         }
     }
 
-    fn operation(&self, request: serde_json::Value) -> Operation {
-        let key = super::key(self.visit.intent);
-        let policy = self.sort().policy();
-        self.world.ledger.operation(OPERATION).key(&key).intent(&request).policy(policy).wait(self.visit.wait)
+    fn operation(&self, request: serde_json::Value) -> CallBuilder {
+        let key = super::key(self.planned.intent);
+        let policy = self.kind().policy();
+        self.state.ledger.operation(OPERATION).key(&key).intent(&request).policy(policy).wait(self.planned.wait)
     }
 
-    fn sort(&self) -> Sort {
-        Sort::of(self.world.orders.seed, self.visit.intent)
+    fn kind(&self) -> IntentKind {
+        IntentKind::of(self.state.options.seed, self.planned.intent)
     }
 
-    fn write(&self, what: What) {
-        self.world.pen.write(self.visit.intent, &self.nonce, what);
+    fn write(&self, event: Event) {
+        self.state.writer.write(self.planned.intent, &self.nonce, event);
     }
 
-    fn said(&self, result: Result<Done<String>, Error>, asked: i64) -> What {
-        let kept = *self.ending.lock().expect("no lane panics with it") == Some(Ending::Finish);
+    fn said(&self, result: Result<Done<String>, Error>, asked: i64) -> Event {
+        let kept = *self.ending.lock().expect("no task panics while it holds the lock") == Some(Ending::Finish);
         let answer = match &result {
-            Ok(done) if done.replayed => return What::Replay { value: done.value.clone(), asked },
-            Ok(done) => return What::Ack { value: done.value.clone() },
+            Ok(done) if done.replayed => return Event::Replay { value: done.value.clone(), asked },
+            Ok(done) => return Event::Ack { value: done.value.clone() },
             Err(Error::Failed { failure, replayed: true, .. }) => {
-                return What::Replay { value: failure.message().to_owned(), asked };
+                return Event::Replay { value: failure.message().to_owned(), asked };
             }
-            Err(Error::Failed { failure, .. }) if kept => return What::Ack { value: failure.message().to_owned() },
-            Err(Error::Failed { .. }) => Answer::Failed,
-            Err(Error::InFlight { .. }) => Answer::InFlight,
-            Err(Error::InDoubt { .. } | Error::OwnerUnknown { .. }) => Answer::InDoubt,
-            Err(Error::OutcomeNotKept { .. }) => Answer::NotKept,
-            Err(Error::OwnerFailed { .. }) => Answer::OwnerFailed,
-            Err(Error::ClaimLost { .. }) => Answer::ClaimLost,
-            Err(Error::Contended { .. }) => Answer::Contended,
-            Err(Error::Store(_) | Error::NotRecorded { .. }) => Answer::Store,
-            Err(_) => Answer::Wrong,
+            Err(Error::Failed { failure, .. }) if kept => return Event::Ack { value: failure.message().to_owned() },
+            Err(Error::Failed { .. }) => CallResult::Failed,
+            Err(Error::InFlight { .. }) => CallResult::InFlight,
+            Err(Error::InDoubt { .. } | Error::OwnerUnknown { .. }) => CallResult::InDoubt,
+            Err(Error::OutcomeNotKept { .. }) => CallResult::NotKept,
+            Err(Error::OwnerFailed { .. }) => CallResult::OwnerFailed,
+            Err(Error::ClaimLost { .. }) => CallResult::ClaimLost,
+            Err(Error::Contended { .. }) => CallResult::Contended,
+            Err(Error::Store(_) | Error::NotRecorded { .. }) => CallResult::Store,
+            Err(_) => CallResult::Wrong,
         };
         told(answer, asked, result.err().map(|error| error.to_string()).unwrap_or_default())
     }
 
-    /// The work under the claim: marks, the effect between them, and the end that the plan has for it.
-    async fn work(self, claim: Claim, looking: Operation, leave: oneshot::Sender<()>) -> Result<String, Failure> {
+    /// The work under the claim: marks, the effect between them, and the planned end.
+    async fn work(self, claim: Claim, looking: CallBuilder, leave: oneshot::Sender<()>) -> Result<String, Failure> {
         let (created, until) = lease(&looking, claim.attempt()).await;
         self.began.store(true, Ordering::SeqCst);
         let asked = self.asked.load(Ordering::SeqCst);
-        let steals = self.world.orders.misdeed == Some(Misdeed::Steal) && self.sort().in_doubt == InDoubt::Retry;
+        let steals = self.state.options.fault == Some(Fault::Steal) && self.kind().in_doubt == InDoubt::Retry;
         if steals {
-            Misdeed::steal(&super::ledger_path(&self.world.orders.folder), claim.key());
+            Fault::steal(&super::ledger_path(&self.state.options.folder), claim.key());
         }
-        self.write(What::Try { attempt: claim.attempt(), created, until, asked });
+        self.write(Event::Try { attempt: claim.attempt(), created, until, asked });
         if steals {
             self.until_taken_over(claim.attempt()).await;
         }
@@ -220,53 +221,55 @@ impl Call {
                 self.ending(Ending::Finish);
                 return Ok(receipt);
             }
-            self.write(What::NotFound);
+            self.write(Event::NotFound);
             if let Err(error) = claim.not_found().await {
                 self.ending(Ending::Doubt);
                 return Err(Failure::unknown(error));
             }
         }
-        if self.visit.turn == Turn::NotSent {
+        if self.planned.attempt_end == AttemptEnd::NotSent {
             return self.end(leave).await;
         }
-        tokio::time::sleep(self.visit.before).await;
-        if self.sort().marks {
-            self.write(What::Sending);
+        tokio::time::sleep(self.planned.before).await;
+        if self.kind().marks {
+            self.write(Event::Sending);
             if let Err(error) = claim.sent().await {
-                // Somebody else went on with it, or the mark may not have held: nothing may leave.
+                // Another owner continued, or the mark may not have been written: nothing may be sent.
                 self.ending(Ending::Doubt);
                 return Err(Failure::unknown(error));
             }
-            self.write(What::Sent);
+            self.write(Event::Sent);
         }
-        if self.visit.happens {
-            self.write(What::Effect { key: claim.downstream_key().to_owned() });
+        if self.planned.happens {
+            self.write(Event::Effect { key: claim.downstream_key().to_owned() });
         }
-        tokio::time::sleep(self.visit.after).await;
+        tokio::time::sleep(self.planned.after).await;
         self.end(leave).await
     }
 
-    /// Waits until another attempt at the same intent has begun, or for as long as one may take to begin.
+    /// Waits until another attempt of the same intent has begun, or for as long as that may take.
     async fn until_taken_over(&self, own: u32) {
-        let mut eye = Eye::open(&super::journal_path(&self.world.orders.folder)).expect("the journal is there");
-        eye.seek(self.world.orders.since);
-        let is_other = |line: &Line| matches!(line.what, What::Try { attempt, .. } if attempt > own);
+        let mut reader =
+            JournalReader::open(&super::journal_path(&self.state.options.folder)).expect("the journal is there");
+        reader.seek(self.state.options.since);
+        let is_other = |line: &Line| matches!(line.event, Event::Try { attempt, .. } if attempt > own);
         for _ in 0..TAKEN_OVER_LOOKS {
-            let lines = eye.look().expect("the journal can be read");
-            if lines.iter().any(|line| line.intent == self.visit.intent && is_other(line)) {
+            let lines = reader.read_new().expect("the journal can be read");
+            if lines.iter().any(|line| line.intent == self.planned.intent && is_other(line)) {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// Asks the other side for an effect of this intent since its record was made.
+    /// Probes the downstream for an effect of this intent since its record was created.
     fn probe(&self, created: i64) -> Option<String> {
-        let mut eye = Eye::open(&super::journal_path(&self.world.orders.folder)).expect("the journal is there");
-        eye.seek(self.world.orders.since);
-        let lines = eye.look().expect("the journal can be read");
+        let mut reader =
+            JournalReader::open(&super::journal_path(&self.state.options.folder)).expect("the journal is there");
+        reader.seek(self.state.options.since);
+        let lines = reader.read_new().expect("the journal can be read");
         let found = lines.into_iter().find(|line| {
-            line.intent == self.visit.intent && line.at >= created && matches!(line.what, What::Effect { .. })
+            line.intent == self.planned.intent && line.at >= created && matches!(line.event, Event::Effect { .. })
         });
         found.map(|line| line.nonce)
     }
@@ -274,44 +277,44 @@ impl Call {
     async fn end(&self, leave: oneshot::Sender<()>) -> Result<String, Failure> {
         let nonce = self.nonce.to_string();
         let failed = format!("failed:{nonce}");
-        match self.visit.turn {
-            Turn::Succeed => {
+        match self.planned.attempt_end {
+            AttemptEnd::Succeed => {
                 self.ending(Ending::Finish);
                 Ok(nonce)
             }
-            Turn::Final => {
+            AttemptEnd::Final => {
                 self.ending(Ending::Finish);
-                Err(Failure::last(failed))
+                Err(Failure::permanent(failed))
             }
-            Turn::NotSent => {
+            AttemptEnd::NotSent => {
                 self.ending(Ending::Release);
                 Err(Failure::not_sent(failed))
             }
-            Turn::Refused => {
+            AttemptEnd::Refused => {
                 self.ending(Ending::Release);
-                Err(Failure::refused(failed, Some(self.visit.before)))
+                Err(Failure::refused(failed, Some(self.planned.before)))
             }
-            Turn::Unknown => {
+            AttemptEnd::Unknown => {
                 self.ending(Ending::Doubt);
-                if self.world.orders.misdeed == Some(Misdeed::Release) {
+                if self.state.options.fault == Some(Fault::Release) {
                     return Err(Failure::not_sent(failed));
                 }
                 Err(Failure::unknown(failed))
             }
-            Turn::Unclassified => {
-                self.ending(match self.sort().on_error {
-                    _ if self.sort().marks => Ending::Doubt,
+            AttemptEnd::Unclassified => {
+                self.ending(match self.kind().on_error {
+                    _ if self.kind().marks => Ending::Doubt,
                     OnError::Classify | OnError::Retry => Ending::Release,
                     OnError::Doubt => Ending::Doubt,
                     OnError::Keep => Ending::Finish,
                 });
                 Err(std::io::Error::other(failed).into())
             }
-            Turn::Panic => {
+            AttemptEnd::Panic => {
                 self.ending(Ending::Doubt);
                 panic!("as planned");
             }
-            Turn::Cancel => {
+            AttemptEnd::Cancel => {
                 self.ending(Ending::Doubt);
                 let _ = leave.send(());
                 std::future::pending().await
@@ -320,31 +323,33 @@ impl Call {
     }
 
     fn ending(&self, ending: Ending) {
-        self.write(What::End(ending));
-        *self.ending.lock().expect("no lane panics with it") = Some(ending);
+        self.write(Event::End(ending));
+        *self.ending.lock().expect("no task panics while it holds the lock") = Some(ending);
     }
 
-    /// The same key with another request is refused, whatever has become of the intent.
+    /// The same key with another request is refused, in every state of the intent.
     async fn misuse(&self) {
         let operation = self.operation(json!({ "intent": "another" }));
         let result = operation.run(|_| async { Ok("it ran".to_owned()) }).await;
         if !matches!(result, Err(Error::Mismatch { .. })) {
-            self.write(What::NoMismatch { got: format!("{result:?}") });
+            self.write(Event::NoMismatch { got: format!("{result:?}") });
         }
     }
 
-    /// The misdeed of a worker that does not take no for an answer.
-    fn go_rogue(&self, said: &What) {
-        let refused =
-            matches!(said, What::Told { answer: Answer::InDoubt | Answer::InFlight, .. } | What::Replay { .. });
-        if self.world.orders.misdeed == Some(Misdeed::Rogue) && refused {
-            self.write(What::Effect { key: "rogue".to_owned() });
+    /// The fault of a worker that acts without the claim.
+    fn go_rogue(&self, said: &Event) {
+        let refused = matches!(
+            said,
+            Event::Answered { answer: CallResult::InDoubt | CallResult::InFlight, .. } | Event::Replay { .. }
+        );
+        if self.state.options.fault == Some(Fault::Rogue) && refused {
+            self.write(Event::Effect { key: "rogue".to_owned() });
         }
     }
 }
 
-/// When the record of this claim was made and until when the claim lasts; zeros if it is somebody else's by now.
-async fn lease(looking: &Operation, attempt: u32) -> (i64, i64) {
+/// When the record of this claim was created, and until when the claim lasts; zeros if it has another owner by now.
+async fn lease(looking: &CallBuilder, attempt: u32) -> (i64, i64) {
     let intent = looking.get().await.expect("a ledger that could be written can be read");
     match intent.map(|intent| intent.seen.record) {
         Some(record) if record.attempts == attempt => match record.state {
@@ -362,6 +367,6 @@ async fn leaves(after: Option<Duration>) {
     }
 }
 
-fn told(answer: Answer, asked: i64, detail: String) -> What {
-    What::Told { answer, asked, detail }
+fn told(answer: CallResult, asked: i64, detail: String) -> Event {
+    Event::Answered { answer, asked, detail }
 }

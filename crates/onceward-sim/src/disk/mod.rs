@@ -1,8 +1,8 @@
-//! A disk that fails: every single operation of a small piece of work fails once, and again from then on, and the ledger
-//! must fail closed and recover when it is opened again. And because a failed sync may have lost what it was to keep,
-//! each of these runs ends with a power cut.
+//! A disk that fails: every operation of a short script fails once, and again from then on. The ledger must fail
+//! closed, and recover when it is opened again. Because a failed sync may have lost data, each of these runs ends with
+//! a power cut.
 //!
-//! - `script`: the piece of work, always the same.
+//! - `script`: the script, always the same.
 //! - `trial`: one run with one fault, and what must hold.
 //! - `report`: what is printed.
 
@@ -20,34 +20,33 @@ use rusqlite::ffi;
 use crate::vfs::{self, Fault, Kind, Operation};
 use trial::{Start, Trial};
 
-/// No run takes longer, on the slowest machine. One that does hangs.
+/// A run that takes longer hangs, on the slowest machine.
 const LONGEST: Duration = Duration::from_secs(60);
 
 /// Trials at once: they wait more than they work.
 const WORKERS: usize = 4;
 
-/// One that takes this long is worth a line.
+/// A trial that takes this long is printed.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Where the disk is full for good, callers insist for a while before they give up; so only one in so many is tried.
+/// Where the disk stays full, callers retry for a while before they give up; so only one in this many is tried.
 const LASTING_FULL: u64 = 5;
 
-/// More violations than this say nothing new.
+/// The run ends after this many violations.
 const ENOUGH: usize = 20;
 
-/// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The seed of what is lost.
     pub seed: u64,
-    /// Every operation that changes the disk fails once. Of those that only read or lock, and of failures that last, one
-    /// in so many is tried.
+    /// Every operation that changes the disk fails once. Of operations that only read or lock, and of lasting failures,
+    /// one in this many is tried.
     pub every: u64,
-    /// Only those whose name has this in it.
+    /// Only trials whose name contains this text.
     pub only: String,
 }
 
-/// What came of all trials.
+/// The result of all trials.
 #[derive(Debug, Default)]
 struct Sum {
     trials: u64,
@@ -77,7 +76,7 @@ impl Sum {
     }
 }
 
-/// Runs all trials. True if nothing was broken.
+/// Runs all trials. True if no rule was broken.
 pub fn run(options: &Options) -> bool {
     vfs::install();
     let root = vfs::scratch("onceward-disk-");
@@ -146,7 +145,7 @@ fn faults(counts: &BTreeMap<Operation, u64>, options: &Options) -> Vec<Fault> {
     faults
 }
 
-/// How SQLite's own VFS may say that it went wrong.
+/// The error codes of SQLite's own VFS for this operation.
 fn codes(kind: Kind) -> &'static [i32] {
     match kind {
         Kind::Open => &[ffi::SQLITE_CANTOPEN],
@@ -162,9 +161,9 @@ fn codes(kind: Kind) -> &'static [i32] {
     }
 }
 
-/// Ends the process when a trial hangs: there is no other way out of a thread that waits for ever.
+/// Ends the process when a trial hangs: a thread that waits for ever cannot be stopped otherwise.
 struct Watchdog {
-    /// Since when which trial has been running; nothing once the dog may go.
+    /// The trial that runs, and since when; `None` once the watchdog may end.
     trial: Arc<Mutex<Option<(Instant, String)>>>,
 }
 
@@ -173,8 +172,8 @@ impl Watchdog {
         let trial = Arc::new(Mutex::new(Some((Instant::now(), String::new()))));
         let watched = Arc::clone(&trial);
         std::thread::spawn(move || {
-            // Not held while it sleeps.
-            let current = || watched.lock().expect("nobody panics with it").clone();
+            // The lock is not held while it sleeps.
+            let current = || watched.lock().expect("no thread panics while it holds the lock").clone();
             while let Some((since, name)) = current() {
                 if since.elapsed() > LONGEST {
                     println!("VIOLATION {name}: it hangs");
@@ -187,7 +186,7 @@ impl Watchdog {
     }
 
     fn watch(&self, name: &str) {
-        *self.trial.lock().expect("nobody panics with it") = Some((Instant::now(), name.to_owned()));
+        *self.trial.lock().expect("no thread panics while it holds the lock") = Some((Instant::now(), name.to_owned()));
     }
 }
 

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::{Options, Sum};
 
-/// What was broken, as soon as it is known.
+/// Prints a violation as soon as it is found.
 pub fn found(violation: &str) {
     eprintln!("VIOLATION {violation}");
 }
 
-/// A fault that took long.
+/// Prints a fault that took long.
 pub fn slow(name: &str, age: Duration) {
     eprintln!("slow, {} ms: {name}", age.as_millis());
 }
 
-/// The summary. True if nothing was broken.
+/// Prints the summary. True if no rule was broken.
 pub fn print(options: &Options, sum: &Sum, age: Duration) -> bool {
     let rows = [
         ("faults tried", sum.trials),

@@ -1,28 +1,28 @@
-//! The piece of work, always the same: every end that a claim can have, a partial and a full checkpoint, a log that
-//! starts over, and looks. Whatever fails, the callers go on and only their answers are checked.
+//! The script, always the same: every end that a claim can have, a partial and a full checkpoint, a log that starts
+//! over, and reads. Whatever fails, the callers continue and only their answers are checked.
 
 use std::time::{Duration, Instant};
 
 use onceward::core::decide::{Decision, Resolution};
 use onceward::store::Filter;
-use onceward::{Begun, Guard, InDoubt, Ledger, Operation, Outcome, Reach};
+use onceward::{Begun, CallBuilder, Guard, InDoubt, Ledger, Outcome, WriteResult};
 use rusqlite::Connection;
 
-use crate::carry;
+use crate::checkpoint;
+use crate::recording_store::LEDGER;
 use crate::vfs::{Drive, Role};
-use crate::witness::LEDGER;
 
-/// Leases are short, because callers insist for as long when the disk is full.
+/// Leases are short, because callers retry for as long when the disk is full.
 const MAX_RUNTIME: Duration = Duration::from_millis(60);
 
-/// How long the thread that carries the log over may take before nobody waits for it any more.
+/// How long the script waits for the checkpoint thread.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// The intents of the script.
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 
 /// The call of an intent.
-fn operation(ledger: &Ledger, key: &str) -> Operation {
+fn operation(ledger: &Ledger, key: &str) -> CallBuilder {
     let operation = ledger.operation("charge").key(key).tenant("acme").max_runtime(MAX_RUNTIME);
     match key {
         "b" | "f" => operation.marks_sent(),
@@ -35,27 +35,27 @@ fn outcome(key: &str) -> Outcome {
     Outcome::success(format!("\"{}\"", key.repeat(if key == "b" { 9000 } else { 30 })))
 }
 
-/// Plays the script. The answer is the claims that are still held, and what should not have been answered.
+/// Plays the script. Returns the claims that are still held, and which answers were wrong.
 pub async fn play(ledger: &Ledger, drive: &Drive) -> (Vec<Guard>, Vec<String>) {
     let mut script = Script { ledger, drive, held: Vec::new(), faults: Vec::new() };
     script.finish("a").await;
     script.finish("b").await;
-    // Somebody reads, so the log can be carried over only up to here, and the file is not synced.
+    // A reader is open, so the checkpoint stops here, and the file is not synced.
     let reader = Connection::open(drive.folder().join(LEDGER)).and_then(|reader| {
         reader.execute_batch("BEGIN; SELECT count(*) FROM intent")?;
         Ok(reader)
     });
     script.release("c").await;
     script.doubt("d").await;
-    script.carry_over().await;
+    script.checkpoint().await;
     drop(reader);
     script.hold("e").await;
-    script.carry_over().await;
+    script.checkpoint().await;
     // The log starts over.
     script.finish("f").await;
     script.finish("c").await;
     script.settle("d").await;
-    script.carry_over().await;
+    script.checkpoint().await;
     script.finish("g").await;
     let _ = ledger.list(&Filter::default(), None, 10).await;
     let _ = ledger.counts().await;
@@ -77,7 +77,7 @@ impl Script<'_> {
         }
     }
 
-    /// Finishes an intent; from then on it is replayed, or an error, and never run again.
+    /// Finishes an intent; from then on it is replayed or an error, and never runs again.
     async fn finish(&mut self, key: &str) {
         let Some(guard) = self.begin(key).await else { return };
         if ["b", "f"].contains(&key) && guard.claim().sent().await.is_err() {
@@ -87,7 +87,7 @@ impl Script<'_> {
         match (finished, operation(self.ledger, key).begin().await) {
             (_, Err(_)) => {}
             (_, Ok(Begun::Answered(Decision::Replay { outcome: replayed, .. }))) if replayed == outcome(key) => {}
-            // It could not be recorded, so nobody knows.
+            // It could not be recorded, so the outcome is unknown.
             (Err(_), Ok(Begun::Answered(Decision::InFlight { .. } | Decision::InDoubt { .. }))) => {}
             (finished, begun) => self.faults.push(format!("{key} was finished ({finished:?}), and then {begun:?}")),
         }
@@ -105,7 +105,7 @@ impl Script<'_> {
         }
     }
 
-    /// Holds a claim that nobody else may have.
+    /// Holds a claim that no other caller may get.
     async fn hold(&mut self, key: &str) {
         let Some(guard) = self.begin(key).await else { return };
         if let Ok(Begun::Acquired(_)) = operation(self.ledger, key).begin().await {
@@ -121,10 +121,10 @@ impl Script<'_> {
         drop(self.ledger.resolve(&call.identity, found.seen.record.version, resolution, Some("harness"), None).await);
     }
 
-    /// Has the log carried over, and waits until it is.
-    async fn carry_over(&mut self) {
+    /// Has the log checkpointed, and waits for it.
+    async fn checkpoint(&mut self) {
         let before = self.carried();
-        if !carry::over(self.ledger).await {
+        if !checkpoint::force(self.ledger).await {
             return;
         }
         let started = Instant::now();
@@ -139,14 +139,14 @@ impl Script<'_> {
         }
     }
 
-    /// How much the thread that carries the log over has done.
+    /// How much the checkpoint thread has done.
     fn carried(&self) -> u64 {
         let counts = self.drive.counts();
         counts.iter().filter(|(operation, _)| operation.role == Role::Carrier).map(|(_, count)| *count).sum()
     }
 }
 
-/// Settles everything that the script has left, as a person would. The answer is what cannot be settled.
+/// Settles everything that the script has left, as an operator would. Returns what cannot be settled.
 pub async fn settle_all(ledger: &Ledger) -> Vec<String> {
     let mut faults = Vec::new();
     for key in KEYS {
@@ -175,8 +175,8 @@ async fn settle_one(ledger: &Ledger, key: &str) -> Result<(), String> {
                 guard.claim().sent().await.map_err(|error| error.to_string())?;
             }
             let reach = guard.finish(outcome(key)).await.map_err(|error| error.to_string())?;
-            if reach != Reach::Written {
-                return Err("somebody else has it".to_owned());
+            if reach != WriteResult::Written {
+                return Err("another caller has it".to_owned());
             }
         }
         Begun::Answered(other) => return Err(format!("{other:?}")),

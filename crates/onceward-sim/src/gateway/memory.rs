@@ -1,49 +1,49 @@
-//! What happens within and after the upstream's memory of a key, step by step: nothing here depends on luck.
+//! What happens within and after the upstream's memory of a key, step by step: nothing is left to chance.
 
 use std::time::Duration;
 
-use super::book::{Book, Told};
 use super::client::ask;
+use super::judge::{Judge, Response};
 use super::process::Addresses;
 use super::upstream::LOSES_FIRST;
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// Keys of each kind.
 const KEYS: u64 = 3;
 
-/// An upstream has forgotten a key for certain after so much more than its memory.
+/// An upstream has certainly forgotten a key this long after the end of its memory.
 const MARGIN: Duration = Duration::from_millis(200);
 
-/// The first answer to each of these keys is lost after its effect. A retry within the memory gets the same effect; one that
-/// comes after it is told that the outcome is in doubt, and has no second effect.
-pub async fn play(book: &Book, addresses: &Addresses, memory: Duration) {
+/// The first answer to each of these keys is lost after its effect. A retry within the memory gets the same effect; a
+/// retry after it is answered in doubt, and has no second effect.
+pub async fn play(judge: &Judge, addresses: &Addresses, memory: Duration) {
     for number in 0..KEYS {
-        told(book, addresses, &format!("{LOSES_FIRST}{number}")).await;
+        response(judge, addresses, &format!("{LOSES_FIRST}{number}")).await;
     }
     for number in 0..KEYS {
         let key = format!("{LOSES_FIRST}{}", KEYS + number);
-        told(book, addresses, &key).await;
-        match told(book, addresses, &key).await {
-            Some(Told::Done { .. }) if book.effects(&key) == 1 => {}
-            other => book.violation(format!("{key}: a retry within the memory was told {other:?}")),
+        response(judge, addresses, &key).await;
+        match response(judge, addresses, &key).await {
+            Some(Response::Done { .. }) if judge.effects(&key) == 1 => {}
+            other => judge.violation(format!("{key}: a retry within the memory was answered {other:?}")),
         }
     }
     tokio::time::sleep(memory + MARGIN).await;
     for number in 0..KEYS {
         let key = format!("{LOSES_FIRST}{number}");
-        match told(book, addresses, &key).await {
-            Some(Told::Problem(name)) if name == "in-doubt" && book.effects(&key) == 1 => {}
-            other => book.violation(format!(
-                "{key}: after the memory a retry was told {other:?}; it happened {} times",
-                book.effects(&key)
+        match response(judge, addresses, &key).await {
+            Some(Response::Problem(name)) if name == "in-doubt" && judge.effects(&key) == 1 => {}
+            other => judge.violation(format!(
+                "{key}: after the memory a retry was answered {other:?}; it happened {} times",
+                judge.effects(&key)
             )),
         }
     }
 }
 
-async fn told(book: &Book, addresses: &Addresses, key: &str) -> Option<Told> {
-    book.asked(key);
-    let told = ask(addresses, key, &mut Dice::of(&[1])).await.ok()?;
-    book.told(key, told.clone());
-    Some(told)
+async fn response(judge: &Judge, addresses: &Addresses, key: &str) -> Option<Response> {
+    judge.asked(key);
+    let response = ask(addresses, key, &mut Rng::of(&[1])).await.ok()?;
+    judge.record(key, response.clone());
+    Some(response)
 }

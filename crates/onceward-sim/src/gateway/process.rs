@@ -1,4 +1,4 @@
-//! A gateway as a process of its own, and where clients find those that run.
+//! A gateway process, and the addresses of those that run.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -8,10 +8,10 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 
 use super::Options;
-use crate::dice::Dice;
 use crate::kills::product::{Product, end};
+use crate::rng::Rng;
 
-/// Where each gateway is at the moment; `None` while it is gone.
+/// The address of each gateway; `None` while it is gone.
 #[derive(Clone, Debug)]
 pub struct Addresses(Arc<Mutex<Vec<Option<String>>>>);
 
@@ -20,11 +20,11 @@ impl Addresses {
         Self(Arc::new(Mutex::new(vec![None; gateways])))
     }
 
-    /// One of those that run.
-    pub fn pick(&self, dice: &mut Dice) -> Option<String> {
+    /// The address of a gateway that runs.
+    pub fn pick(&self, rng: &mut Rng) -> Option<String> {
         let addresses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let running: Vec<&String> = addresses.iter().flatten().collect();
-        let place = usize::try_from(dice.below(running.len() as u64)).unwrap_or(0);
+        let place = usize::try_from(rng.below(running.len() as u64)).unwrap_or(0);
         running.get(place).map(|address| (*address).clone())
     }
 
@@ -42,7 +42,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Starts a gateway, waits until it listens, and says where.
+    /// Starts a gateway, waits until it listens, and returns its address.
     pub async fn start(&self) -> (Process, String) {
         let product = Product::of(&self.options.common);
         let store = self.folder.join("ledger.db");
@@ -87,7 +87,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Ends it without a word.
+    /// Kills it.
     pub async fn kill(&mut self) {
         end(&mut self.child).await;
     }

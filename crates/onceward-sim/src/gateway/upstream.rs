@@ -1,5 +1,6 @@
-//! The upstream: it has effects, and sometimes loses their answers. What it does with a request follows from its key, so
-//! that a run can be made again. One that remembers keys answers a known key without a second effect, until it forgets it.
+//! The upstream: it has effects, and sometimes loses their answers. What it does with a request follows from its key,
+//! so that a run can be repeated. If it remembers keys, it answers a known key without a second effect until it forgets
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,45 +14,45 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
 
 use super::Options;
-use super::book::Book;
-use crate::dice::Dice;
+use super::judge::Judge;
+use crate::rng::Rng;
 
 /// Keys that begin like this lose the answer to their first request, after its effect.
 pub const LOSES_FIRST: &str = "lost-";
 
 /// What the upstream does with a request.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum Behaviour {
     Answer,
     /// Takes a while.
     Dawdle,
-    /// Says that it did nothing.
+    /// Refuses, having done nothing.
     Refuse,
     /// Fails for good, having done nothing.
     Fail,
-    /// Has its effect, and somebody in between loses the answer.
+    /// Has its effect, and a proxy in between loses the answer.
     LoseAnswer,
     /// Has its effect, and the connection breaks.
     Break,
 }
 
-/// The upstream, on a port of its own.
+/// The upstream, on its own port.
 pub struct Upstream {
     pub port: u16,
 }
 
 impl Upstream {
-    /// Listens for as long as the harness lives.
-    pub async fn start(book: Arc<Book>, options: &Options) -> Self {
+    /// Listens until the harness ends.
+    pub async fn start(judge: Arc<Judge>, options: &Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let options = options.clone();
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (book, options) = (Arc::clone(&book), options.clone());
+                let (judge, options) = (Arc::clone(&judge), options.clone());
                 tokio::spawn(async move {
-                    let service = service_fn(move |request| answer(Arc::clone(&book), options.clone(), request));
-                    // A broken connection is part of the play.
+                    let service = service_fn(move |request| answer(Arc::clone(&judge), options.clone(), request));
+                    // A broken connection is expected.
                     let _ = hyper::server::conn::http1::Builder::new()
                         .serve_connection(TokioIo::new(stream), service)
                         .await;
@@ -62,45 +63,45 @@ impl Upstream {
     }
 }
 
-/// The connection is to break.
+/// The connection breaks on purpose.
 #[derive(Debug, thiserror::Error)]
 #[error("broken on purpose")]
 struct Broken;
 
 async fn answer(
-    book: Arc<Book>,
+    judge: Arc<Judge>,
     options: Options,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Broken> {
     let key = request.headers().get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default().to_owned();
     let number: u64 = key.trim_start_matches("k-").parse().unwrap_or(0);
-    let arrival = book.arrived(&key);
-    let mut dice = Dice::of(&[options.common.seed, 3, number, arrival]);
-    let deed = match key.strip_prefix(LOSES_FIRST) {
-        Some(_) if arrival == 0 => Deed::Break,
-        Some(_) => Deed::Answer,
-        None => dice.weighted(&[
-            (12, Deed::Answer),
-            (4, Deed::Dawdle),
-            (2, Deed::Refuse),
-            (1, Deed::Fail),
-            (1, Deed::LoseAnswer),
-            (1, Deed::Break),
+    let arrival = judge.arrived(&key);
+    let mut rng = Rng::of(&[options.common.seed, 3, number, arrival]);
+    let behaviour = match key.strip_prefix(LOSES_FIRST) {
+        Some(_) if arrival == 0 => Behaviour::Break,
+        Some(_) => Behaviour::Answer,
+        None => rng.weighted(&[
+            (12, Behaviour::Answer),
+            (4, Behaviour::Dawdle),
+            (2, Behaviour::Refuse),
+            (1, Behaviour::Fail),
+            (1, Behaviour::LoseAnswer),
+            (1, Behaviour::Break),
         ]),
     };
-    match deed {
-        Deed::Refuse => return Ok(said(StatusCode::TOO_MANY_REQUESTS, "later".to_owned())),
-        // What is done is done: an upstream that remembers keys says so again.
-        Deed::Fail if !(options.memory.is_some() && book.effects(&key) > 0) => {
+    match behaviour {
+        Behaviour::Refuse => return Ok(said(StatusCode::TOO_MANY_REQUESTS, "later".to_owned())),
+        // An upstream that remembers the key repeats its answer.
+        Behaviour::Fail if !(options.memory.is_some() && judge.effects(&key) > 0) => {
             return Ok(said(StatusCode::INTERNAL_SERVER_ERROR, format!("failed {key}")));
         }
-        Deed::Dawdle => tokio::time::sleep(Duration::from_millis(dice.below(60))).await,
+        Behaviour::Dawdle => tokio::time::sleep(Duration::from_millis(rng.below(60))).await,
         _ => {}
     }
-    let effect = book.happened(&key);
-    match deed {
-        Deed::LoseAnswer => Ok(said(StatusCode::BAD_GATEWAY, "lost".to_owned())),
-        Deed::Break => Err(Broken),
+    let effect = judge.happened(&key);
+    match behaviour {
+        Behaviour::LoseAnswer => Ok(said(StatusCode::BAD_GATEWAY, "lost".to_owned())),
+        Behaviour::Break => Err(Broken),
         _ => Ok(said(StatusCode::OK, format!("{key} effect {effect}"))),
     }
 }

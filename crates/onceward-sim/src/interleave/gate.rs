@@ -1,5 +1,5 @@
-//! A store in which every call waits at a gate before it is carried out, and its answer at another before it arrives.
-//! Who may pass next is for the schedule to say, so that calls overtake each other in every way in which they can.
+//! A store in which every call waits at a gate before it is carried out, and its answer at another one before it
+//! arrives. The schedule decides who passes next, so that calls overtake each other in every possible order.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,10 +10,12 @@ use onceward::core::hash::Digest;
 use onceward::core::record::{Draft, Fence, Lease, Record, Seen, State, Status};
 use onceward::core::time::{Timestamp, When};
 use onceward::store::memory::Memory;
-use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+use onceward::store::{
+    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+};
 use tokio::sync::oneshot;
 
-use super::Lie;
+use super::Fault;
 use super::history::History;
 use super::plan::actor_of_lease;
 use crate::standing;
@@ -23,54 +25,55 @@ tokio::task_local! {
     pub static ACTOR: usize;
 }
 
-/// What becomes of a call at its gate.
+/// What happens to a call at its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is carried out and answered.
     Pass,
-    /// It is not carried out, and an error is the answer.
+    /// It is not carried out, and the answer is an error.
     Fail,
-    /// It is carried out, and an error is the answer.
+    /// It is carried out, and the answer is an error.
     Lose,
 }
 
-/// Somebody who waits at a gate.
+/// A call or an answer that waits at a gate.
 #[derive(Debug)]
-pub struct Waiting {
-    /// A call that is not carried out yet; otherwise an answer that has not arrived, or a caller that has not begun.
+pub struct WaitingCall {
+    /// True for a call that is not carried out yet; false for an answer that has not arrived, or a caller that has not
+    /// begun.
     pub is_call: bool,
     pub open: oneshot::Sender<Fate>,
 }
 
 /// What all ledgers of one schedule share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedStore {
     real: Memory,
     clock: Arc<dyn Clock>,
-    lie: Option<Lie>,
+    fault: Option<Fault>,
     state: Mutex<Traffic>,
 }
 
-/// What goes on at the gates.
+/// The state of the gates.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<WaitingCall>,
     pub history: History,
     /// How many steps the schedule has made.
     pub step: u64,
-    /// Callers that were told that somebody is at it, and have asked nothing since.
-    pub asleep: Vec<Asleep>,
-    /// Ends of claims that have arrived at their ledger: ledger, intent, and the step.
+    /// Callers that were told that an owner is at work, and have not asked since.
+    pub asleep: Vec<Sleeper>,
+    /// Ends of claims that have arrived at their ledger: ledger, intent, and step.
     pub ends: Vec<(usize, Digest, u64)>,
-    /// Callers that slept on although the end that they waited for had arrived.
+    /// Callers that kept sleeping although the end that they waited for had arrived.
     pub missed: Vec<String>,
     pub conflicts: u64,
     pub faults: u64,
 }
 
 impl Traffic {
-    /// At a moment when nobody has anything to do without the store, nobody may sleep who began to look before an end
-    /// of that intent arrived in the same ledger: the end wakes everybody.
+    /// When no task can continue without the store, no caller may still sleep that began to wait before an end of its
+    /// intent arrived in the same ledger: the end wakes every waiter.
     pub fn look_for_sleepers(&mut self) {
         let Self { asleep, ends, missed, .. } = self;
         asleep.retain(|one| {
@@ -86,19 +89,19 @@ impl Traffic {
 
 /// A caller that waits for the owner's answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Asleep {
+pub struct Sleeper {
     pub actor: usize,
     pub ledger: usize,
     pub id: Digest,
-    /// When it began to look.
+    /// When it began to wait.
     pub asked: u64,
 }
 
-impl Shared {
-    pub fn new(clock: Arc<dyn Clock>, lie: Option<Lie>, keys: &[Digest]) -> Arc<Self> {
+impl SharedStore {
+    pub fn new(clock: Arc<dyn Clock>, fault: Option<Fault>, keys: &[Digest]) -> Arc<Self> {
         let real = Memory::new(Arc::clone(&clock));
         let traffic = Traffic { history: History::of(keys, clock.now()), ..Traffic::default() };
-        Arc::new(Self { real, clock, lie, state: Mutex::new(traffic) })
+        Arc::new(Self { real, clock, fault, state: Mutex::new(traffic) })
     }
 
     pub fn traffic(&self) -> MutexGuard<'_, Traffic> {
@@ -112,37 +115,37 @@ impl Shared {
     /// Waits at a gate.
     pub async fn pass(&self, is_call: bool) -> Fate {
         let (open, opened) = oneshot::channel();
-        self.traffic().waiting.push(Waiting { is_call, open });
+        self.traffic().waiting.push(WaitingCall { is_call, open });
         opened.await.unwrap_or(Fate::Pass)
     }
 }
 
 /// The store of one ledger.
 #[derive(Debug)]
-pub struct Gated {
+pub struct GatedStore {
     ledger: usize,
-    shared: Arc<Shared>,
+    shared: Arc<SharedStore>,
 }
 
-impl Gated {
-    pub fn new(ledger: usize, shared: &Arc<Shared>) -> Arc<Self> {
+impl GatedStore {
+    pub fn new(ledger: usize, shared: &Arc<SharedStore>) -> Arc<Self> {
         Arc::new(Self { ledger, shared: Arc::clone(shared) })
     }
 
-    /// Carries a call out between two gates, in a task of its own: as with a real store, a caller that goes away takes
-    /// back nothing that it has sent.
+    /// Carries a call out between two gates, in its own task: as with a real store, a caller that is dropped does not
+    /// undo what it has sent.
     async fn call<A: Send + 'static>(
         &self,
-        act: impl FnOnce(&Shared) -> Result<A, Error> + Send + 'static,
+        planned: impl FnOnce(&SharedStore) -> Result<A, Error> + Send + 'static,
     ) -> Result<A, Error> {
         let shared = Arc::clone(&self.shared);
         let carried = tokio::spawn(async move {
             let fate = shared.pass(true).await;
-            let lost = || Err(Error::Unreachable("the schedule says so".into()));
+            let lost = || Err(Error::Unreachable("failed by the schedule".into()));
             if fate != Fate::Pass {
                 shared.traffic().faults += 1;
             }
-            let answer = if fate == Fate::Fail { lost() } else { act(&shared) };
+            let answer = if fate == Fate::Fail { lost() } else { planned(&shared) };
             shared.pass(false).await;
             if fate == Fate::Lose { lost() } else { answer }
         });
@@ -154,8 +157,8 @@ impl Gated {
     }
 }
 
-impl Shared {
-    /// What the store holds may have changed: the history has it, with the claim's owner.
+impl SharedStore {
+    /// Adds a change of the store to the history, with the owner of the claim.
     fn note(&self) {
         let now = self.clock.now();
         let mut traffic = self.traffic();
@@ -173,14 +176,14 @@ impl Shared {
     fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         let inserted = self.real.insert(draft, most).now_or_never().unwrap_or(Err(Error::Closed))?;
         self.note();
-        Ok(match (self.lie, inserted) {
-            (Some(Lie::Everybody), Inserted::Exists(seen)) => Inserted::Created { now: seen.now },
+        Ok(match (self.fault, inserted) {
+            (Some(Fault::AlwaysCreated), Inserted::Exists(seen)) => Inserted::Created { now: seen.now },
             (_, inserted) => inserted,
         })
     }
 
     fn replace(&self, mut replace: Replace) -> Result<Replaced, Error> {
-        if self.lie == Some(Lie::Blind)
+        if self.fault == Some(Fault::NoCompare)
             && let Some(seen) = self.look(replace.draft.id)
         {
             (replace.fence, replace.version, replace.time) = (seen.record.fence(), seen.record.version, None);
@@ -192,7 +195,7 @@ impl Shared {
     }
 }
 
-/// Who makes a write: claims and renewals are known by the length of their lease, ends by their fence.
+/// The caller of a write: claims and renewals are known by the length of their lease, ends by their fence.
 fn writer(draft: &Draft, expected: Option<Fence>, history: &History) -> Option<usize> {
     match &draft.state {
         State::Leased(Lease { until: When::In(lease), .. }) => actor_of_lease(*lease),
@@ -209,7 +212,7 @@ fn is_leased<T>(record: &Record<T>) -> bool {
 }
 
 #[async_trait]
-impl Store for Gated {
+impl Store for GatedStore {
     async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         let actor = writer(&draft, None, &self.shared.traffic().history);
         self.wakes_up(actor);
@@ -237,7 +240,7 @@ impl Store for Gated {
         if let (Some(actor), Ok(Some(seen))) = (actor, &answer)
             && is_running(seen)
         {
-            self.shared.traffic().asleep.push(Asleep { actor, ledger: self.ledger, id, asked });
+            self.shared.traffic().asleep.push(Sleeper { actor, ledger: self.ledger, id, asked });
         }
         answer
     }
@@ -259,18 +262,18 @@ impl Store for Gated {
         self.shared.real.counts(tenant).await
     }
 
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
         self.call(move |shared| shared.real.append(id, event).now_or_never().unwrap_or(Err(Error::Closed))).await
     }
 
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
         self.shared.real.trail(id).await
     }
 
     fn now(&self) -> Option<Timestamp> {
         let now = self.shared.clock.now();
-        Some(match self.shared.lie {
-            Some(Lie::SlowClock) => Timestamp::from_millis(now.as_millis() - 200),
+        Some(match self.shared.fault {
+            Some(Fault::SlowClock) => Timestamp::from_millis(now.as_millis() - 200),
             _ => now,
         })
     }

@@ -1,4 +1,4 @@
-//! What the store held, when: the one order of writes against which every answer is judged.
+//! What the store held at each moment: the one order of writes against which every answer is judged.
 
 use onceward::core::hash::Digest;
 use onceward::core::record::{Fence, Record, State};
@@ -14,14 +14,14 @@ pub struct Moment {
     pub time: Timestamp,
 }
 
-/// What one intent became.
+/// A change of one intent.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub at: Moment,
     pub record: Option<Record>,
 }
 
-/// Everything that every intent was.
+/// All changes of all intents.
 #[derive(Debug, Default)]
 pub struct History {
     position: usize,
@@ -43,7 +43,7 @@ impl History {
         Moment { position: self.position, time }
     }
 
-    /// Notes what an intent is now, if that is something new.
+    /// Adds the record of an intent, if it has changed.
     pub fn note(&mut self, id: Digest, time: Timestamp, record: Option<Record>) {
         let at = self.moment(time);
         let Some((_, changes)) = self.intents.iter_mut().find(|(known, _)| *known == id) else { return };
@@ -61,7 +61,7 @@ impl History {
         self.intents.iter().find(|(known, _)| *known == id).map_or(&[], |(_, changes)| changes)
     }
 
-    /// What an intent was at any time between two moments: each record with the times at which it was seen so.
+    /// The records of an intent between two moments, each with the times at which it was visible.
     pub fn between(&self, id: Digest, from: Moment, to: Moment) -> Vec<(Option<&Record>, Timestamp, Timestamp)> {
         let changes = self.changes(id);
         let mut found = Vec::new();
@@ -78,7 +78,7 @@ impl History {
         found
     }
 
-    /// How often a record that says that nothing happened was forgotten: the next one begins anew, or there is none.
+    /// How often a record that says that nothing happened was forgotten: the next record starts over, or there is none.
     pub fn forgotten(&self) -> usize {
         let is_open = |change: &Change| matches!(change.record, Some(Record { state: State::Open { .. }, .. }));
         let is_other = |change: &Change| change.record.as_ref().is_none_or(|next| next.created_at == change.at.time);
@@ -86,7 +86,7 @@ impl History {
         pairs.filter(|pair| is_open(&pair[0]) && is_other(&pair[1])).count()
     }
 
-    /// Who got the claim with this fence, known by the length of the lease at the moment of the claim.
+    /// The caller that got the claim with this fence, known by the length of the lease at the moment of the claim.
     pub fn owner(&self, id: Digest, fence: Fence) -> Option<usize> {
         self.changes(id).iter().find_map(|change| match &change.record.as_ref()?.state {
             State::Leased(lease) if lease.fence == fence => actor_of_lease(change.at.time.until(lease.until)),

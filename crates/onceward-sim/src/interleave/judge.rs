@@ -1,19 +1,19 @@
-//! Whether what was written and what was told can be true together: every write is what `decide` says of the very
-//! record that it replaced, and every answer was the right one at some moment between question and answer. Whether `decide`
-//! itself is right is not asked here but by the model, the walks and the vectors; effects are judged without it.
+//! Judges whether writes and answers can be true together: every write is what `decide` returns for the record that it
+//! replaced, and every answer was right at some moment between question and answer. Whether `decide` itself is right is
+//! checked by the model, the walks and the vectors; effects are judged without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use onceward::core::decide::{Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward::core::decide::{Begin, Command, CommandResult, Decision, Resolution, Take, Write, decide};
 use onceward::core::hash::Digest;
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Fence, Phase, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
-use onceward::{Call, Error, Reach};
+use onceward::{Call, Error, WriteResult};
 
-use super::actor::{Exchange, Happened, Notes, Told, json, text};
+use super::actor::{Effect, Exchange, Log, Response, json, text};
 use super::history::{Change, History, Moment};
 use super::plan::{End, Plan, actor_of_lease, id};
 use crate::standing;
@@ -22,7 +22,7 @@ use crate::standing;
 pub struct Judge<'a> {
     pub plan: &'a Plan,
     pub history: &'a History,
-    /// The claim that each caller got last, and when it asked for it.
+    /// The last claim of each caller, and when it asked for it.
     claims: BTreeMap<usize, (Fence, Moment)>,
     granted: BTreeSet<(Digest, usize)>,
 }
@@ -31,7 +31,7 @@ fn seen(record: &Record, now: Timestamp) -> Seen {
     Seen { record: record.clone(), now, owner_gone: false }
 }
 
-/// Since when a record is in doubt at this moment: since it says so, or since its lease lapsed.
+/// Since when a record is in doubt at this moment: by its own field, or since its lease lapsed.
 fn in_doubt_since(seen: &Seen) -> Option<Timestamp> {
     let Seen { record, now, owner_gone } = seen;
     let is_doubt = standing::status(record, *now, *owner_gone) == Some(Status::InDoubt);
@@ -42,7 +42,7 @@ fn in_doubt_since(seen: &Seen) -> Option<Timestamp> {
     is_doubt.then_some(since)
 }
 
-/// The question that a call asks.
+/// The begin of a call.
 fn begin(call: &Call, fence: Fence) -> Command {
     let policy = &call.policy;
     let take = Take {
@@ -68,35 +68,35 @@ impl<'a> Judge<'a> {
         Self { plan, history, claims: BTreeMap::new(), granted: BTreeSet::new() }
     }
 
-    /// Everything that is wrong.
-    pub fn judge(mut self, notes: &Notes) -> Vec<String> {
+    /// Returns everything that is wrong.
+    pub fn judge(mut self, log: &Log) -> Vec<String> {
         let mut wrong = Vec::new();
         for id in self.history.keys() {
             wrong.extend(
-                self.history.changes(id).windows(2).filter_map(|pair| unexplained(&pair[0], &pair[1], &notes.calls)),
+                self.history.changes(id).windows(2).filter_map(|pair| unexplained(&pair[0], &pair[1], &log.calls)),
             );
         }
-        for exchange in &notes.exchanges {
+        for exchange in &log.exchanges {
             if let Some(why) = self.unjustified(exchange) {
-                wrong.push(format!("caller {} was told what was never true: {why}: {exchange:?}", exchange.actor));
+                wrong.push(format!("caller {} got an answer that was never true: {why}: {exchange:?}", exchange.actor));
             }
         }
-        wrong.extend(self.repeated(&notes.effects));
+        wrong.extend(self.repeated(&log.effects));
         wrong
     }
 
     fn unjustified(&mut self, exchange: &Exchange) -> Option<String> {
-        match &exchange.told {
-            Told::Claimed(attempt) => self.claim(exchange, *attempt),
-            Told::Decided(decision) => self.decision(exchange, decision),
-            Told::Ended(end, value, reach) => self.end(exchange, *end, value, *reach),
-            Told::Ran(Ok(done)) => self.written(exchange, &done.value),
-            Told::Ran(Err(error)) | Told::Failed(error) => self.error(exchange, error),
-            Told::Nothing => None,
+        match &exchange.response {
+            Response::Claimed(attempt) => self.claim(exchange, *attempt),
+            Response::Decided(decision) => self.decision(exchange, decision),
+            Response::Ended(end, value, reach) => self.end(exchange, *end, value, *reach),
+            Response::Ran(Ok(done)) => self.written(exchange, &done.value),
+            Response::Ran(Err(error)) | Response::Failed(error) => self.error(exchange, error),
+            Response::Nothing => None,
         }
     }
 
-    /// What the intent was between question and answer, at each millisecond.
+    /// The record between question and answer, at each millisecond.
     fn between(&self, exchange: &Exchange) -> impl Iterator<Item = Option<Seen>> {
         let id = exchange.call.identity.digest();
         let states = self.history.between(id, exchange.asked, exchange.answered);
@@ -106,14 +106,14 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The changes that were made between question and answer.
+    /// The changes between question and answer.
     fn changes(&self, exchange: &Exchange) -> impl Iterator<Item = &Change> {
         let (from, to) = (exchange.asked.position, exchange.answered.position);
         let changes = self.history.changes(exchange.call.identity.digest()).iter();
         changes.filter(move |change| (from..to).contains(&change.at.position))
     }
 
-    /// A claim was written, for this caller, and for nobody else.
+    /// A claim was written for this caller, and for no other.
     fn claim(&mut self, exchange: &Exchange, attempt: u32) -> Option<String> {
         let id = exchange.call.identity.digest();
         let is_it = |change: &&Change| match change.record.as_ref() {
@@ -137,12 +137,12 @@ impl<'a> Judge<'a> {
         None
     }
 
-    fn decision(&self, exchange: &Exchange, told: &Decision) -> Option<String> {
+    fn decision(&self, exchange: &Exchange, response: &Decision) -> Option<String> {
         let command = begin(&exchange.call, Fence::from_bits(0));
-        let is_so = |seen: Option<Seen>| match (decide(seen.as_ref(), &command).answer, told) {
-            (Answer::Decision(decision), told) if alike(&decision, told) => true,
-            // Who waits is told of a doubt, also where a new caller would be let in.
-            (_, Decision::InDoubt { since }) if exchange.act.waits => {
+        let is_so = |seen: Option<Seen>| match (decide(seen.as_ref(), &command).answer, response) {
+            (CommandResult::Decision(decision), response) if alike(&decision, response) => true,
+            // A waiting caller is told of a doubt, also where a new caller would get the claim.
+            (_, Decision::InDoubt { since }) if exchange.planned.waits => {
                 seen.is_some_and(|seen| in_doubt_since(&seen) == Some(*since))
             }
             _ => false,
@@ -150,7 +150,7 @@ impl<'a> Judge<'a> {
         (!self.between(exchange).any(is_so)).then(|| "no begin was answered so".to_owned())
     }
 
-    /// An outcome, or the error of a claim that was given back, is in the record.
+    /// An outcome, or the error of a release, is in the record.
     fn written(&self, exchange: &Exchange, value: &str) -> Option<String> {
         let holds = |record: &Record| match &record.state {
             State::Done { outcome, .. } => text(outcome).as_deref() == Some(value),
@@ -160,8 +160,8 @@ impl<'a> Judge<'a> {
         (!is_there).then(|| "it is not in any record".to_owned())
     }
 
-    fn end(&self, exchange: &Exchange, end: End, value: &str, reach: Reach) -> Option<String> {
-        if reach == Reach::Written {
+    fn end(&self, exchange: &Exchange, end: End, value: &str, reach: WriteResult) -> Option<String> {
+        if reach == WriteResult::Written {
             return self.written(exchange, value);
         }
         let Some((fence, _)) = self.claims.get(&exchange.actor).copied() else {
@@ -175,7 +175,7 @@ impl<'a> Judge<'a> {
             End::Unknown => Command::Doubt { fence, error },
         };
         let is_refused = |seen: Option<Seen>| {
-            matches!(decide(seen.as_ref(), &command).answer, Answer::Stale { .. } | Answer::Refused(_))
+            matches!(decide(seen.as_ref(), &command).answer, CommandResult::Stale { .. } | CommandResult::Refused(_))
         };
         (!self.between(exchange).any(is_refused)).then(|| "it still had the claim".to_owned())
     }
@@ -190,28 +190,28 @@ impl<'a> Judge<'a> {
                 let said = |record: &Record| record.last_error.as_deref().unwrap_or("it was given back") == reason;
                 let is_open = |record: &Record| matches!(record.state, State::Open { .. }) && said(record);
                 let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_open(&seen.record));
-                (!self.between(exchange).any(is_so)).then(|| "nobody gave it back".to_owned())
+                (!self.between(exchange).any(is_so)).then(|| "no owner released it".to_owned())
             }
             Error::OwnerUnknown { .. } => {
                 let retries = |record: &Record| record.terms.in_doubt != InDoubt::Hold;
                 let is_doubt = |record: &Record| matches!(record.state, State::InDoubt { .. }) && retries(record);
                 let is_so = |seen: Option<Seen>| seen.is_some_and(|seen| is_doubt(&seen.record));
-                (!self.between(exchange).any(is_so)).then(|| "nobody left a doubt that may be tried again".to_owned())
+                (!self.between(exchange).any(is_so)).then(|| "no owner left a doubt that may be retried".to_owned())
             }
             Error::ClaimLost { .. } => (!self.was_superseded(exchange) && !self.may_have_lapsed(exchange))
                 .then(|| "it had the claim".to_owned()),
             Error::Store(_) | Error::NotRecorded { .. } if self.plan.faults => None,
-            other => Some(format!("nobody should be told: {other}")),
+            other => Some(format!("unexpected error: {other}")),
         }
     }
 
-    /// Whether the record was somebody else's at some moment.
+    /// Whether another caller owned the record at some moment.
     fn was_superseded(&self, exchange: &Exchange) -> bool {
         let Some((fence, _)) = self.claims.get(&exchange.actor).copied() else { return false };
         self.between(exchange).any(|seen| seen.is_none_or(|seen| seen.record.fence() != Some(fence)))
     }
 
-    /// Whether its lease was over, as its owner counts, and somebody else could have had it.
+    /// Whether its lease was over, as its owner counts, and another caller could have had it.
     fn may_have_lapsed(&self, exchange: &Exchange) -> bool {
         let Some((fence, since)) = self.claims.get(&exchange.actor).copied() else { return false };
         let is_held = |seen: &Seen| match &seen.record.state {
@@ -223,16 +223,16 @@ impl<'a> Judge<'a> {
         is_over && mine.into_iter().any(|seen| !is_held(&seen))
     }
 
-    /// Under `hold`, and with nobody who settles anything, an effect comes after another only if that one is known to
-    /// have done nothing, or if its outcome was forgotten. That a record was forgotten which says that nothing happened
-    /// excuses nothing: whoever it is that acted, this record did not know of it.
-    fn repeated(&self, effects: &[Happened]) -> Vec<String> {
+    /// Under `hold`, and without operators, a second effect may only follow one that is known to have done nothing, or
+    /// whose outcome was forgotten. A forgotten record that says that nothing happened excuses nothing: it did not know
+    /// of the effect.
+    fn repeated(&self, effects: &[Effect]) -> Vec<String> {
         let mut wrong = Vec::new();
         for (intent, policy) in self.plan.policies.iter().enumerate() {
             if *policy != InDoubt::Hold || !self.plan.unattended {
                 continue;
             }
-            let of_intent: Vec<&Happened> = effects.iter().filter(|effect| effect.intent == intent).collect();
+            let of_intent: Vec<&Effect> = effects.iter().filter(|effect| effect.intent == intent).collect();
             for pair in of_intent.windows(2) {
                 let (one, next) = (pair[0], pair[1]);
                 let is_harmless = one.end.is_some_and(|(end, at)| end.is_harmless() && at.position <= next.at.position);
@@ -249,14 +249,14 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Whether two answers say the same. How long to wait depends on the moment.
+/// Whether two answers are the same. The time to wait depends on the moment.
 fn alike(one: &Decision, other: &Decision) -> bool {
     match (one, other) {
         (
             Decision::InFlight { running, attempt, .. },
             Decision::InFlight { running: also_running, attempt: same_attempt, .. },
         ) => running == also_running && attempt == same_attempt,
-        // A cache may still know the status of what the store has only a tombstone of.
+        // A cache may still know the status of an outcome that is a tombstone in the store.
         (
             Decision::OutcomeNotKept { outcome, status },
             Decision::OutcomeNotKept { outcome: same_outcome, status: same_status },
@@ -270,13 +270,13 @@ fn is_done(record: &Record) -> bool {
     matches!(record.state, State::Done { .. } | State::Tombstone { .. })
 }
 
-/// A change that `decide` does not make of the record that was there.
+/// Finds a change that `decide` does not make of the record before it.
 ///
 /// A claim is decided by the time of the store's last answer, and written a little later; the record is still the same
-/// by then. Two rules can turn from yes to no in between. One is how long the other side knows our key. It leaves room
-/// for a whole run, and no check could do better: an owner may be stopped between its claim and its effect, too. The
-/// other is how long it is remembered that nothing happened. Who had the claim from that record, or settled it by hand, a
-/// moment before its end has done no harm, since nobody else has written anything.
+/// by then. Two rules can turn from yes to no in between. One is how long the downstream knows the key: it leaves room
+/// for a whole run, and no check could do better, as an owner may also be stopped between its claim and its effect. The
+/// other is how long it is remembered that nothing happened: a caller that got the claim from that record, or an
+/// operator that settled it, a moment before its end has done no harm, since no other write came between.
 fn unexplained(before: &Change, after: &Change, calls: &[Call]) -> Option<String> {
     let now = after.at.time;
     let makes = |decided: Timestamp, command: &Command| {
@@ -297,10 +297,11 @@ fn unexplained(before: &Change, after: &Change, calls: &[Call]) -> Option<String
         };
         makes(now, command) || may_lag && earlier.clone().any(|decided| makes(decided, command))
     });
-    (!is_explained).then(|| format!("no command makes this of that: {:?}, then {:?}", before.record, after.record))
+    (!is_explained)
+        .then(|| format!("no command leads from one to the other: {:?}, then {:?}", before.record, after.record))
 }
 
-/// Everything that could have led from one record to the next.
+/// Every command that could have led from one record to the next.
 fn candidates(before: Option<&Record>, after: Option<&Record>, now: Timestamp, calls: &[Call]) -> Vec<Command> {
     let Some(after) = after else { return vec![Command::Expire] };
     let version = before.map_or(0, |record| record.version);

@@ -7,7 +7,7 @@ use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::policy::{Policy, Retention};
 use onceward::{Call, Error, InDoubt, Ledger};
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 const OPERATION: &str = "charge";
 
@@ -15,11 +15,11 @@ const OPERATION: &str = "charge";
 pub const ACTORS: usize = 4;
 const CALLS: u64 = 4;
 
-/// Intents, and ledgers with a cache and waiters of their own, as two processes have them.
+/// Intents, and ledgers, each with its own cache and waiters, as two processes have them.
 pub const INTENTS: usize = 2;
 pub const LEDGERS: usize = 2;
 
-/// A caller's longest run: each has another one, so that a write tells by its lease whose it is.
+/// The longest runtime of a caller: different for each, so that the lease of a write shows its caller.
 fn max_runtime(actor: usize) -> Duration {
     Duration::from_millis(20 + actor as u64)
 }
@@ -31,27 +31,27 @@ pub fn actor_of_lease(lease: Duration) -> Option<usize> {
 
 /// One call.
 #[derive(Clone, Copy, Debug)]
-pub struct Act {
+pub struct PlannedCall {
     pub intent: usize,
     pub ledger: usize,
-    /// Another request than the others have.
+    /// Sends another request under the same key.
     pub misuses: bool,
     pub waits: bool,
     pub marks_sent: bool,
-    pub verb: Verb,
+    pub kind: CallKind,
 }
 
-/// What is done.
+/// What a call does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// A closure under a guard.
+pub enum CallKind {
+    /// Runs a closure under a guard.
     Run(Work),
-    /// A claim that is ended by hand.
+    /// Takes a claim and ends it without `run`.
     Begin(Work),
-    /// A claim that is dropped.
+    /// Takes a claim and drops it.
     Drop(Duration),
-    /// A person settles it.
-    Resolve(Word),
+    /// An operator settles it.
+    Resolve(OperatorChoice),
     Purge,
 }
 
@@ -73,15 +73,15 @@ pub enum End {
 }
 
 impl End {
-    /// Whether the work itself says that nothing happened.
+    /// Whether the work itself proves that nothing happened.
     pub fn is_harmless(self) -> bool {
         matches!(self, Self::NotSent | Self::Refused)
     }
 }
 
-/// What a person says.
+/// What an operator decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum OperatorChoice {
     Happened,
     DidNotHappen,
     Reset,
@@ -91,74 +91,75 @@ pub enum Word {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub policies: [InDoubt; INTENTS],
-    pub acts: Vec<Vec<Act>>,
-    /// Store calls fail now and then, or their answers are lost.
+    pub planned_calls: Vec<Vec<PlannedCall>>,
+    /// Some store calls fail, or lose their answers.
     pub faults: bool,
-    /// Callers are dropped in the middle now and then.
+    /// Some callers are dropped while they wait.
     pub drops: bool,
-    /// Nobody settles anything by hand.
+    /// No operator settles anything.
     pub unattended: bool,
 }
 
 impl Plan {
-    pub fn of(dice: &mut Dice) -> Self {
+    pub fn of(rng: &mut Rng) -> Self {
         let policies = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe];
-        let mut policy = || policies[dice.below(3) as usize];
+        let mut policy = || policies[rng.below(3) as usize];
         let policies = [policy(), policy()];
-        let (faults, drops, unattended) = (dice.one_in(3), dice.one_in(2), dice.one_in(2));
-        let acts = (0..ACTORS).map(|_| (0..1 + dice.below(CALLS)).map(|_| act(dice, unattended)).collect()).collect();
-        Self { policies, acts, faults, drops, unattended }
+        let (faults, drops, unattended) = (rng.one_in(3), rng.one_in(2), rng.one_in(2));
+        let planned_calls =
+            (0..ACTORS).map(|_| (0..1 + rng.below(CALLS)).map(|_| planned(rng, unattended)).collect()).collect();
+        Self { policies, planned_calls, faults, drops, unattended }
     }
 }
 
-fn act(dice: &mut Dice, unattended: bool) -> Act {
-    let takes = Duration::from_millis(dice.weighted(&[(3, 0), (3, 5), (2, 30), (1, 90)]));
-    let end =
-        dice.weighted(&[(6, End::Done), (1, End::NotSent), (1, End::Refused), (1, End::Final), (1, End::Unknown)]);
+fn planned(rng: &mut Rng, unattended: bool) -> PlannedCall {
+    let takes = Duration::from_millis(rng.weighted(&[(3, 0), (3, 5), (2, 30), (1, 90)]));
+    let end = rng.weighted(&[(6, End::Done), (1, End::NotSent), (1, End::Refused), (1, End::Final), (1, End::Unknown)]);
     let work = Work { takes, end };
-    let word = dice.weighted(&[(2, Word::Happened), (2, Word::DidNotHappen), (1, Word::Reset)]);
+    let choice =
+        rng.weighted(&[(2, OperatorChoice::Happened), (2, OperatorChoice::DidNotHappen), (1, OperatorChoice::Reset)]);
     let people = if unattended { 0 } else { 2 };
     let verbs = [
-        (8, Verb::Run(work)),
-        (3, Verb::Begin(work)),
-        (1, Verb::Drop(takes)),
-        (people, Verb::Resolve(word)),
-        (1, Verb::Purge),
+        (8, CallKind::Run(work)),
+        (3, CallKind::Begin(work)),
+        (1, CallKind::Drop(takes)),
+        (people, CallKind::Resolve(choice)),
+        (1, CallKind::Purge),
     ];
-    Act {
+    PlannedCall {
         // Most of the traffic is on one intent.
-        intent: usize::from(dice.one_in(4)),
-        ledger: dice.below(LEDGERS as u64) as usize,
-        misuses: dice.one_in(12),
-        waits: dice.one_in(2),
-        marks_sent: dice.one_in(3),
-        verb: dice.weighted(&verbs),
+        intent: usize::from(rng.one_in(4)),
+        ledger: rng.below(LEDGERS as u64) as usize,
+        misuses: rng.one_in(12),
+        waits: rng.one_in(2),
+        marks_sent: rng.one_in(3),
+        kind: rng.weighted(&verbs),
     }
 }
 
-/// Where the store keeps an intent.
+/// The digest under which the store keeps an intent.
 pub fn id(intent: usize) -> Digest {
-    let operation = Operation::new(OPERATION).expect("this is a name");
-    let key = Key::new(intent.to_string()).expect("this is a name");
+    let operation = Operation::new(OPERATION).expect("the name is valid");
+    let key = Key::new(intent.to_string()).expect("the name is valid");
     Identity { tenant: Tenant::default(), operation, key }.digest()
 }
 
-/// The call of an act.
-pub fn call(ledger: &Ledger, actor: usize, act: Act, in_doubt: InDoubt) -> Result<Call, Error> {
+/// The call of a planned call.
+pub fn call(ledger: &Ledger, actor: usize, planned: PlannedCall, in_doubt: InDoubt) -> Result<Call, Error> {
     let policy = Policy {
         in_doubt,
-        // Long enough for a replay, short enough for keys to be used anew within a schedule.
+        // Long enough for a replay, short enough for keys to be used again within a schedule.
         retention: Some(Retention::For(Duration::from_millis(120))),
         tombstone: Some(Duration::from_millis(40)),
         max_runtime: max_runtime(actor),
-        // Only retries need long, and what did not happen is remembered for as long; here for longer than an outcome
-        // holds the key.
+        // Only retries need long. An attempt that did not happen is remembered for as long; here for longer than an
+        // outcome holds the key.
         honours_key_for: Duration::from_millis(if in_doubt == InDoubt::Retry { 400 } else { 180 }),
-        wait: if act.waits { Duration::from_millis(300) } else { Duration::ZERO },
-        marks_sent: act.marks_sent,
+        wait: if planned.waits { Duration::from_millis(300) } else { Duration::ZERO },
+        marks_sent: planned.marks_sent,
         probes: true,
         ..Policy::default()
     };
-    let request = if act.misuses { "another request" } else { "the request" };
-    Ok(ledger.operation(OPERATION).key(&act.intent.to_string()).intent(request).policy(policy).call()?)
+    let request = if planned.misuses { "another request" } else { "the request" };
+    Ok(ledger.operation(OPERATION).key(&planned.intent.to_string()).intent(request).policy(policy).call()?)
 }

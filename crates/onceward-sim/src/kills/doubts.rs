@@ -1,4 +1,4 @@
-//! Settles doubts as an operator does: lists them with the product's own command, looks into the file of effects, and says
+//! Settles doubts as an operator does: lists them with the product's own command, reads the file of effects, and says
 //! what happened.
 
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::effects::Effects;
 use super::product::Product;
 
-/// The most intents that one list shows.
+/// The page size of a list.
 const PAGE: &str = "200";
 
-/// How many pages are read at the most: nobody settles more by hand.
+/// The number of pages that are read: more than an operator would settle.
 const PAGES: usize = 50;
 
 /// An intent that is in doubt.
@@ -33,14 +33,14 @@ pub async fn listed(product: &Product, store: &Path, state: &str) -> Result<Vec<
             arguments.extend(["--cursor", cursor]);
         }
         let output = product.command(&arguments).output().await.map_err(|error| error.to_string())?;
-        let page: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("list: {error}"))?;
+        let history: Value = serde_json::from_slice(&output.stdout).map_err(|error| format!("list: {error}"))?;
         let text = |intent: &Value, name: &str| intent[name].as_str().unwrap_or_default().to_owned();
-        found.extend(page["intents"].as_array().into_iter().flatten().map(|intent| Doubt {
+        found.extend(history["intents"].as_array().into_iter().flatten().map(|intent| Doubt {
             tenant: text(intent, "tenant"),
             operation: text(intent, "operation"),
             key: text(intent, "key"),
         }));
-        cursor = match &page["next"] {
+        cursor = match &history["next"] {
             Value::Null => return Ok(found),
             Value::String(next) => Some(next.clone()),
             next => Some(next.to_string()),
@@ -49,21 +49,21 @@ pub async fn listed(product: &Product, store: &Path, state: &str) -> Result<Vec<
     Ok(found)
 }
 
-/// Settles one doubt by what really happened. `told` is how the surface shows a value: the flag, and its text. The answer is
-/// the value, or none when it did not happen.
+/// Settles one doubt by what really happened. `response` returns how the surface shows a value: the flag, and its text.
+/// Returns the value, or `None` when it did not happen.
 pub async fn settle(
     product: &Product,
     store: &Path,
     doubt: &Doubt,
     effects: &Effects,
-    told: impl Fn(&str) -> (&'static str, String),
+    response: impl Fn(&str) -> (&'static str, String),
 ) -> Result<Option<String>, String> {
     let store = store.to_string_lossy();
     let value = effects.read().get(&doubt.key).and_then(|values| values.first().cloned());
     let Doubt { tenant, operation, key } = doubt;
     let mut arguments =
         vec!["resolve", "--store", &store, "--tenant", tenant, "--operation", operation, "--key", key, "--by", "sim"];
-    let said = value.as_deref().map(told);
+    let said = value.as_deref().map(response);
     match &said {
         Some((flag, text)) => arguments.extend(["--happened", *flag, text]),
         None => arguments.push("--did-not-happen"),

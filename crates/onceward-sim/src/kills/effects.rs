@@ -5,7 +5,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// Where effects are written down.
+/// The file of effects.
 #[derive(Clone, Debug)]
 pub struct Effects(PathBuf);
 
@@ -18,7 +18,7 @@ impl Effects {
         &self.0
     }
 
-    /// The effect of a key takes place: this line is the effect. The value is what its client is told.
+    /// The effect of a key takes place: this line is the effect. The value is the answer to its client.
     pub fn happen(&self, key: &str, value: &str) {
         // A line that a kill has torn ends before the next one begins.
         let line = format!("\n{key}\t{value}\n");
@@ -26,12 +26,12 @@ impl Effects {
         file.and_then(|mut file| file.write_all(line.as_bytes())).expect("an effect can be written down");
     }
 
-    /// From now on, nothing goes wrong by plan: whatever is left can come to its end.
+    /// From now on no fault is planned, so that everything left can end.
     pub fn calm_down(&self) {
         std::fs::write(self.calm(), "").expect("the folder can be written");
     }
 
-    /// Whether nothing goes wrong by plan any more.
+    /// Whether faults are over.
     pub fn is_calm(&self) -> bool {
         self.calm().exists()
     }

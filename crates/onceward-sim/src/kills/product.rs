@@ -1,16 +1,16 @@
-//! The binary under test as a process: the real one, or this program, which has all of it inside and can have a bug planted.
+//! The binary under test as a process: the real one, or this program, which contains all of it and can plant a bug.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use onceward::core::plant;
+use onceward::plant;
 use tokio::process::{Child, Command};
 
 use super::Options;
 
-/// Settings of the machine that must not reach the product.
+/// Variables of the environment that must not reach the product.
 const SETTINGS: [&str; 4] = ["ONCEWARD_STORE", "ONCEWARD_CONFIG", "ONCEWARD_SESSION", "ONCEWARD_TENANT"];
 
 /// How the product is started.
@@ -24,7 +24,7 @@ impl Product {
         Self { binary: options.binary.clone() }
     }
 
-    /// The product with these arguments. It ends with the harness.
+    /// A command of the product. It ends with the harness.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = match &self.binary {
             Some(binary) => Command::new(binary),
@@ -45,13 +45,13 @@ impl Product {
     }
 }
 
-/// This program, which also plays the servers and commands that have effects.
+/// This program, which also runs the servers and commands that have effects.
 pub fn this_program() -> PathBuf {
-    std::env::current_exe().expect("a program knows where it is")
+    std::env::current_exe().expect("the path of this program is known")
 }
 
-/// Kills a process that the product started for the harness, without a word. It may be gone already, and its number may be
-/// another's by now: only a process whose command line names the harness's own file is meant. True if it was there.
+/// Kills a process that the product started for the harness. It may be gone already and its id reused: only a process
+/// whose command line names the harness's file is killed. True if it was there.
 pub fn kill_now(pid: u32, marker: &Path) -> bool {
     let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let is_ours = String::from_utf8_lossy(&command).contains(&*marker.to_string_lossy());
@@ -59,7 +59,7 @@ pub fn kill_now(pid: u32, marker: &Path) -> bool {
     pid.is_some_and(|pid| kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok())
 }
 
-/// Ends a child without a word, and waits until it is gone.
+/// Kills a child, and waits until it is gone.
 pub async fn end(child: &mut Child) {
     let _ = child.start_kill();
     let _ = child.wait().await;

@@ -1,4 +1,4 @@
-//! One HTTP request on a connection of its own, as a client makes it that has lost the last one.
+//! One HTTP request on a new connection.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// Why there is no answer.
-pub type Lost = Box<dyn std::error::Error + Send + Sync>;
+pub type NoResponse = Box<dyn std::error::Error + Send + Sync>;
 
 /// Sends a body, and waits for the whole answer. Without a body it is a GET.
 pub async fn ask(
@@ -15,7 +15,7 @@ pub async fn ask(
     path: &str,
     headers: &[(&str, &str)],
     body: Option<String>,
-) -> Result<(StatusCode, HeaderMap, String), Lost> {
+) -> Result<(StatusCode, HeaderMap, String), NoResponse> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(async move {

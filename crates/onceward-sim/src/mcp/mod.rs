@@ -1,34 +1,34 @@
-//! The MCP gateway, killed under load: over stdio, over HTTP, and in front of several servers. Clients give each call a key,
-//! retry what they hear nothing of, and race each other through several gateways on one ledger.
+//! The MCP gateway, killed under load: over stdio, over HTTP, and in front of several servers. Clients send a key with
+//! each call, retry calls without an answer, and race each other through several gateways on one ledger.
 //!
-//! - `server`: an MCP server over stdio whose one tool has effects; a process of its own.
+//! - `server`: an MCP server over stdio whose one tool has effects; its own process.
 //! - `remote`: the same over HTTP, inside the harness.
-//! - `agent`: a client with a gateway process of its own.
-//! - `answer`: what an answer tells a client.
-//! - `meant`: clients that give their calls no keys.
-//! - `stdio`, `http`: the two ways to play.
+//! - `agent`: a client with its own gateway process.
+//! - `response`: reads an answer as clients do.
+//! - `without_keys`: clients that send no keys.
+//! - `stdio`, `http`: the two transports.
 
 mod agent;
-mod answer;
 mod http;
-mod meant;
 mod remote;
+mod response;
 mod server;
 mod stdio;
+mod without_keys;
 
 use std::ops::Deref;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::dice::Dice;
 use crate::kills::{self, Options};
+use crate::rng::Rng;
 pub use agent::Agent;
-pub use meant::MEANT;
-pub use server::{Role, formality, run as serve};
+pub use server::{ServerOptions, formality, run as serve};
+pub use without_keys::WITHOUT_KEY_PREFIX;
 
 /// How a client reaches the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum Transport {
     /// A gateway in front of one command.
     Stdio,
     /// A gateway in front of two commands.
@@ -37,15 +37,15 @@ pub enum Over {
     Http,
 }
 
-impl Over {
-    /// Every way, with its name on the command line.
+impl Transport {
+    /// Every transport, with its name on the command line.
     pub const ALL: [(&str, Self); 3] = [("stdio", Self::Stdio), ("http", Self::Http), ("several", Self::Several)];
 
     fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, over)| *over == self).map_or("", |(name, _)| name)
+        Self::ALL.iter().find(|(_, transport)| *transport == self).map_or("", |(name, _)| name)
     }
 
-    /// The tool that a key is for: with several servers, half of the keys are for each.
+    /// The tool of a key: with several servers, half of the keys are for each.
     fn tool(self, key: &str) -> &'static str {
         match (self, Options::number(key).is_multiple_of(2)) {
             (Self::Several, true) => "one__act",
@@ -61,51 +61,54 @@ const CALLERS: u64 = 12;
 /// How often a client tries one call before it gives up on it.
 const TRIES: u64 = 6;
 
-/// A gateway lives so long between two kills, in milliseconds: some die before they have answered anything.
-const LIFE: (u64, u64) = (5, 250);
+/// How long a gateway lives between two kills, in milliseconds: some die before their first answer.
+const LIFETIME_MILLIS: (u64, u64) = (5, 250);
 
-/// No caller waits longer for an answer.
+/// The longest that a client waits for an answer.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// What is the same for all of a run.
-struct Stage {
-    common: kills::Stage,
-    over: Over,
+/// What all parts of a run share.
+struct KillRun {
+    common: kills::KillRun,
+    transport: Transport,
     /// Calls without keys.
-    meant: meant::Meant,
+    without_keys: without_keys::WithoutKeys,
 }
 
-impl Deref for Stage {
-    type Target = kills::Stage;
+impl Deref for KillRun {
+    type Target = kills::KillRun;
 
-    fn deref(&self) -> &kills::Stage {
+    fn deref(&self) -> &kills::KillRun {
         &self.common
     }
 }
 
 /// How long the next gateway lives.
-fn life(dice: &mut Dice) -> Duration {
-    Duration::from_millis(LIFE.0 + dice.below(LIFE.1 - LIFE.0))
+fn lifetime(rng: &mut Rng) -> Duration {
+    Duration::from_millis(LIFETIME_MILLIS.0 + rng.below(LIFETIME_MILLIS.1 - LIFETIME_MILLIS.0))
 }
 
 /// How a doubt is settled as done: with the result of the tool.
 fn as_result(value: &str) -> (&'static str, String) {
-    ("--value", answer::result(value).to_string())
+    ("--value", response::result(value).to_string())
 }
 
-/// Kills as often as is wanted in each of these ways. True if nothing was broken.
-pub fn run(options: &Options, ways: &[Over]) -> bool {
-    ways.iter().all(|over| kills::on_a_runtime(play(options, *over)))
+/// Kills processes over each transport. True if no rule was broken.
+pub fn run(options: &Options, transports: &[Transport]) -> bool {
+    transports.iter().all(|transport| kills::on_runtime(play(options, *transport)))
 }
 
-async fn play(options: &Options, over: Over) -> bool {
-    let started = Instant::now();
-    let stage = Arc::new(Stage { common: kills::Stage::new(options, "mcp"), over, meant: meant::Meant::default() });
-    match over {
-        Over::Stdio | Over::Several => stdio::play(&stage).await,
-        Over::Http => http::play(&stage).await,
+async fn play(options: &Options, transport: Transport) -> bool {
+    let run = Arc::new(KillRun {
+        common: kills::KillRun::new(options, "mcp"),
+        transport,
+        without_keys: without_keys::WithoutKeys::default(),
+    });
+    match transport {
+        Transport::Stdio | Transport::Several => stdio::play(&run).await,
+        Transport::Http => http::play(&run).await,
     }
-    stage.meant.judge(&stage.effects).into_iter().for_each(|what| stage.book.violation(what));
-    stage.meant.print();
-    stage.judge(&format!("mcp --over {}", over.name()), started.elapsed())
+    run.without_keys.judge(&run.effects).into_iter().for_each(|what| run.judge.violation(what));
+    run.without_keys.print();
+    run.judge(&format!("mcp --over {}", transport.name()))
 }

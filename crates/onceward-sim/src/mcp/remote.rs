@@ -1,4 +1,5 @@
-//! An MCP server over HTTP inside the harness. It outlives every gateway, so effects also arrive after a gateway was killed.
+//! An MCP server over HTTP inside the harness. It outlives every gateway, so effects also arrive after a gateway was
+//! killed.
 
 use std::sync::Arc;
 
@@ -11,24 +12,24 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::server::{Deed, formality, key, value};
-use super::{Stage, answer};
+use super::server::{Behaviour, formality, key, value};
+use super::{KillRun, response};
 
-/// Listens for as long as the harness lives, and says on which port.
-pub(super) async fn start(stage: &Arc<Stage>) -> u16 {
+/// Listens until the harness ends, and returns the port.
+pub(super) async fn start(run: &Arc<KillRun>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let port = listener.local_addr().expect("its address").port();
-    let stage = Arc::clone(stage);
+    let run = Arc::clone(run);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let stage = Arc::clone(&stage);
+            let run = Arc::clone(&run);
             tokio::spawn(async move {
                 let service = service_fn(move |request| {
-                    let stage = Arc::clone(&stage);
+                    let run = Arc::clone(&run);
                     // A gateway that is killed breaks its connection, and the effect takes place all the same.
-                    async move { tokio::spawn(answer_one(stage, request)).await.unwrap_or(Err(Broken)) }
+                    async move { tokio::spawn(answer_one(run, request)).await.unwrap_or(Err(Broken)) }
                 });
-                // Broken connections are part of the play.
+                // Broken connections are expected.
                 let _ =
                     hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
             });
@@ -37,12 +38,12 @@ pub(super) async fn start(stage: &Arc<Stage>) -> u16 {
     port
 }
 
-/// The connection is to break.
+/// The connection breaks on purpose.
 #[derive(Debug, thiserror::Error)]
 #[error("broken on purpose")]
 struct Broken;
 
-async fn answer_one(stage: Arc<Stage>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
+async fn answer_one(run: Arc<KillRun>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
     let is_post = request.method() == http::Method::POST;
     let body = request.into_body().collect().await.map_err(|_| Broken)?.to_bytes();
     let Ok(message) = serde_json::from_slice::<Value>(&body) else {
@@ -51,26 +52,26 @@ async fn answer_one(stage: Arc<Stage>, request: Request<Incoming>) -> Result<Res
     };
     if message["method"] != "tools/call" {
         return Ok(match formality(&message) {
-            Some(answer) => said(StatusCode::OK, answer.to_string()),
+            Some(response) => said(StatusCode::OK, response.to_string()),
             None => said(StatusCode::ACCEPTED, String::new()),
         });
     }
     let key = key(&message);
-    let (deed, time) = Deed::of(stage.options.seed, &key, &stage.effects);
-    match deed {
-        Deed::Vanish => return Err(Broken),
-        Deed::Dawdle => tokio::time::sleep(time).await,
+    let (behaviour, time) = Behaviour::of(run.options.seed, &key, &run.effects);
+    match behaviour {
+        Behaviour::Vanish => return Err(Broken),
+        Behaviour::Dawdle => tokio::time::sleep(time).await,
         _ => {}
     }
     let value = value(&key);
-    stage.effects.happen(&key, &value);
-    match deed {
-        Deed::Die => return Err(Broken),
-        Deed::Linger | Deed::Hold => tokio::time::sleep(time).await,
+    run.effects.happen(&key, &value);
+    match behaviour {
+        Behaviour::Die => return Err(Broken),
+        Behaviour::Linger | Behaviour::Hold => tokio::time::sleep(time).await,
         _ => {}
     }
-    let answer = json!({ "jsonrpc": "2.0", "id": message["id"], "result": answer::result(&value) });
-    Ok(said(StatusCode::OK, answer.to_string()))
+    let response = json!({ "jsonrpc": "2.0", "id": message["id"], "result": response::result(&value) });
+    Ok(said(StatusCode::OK, response.to_string()))
 }
 
 fn said(status: StatusCode, text: String) -> Response<Full<Bytes>> {

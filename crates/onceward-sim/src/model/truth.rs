@@ -2,36 +2,36 @@
 
 use onceward::InDoubt;
 
-/// Bits, one for each claim: which attempts.
+/// A set of attempts: one bit for each claim.
 pub(super) type Attempts = u16;
 
-/// What really happened in the present life of the key.
+/// What really happened since the key was last used for the first time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Truth {
-    /// Attempts that were sent, and of which nothing is known.
+    /// Attempts that were sent, and whose result is unknown.
     pub(super) unsettled: Attempts,
-    /// An attempt has acted on the outside world since the last doubt was settled.
+    /// An attempt has had an effect since the last doubt was settled.
     pub(super) acted: bool,
-    /// Since when the other side remembers the key, under `retry`: from the first effect on.
+    /// Since when the downstream remembers the key, under `retry`: from the first effect on.
     known_since: Option<u8>,
     /// Until when the lease of the owner lasts.
     lease: Option<u8>,
     /// When an attempt was first sent.
     pub(super) first_sent: Option<u8>,
-    /// Who alone may write: the last claim that was granted; 0 after a person has decided.
+    /// The claim that alone may write: the last one granted; 0 after an operator has decided.
     pub(super) owner: u8,
-    /// When the last attempt was given back, or a person said that it did not happen, or a claim lapses that has sent
-    /// nothing; with nothing in doubt, and nobody has begun again since.
+    /// When the last attempt was released or resolved as not happened, or when a claim that has sent nothing lapses;
+    /// with nothing in doubt, and before the next begin.
     pub(super) given_back: Option<u8>,
-    /// When the lease of the last claim lapses that has sent nothing.
+    /// When the last claim that has sent nothing lapses.
     lapses: u8,
     /// The outcome, by the claim that committed it, and when.
     pub(super) committed: Option<(u8, u8)>,
-    /// The caller has got the answer that the record stands for: the outcome, or that it is unknown.
+    /// The caller has got the answer of the record: the outcome, or that it is unknown.
     pub(super) told: bool,
-    /// How often the key was used anew; more than once is as good as once.
+    /// How often the key was used again; more than once counts as once.
     pub(super) eras: u8,
-    /// A superseded owner was turned away.
+    /// A superseded owner was refused.
     pub(super) superseded: bool,
     /// The first rule that a step broke.
     pub(super) broken: Option<&'static str>,
@@ -46,7 +46,8 @@ pub(super) const LEASE: u8 = 3;
 /// The longest that an attempt may take, as its policy promises.
 pub(super) const RUNTIME: u8 = 1;
 
-/// How long what did not happen is remembered: as long as an outcome holds the key, and as long as the other side knows it.
+/// How long an attempt that did not happen is remembered: as long as an outcome holds the key, and as long as the
+/// downstream knows it.
 const UNTRIED: u8 = if RETENTION + TOMBSTONE > HONOURS_KEY { RETENTION + TOMBSTONE } else { HONOURS_KEY };
 
 fn bit(claim: u8) -> Attempts {
@@ -60,22 +61,22 @@ impl Truth {
         }
     }
 
-    /// Whether somebody works on it.
+    /// Whether an owner is at work.
     pub(super) fn is_running(&self, now: u8) -> bool {
         self.lease.is_some_and(|until| now < until)
     }
 
-    /// Whether an attempt may have happened, and nothing is known of it.
+    /// Whether an attempt may have happened, and its result is unknown.
     pub(super) fn is_unknown(&self) -> bool {
         self.unsettled != 0 && self.committed.is_none()
     }
 
     /// A claim was granted.
     pub(super) fn granted(&mut self, claim: u8, now: u8, probe_first: bool, in_doubt: InDoubt) {
-        self.demand(!self.is_running(now), "a claim was granted beside a lease that lives");
+        self.demand(!self.is_running(now), "a claim was granted beside a live lease");
         if let Some((_, at)) = self.committed {
             let is_over = now >= at + RETENTION + TOMBSTONE;
-            self.demand(is_over || self.told, "finished work ran again whose outcome was not delivered");
+            self.demand(is_over || self.told, "finished work ran again before its outcome was delivered");
             self.start_over();
             self.eras = 1;
         }
@@ -86,11 +87,11 @@ impl Truth {
         if self.unsettled != 0 {
             match in_doubt {
                 InDoubt::Hold => self.demand(false, "a held intent ran again"),
-                InDoubt::Probe => self.demand(probe_first, "a doubt was not asked about"),
-                InDoubt::Tell => self.demand(self.told, "a doubt ran again that its caller was not told of"),
+                InDoubt::Probe => self.demand(probe_first, "a doubt was taken over without a probe"),
+                InDoubt::Tell => self.demand(self.told, "a doubt ran again before its caller was told"),
                 InDoubt::Retry => {
                     let known = self.first_sent.is_some_and(|first| now < first + HONOURS_KEY);
-                    self.demand(known, "a retry came after the other side had forgotten the key");
+                    self.demand(known, "a retry came after the downstream had forgotten the key");
                 }
             }
         }
@@ -113,8 +114,8 @@ impl Truth {
         self.told = arrived;
     }
 
-    /// An attempt acts. One that kept to its time must not reach an other side that has forgotten the first one. What
-    /// acts after a person said that it did not happen contradicts that person, and not the ledger.
+    /// An attempt has its effect. An attempt that kept to its time must not reach a downstream that has forgotten the
+    /// first one. An effect after an operator said that it did not happen contradicts the operator, not the ledger.
     pub(super) fn acts(&mut self, claim: u8, granted: u8, now: u8, in_doubt: InDoubt) {
         self.acted = true;
         if in_doubt != InDoubt::Retry || self.unsettled & bit(claim) == 0 {
@@ -122,7 +123,7 @@ impl Truth {
         }
         let first = *self.known_since.get_or_insert(now);
         let is_double = now >= first + HONOURS_KEY && now <= granted + RUNTIME;
-        self.demand(!is_double, "an effect arrived after the other side had forgotten the key");
+        self.demand(!is_double, "an effect arrived after the downstream had forgotten the key");
     }
 
     /// The lease was renewed.
@@ -131,16 +132,16 @@ impl Truth {
         self.lease = Some(now + LEASE);
     }
 
-    /// The owner does not know what came of its attempt.
+    /// The owner does not know the result of its attempt.
     pub(super) fn doubted(&mut self, claim: u8) {
         let told = self.told;
         self.wrote(claim);
-        // Of an attempt that lapsed the caller may have been told already.
+        // The caller may have been told already of an attempt that lapsed.
         self.told = told;
         self.lease = None;
     }
 
-    /// The same of an attempt that has sent nothing. An older doubt stays, and whether its caller was told of it.
+    /// The same for an attempt that has sent nothing. An older doubt stays, and so does whether its caller was told.
     pub(super) fn doubted_nothing(&mut self, claim: u8, now: u8) {
         let told = self.told;
         self.released(claim, now);
@@ -160,9 +161,9 @@ impl Truth {
         self.first_sent.get_or_insert(now);
     }
 
-    /// A write of an owner held.
+    /// A write of an owner succeeded.
     pub(super) fn wrote(&mut self, claim: u8) {
-        self.demand(self.owner == claim, "a superseded owner's write held");
+        self.demand(self.owner == claim, "the write of a superseded owner succeeded");
         self.told = false;
     }
 
@@ -171,7 +172,7 @@ impl Truth {
         self.commit(claim, now);
     }
 
-    /// An attempt was proven to have done nothing.
+    /// An attempt is proven to have done nothing.
     pub(super) fn released(&mut self, claim: u8, now: u8) {
         self.wrote(claim);
         self.lease = None;
@@ -180,18 +181,18 @@ impl Truth {
         self.given_back = (self.unsettled == 0).then_some(now);
     }
 
-    /// Whether nothing has happened for so long that it is as if nobody had ever asked.
+    /// Whether nothing has happened for so long that the intent counts as new.
     pub(super) fn is_untried(&self, now: u8) -> bool {
         self.given_back.is_some_and(|at| now >= at + UNTRIED)
     }
 
-    /// Another life of the key, of which nothing is known yet.
+    /// The key starts over, and nothing is known of it.
     fn start_over(&mut self) {
         let Self { eras, superseded, broken, .. } = *self;
         *self = Self { eras, superseded, broken, ..Self::default() };
     }
 
-    /// The other side was asked, and knows of nothing.
+    /// A probe found nothing downstream.
     pub(super) fn not_found(&mut self, claim: u8, now: u8, is_sent: bool) {
         self.wrote(claim);
         self.unsettled = 0;
@@ -203,9 +204,9 @@ impl Truth {
         }
     }
 
-    /// A person decided.
+    /// An operator decided.
     pub(super) fn resolved(&mut self, happened: Option<u8>, now: u8) {
-        self.demand(!self.is_running(now), "a person decided while somebody worked");
+        self.demand(!self.is_running(now), "an operator decided while an owner was at work");
         (self.owner, self.told) = (0, false);
         self.lease = None;
         match happened {
@@ -236,8 +237,8 @@ impl Truth {
         self.demand(over, "something was swept before its time");
     }
 
-    /// The sweeper left what is there.
+    /// The sweeper left the record.
     pub(super) fn left(&mut self, now: u8) {
-        self.demand(!self.is_untried(now), "what did not happen is kept for ever");
+        self.demand(!self.is_untried(now), "an attempt that did not happen is kept for ever");
     }
 }

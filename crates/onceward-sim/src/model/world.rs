@@ -1,8 +1,8 @@
-//! What there is, and what can happen next.
+//! The state of the model, and what can happen next.
 
 use std::time::Duration;
 
-use onceward::core::decide::{Again, Answer, Begin, Command, Decision, Resolution, Take, Write, decide};
+use onceward::core::decide::{Again, Begin, Command, CommandResult, Decision, Resolution, Take, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outcome::Outcome;
@@ -13,15 +13,15 @@ use onceward::core::time::Timestamp;
 use super::Intent;
 use super::truth::{self, HONOURS_KEY, RETENTION, TOMBSTONE, Truth};
 
-/// A lease is three ticks, and three times what an attempt may take: so an attempt may act in the tick of its grant and in
-/// the next one.
-const TICK: Duration = Duration::from_secs(20);
+/// A lease is three ticks and three times the longest attempt: an attempt may act in the tick of its grant and in the
+/// next one.
+pub(super) const TICK: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_secs(20 * truth::LEASE as u64);
 
-/// A person's decision is named like a claim that nobody can draw.
+/// The number of an operator's decision: no claim has it.
 const PERSON: u8 = u8::MAX;
 
-/// One intent, its record, those who work on it, and what really happened.
+/// One intent, its record, its workers, and what really happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct World {
     now: u8,
@@ -32,14 +32,14 @@ pub struct World {
     pub(super) truth: Truth,
 }
 
-/// What a worker believes to hold.
+/// The claim that a worker believes to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Hold {
     claim: u8,
     is_sent: bool,
     must_ask: bool,
     acted: bool,
-    /// When the claim was granted. It counts only where the other side's memory does.
+    /// When the claim was granted. It is kept only where the downstream's memory counts.
     granted: u8,
 }
 
@@ -86,7 +86,7 @@ impl World {
                 (true, false) => Action::Act(worker),
                 (true, true) => Action::Finish(worker),
             });
-            // Only who has done nothing can prove it.
+            // Only a worker that has done nothing can prove it.
             if !hold.acted {
                 actions.push(Action::Release(worker));
             }
@@ -109,11 +109,11 @@ impl World {
         match action {
             Action::Tick => world.now += 1,
             Action::Begin { marks_sent } => world.begin(model, marks_sent),
-            Action::Sweep => world.sweep(),
-            Action::Delivered { claim, arrived } => world.delivered(claim, arrived),
-            Action::ItHappened => world.resolve(Resolution::Happened(outcome(PERSON))),
-            Action::ItDidNot => world.resolve(Resolution::DidNotHappen),
-            Action::Reset => world.resolve(Resolution::Reset),
+            Action::Sweep => world.sweep(model),
+            Action::Delivered { claim, arrived } => world.delivered(model, claim, arrived),
+            Action::ItHappened => world.resolve(model, Resolution::Happened(outcome(PERSON))),
+            Action::ItDidNot => world.resolve(model, Resolution::DidNotHappen),
+            Action::Reset => world.resolve(model, Resolution::Reset),
             Action::Crash(worker) => world.workers[worker] = None,
             Action::Act(worker) => {
                 if let Some(hold) = &mut world.workers[worker] {
@@ -126,7 +126,7 @@ impl World {
             | Action::Finish(worker)
             | Action::Release(worker)
             | Action::Doubt(worker)
-            | Action::Ask(worker) => world.own(worker, action),
+            | Action::Ask(worker) => world.own(model, worker, action),
         }
         world.workers.sort_unstable();
         world
@@ -144,7 +144,7 @@ impl World {
             take,
             again: Again::default(),
         };
-        if let Answer::Decision(Decision::Acquired(acquired)) = self.write(&Command::Begin(begin)) {
+        if let CommandResult::Decision(Decision::Acquired(acquired)) = self.write(model, &Command::Begin(begin)) {
             let is_sent = acquired.phase == Phase::Sent;
             self.truth.granted(claim, self.now, acquired.probe_first, model.in_doubt);
             if is_sent {
@@ -161,14 +161,14 @@ impl World {
         }
     }
 
-    fn delivered(&mut self, claim: u8, arrived: bool) {
-        if self.write(&Command::Delivered { fence: fence(claim), arrived }) == Answer::Accepted {
+    fn delivered(&mut self, model: &Intent, claim: u8, arrived: bool) {
+        if self.write(model, &Command::Delivered { fence: fence(claim), arrived }) == CommandResult::Accepted {
             self.truth.delivered(claim, self.now, arrived);
         }
     }
 
     /// A worker writes with the fence that it believes to hold.
-    fn own(&mut self, worker: usize, action: Action) {
+    fn own(&mut self, model: &Intent, worker: usize, action: Action) {
         let Some(mut hold) = self.workers[worker] else { return };
         let fence = fence(hold.claim);
         let found = self.truth.acted;
@@ -180,9 +180,9 @@ impl World {
             Action::Ask(_) if !found => Command::NotFound { fence },
             _ => Command::Finish { fence, outcome: outcome(hold.claim) },
         };
-        let held = match self.write(&command) {
-            Answer::Accepted => true,
-            Answer::Stale { .. } => {
+        let held = match self.write(model, &command) {
+            CommandResult::Accepted => true,
+            CommandResult::Stale { .. } => {
                 self.truth.superseded = true;
                 false
             }
@@ -219,29 +219,34 @@ impl World {
         }
     }
 
-    /// A person who has looked says what is true at this moment, or that it was done by hand.
-    fn resolve(&mut self, resolution: Resolution) {
+    /// An operator says what is true at this moment, or that the effect was done by hand.
+    fn resolve(&mut self, model: &Intent, resolution: Resolution) {
         let happened = matches!(resolution, Resolution::Happened(_));
         if !happened && self.truth.acted {
             return;
         }
         let version = self.record.as_ref().map_or(0, |record| record.version);
-        if self.write(&Command::Resolve { version, resolution, fence: fence(PERSON) }) == Answer::Accepted {
+        if self.write(model, &Command::Resolve { version, resolution, fence: fence(PERSON) }) == CommandResult::Accepted
+        {
             self.truth.resolved(happened.then_some(PERSON), self.now);
         }
     }
 
-    fn sweep(&mut self) {
-        if self.write(&Command::Expire) == Answer::Accepted {
+    fn sweep(&mut self, model: &Intent) {
+        if self.write(model, &Command::Expire) == CommandResult::Accepted {
             self.truth.swept(self.now, self.record.is_none());
         } else {
             self.truth.left(self.now);
         }
     }
 
-    /// Decide and write, as one step: that is what a store's conditional write is for.
-    fn write(&mut self, command: &Command) -> Answer {
-        let transition = decide(self.seen().as_ref(), command);
+    /// Decides and writes in one step, as a store's conditional write does.
+    fn write(&mut self, model: &Intent, command: &Command) -> CommandResult {
+        let seen = self.seen();
+        let transition = match model.fault {
+            None => decide(seen.as_ref(), command),
+            Some(fault) => fault.decide(seen.as_ref(), command),
+        };
         let now = self.time();
         match transition.write {
             Write::None => {}
@@ -268,12 +273,12 @@ impl World {
         self.now >= at + RETENTION || is_kept()
     }
 
-    /// There is a record of what did not happen, and it is as if there were none.
+    /// Whether the record of an attempt that did not happen counts as absent.
     pub(super) fn has_forgotten(&self) -> bool {
         self.record.is_some() && self.truth.is_untried(self.now)
     }
 
-    /// What is unknown is leased, or recorded as a doubt.
+    /// An unknown attempt is leased, or recorded as a doubt.
     pub(super) fn shows_its_doubt(&self) -> bool {
         let is_recorded = self.record.as_ref().is_some_and(|record| match &record.state {
             State::InDoubt { .. } => true,
@@ -290,22 +295,22 @@ impl World {
         let version = self.record.as_ref().map_or(0, |record| record.version);
         let settled = |resolution| {
             let command = Command::Resolve { version, resolution, fence: fence(PERSON) };
-            decide(self.seen().as_ref(), &command).answer == Answer::Accepted
+            decide(self.seen().as_ref(), &command).answer == CommandResult::Accepted
         };
         settled(Resolution::DidNotHappen) && settled(Resolution::Happened(outcome(0)))
     }
 }
 
-/// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in
-/// one step with the write, so they decide nothing either, and without them no repeated request can be recognised. When it
-/// was written counts only for what was given back, and for a claim that was written to after it had lapsed.
+/// A record without what decides nothing here, so that equal situations are equal states. Versions are compared in one
+/// step with the write, so they decide nothing, and without them no repeated request is recognised. The time of the
+/// write counts only for a released record, and for a claim that was written after it had lapsed.
 fn plain(mut record: Record) -> Record {
     record.version = 1;
     record.attempts = 0;
     record.generation = 0;
     record.created_at = Timestamp::from_millis(0);
     record.made_by = None;
-    // An answer that was delivered at any time is one that answers no further call.
+    // A delivered answer answers no further call, whenever it was delivered.
     record.delivered_at = record.delivered_at.map(|_| Timestamp::from_millis(0));
     let counts = match &record.state {
         State::Open { .. } => true,

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use onceward::core::plant::Plant;
+use onceward::plant::Plant;
 
-/// A check: a command of this very program, which says `VIOLATION …` and ends with 1 when something is broken.
+/// A check: a command of this program, which prints `VIOLATION …` and exits with 1 when a rule is broken.
 #[derive(Debug)]
 pub struct Check {
     pub name: &'static str,
     arguments: &'static str,
-    /// The same in a few seconds, also in a debug build; none for a check that takes longer.
+    /// The same in a few seconds, also in a debug build; `None` for a check that takes longer.
     quick: Option<&'static str>,
-    /// It hangs when it takes longer.
+    /// A check that takes longer has hung.
     pub limit: Duration,
 }
 
@@ -19,7 +19,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 pub const CHECKS: [Check; 14] = [
     Check { name: "vectors", arguments: "", quick: Some(""), limit: MINUTE },
-    Check { name: "scenes", arguments: "", quick: Some(""), limit: Duration::from_secs(120) },
+    Check { name: "scenarios", arguments: "", quick: Some(""), limit: Duration::from_secs(120) },
     Check {
         name: "walk",
         arguments: "--runs 400 --seed 1",
@@ -59,10 +59,10 @@ pub const CHECKS: [Check; 14] = [
     Check { name: "run", arguments: "--kills 60 --seed 1", quick: None, limit: Duration::from_secs(600) },
 ];
 
-/// Bugs that only one check can find. Where it did not run, they are left out.
+/// Bugs that only one check can find. They are left out where it did not run.
 const NEEDS: [(Plant, &str); 1] = [(Plant::SyncSkipped, "power")];
 
-/// The check that a bug needs and that is not among these.
+/// The check that a bug needs, if it is not among these.
 pub fn missing(plant: Plant, among: &[&Check]) -> Option<&'static str> {
     let (_, needed) = NEEDS.iter().find(|(other, _)| *other == plant)?;
     among.iter().all(|check| check.name != *needed).then_some(*needed)

@@ -1,4 +1,4 @@
-//! One check in a process of its own, with an end to its time and with a folder of its own for what it leaves behind.
+//! Runs one check in a child process, with a time limit and its own temporary folder.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use onceward::core::plant::Plant;
+use onceward::plant::Plant;
 
 use super::check::Check;
 
-/// How often the parent looks.
+/// How often the parent polls.
 const TICK: Duration = Duration::from_millis(5);
 
 /// How a check ended.
@@ -21,7 +21,7 @@ pub enum Verdict {
     Well,
     /// It found this first.
     Broken(String),
-    /// It failed without saying what is broken: that is no find.
+    /// It failed without a violation: that does not count as found.
     Failed(String),
 }
 
@@ -34,39 +34,39 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-pub struct Ended {
+pub struct CheckRun {
     pub verdict: Verdict,
     pub after: Duration,
 }
 
 /// Runs a check, with a bug or without.
-pub fn run(check: &Check, quick: bool, plant: Option<Plant>) -> Ended {
+pub fn run(check: &Check, quick: bool, plant: Option<Plant>) -> CheckRun {
     let folder = tempfile::Builder::new().prefix("onceward-plants-").tempdir().expect("a temporary folder can be made");
-    let told = folder.path().join("told");
-    let program = std::env::current_exe().expect("a program knows where it is");
+    let output = folder.path().join("output");
+    let program = std::env::current_exe().expect("the path of this program is known");
     let mut command = Command::new(program);
     command.args(check.arguments(quick)).stdin(Stdio::null()).stderr(Stdio::null()).env("TMPDIR", folder.path());
-    command.stdout(File::create(&told).expect("the folder can be written"));
+    command.stdout(File::create(&output).expect("the folder can be written"));
     if let Some(plant) = plant {
         command.arg("--plant").arg(plant.name());
     }
     let started = Instant::now();
-    // A group of its own, so that its own children end with it.
+    // In its own process group, so that its children end with it.
     let mut child = command.process_group(0).spawn().expect("the harness can start itself");
     let code = wait(&mut child, started, check.limit);
     let after = started.elapsed();
-    let told = std::fs::read_to_string(&told).unwrap_or_default();
-    let first = told.lines().find_map(|line| line.strip_prefix("VIOLATION "));
+    let output = std::fs::read_to_string(&output).unwrap_or_default();
+    let first = output.lines().find_map(|line| line.strip_prefix("VIOLATION "));
     let verdict = match (code, first) {
         (Some(0), None) => Verdict::Well,
         (Some(1), Some(first)) => Verdict::Broken(first.to_owned()),
         (None, _) => Verdict::Failed(format!("it took longer than {} s", check.limit.as_secs())),
-        (code, _) => Verdict::Failed(format!("it ended with {code:?}: {}", told.lines().last().unwrap_or_default())),
+        (code, _) => Verdict::Failed(format!("it ended with {code:?}: {}", output.lines().last().unwrap_or_default())),
     };
-    Ended { verdict, after }
+    CheckRun { verdict, after }
 }
 
-/// The exit code; none when it took too long or died.
+/// The exit code; `None` when it took too long or died.
 fn wait(child: &mut Child, started: Instant, limit: Duration) -> Option<i32> {
     loop {
         if let Some(status) = child.try_wait().expect("a child can be waited for") {

@@ -1,24 +1,23 @@
-//! Every bug that can be planted, against the checks, the cheapest first: which check finds it, how it shows, and after
-//! how long. A check that finds nothing in the sound ledger means something only because of this.
+//! Runs every planted bug against the checks, the cheapest first: which check finds it, how, and after how long. It
+//! proves that a check which finds nothing in the product would find a bug.
 //!
-//! Each check runs in a process of its own, since a bug is planted for good. First every check runs without a bug, and
-//! must find nothing.
+//! Each check runs in a child process, since a bug is planted until its process ends. First every check runs without a
+//! bug, and must find nothing.
 //!
 //! - `check`: the checks.
-//! - `child`: one check in a process of its own.
+//! - `child`: one check in a child process.
 
 mod check;
 mod child;
 
 use std::time::Duration;
 
-use onceward::core::plant::Plant;
+use onceward::plant::Plant;
 use serde_json::json;
 
 use check::{CHECKS, Check, missing};
 use child::Verdict;
 
-/// What is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Only this bug.
@@ -33,11 +32,11 @@ pub struct Options {
     pub table: bool,
 }
 
-/// What came of one bug.
+/// The result of one bug.
 struct Row {
     plant: Plant,
     caught: Vec<Caught>,
-    /// The check that is needed, where it did not run.
+    /// The check that is needed and did not run.
     needs: Option<&'static str>,
 }
 
@@ -47,7 +46,7 @@ struct Caught {
     after: Duration,
 }
 
-/// Runs everything, tells, and says whether every bug was caught and nothing else was.
+/// Runs everything, prints the result, and returns whether every bug was caught and no check failed without one.
 pub fn run(options: &Options) -> bool {
     let checks: Vec<&Check> = CHECKS.iter().filter(|check| check.is_quick() || !options.quick).collect();
     if !is_sound(&checks, options) {
@@ -57,7 +56,7 @@ pub fn run(options: &Options) -> bool {
     let mut rows = Vec::new();
     for plant in wanted {
         let row = try_one(*plant, &checks, options);
-        tell(&row, options.json);
+        print(&row, options.json);
         rows.push(row);
     }
     if options.table {
@@ -66,7 +65,7 @@ pub fn run(options: &Options) -> bool {
     sum_up(&rows, options.json)
 }
 
-/// Whether the checks find nothing where nothing is planted.
+/// Whether the checks find nothing without a bug.
 fn is_sound(checks: &[&Check], options: &Options) -> bool {
     let mut sound = true;
     for check in checks {
@@ -106,7 +105,7 @@ fn try_one(plant: Plant, checks: &[&Check], options: &Options) -> Row {
     row
 }
 
-fn tell(row: &Row, json: bool) {
+fn print(row: &Row, json: bool) {
     let name = row.plant.name();
     if json {
         let caught =
@@ -151,7 +150,7 @@ fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 100.0).round() / 100.0
 }
 
-/// The first words tell what is wrong; a page of steps does not tell more.
+/// The start of the message is enough; the steps that follow it are not printed.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 160;
     match text.char_indices().nth(LONGEST) {

@@ -1,16 +1,16 @@
 //! Power cuts: a ledger works on a disk that forgets what was not synced, and is opened again on what is left, over and
-//! over. What it had acknowledged before a cut must be there.
+//! over. Everything that it had acknowledged before a cut must be there.
 //!
 //! - `plan`: where the power is cut, from the seed.
 //! - `work`: callers at work on the ledger, and another process beside them.
-//! - `roll`: what each intent answers after a restart.
+//! - `restart_check`: what each intent answers after a restart.
 //! - `report`: what is printed.
 //!
-//! A seed makes the same plan again; how the threads interleave, the system decides.
+//! A seed repeats the plan; the system decides how the threads interleave.
 
 mod plan;
 mod report;
-mod roll;
+mod restart_check;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -20,33 +20,32 @@ use std::time::Instant;
 use onceward::Ledger;
 use onceward::clock::ManualClock;
 
-use crate::dice::Dice;
-use crate::vfs::{self, Drive, Image, Loss, Moment, Swallow};
-use crate::witness::{self, Book, Tally, Witness};
+use crate::recording_store::{self, Acknowledged, RecordingStore, Tally};
+use crate::rng::Rng;
+use crate::vfs::{self, Drive, IgnoredSyncs, Image, Loss, Moment};
 use plan::{Phase, Plan};
 
-/// More violations than this say nothing new.
-const ENOUGH: usize = 20;
+/// The run ends after this many violations.
+const MAX_VIOLATIONS: usize = 20;
 
-/// Beside every ledger: which processes are alive.
+/// The side file of every ledger: which processes are alive.
 const OWNERS: &str = "ledger.db-owners";
 
-/// Beside every ledger: how far it had come. It goes around the simulated disk, so every write of it survives: the
+/// The mark of every ledger: how far it had come. It bypasses the simulated disk, so every write of it survives: the
 /// hardest case for a mark that must never lead its ledger.
 const MARK: &str = "ledger.db-mark";
 
-/// What is wanted.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many power cuts.
     pub cycles: u64,
     /// The seed of the plan.
     pub seed: u64,
-    /// Which syncs the disk swallows.
-    pub swallow: Swallow,
+    /// The syncs that the disk ignores.
+    pub ignored_syncs: IgnoredSyncs,
 }
 
-/// What came of all cycles.
+/// The result of all cycles.
 #[derive(Debug, Default)]
 struct Sum {
     ledgers: u64,
@@ -59,9 +58,9 @@ struct Sum {
 }
 
 impl Sum {
-    /// Takes over what was counted in one ledger.
-    fn add(&mut self, book: &Book) {
-        let tally = *book.tally();
+    /// Adds what was counted in one ledger.
+    fn add(&mut self, acknowledged: &Acknowledged) {
+        let tally = *acknowledged.tally();
         self.ledgers += 1;
         self.tally.acknowledged += tally.acknowledged;
         self.tally.compared += tally.compared;
@@ -69,26 +68,26 @@ impl Sum {
     }
 }
 
-/// Runs all cycles. True if nothing was broken.
+/// Runs all cycles. True if no rule was broken.
 pub fn run(options: &Options) -> bool {
     vfs::install();
     let root = vfs::scratch("onceward-power-");
     let started = Instant::now();
     let mut progress = report::Progress::new(options);
     let mut sum = Sum::default();
-    let mut life = Life::new(options, 0);
+    let mut ledger_life = LedgerLife::new(options, 0);
     for cycle in 0..options.cycles {
-        if life.until <= cycle {
-            sum.add(&life.book);
-            life = Life::new(options, cycle);
+        if ledger_life.until <= cycle {
+            sum.add(&ledger_life.acknowledged);
+            ledger_life = LedgerLife::new(options, cycle);
         }
-        life.cycle(cycle, root.path(), &mut sum);
-        progress.tell(cycle + 1, &sum);
-        if sum.violations.len() >= ENOUGH {
+        ledger_life.cycle(cycle, root.path(), &mut sum);
+        progress.print(cycle + 1, &sum);
+        if sum.violations.len() >= MAX_VIOLATIONS {
             break;
         }
     }
-    sum.add(&life.book);
+    sum.add(&ledger_life.acknowledged);
     let ended = report::print(options, &sum, started.elapsed());
     if !ended {
         report::kept(&vfs::keep(&root, "onceward-power-"));
@@ -96,12 +95,12 @@ pub fn run(options: &Options) -> bool {
     ended
 }
 
-/// One ledger, from its making on.
-struct Life<'a> {
+/// One ledger, from its creation on.
+struct LedgerLife<'a> {
     options: &'a Options,
-    /// The cycle in which it is over.
+    /// The cycle in which it ends.
     until: u64,
-    book: Arc<Book>,
+    acknowledged: Arc<Acknowledged>,
     clock: ManualClock,
     /// What the last cut has left.
     image: Image,
@@ -112,15 +111,15 @@ struct Life<'a> {
     is_new: bool,
 }
 
-impl<'a> Life<'a> {
+impl<'a> LedgerLife<'a> {
     fn new(options: &'a Options, cycle: u64) -> Self {
-        // Some ledgers are cut once and never seen again, others live through a great many cuts.
-        let mut dice = Dice::of(&[options.seed, 1, cycle]);
-        let length = dice.weighted(&[(2, 2), (2, 6), (2, 20), (1, 60)]);
+        // Some ledgers are cut once and never opened again, others survive many cuts.
+        let mut rng = Rng::of(&[options.seed, 1, cycle]);
+        let length = rng.weighted(&[(2, 2), (2, 6), (2, 20), (1, 60)]);
         Self {
             options,
             until: cycle + length,
-            book: Arc::default(),
+            acknowledged: Arc::default(),
             clock: ManualClock::default(),
             image: Image::default(),
             owners: None,
@@ -131,14 +130,14 @@ impl<'a> Life<'a> {
 
     fn cycle(&mut self, cycle: u64, root: &Path, sum: &mut Sum) {
         let seed = self.options.seed;
-        let mut dice = Dice::of(&[seed, 2, cycle]);
-        let plan = Plan::of(&mut dice, self.is_new);
+        let mut rng = Rng::of(&[seed, 2, cycle]);
+        let plan = Plan::of(&mut rng, self.is_new);
         self.is_new = false;
         self.clock.advance(plan.dark_for);
         let folder = root.join(format!("boot-{cycle}"));
         let before = self.image.clone();
         let image = std::mem::take(&mut self.image);
-        let drive = Drive::mount(&folder, image, self.options.swallow, Dice::of(&[seed, 3, cycle]));
+        let drive = Drive::mount(&folder, image, self.options.ignored_syncs, Rng::of(&[seed, 3, cycle]));
         if let Some(owners) = self.owners.take().filter(|_| plan.keeps_owners) {
             std::fs::hard_link(owners, folder.join(OWNERS)).expect("the side file is there");
         }
@@ -161,7 +160,7 @@ impl<'a> Life<'a> {
             self.keep_owners(root, &folder);
             return;
         }
-        // What was opened has changed since, so what was found is kept beside it.
+        // Opening has changed the files, so the files as they were found are kept beside them.
         for (name, bytes) in before.files {
             std::fs::write(folder.join(format!("before-{name}")), bytes).expect("the folder can be written");
         }
@@ -180,28 +179,33 @@ impl<'a> Life<'a> {
         std::fs::remove_dir_all(folder).expect("the folder can be removed");
     }
 
-    /// From power on to power off. The answer is when it went, and what was broken.
+    /// From power on to power off. Returns in which phase the power went, and what was broken.
     fn boot(&self, cycle: u64, plan: &Plan, drive: &Arc<Drive>) -> (Phase, Vec<String>) {
         if plan.phase == Phase::Opening {
             drive.cut_at(plan.moment, plan.nth);
         }
-        let witness = match Witness::open(drive, &self.book, &self.clock) {
-            Ok(witness) => witness,
+        let recording_store = match RecordingStore::open(drive, &self.acknowledged, &self.clock) {
+            Ok(recording_store) => recording_store,
             Err(_) if drive.is_dark() => return (Phase::Opening, Vec::new()),
             Err(error) => return (Phase::Opening, vec![format!("the ledger cannot be opened: {error}")]),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime starts");
         runtime.block_on(async {
-            let mut faults = self.book.compare(&witness).await;
-            faults.extend(witness::check_file(drive));
-            let ledger = Ledger::builder().on(witness);
-            if faults.is_empty() {
-                let roll = roll::Roll { ledger: &ledger, book: &self.book, drive, clock: &self.clock };
-                faults.extend(roll.call(cycle, Dice::of(&[self.options.seed, 4, cycle])).await);
+            let mut violations = self.acknowledged.compare(&recording_store).await;
+            violations.extend(recording_store::check_file(drive));
+            let ledger = Ledger::builder().on(recording_store);
+            if violations.is_empty() {
+                let restart_check = restart_check::RestartCheck {
+                    ledger: &ledger,
+                    acknowledged: &self.acknowledged,
+                    drive,
+                    clock: &self.clock,
+                };
+                violations.extend(restart_check.call(cycle, Rng::of(&[self.options.seed, 4, cycle])).await);
             }
-            if !faults.is_empty() || drive.is_dark() {
+            if !violations.is_empty() || drive.is_dark() {
                 ledger.close().await;
-                return (Phase::Opening, faults);
+                return (Phase::Opening, violations);
             }
             if plan.phase == Phase::Working {
                 drive.cut_at(plan.moment, plan.nth);
@@ -218,9 +222,9 @@ impl<'a> Life<'a> {
                 _ => Phase::Closed,
             };
             drive.cut_now();
-            // Their owners are gone with the machine: what they would still write reaches no disk.
+            // Their owners are gone with the machine: their late writes reach no disk.
             drop(held);
-            (phase, faults)
+            (phase, violations)
         })
     }
 }

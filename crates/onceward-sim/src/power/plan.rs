@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 use crate::vfs::Moment;
 
-/// What the ledger is doing when the power goes.
+/// What the ledger does when the power goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It is being opened: made, or recovered after the last cut.
+    /// It is being opened: created, or recovered after the last cut.
     Opening,
     /// Callers are at work.
     Working,
@@ -26,11 +26,11 @@ impl Phase {
 /// The plan of one cycle.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the ledger is doing when the power goes. It may come later than planned, and never earlier.
+    /// What the ledger does when the power goes. The cut may come later than planned, and never earlier.
     pub phase: Phase,
-    /// At which moment.
+    /// The kind of moment.
     pub moment: Moment,
-    /// At the how manieth.
+    /// The number of the moment.
     pub nth: u64,
     /// How long the machine was off before.
     pub dark_for: Duration,
@@ -39,10 +39,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan from the dice.
-    pub fn of(dice: &mut Dice, is_new: bool) -> Self {
+    /// The plan from random numbers.
+    pub fn of(rng: &mut Rng, is_new: bool) -> Self {
         let opening = if is_new { 10 } else { 3 };
-        let (phase, moment, within) = dice.weighted(&[
+        let (phase, moment, within) = rng.weighted(&[
             (opening, (Phase::Opening, Moment::Change, if is_new { 60 } else { 25 })),
             (6, (Phase::Working, Moment::Change, 250)),
             (3, (Phase::Working, Moment::LogSync, 25)),
@@ -52,13 +52,13 @@ impl Plan {
             (2, (Phase::Closing, Moment::Change, 12)),
             (1, (Phase::Closed, Moment::Change, 1)),
         ]);
-        let minutes = dice.weighted(&[(4, 0), (4, 1), (2, 5), (1, 60 * 24), (1, 60 * 24 * 4)]);
+        let minutes = rng.weighted(&[(4, 0), (4, 1), (2, 5), (1, 60 * 24), (1, 60 * 24 * 4)]);
         Self {
             phase,
             moment,
-            nth: 1 + dice.below(within),
+            nth: 1 + rng.below(within),
             dark_for: Duration::from_secs(60 * minutes),
-            keeps_owners: !dice.one_in(5),
+            keeps_owners: !rng.one_in(5),
         }
     }
 }

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use super::plan::Phase;
 use super::{Options, Sum};
-use crate::vfs::{Moment, Part, Swallow};
+use crate::vfs::{FilePart, IgnoredSyncs, Moment};
 
 /// How often a progress line is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// Lines while it runs, on the error stream.
+/// Prints progress on the error stream.
 pub struct Progress {
     all: u64,
     started: Instant,
@@ -23,8 +23,8 @@ impl Progress {
         Self { all: options.cycles, started: Instant::now(), told: Instant::now() }
     }
 
-    /// Says how far it is, now and then.
-    pub fn tell(&mut self, done: u64, sum: &Sum) {
+    /// Prints progress now and then.
+    pub fn print(&mut self, done: u64, sum: &Sum) {
         if self.told.elapsed() < PROGRESS {
             return;
         }
@@ -41,12 +41,12 @@ impl Progress {
     }
 }
 
-/// What was broken, as soon as it is known.
+/// Prints a violation as soon as it is found.
 pub fn found(violation: &str) {
     eprintln!("VIOLATION {violation}");
 }
 
-/// The summary. True if nothing was broken.
+/// Prints the summary. True if no rule was broken.
 pub fn print(options: &Options, sum: &Sum, age: Duration) -> bool {
     let cuts: u64 = sum.phases.iter().sum();
     let at = |phase: Phase| sum.phases[phase as usize];
@@ -71,7 +71,7 @@ pub fn print(options: &Options, sum: &Sum, age: Duration) -> bool {
         ("names lost or back again", sum.loss.names),
         ("writes acknowledged", sum.tally.acknowledged),
         ("acknowledged records compared", sum.tally.compared),
-        ("writes without an answer that held", sum.tally.unanswered),
+        ("unanswered writes that were there", sum.tally.unanswered),
         ("violations", sum.violations.len() as u64),
     ];
     for (name, number) in rows {
@@ -87,15 +87,15 @@ pub fn print(options: &Options, sum: &Sum, age: Duration) -> bool {
 }
 
 fn swallowed(options: &Options) -> &'static str {
-    match options.swallow {
-        Swallow::None => "",
-        Swallow::All => " --no-sync",
-        Swallow::Of(Part::Log) => " --no-log-sync",
-        Swallow::Of(Part::Main | Part::Journal) => " --no-file-sync",
+    match options.ignored_syncs {
+        IgnoredSyncs::None => "",
+        IgnoredSyncs::All => " --no-sync",
+        IgnoredSyncs::Of(FilePart::Log) => " --no-log-sync",
+        IgnoredSyncs::Of(FilePart::Main | FilePart::Journal) => " --no-file-sync",
     }
 }
 
-/// Where the files are.
+/// Prints where the files are.
 pub fn kept(folder: &Path) {
     println!("files are in {}", folder.display());
 }

@@ -1,4 +1,4 @@
-//! The command that `onceward run` runs: it has one effect, says so, and sometimes fails or dies on the way.
+//! The command that `onceward run` runs: it has one effect, prints it, and sometimes fails or dies before.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,19 +6,19 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::dice::Dice;
 use crate::kills::effects::Effects;
-use crate::kills::{HELD, HOLDS, Options};
+use crate::kills::{HELD, HELD_FOR, Options};
+use crate::rng::Rng;
 
-/// Where the command writes down which process it is.
+/// The variable with the path of the file in which the command writes its process id.
 pub const PID_FILE: &str = "SIM_PID_FILE";
 
-/// What it exits with when it has done nothing.
+/// The exit code of a command that has done nothing.
 pub const REFUSED: i32 = 1;
 
 /// What the command is started with.
 #[derive(Clone, Debug)]
-pub struct Role {
+pub struct EffectOptions {
     /// The file of effects.
     pub effects: PathBuf,
     /// The seed of the run.
@@ -28,34 +28,34 @@ pub struct Role {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Deed {
+enum Behaviour {
     Answer,
     /// Fails, having done nothing.
     Refuse,
-    /// Acts, and is killed before it says so.
+    /// Acts, and is killed before it prints.
     Die,
 }
 
-/// Acts, and gives the exit code.
-pub fn run(role: &Role) -> u8 {
+/// Acts, and returns the exit code.
+pub fn run(role: &EffectOptions) -> u8 {
     if let Some(path) = std::env::var_os(PID_FILE) {
         std::fs::write(path, std::process::id().to_string()).expect("the command can say which process it is");
     }
     let effects = Effects::at(&role.effects);
-    let mut dice = Dice::of(&[role.seed, 3, Options::number(&role.key)]);
-    let planned = dice.weighted(&[(30, Deed::Answer), (2, Deed::Refuse), (1, Deed::Die)]);
-    let (before, after) = (Duration::from_millis(dice.below(15)), Duration::from_millis(dice.below(15)));
-    let deed = if effects.is_calm() { Deed::Answer } else { planned };
-    if deed == Deed::Refuse {
+    let mut rng = Rng::of(&[role.seed, 3, Options::number(&role.key)]);
+    let planned = rng.weighted(&[(30, Behaviour::Answer), (2, Behaviour::Refuse), (1, Behaviour::Die)]);
+    let (before, after) = (Duration::from_millis(rng.below(15)), Duration::from_millis(rng.below(15)));
+    let behaviour = if effects.is_calm() { Behaviour::Answer } else { planned };
+    if behaviour == Behaviour::Refuse {
         return 1;
     }
     std::thread::sleep(before);
     let value = format!("{} effect {}", role.key, std::process::id());
     effects.happen(&role.key, &value);
     if role.key == HELD && !effects.is_calm() {
-        std::thread::sleep(HOLDS);
+        std::thread::sleep(HELD_FOR);
     }
-    if deed == Deed::Die {
+    if behaviour == Behaviour::Die {
         let _ = kill(Pid::this(), Signal::SIGKILL);
     }
     std::thread::sleep(after);

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::image::{Change, Image, Loss};
-use super::journal::{Fault, Gate, Journal, Swallow};
-use super::operation::{Kind, Moment, Operation, Part, Role};
-use crate::dice::Dice;
+use super::journal::{Fault, Gate, IgnoredSyncs, Journal};
+use super::operation::{FilePart, Kind, Moment, Operation, Role};
+use crate::rng::Rng;
 
 /// Longer than a few commits take, at each of several operations.
 const HOLD_UP: Duration = Duration::from_millis(5);
@@ -19,7 +19,7 @@ const HOLD_UP: Duration = Duration::from_millis(5);
 pub struct Drive {
     folder: PathBuf,
     journal: Mutex<Journal>,
-    /// The thread that carries the log over is held up at everything it does.
+    /// The checkpoint thread is delayed at each of its operations.
     holds_up_the_carrier: AtomicBool,
 }
 
@@ -28,33 +28,33 @@ pub struct Drive {
 pub struct Handle {
     drive: Arc<Drive>,
     inode: u64,
-    part: Part,
+    part: FilePart,
     /// The first sync of a new log or journal syncs the folder as well.
     syncs_folder: bool,
-    /// Each open file is told once of a failed sync, whoever asked for it: as Linux does since 4.13.
+    /// Each open file gets the error of a failed sync once, whichever file asked for it: as Linux does since 4.13.
     failures: u64,
 }
 
 /// What the VFS does with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Hands it on.
+    /// Passes it on.
     Pass,
-    /// Hands nothing on, and says this.
+    /// Does not pass it on, and returns this code.
     Fail(i32),
-    /// Hands so many bytes on, and says this: a disk that is full may have taken a part.
+    /// Passes this many bytes on, and returns this code: a full disk may have taken a part.
     Partly(usize, i32),
 }
 
 impl Drive {
-    /// A disk with these files, under this folder; the files are made.
-    pub fn mount(folder: &Path, image: Image, swallow: Swallow, dice: Dice) -> Arc<Self> {
+    /// Creates a disk with these files, under this folder.
+    pub fn mount(folder: &Path, image: Image, ignored_syncs: IgnoredSyncs, rng: Rng) -> Arc<Self> {
         std::fs::create_dir_all(folder).expect("a folder can be made");
         let folder = folder.canonicalize().expect("the folder is there");
         for (name, bytes) in &image.files {
             std::fs::write(folder.join(name), bytes).expect("a file can be written");
         }
-        let journal = Journal::of(image.files.into_iter().collect(), swallow, dice);
+        let journal = Journal::of(image.files.into_iter().collect(), ignored_syncs, rng);
         let holds_up_the_carrier = AtomicBool::new(false);
         let drive = Arc::new(Self { folder, journal: Mutex::new(journal), holds_up_the_carrier });
         super::plug(&drive);
@@ -80,12 +80,12 @@ impl Drive {
         self.journal().darken();
     }
 
-    /// From now on the thread that carries the log over is slow, so that nothing may depend on its being fast.
+    /// From now on the checkpoint thread is slow, so that nothing may depend on its speed.
     pub fn hold_up_the_carrier(&self) {
         self.holds_up_the_carrier.store(true, Ordering::SeqCst);
     }
 
-    /// Whoever is held up waits before anybody else would have to.
+    /// Delays the checkpoint thread, before any lock is taken.
     fn wait(&self) {
         let held_up = self.holds_up_the_carrier.load(Ordering::SeqCst) && Role::of_this_thread() == Role::Carrier;
         if held_up && !self.is_dark() {
@@ -98,12 +98,12 @@ impl Drive {
         self.journal().left.is_some()
     }
 
-    /// At which moment the power was cut, if that was planned.
+    /// The planned moment at which the power was cut, if there was one.
     pub fn moment_of_cut(&self) -> Option<Moment> {
         self.journal().cut.filter(|(_, left)| *left == 0).map(|(moment, _)| moment)
     }
 
-    /// Does something only if the power is still on; it stays on until that is done.
+    /// Does something only if the power is on; it stays on until that is done.
     pub fn while_on(&self, act: impl FnOnce()) {
         let journal = self.journal();
         if journal.left.is_none() {
@@ -126,12 +126,12 @@ impl Drive {
         self.journal().has_failed
     }
 
-    /// How many syncs were granted of files whose sync had failed before.
+    /// How many syncs succeeded of files whose sync had failed before.
     pub fn syncs_after_a_failed_one(&self) -> u64 {
         self.journal().failed_syncs.values().sum()
     }
 
-    /// Forgets that syncs have failed: the ledger is opened anew.
+    /// Forgets that syncs have failed: the ledger is opened again.
     pub fn forgive(&self) {
         let mut journal = self.journal();
         journal.failed_syncs.clear();
@@ -144,7 +144,7 @@ impl Drive {
     }
 
     /// A file is about to be opened.
-    pub fn before_open(&self, part: Part) -> Verdict {
+    pub fn before_open(&self, part: FilePart) -> Verdict {
         let mut journal = self.journal();
         match journal.gate(part, Kind::Open, 0) {
             Gate::Open => Verdict::Pass,
@@ -157,8 +157,8 @@ impl Drive {
         }
     }
 
-    /// A file was opened, and made if there was none.
-    pub fn opened(self: Arc<Self>, name: &str, part: Part, creates: bool) -> Handle {
+    /// A file was opened, and created if there was none.
+    pub fn opened(self: Arc<Self>, name: &str, part: FilePart, creates: bool) -> Handle {
         let mut journal = self.journal();
         let inode = match journal.names.get(name) {
             Some(inode) => *inode,
@@ -166,11 +166,11 @@ impl Drive {
         };
         let failures = journal.inodes.get(&inode).map_or(0, |inode| inode.failures);
         drop(journal);
-        Handle { drive: self, inode, part, syncs_folder: creates && part != Part::Main, failures }
+        Handle { drive: self, inode, part, syncs_folder: creates && part != FilePart::Main, failures }
     }
 
     /// A file is about to be deleted.
-    pub fn before_delete(&self, part: Part) -> Verdict {
+    pub fn before_delete(&self, part: FilePart) -> Verdict {
         let mut journal = self.journal();
         match journal.gate(part, Kind::Delete, 0) {
             Gate::Open => Verdict::Pass,
@@ -189,19 +189,19 @@ impl Drive {
         if journal.names.remove(name).is_some() {
             journal.unsynced_names.push((name.to_owned(), None));
         }
-        if syncs_folder && journal.swallow == Swallow::None {
+        if syncs_folder && journal.ignored_syncs == IgnoredSyncs::None {
             journal.sync_folder();
         }
     }
 }
 
 impl Handle {
-    /// Anything that leaves the disk as it is.
+    /// An operation that does not change the disk.
     pub fn touch(&self, kind: Kind) -> Verdict {
         self.drive.wait();
         match self.drive.journal().gate(self.part, kind, 0) {
             Gate::Fault(fault) => Verdict::Fail(fault.code),
-            // Locks and the shared index are no part of the disk.
+            // Locks and the shared index are not on the disk.
             Gate::Dark if kind == Kind::Read => Verdict::Fail(kind.error()),
             Gate::Open | Gate::Cut { .. } | Gate::Dark => Verdict::Pass,
         }
@@ -218,7 +218,7 @@ impl Handle {
                 Verdict::Pass
             }
             Gate::Fault(fault) => {
-                let taken = usize::try_from(journal.dice.below(data.len() as u64)).unwrap_or(0);
+                let taken = usize::try_from(journal.rng.below(data.len() as u64)).unwrap_or(0);
                 if taken == 0 {
                     return Verdict::Fail(fault.code);
                 }
@@ -257,7 +257,7 @@ impl Handle {
         }
     }
 
-    /// What was written is to be on the disk. This is never handed on: the journal is the disk.
+    /// Written bytes must be on the disk. This is never passed on: the journal is the disk.
     pub fn sync(&mut self) -> Verdict {
         let drive = Arc::clone(&self.drive);
         let mut journal = drive.journal();
@@ -285,10 +285,10 @@ impl Handle {
             self.failures = failures;
             return Verdict::Fail(Kind::Sync.error());
         }
-        match journal.swallow {
-            Swallow::All => return Verdict::Pass,
-            Swallow::Of(part) if part == self.part => return Verdict::Pass,
-            Swallow::None | Swallow::Of(_) => {}
+        match journal.ignored_syncs {
+            IgnoredSyncs::All => return Verdict::Pass,
+            IgnoredSyncs::Of(part) if part == self.part => return Verdict::Pass,
+            IgnoredSyncs::None | IgnoredSyncs::Of(_) => {}
         }
         journal.sync(self.inode);
         if std::mem::take(&mut self.syncs_folder) {

@@ -1,14 +1,14 @@
-//! What is left of a file when the power goes: all that was synced, and of the rest whatever chance leaves.
+//! What is left of a file when the power goes: everything that was synced, and a random part of the rest.
 //!
-//! Modelled: each unsynced write is there, or not, or in part; parts are sectors of 512 bytes, any of which may be new or
-//! old, and one of which may be torn at any byte; sometimes only the length of the file has grown; sometimes older
-//! writes land after newer ones; truncations hold or do not; a name that was made or deleted is on the disk only after
-//! its folder was synced. Not modelled: damage to bytes that nobody was writing, and drives that lie about a sync
-//! (that is what the swallowed syncs are for).
+//! Modelled: each unsynced write is there, or not, or in part; parts are sectors of 512 bytes, any of which may be new
+//! or old, and one of which may be torn at any byte; sometimes only the length of the file has grown; sometimes older
+//! writes land after newer ones; truncations are done or not; a name that was created or deleted is on the disk only
+//! after its folder was synced. Not modelled: damage to bytes outside of a write, and drives that lie about a sync
+//! (ignored syncs cover that).
 
 use std::collections::BTreeMap;
 
-use crate::dice::Dice;
+use crate::rng::Rng;
 
 /// What drives write at once. Nothing depends on it: a sector may be torn as well.
 const SECTOR: usize = 512;
@@ -23,18 +23,18 @@ pub struct Image {
 /// What the cuts have taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Loss {
-    /// Unsynced changes that were on the disk all the same.
+    /// Unsynced changes that were on the disk.
     pub kept: u64,
     /// Unsynced changes that were lost.
     pub dropped: u64,
     /// Unsynced changes that were there in part.
     pub torn: u64,
-    /// Names whose making or deleting was lost.
+    /// Names whose creation or deletion was lost.
     pub names: u64,
 }
 
 impl Loss {
-    /// Whether anything is not as it was when the power went.
+    /// Whether anything differs from when the power went.
     pub fn is_any(&self) -> bool {
         self.dropped + self.torn + self.names > 0
     }
@@ -58,7 +58,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Makes it.
+    /// Applies it.
     pub fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Write(offset, data) => put(bytes, *offset, data),
@@ -83,29 +83,29 @@ enum Fortune {
     Everything,
     /// The first ones are there, the next one may be torn.
     Prefix,
-    /// Each one has its own fate.
+    /// Each one is decided separately.
     Each,
 }
 
-/// Lets chance decide on what was not synced.
-pub fn settle(bytes: &mut Vec<u8>, mut changes: Vec<Change>, dice: &mut Dice) -> Loss {
+/// Decides at random about what was not synced.
+pub fn settle(bytes: &mut Vec<u8>, mut changes: Vec<Change>, rng: &mut Rng) -> Loss {
     let mut loss = Loss::default();
     let fortune =
-        dice.weighted(&[(3, Fortune::Nothing), (1, Fortune::Everything), (4, Fortune::Prefix), (4, Fortune::Each)]);
-    let end = dice.below(changes.len() as u64 + 1);
-    if matches!(fortune, Fortune::Each) && dice.one_in(4) {
-        dice.shuffle(&mut changes);
+        rng.weighted(&[(3, Fortune::Nothing), (1, Fortune::Everything), (4, Fortune::Prefix), (4, Fortune::Each)]);
+    let end = rng.below(changes.len() as u64 + 1);
+    if matches!(fortune, Fortune::Each) && rng.one_in(4) {
+        rng.shuffle(&mut changes);
     }
     for (index, change) in (0u64..).zip(&changes) {
         let fate = match fortune {
             Fortune::Nothing => Fate::Dropped,
             Fortune::Everything => Fate::Kept,
             Fortune::Prefix if index < end => Fate::Kept,
-            Fortune::Prefix if index == end => dice.weighted(&[(1, Fate::Dropped), (2, Fate::Torn)]),
+            Fortune::Prefix if index == end => rng.weighted(&[(1, Fate::Dropped), (2, Fate::Torn)]),
             Fortune::Prefix => Fate::Dropped,
-            Fortune::Each => dice.weighted(&[(4, Fate::Kept), (2, Fate::Dropped), (3, Fate::Torn), (1, Fate::Grown)]),
+            Fortune::Each => rng.weighted(&[(4, Fate::Kept), (2, Fate::Dropped), (3, Fate::Torn), (1, Fate::Grown)]),
         };
-        fate.befall(change, bytes, dice, &mut loss);
+        fate.befall(change, bytes, rng, &mut loss);
     }
     loss
 }
@@ -115,19 +115,19 @@ enum Fate {
     Kept,
     Dropped,
     Torn,
-    /// The file is as long as if it were there, but the bytes are not.
+    /// The file is as long as if the bytes were there, but they are not.
     Grown,
 }
 
 impl Fate {
-    fn befall(self, change: &Change, bytes: &mut Vec<u8>, dice: &mut Dice, loss: &mut Loss) {
+    fn befall(self, change: &Change, bytes: &mut Vec<u8>, rng: &mut Rng, loss: &mut Loss) {
         match (self, change) {
             (Self::Kept, change) => {
                 change.apply(bytes);
                 loss.kept += 1;
             }
             (Self::Torn, Change::Write(offset, data)) => {
-                tear(bytes, *offset, data, dice);
+                tear(bytes, *offset, data, rng);
                 loss.torn += 1;
             }
             (Self::Grown, Change::Write(offset, data)) => {
@@ -140,14 +140,14 @@ impl Fate {
 }
 
 /// Writes some sectors and not the others; one of them may be torn itself.
-fn tear(bytes: &mut Vec<u8>, offset: usize, data: &[u8], dice: &mut Dice) {
+fn tear(bytes: &mut Vec<u8>, offset: usize, data: &[u8], rng: &mut Rng) {
     let mut start = 0;
     while start < data.len() {
         let end = data.len().min(start + SECTOR - (offset + start) % SECTOR);
-        match dice.below(8) {
+        match rng.below(8) {
             0..4 => put(bytes, offset + start, &data[start..end]),
             4 => {
-                let middle = start + usize::try_from(dice.below((end - start) as u64)).unwrap_or(0);
+                let middle = start + usize::try_from(rng.below((end - start) as u64)).unwrap_or(0);
                 put(bytes, offset + start, &data[start..middle]);
             }
             _ => {}
@@ -163,9 +163,9 @@ mod tests {
     #[test]
     fn what_was_not_written_is_never_touched() {
         for seed in 0..500 {
-            let mut dice = Dice::of(&[seed]);
+            let mut rng = Rng::of(&[seed]);
             let mut bytes = vec![7; 5000];
-            settle(&mut bytes, vec![Change::Write(700, vec![9; 3000]), Change::Write(2000, vec![8; 100])], &mut dice);
+            settle(&mut bytes, vec![Change::Write(700, vec![9; 3000]), Change::Write(2000, vec![8; 100])], &mut rng);
             assert!(bytes[..700].iter().chain(&bytes[3700..]).all(|byte| *byte == 7), "seed {seed}");
             assert_eq!(bytes.len(), 5000);
         }
@@ -176,10 +176,10 @@ mod tests {
         let mut all = Loss::default();
         let mut whole = 0;
         for seed in 0..200 {
-            let mut dice = Dice::of(&[seed]);
+            let mut rng = Rng::of(&[seed]);
             let mut bytes = vec![0; 4096];
             let changes = vec![Change::Write(0, vec![1; 4096]), Change::Truncate(100), Change::Write(50, vec![2; 100])];
-            all.add(settle(&mut bytes, changes, &mut dice));
+            all.add(settle(&mut bytes, changes, &mut rng));
             whole += u64::from(bytes == [vec![1; 50], vec![2; 100]].concat());
         }
         assert!(all.kept > 50 && all.dropped > 50 && all.torn > 20 && whole > 5, "{all:?} {whole}");

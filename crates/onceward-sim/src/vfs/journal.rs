@@ -1,20 +1,21 @@
-//! The journal of a drive: what was written, what was synced, which names are on the disk, and where it is cut or fails.
+//! The journal of a drive: what was written, what was synced, which names are on the disk, and where it is cut or
+//! fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::image::{Change, Image, Loss, settle};
-use super::operation::{Kind, Moment, Operation, Part, Role};
-use crate::dice::Dice;
+use super::operation::{FilePart, Kind, Moment, Operation, Role};
+use crate::rng::Rng;
 
-/// Which syncs are reported as done although nothing was done: to see that the harness notices.
+/// Which syncs are reported as done although nothing was done: to prove that the harness notices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Swallow {
+pub enum IgnoredSyncs {
     /// None: the disk is honest.
     None,
     /// All of them.
     All,
     /// Those of one file.
-    Of(Part),
+    Of(FilePart),
 }
 
 /// An operation that fails.
@@ -22,33 +23,33 @@ pub enum Swallow {
 pub struct Fault {
     /// Which one.
     pub operation: Operation,
-    /// The how manieth of its sort, from 1.
+    /// Its number among operations of its kind, from 1.
     pub nth: u64,
-    /// What SQLite is told.
+    /// The error code for SQLite.
     pub code: i32,
-    /// It fails from then on, and not just once.
+    /// It fails from then on, and not only once.
     pub lasting: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Journal {
     pub(super) inodes: BTreeMap<u64, Inode>,
-    /// As everybody sees them.
+    /// As the running system sees them.
     pub(super) names: BTreeMap<String, u64>,
     /// As they are on the disk.
     pub(super) synced_names: BTreeMap<String, u64>,
-    /// Made (`Some`) or deleted since the folder was synced.
+    /// Created (`Some`) or deleted since the folder was synced.
     pub(super) unsynced_names: Vec<(String, Option<u64>)>,
     pub(super) next: u64,
-    pub(super) swallow: Swallow,
+    pub(super) ignored_syncs: IgnoredSyncs,
     pub(super) cut: Option<(Moment, u64)>,
     pub(super) fault: Option<Fault>,
     pub(super) has_failed: bool,
-    /// Files whose sync has failed, and how many syncs of them have been granted since.
+    /// Files whose sync has failed, and how many syncs of them have succeeded since.
     pub(super) failed_syncs: BTreeMap<u64, u64>,
     pub(super) counts: BTreeMap<Operation, u64>,
     pub(super) left: Option<(Image, Loss)>,
-    pub(super) dice: Dice,
+    pub(super) rng: Rng,
 }
 
 #[derive(Debug, Default)]
@@ -59,7 +60,7 @@ pub(super) struct Inode {
     pub(super) failures: u64,
 }
 
-/// What becomes of an operation before it is known what it is.
+/// What happens to an operation before its kind matters.
 pub(super) enum Gate {
     Open,
     /// The power goes, before or after it has taken effect.
@@ -73,8 +74,8 @@ pub(super) enum Gate {
 }
 
 impl Journal {
-    /// Of a disk with these files.
-    pub(super) fn of(files: Vec<(String, Vec<u8>)>, swallow: Swallow, dice: Dice) -> Self {
+    /// The journal of a disk with these files.
+    pub(super) fn of(files: Vec<(String, Vec<u8>)>, ignored_syncs: IgnoredSyncs, rng: Rng) -> Self {
         let (mut inodes, mut names) = (BTreeMap::new(), BTreeMap::new());
         for (number, (name, bytes)) in (0u64..).zip(files) {
             inodes.insert(number, Inode { synced: bytes, ..Inode::default() });
@@ -86,18 +87,18 @@ impl Journal {
             synced_names: names.clone(),
             names,
             unsynced_names: Vec::new(),
-            swallow,
+            ignored_syncs,
             cut: None,
             fault: None,
             has_failed: false,
             failed_syncs: BTreeMap::new(),
             counts: BTreeMap::new(),
             left: None,
-            dice,
+            rng,
         }
     }
 
-    pub(super) fn gate(&mut self, part: Part, kind: Kind, offset: u64) -> Gate {
+    pub(super) fn gate(&mut self, part: FilePart, kind: Kind, offset: u64) -> Gate {
         if self.left.is_some() {
             return Gate::Dark;
         }
@@ -116,7 +117,7 @@ impl Journal {
             Some((moment, left)) if moment.is(part, kind, offset) => {
                 *left -= 1;
                 if *left == 0 {
-                    return Gate::Cut { after: self.dice.one_in(2) };
+                    return Gate::Cut { after: self.rng.one_in(2) };
                 }
             }
             _ => {}
@@ -154,13 +155,13 @@ impl Journal {
         }
     }
 
-    /// The system has tried to write what was unsynced. Whatever came of it, it will not try again, and goes on to show
-    /// what it has in memory.
+    /// The system has tried to write what was unsynced. Whatever the result, it will not try again, and continues to
+    /// show what it has in memory.
     pub(super) fn fail_sync(&mut self, number: u64) {
         self.failed_syncs.entry(number).or_default();
         if let Some(inode) = self.inodes.get_mut(&number) {
             inode.failures += 1;
-            settle(&mut inode.synced, std::mem::take(&mut inode.unsynced), &mut self.dice);
+            settle(&mut inode.synced, std::mem::take(&mut inode.unsynced), &mut self.rng);
         }
     }
 
@@ -185,8 +186,8 @@ impl Journal {
         for name in touched {
             let entries: Vec<Option<u64>> =
                 unsynced.iter().filter(|(other, _)| other == name).map(|(_, inode)| *inode).collect();
-            // One entry of a folder changes in order; how far it came, nobody knows.
-            let kept = usize::try_from(self.dice.below(entries.len() as u64 + 1)).unwrap_or(0);
+            // The entries of a folder change in order; how far is unknown.
+            let kept = usize::try_from(self.rng.below(entries.len() as u64 + 1)).unwrap_or(0);
             loss.names += (entries.len() - kept) as u64;
             match entries[..kept].last() {
                 Some(Some(inode)) => drop(names.insert(name.clone(), *inode)),
@@ -198,7 +199,7 @@ impl Journal {
         for (name, number) in names {
             let Some(inode) = self.inodes.get_mut(&number) else { continue };
             let mut bytes = std::mem::take(&mut inode.synced);
-            loss.add(settle(&mut bytes, std::mem::take(&mut inode.unsynced), &mut self.dice));
+            loss.add(settle(&mut bytes, std::mem::take(&mut inode.unsynced), &mut self.rng));
             image.files.insert(name, bytes);
         }
         self.inodes.clear();

@@ -1,15 +1,15 @@
-//! A disk that can lose power and fail. It stands between SQLite and the system's own files as a VFS: everything is
-//! passed on, and beside that the journal of a [`Drive`] says what a real disk would hold if the power went now.
+//! A disk that can lose power and fail. It sits between SQLite and the system's files as a VFS: everything is passed
+//! on, and the journal of a [`Drive`] records what a real disk would hold if the power went now.
 //!
 //! - `drive`: the disk under one folder.
 //! - `journal`: what was written, what was synced, and where to cut or to fail.
-//! - `operation`: what is done to which file by whom, so that a cut or a fault can be put there.
+//! - `operation`: what is done to which file by which thread, so that a cut or a fault can be placed there.
 //! - `image`: what is left of a file when the power goes.
 //! - `shim`: the C side.
 //!
-//! The product is not changed for this: [`install`] makes it SQLite's default, and every ledger that is opened in a
-//! folder with a drive goes through it. The index that processes share in memory (`-shm`) is passed on without a
-//! journal, because it is made anew after a restart.
+//! The product is not changed for this: [`install`] makes it SQLite's default, and every ledger in a folder with a
+//! drive goes through it. The index that processes share in memory (`-shm`) is passed on without a journal, because it
+//! is created again after a restart.
 
 mod drive;
 mod image;
@@ -27,8 +27,8 @@ use tempfile::TempDir;
 
 pub use drive::Drive;
 pub use image::{Image, Loss};
-pub use journal::{Fault, Swallow};
-pub use operation::{Kind, Moment, Operation, Part, Role};
+pub use journal::{Fault, IgnoredSyncs};
+pub use operation::{FilePart, Kind, Moment, Operation, Role};
 
 /// The drives of this process, by folder.
 static DRIVES: Mutex<Option<HashMap<PathBuf, Arc<Drive>>>> = Mutex::new(None);
@@ -39,15 +39,15 @@ pub fn install() {
     INSTALLED.call_once(shim::register);
 }
 
-/// A folder for drives. What would be on the disk is in their journals, so the files themselves may as well be in memory,
-/// where that is to be had.
+/// A folder for drives. What would be on the disk is in their journals, so the files themselves are in memory, where
+/// the system offers that.
 pub fn scratch(prefix: &str) -> TempDir {
     let mut builder = tempfile::Builder::new();
     let memory = builder.prefix(prefix).tempdir_in("/dev/shm");
     memory.or_else(|_| builder.tempdir()).expect("a temporary folder can be made")
 }
 
-/// Copies what is in a folder for drives to where it stays, for somebody to look into: memory is no place for that.
+/// Copies a folder for drives to disk, so that it can be examined later.
 pub fn keep(scratch: &TempDir, prefix: &str) -> PathBuf {
     let kept = tempfile::Builder::new().prefix(prefix).tempdir().expect("a temporary folder can be made").keep();
     copy(scratch.path(), &kept).expect("the files can be copied");
@@ -73,7 +73,7 @@ fn plug(drive: &Arc<Drive>) {
     drives.get_or_insert_default().insert(drive.folder().to_owned(), Arc::clone(drive));
 }
 
-/// Takes the drive of a folder away.
+/// Removes the drive of a folder.
 pub fn unplug(folder: &Path) {
     let mut drives = DRIVES.lock().unwrap_or_else(PoisonError::into_inner);
     drives.get_or_insert_default().remove(folder);

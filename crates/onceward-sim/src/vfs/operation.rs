@@ -1,4 +1,4 @@
-//! What is done to which file by whom.
+//! What is done to which file by which thread.
 
 use std::fmt;
 
@@ -6,19 +6,19 @@ use rusqlite::ffi;
 
 /// Which of the files of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum FilePart {
     /// The file itself.
     Main,
     /// The write-ahead log.
     Log,
-    /// The rollback journal, which is there only while a new file is made.
+    /// The rollback journal, which exists only while a new file is created.
     Journal,
 }
 
 /// What is done to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It is opened, or made.
+    /// It is opened, or created.
     Open,
     /// Bytes are read.
     Read,
@@ -26,9 +26,9 @@ pub enum Kind {
     Write,
     /// Its length is changed.
     Truncate,
-    /// What was written is to be on the disk.
+    /// Written bytes must be on the disk.
     Sync,
-    /// Its length is asked for.
+    /// Its length is read.
     Size,
     /// It is deleted.
     Delete,
@@ -46,7 +46,7 @@ impl Kind {
         matches!(self, Self::Open | Self::Write | Self::Truncate | Self::Sync | Self::Delete)
     }
 
-    /// How SQLite's own VFS says that the disk failed here.
+    /// The error code of SQLite's own VFS for a disk that failed here.
     pub fn error(self) -> i32 {
         match self {
             Self::Open => ffi::SQLITE_CANTOPEN,
@@ -63,16 +63,16 @@ impl Kind {
     }
 }
 
-/// Which thread of the ledger does it. Each does its work in a fixed order, whatever the others do.
+/// The thread of the ledger. Each does its work in a fixed order, whatever the others do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Whoever opens the ledger.
+    /// The thread that opens the ledger.
     Opener,
-    /// The thread that writes.
+    /// The writer thread.
     Writer,
-    /// The thread that carries the log over into the file.
+    /// The checkpoint thread.
     Carrier,
-    /// A thread that reads.
+    /// A reader thread.
     Reader,
 }
 
@@ -88,14 +88,14 @@ impl Role {
     }
 }
 
-/// What is done to which file by whom.
+/// What is done to which file by which thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Operation {
-    /// By whom.
+    /// The thread.
     pub role: Role,
-    /// To which file.
-    pub part: Part,
-    /// What.
+    /// The file.
+    pub part: FilePart,
+    /// What is done.
     pub kind: Kind,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for Operation {
 pub enum Moment {
     /// At any change.
     Change,
-    /// While the log is carried over into the file.
+    /// While the log is checkpointed into the file.
     FileWrite,
     /// When the file is synced: after that the log may start over.
     FileSync,
@@ -125,13 +125,13 @@ impl Moment {
     pub const ALL: [Self; 5] = [Self::Change, Self::FileWrite, Self::FileSync, Self::LogSync, Self::LogStart];
 
     /// Whether this operation is such a moment.
-    pub fn is(self, part: Part, kind: Kind, offset: u64) -> bool {
+    pub fn is(self, part: FilePart, kind: Kind, offset: u64) -> bool {
         match self {
             Self::Change => kind.changes(),
-            Self::FileWrite => part == Part::Main && kind == Kind::Write,
-            Self::FileSync => part == Part::Main && kind == Kind::Sync,
-            Self::LogSync => part == Part::Log && kind == Kind::Sync,
-            Self::LogStart => part == Part::Log && kind == Kind::Write && offset == 0,
+            Self::FileWrite => part == FilePart::Main && kind == Kind::Write,
+            Self::FileSync => part == FilePart::Main && kind == Kind::Sync,
+            Self::LogSync => part == FilePart::Log && kind == Kind::Sync,
+            Self::LogStart => part == FilePart::Log && kind == Kind::Write && offset == 0,
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The C side: a VFS that asks the drive first and hands everything on to the system's own.
+//! The C side: a VFS that asks the drive first and passes everything on to the system's own.
 
-// SQLite takes files as C structures with function pointers; there is no safe way to be one.
+// SQLite takes files as C structures with function pointers; safe Rust cannot provide one.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use rusqlite::ffi::{self, sqlite3_file, sqlite3_int64, sqlite3_io_methods, sqlite3_vfs};
 
 use super::drive::{Handle, Verdict};
-use super::operation::{Kind, Part};
+use super::operation::{FilePart, Kind};
 
 /// The system's own VFS.
 static SYSTEM: AtomicPtr<sqlite3_vfs> = AtomicPtr::new(std::ptr::null_mut());
 
-/// A file as SQLite sees it. The system's file lies right behind it, in the space that SQLite gave for both.
+/// A file as SQLite sees it. The system's file follows it in memory, in the space that SQLite allocated for both.
 #[repr(C)]
 struct Opened {
     head: sqlite3_file,
@@ -46,7 +46,7 @@ pub(super) fn register() {
     assert_eq!(code, ffi::SQLITE_OK, "the VFS is registered");
 }
 
-/// Version 2: files are not mapped into memory, so that every change comes by here.
+/// Version 2: files are not mapped into memory, so that every change passes here.
 static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     iVersion: 2,
     xClose: Some(close),
@@ -69,11 +69,11 @@ static METHODS: sqlite3_io_methods = sqlite3_io_methods {
     xUnfetch: None,
 };
 
-fn part(name: &str) -> Part {
+fn part(name: &str) -> FilePart {
     match name {
-        name if name.ends_with("-wal") => Part::Log,
-        name if name.ends_with("-journal") => Part::Journal,
-        _ => Part::Main,
+        name if name.ends_with("-wal") => FilePart::Log,
+        name if name.ends_with("-journal") => FilePart::Journal,
+        _ => FilePart::Main,
     }
 }
 
@@ -145,7 +145,7 @@ unsafe fn parts<'a>(file: *mut sqlite3_file) -> (&'a mut Handle, *mut sqlite3_fi
     }
 }
 
-/// Calls the system's method of this name, or says this where it has none.
+/// Calls the system's method of this name, or returns this code where it has none.
 macro_rules! hand_on {
     ($file:ident.$method:ident($($argument:expr),*) else $missing:expr) => {{
         let (_, system, methods) = parts($file);
@@ -248,7 +248,7 @@ unsafe extern "C" fn sector_size(file: *mut sqlite3_file) -> c_int {
 }
 
 unsafe extern "C" fn device_characteristics(file: *mut sqlite3_file) -> c_int {
-    // No file system is asked to write several pages at once: that would not come by here.
+    // No file system is asked to write several pages at once: that would not pass here.
     unsafe { hand_on!(file.xDeviceCharacteristics() else 0) & !ffi::SQLITE_IOCAP_BATCH_ATOMIC }
 }
 
@@ -267,7 +267,7 @@ unsafe extern "C" fn shm_map(
 
 unsafe extern "C" fn shm_lock(file: *mut sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
     unsafe {
-        // Giving a lock back cannot fail.
+        // Releasing a lock cannot fail.
         if flags & ffi::SQLITE_SHM_LOCK != 0 {
             ask!(file, Kind::MapLock);
         }

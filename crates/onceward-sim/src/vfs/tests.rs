@@ -1,19 +1,19 @@
-//! What the disk of the harness promises: a sync holds, nothing else does, and a failed one is no sync.
+//! What the disk of the harness promises: a sync is durable, nothing else is, and a failed sync is not a sync.
 
 use std::sync::Arc;
 
 use rusqlite::ffi;
 
 use super::drive::Verdict;
-use super::{Drive, Fault, Image, Kind, Operation, Part, Role, Swallow, scratch};
-use crate::dice::Dice;
+use super::{Drive, Fault, FilePart, IgnoredSyncs, Image, Kind, Operation, Role, scratch};
+use crate::rng::Rng;
 
-/// Plays on a new disk, once for each of many seeds, and says in how many of them the cut has left this.
+/// Plays on a new disk, once for each of many seeds, and returns in how many of them the cut has left this.
 fn how_often(play: impl Fn(&Arc<Drive>), left: impl Fn(&Image) -> bool) -> usize {
     (0..60)
         .filter(|seed| {
             let folder = scratch("onceward-vfs-");
-            let drive = Drive::mount(folder.path(), Image::default(), Swallow::None, Dice::of(&[*seed]));
+            let drive = Drive::mount(folder.path(), Image::default(), IgnoredSyncs::None, Rng::of(&[*seed]));
             play(&drive);
             drive.cut_now();
             super::unplug(drive.folder());
@@ -29,7 +29,7 @@ fn is(image: &Image, name: &str, bytes: &[u8]) -> bool {
 #[test]
 fn what_was_synced_is_there() {
     let play = |drive: &Arc<Drive>| {
-        let mut log = drive.clone().opened("a-wal", Part::Log, true);
+        let mut log = drive.clone().opened("a-wal", FilePart::Log, true);
         assert_eq!(log.write(0, b"one"), Verdict::Pass);
         assert_eq!(log.sync(), Verdict::Pass);
     };
@@ -39,7 +39,7 @@ fn what_was_synced_is_there() {
 #[test]
 fn what_was_not_synced_may_be_there_or_not_or_in_part() {
     let play = |drive: &Arc<Drive>| {
-        let mut log = drive.clone().opened("a-wal", Part::Log, true);
+        let mut log = drive.clone().opened("a-wal", FilePart::Log, true);
         log.write(0, &[1; 2000]);
         log.sync();
         log.write(0, &[2; 2000]);
@@ -52,7 +52,7 @@ fn what_was_not_synced_may_be_there_or_not_or_in_part() {
 #[test]
 fn a_name_is_there_for_certain_only_when_its_folder_was_synced() {
     let make = |drive: &Arc<Drive>| {
-        let mut file = drive.clone().opened("a", Part::Main, true);
+        let mut file = drive.clone().opened("a", FilePart::Main, true);
         file.write(0, b"one");
         file.sync();
     };
@@ -61,7 +61,7 @@ fn a_name_is_there_for_certain_only_when_its_folder_was_synced() {
     // The first sync of a new log or journal syncs the folder, and with it every name.
     let both = |drive: &Arc<Drive>| {
         make(drive);
-        drive.clone().opened("a-wal", Part::Log, true).sync();
+        drive.clone().opened("a-wal", FilePart::Log, true).sync();
     };
     assert_eq!(how_often(both, |image| is(image, "a", b"one")), 60);
     let delete = |drive: &Arc<Drive>| {
@@ -73,11 +73,11 @@ fn a_name_is_there_for_certain_only_when_its_folder_was_synced() {
 }
 
 #[test]
-fn a_failed_sync_is_told_once_to_everybody_and_the_next_one_saves_nothing() {
-    let operation = Operation { role: Role::Opener, part: Part::Log, kind: Kind::Sync };
+fn a_failed_sync_is_reported_once_to_each_open_file_and_the_next_one_saves_nothing() {
+    let operation = Operation { role: Role::Opener, part: FilePart::Log, kind: Kind::Sync };
     let play = |drive: &Arc<Drive>| {
-        let mut one = drive.clone().opened("a-wal", Part::Log, true);
-        let mut other = drive.clone().opened("a-wal", Part::Log, true);
+        let mut one = drive.clone().opened("a-wal", FilePart::Log, true);
+        let mut other = drive.clone().opened("a-wal", FilePart::Log, true);
         one.write(0, &[1; 2000]);
         one.sync();
         one.write(0, &[2; 2000]);
@@ -86,8 +86,8 @@ fn a_failed_sync_is_told_once_to_everybody_and_the_next_one_saves_nothing() {
         assert_eq!(other.sync(), Verdict::Fail(ffi::SQLITE_IOERR_FSYNC));
         assert_eq!((one.sync(), other.sync()), (Verdict::Pass, Verdict::Pass));
         assert_eq!(drive.syncs_after_a_failed_one(), 2);
-        // Who opens the file later knows nothing of it.
-        assert_eq!(drive.clone().opened("a-wal", Part::Log, true).sync(), Verdict::Pass);
+        // A later open of the file does not get the error.
+        assert_eq!(drive.clone().opened("a-wal", FilePart::Log, true).sync(), Verdict::Pass);
     };
     let new = how_often(play, |image| is(image, "a-wal", &[2; 2000]));
     assert!(new > 1 && new < 55, "{new}");
@@ -96,8 +96,8 @@ fn a_failed_sync_is_told_once_to_everybody_and_the_next_one_saves_nothing() {
 #[test]
 fn without_power_nothing_is_written_down_or_read() {
     let folder = scratch("onceward-vfs-");
-    let drive = Drive::mount(folder.path(), Image::default(), Swallow::None, Dice::of(&[1]));
-    let mut log = drive.clone().opened("a-wal", Part::Log, true);
+    let drive = Drive::mount(folder.path(), Image::default(), IgnoredSyncs::None, Rng::of(&[1]));
+    let mut log = drive.clone().opened("a-wal", FilePart::Log, true);
     drive.cut_now();
     assert_eq!(log.write(0, b"one"), Verdict::Fail(ffi::SQLITE_IOERR_WRITE));
     assert_eq!(log.sync(), Verdict::Fail(ffi::SQLITE_IOERR_FSYNC));

@@ -1,19 +1,14 @@
-//! A disk whose every operation fails once, by the harness's own binary.
+//! The disk harness: every operation on the disk fails once.
 
-use std::process::Command;
+use crate::command::passes;
 
 #[test]
 fn every_write_sync_and_open_may_fail_and_the_ledger_fails_closed_and_recovers() {
-    // Reads, locks and failures that last are sampled here; without the option all of them are tried.
-    let output = Command::new(env!("CARGO_BIN_EXE_onceward-sim"))
-        .args(["disk", "--seed", "1", "--every", "6"])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    // Reads, locks and lasting failures are sampled here; without the option all of them are tried.
+    let run = passes("disk --seed 1 --every 6");
     for kind in ["Open", "Read", "Write", "Truncate", "Sync", "Size", "Delete", "Lock", "Map", "MapLock"] {
-        let failed = text.lines().find_map(|line| line.strip_prefix(&format!("failed: {kind} ")));
+        let failed = run.line_after(&format!("failed: {kind} "));
         let failed: u64 = failed.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0);
-        assert!(failed > 0, "no {kind} has failed: {text}");
+        assert!(failed > 0, "no {kind} has failed: {}", run.text);
     }
 }

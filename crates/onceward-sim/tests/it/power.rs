@@ -1,59 +1,41 @@
-//! Power cuts by the harness's own binary: the ledger survives them, and a disk that swallows syncs is noticed.
+//! The power harness: power cuts lose nothing that was acknowledged, and disks that swallow syncs are found.
 
-use std::process::{Command, Output};
-
-fn power(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_onceward-sim")).arg("power").args(arguments).output().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// The number behind a line of the summary.
-fn number(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.trim().parse().ok()).unwrap_or_else(|| panic!("`{name}` is missing in {text}"))
-}
+use crate::command::{finds, passes};
 
 #[test]
 fn fifty_power_cuts_lose_nothing_that_was_acknowledged() {
-    let output = power(&["--cycles", "50", "--seed", "20260101"]);
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(number(&text, "power cuts"), 50, "{text}");
-    // Otherwise the harness would have shown nothing.
-    assert!(number(&text, "cuts that lost something unsynced") >= 10, "{text}");
-    assert!(number(&text, "unsynced changes lost") >= 10, "{text}");
-    assert!(number(&text, "unsynced changes torn") >= 10, "{text}");
-    assert!(number(&text, "cut while opening or recovering") >= 3, "{text}");
-    assert!(number(&text, "acknowledged records compared") >= 500, "{text}");
+    let run = passes("power --cycles 50 --seed 20260101");
+    assert_eq!(run.number("power cuts"), 50, "{}", run.text);
+    // Otherwise the run would prove nothing.
+    assert!(run.number("cuts that lost something unsynced") >= 10, "{}", run.text);
+    assert!(run.number("unsynced changes lost") >= 10, "{}", run.text);
+    assert!(run.number("unsynced changes torn") >= 10, "{}", run.text);
+    assert!(run.number("cut while opening or recovering") >= 3, "{}", run.text);
+    assert!(run.number("acknowledged records compared") >= 500, "{}", run.text);
 }
 
-/// The loss is found within the cycles of the test, and told with what repeats it.
-fn found(swallow: &str) {
-    let output = power(&["--cycles", "50", "--seed", "20260101", swallow]);
-    let text = stdout(&output);
-    assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.lines().any(|line| line.starts_with("VIOLATION cycle ")), "{text}");
-    assert!(text.contains(&format!("again: onceward-sim power --cycles 50 --seed 20260101 {swallow}")), "{text}");
-    // A run that found something keeps its files; a disk that lies is nothing to look into.
-    if let Some(folder) = text.lines().find_map(|line| line.strip_prefix("files are in ")) {
+/// The loss is found within the cycles of the test, and printed with the command that repeats it.
+fn finds_loss(option: &str) {
+    let command = format!("power --cycles 50 --seed 20260101 {option}");
+    let run = finds(&command, "cycle ");
+    assert!(run.text.contains(&format!("again: onceward-sim {command}")), "{}", run.text);
+    // A run that found something keeps its files; this one was meant to.
+    if let Some(folder) = run.line_after("files are in ") {
         std::fs::remove_dir_all(folder).unwrap();
     }
 }
 
 #[test]
-fn a_disk_that_swallows_every_sync_is_noticed() {
-    found("--no-sync");
+fn a_disk_that_swallows_every_sync_is_found() {
+    finds_loss("--no-sync");
 }
 
 #[test]
-fn a_disk_that_swallows_the_syncs_of_the_log_is_noticed() {
-    found("--no-log-sync");
+fn a_disk_that_swallows_the_syncs_of_the_log_is_found() {
+    finds_loss("--no-log-sync");
 }
 
 #[test]
-fn a_disk_that_swallows_the_syncs_of_the_file_is_noticed() {
-    found("--no-file-sync");
+fn a_disk_that_swallows_the_syncs_of_the_file_is_found() {
+    finds_loss("--no-file-sync");
 }

@@ -1,27 +1,31 @@
-//! The page about what is checked, held against the code: its numbers and its table of planted bugs.
+//! Compares `docs/internals/proof.md` with the code: its numbers, and its table of planted bugs.
 
 use std::path::Path;
 
-use onceward::core::plant::Plant;
+use onceward::plant::Plant;
 
 fn text(path: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
 }
 
-/// The cells of the row of a table that begins with this name.
-fn row(page: &str, name: &str) -> Vec<String> {
-    let line = page.lines().find(|line| line.starts_with(&format!("| {name} |")));
-    let line = line.unwrap_or_else(|| panic!("there is no row `{name}`"));
-    // A bar inside a cell is escaped.
-    let cells = line.replace("\\|", "/");
-    cells.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+/// The list item of a check, with the items below it, as one line.
+fn check(page: &str, name: &str) -> String {
+    let start = page.find(&format!("\n- **{name}**: ")).unwrap_or_else(|| panic!("check `{name}` is not listed"));
+    let item = &page[start + 1..];
+    let end = ["\n- ", "\n\n"].iter().filter_map(|next| item.find(next)).min().unwrap_or(item.len());
+    item[..end].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The number that follows some words.
 fn number_after(text: &str, words: &str) -> u64 {
     let rest = text.split_once(words).unwrap_or_else(|| panic!("`{words}` is not there")).1;
-    let digits = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == '_');
-    digits.filter(|c| *c != '_').collect::<String>().parse().unwrap()
+    let digits = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == '_' || *c == ',');
+    digits.filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// How much of a check the test command runs, by the page.
+fn in_test(page: &str, name: &str) -> u64 {
+    number_after(&check(page, name), "In `./test`: ")
 }
 
 #[test]
@@ -39,35 +43,38 @@ fn the_table_of_planted_bugs_is_that_of_the_switches() {
         .collect();
     let switches: Vec<(String, String)> =
         Plant::ALL.iter().map(|plant| (plant.name().to_owned(), plant.about().to_owned())).collect();
-    assert_eq!(table, switches, "`onceward-sim plants --quick --table` prints the rows anew");
-    assert!(row(&page, "planted bugs")[1].starts_with(&format!("{} bugs", Plant::ALL.len())));
+    assert_eq!(table, switches, "print the rows with `onceward-sim plants --quick --table`");
     assert!(page.contains(&format!("{0} planted, {0} caught, none escaped", Plant::ALL.len())));
 }
 
 #[test]
 fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     let page = text("docs/internals/proof.md");
-    let in_test = |name: &str| row(&page, name)[2].clone();
-    let test = text("test");
-    let spoilt = test.lines().find(|line| line.contains("tests/mcp/fuzz.py")).unwrap();
-    let frames = number_after(spoilt, "--cases");
-    assert_eq!(in_test("MCP spoilt frames"), frames.to_string());
+    let stages = text("tests/runner/stages.py");
+    let frames = stages.lines().find(|line| line.contains("tests/mcp/fuzz.py")).unwrap();
+    assert_eq!(in_test(&page, "MCP spoilt frames"), number_after(frames, "\"--cases\", \""));
     let interleave = text("crates/onceward-sim/src/interleave/mod.rs");
-    let question =
-        "fn every_answer_was_true_at_some_moment_between_question_and_answer() {\n        let tally = tally(";
-    assert_eq!(in_test("schedules of the ledger"), number_after(&interleave, question).to_string());
-    let kills = text("crates/onceward-sim/tests/it/kills.rs");
-    for (name, words) in [
-        ("MCP gateway, killed", "mcp --over stdio --kills "),
-        ("API, killed", "\"api --kills "),
-        ("run, killed", "\"run --kills "),
+    assert_eq!(in_test(&page, "schedules of the ledger"), number_after(&interleave, "const TESTED_SCHEDULES: u64 ="));
+    let harness = |name: &str| text(&format!("crates/onceward-sim/tests/it/{name}.rs"));
+    for (name, file, words) in [
+        ("gateway, killed", "gateway", "\"gateway --kills "),
+        ("MCP gateway, killed", "kills", "mcp --over stdio --kills "),
+        ("API, killed", "kills", "\"api --kills "),
+        ("run, killed", "kills", "\"run --kills "),
+        ("crashes", "crash", "\"crash --cycles "),
+        ("power cuts", "power", "\"power --cycles "),
+        ("jumping clocks", "plants", "\"clock --runs "),
+        ("random calls", "plants", "\"walk --runs "),
     ] {
-        assert!(in_test(name).starts_with(&format!("{} kills", number_after(&kills, words))), "{name}");
+        assert_eq!(in_test(&page, name), number_after(&harness(file), words), "{name}");
     }
-    let crash = text("crates/onceward-sim/tests/it/crash.rs");
-    assert_eq!(in_test("crashes"), format!("{} cycles", number_after(&crash, "crash(&[\"--cycles\", \"")));
-    let scenes = ["http", "api", "mcp", "delivery", "command"]
-        .map(|name| text(&format!("crates/onceward-sim/src/scenes/{name}.rs")));
-    let told = scenes.iter().map(|scene| scene.matches("    tell(\"").count()).sum::<usize>();
-    assert!(row(&page, "scenes")[1].starts_with(&format!("{told} short scenes")), "{told} scenes");
+}
+
+#[test]
+fn the_number_of_scenarios_is_right() {
+    let page = text("docs/internals/proof.md");
+    let files = ["http", "api", "mcp", "delivery", "command"]
+        .map(|name| text(&format!("crates/onceward-sim/src/scenarios/{name}.rs")));
+    let count = files.iter().map(|file| file.matches("    check(\"").count()).sum::<usize>();
+    assert!(check(&page, "scenarios").contains(&format!("{count} short scenarios")), "{count} scenarios");
 }

@@ -1,11 +1,11 @@
-//! The writer's queue under schedules that the system rarely makes: the very source of it, over primitives that hand
-//! the processor on at every step. A lost wake-up shows as a deadlock, which the checker reports.
+//! The source of the writer's queue under schedules that the system rarely makes, over primitives that switch threads at every
+//! step. A lost wake-up shows as a deadlock, which the checker reports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pace::Pace;
+use batch_wait::BatchWait;
 use queue::{Closed, Queue};
 use shuttle::{future, thread};
 
@@ -14,21 +14,21 @@ use shuttle::{future, thread};
 mod queue;
 
 /// For how many jobs to wait, and until when.
-mod pace {
+mod batch_wait {
     #[derive(Debug)]
-    pub(super) struct Pace {
+    pub(super) struct BatchWait {
         pub(super) expected: usize,
         pub(super) until: std::time::Instant,
     }
 }
 
-/// What the queue is made of here.
+/// The primitives of the queue.
 mod sync {
     pub(super) use shuttle::sync::{Condvar, Mutex, MutexGuard};
     pub(super) use std::sync::PoisonError;
     use tokio::sync::futures::Notified;
 
-    /// The library's own, with a chance for others before each step.
+    /// Tokio's own, with a switch of threads before each step.
     #[derive(Debug)]
     pub(super) struct Notify(tokio::sync::Notify);
 
@@ -51,10 +51,10 @@ mod sync {
 
 const SCHEDULES: usize = 3_000;
 
-/// A caller and how many jobs it has put in before.
+/// A caller, and how many jobs it has queued before.
 type Numbered = (usize, usize);
 
-/// Callers put jobs in, one after the other, and the taker takes them until the queue is closed and empty.
+/// Callers queue jobs, one after the other, and the taker takes them until the queue is closed and empty.
 fn deliver(callers: usize, jobs: usize, limit: usize, most: usize, expected: usize) {
     let taken = taken(callers, jobs, limit, most, expected, |_| false);
     for caller in 0..callers {
@@ -74,14 +74,14 @@ fn deliver_idle(callers: usize, jobs: usize, limit: usize, most: usize, first: u
         assert_eq!(sorted, (0..jobs).collect::<Vec<_>>(), "each once");
         let at = |number: usize| numbers.iter().position(|other| *other == number);
         for (earlier, later) in (0..jobs).flat_map(|earlier| (earlier + 1..jobs).map(move |later| (earlier, later))) {
-            // An idle one comes before whatever is put in later, and may come before what was put in earlier.
+            // An idle job comes before every later job, and may come before an earlier one.
             let in_order = is_idle(earlier) || !is_idle(later);
             assert!(!in_order || at(earlier) < at(later), "{earlier} comes after {later}: {numbers:?}");
         }
     }
 }
 
-/// What the taker gets, in its order.
+/// The jobs that the taker gets, in its order.
 fn taken(
     callers: usize,
     jobs: usize,
@@ -114,9 +114,9 @@ fn taken(
         .collect();
     let mut taken: Vec<Numbered> = Vec::new();
     let mut batch = Vec::new();
-    let pace = Pace { expected, until: Instant::now() + Duration::from_secs(3600) };
+    let pace = BatchWait { expected, until: Instant::now() + Duration::from_secs(3600) };
     loop {
-        // As the writer does: it may wait before it takes, and takes what has come meanwhile.
+        // As the writer does: it may wait before it takes, and also takes what has come meanwhile.
         queue.wait(Duration::from_secs(3600));
         if !queue.take(&mut batch, most, &pace) {
             break;
@@ -130,7 +130,7 @@ fn taken(
 }
 
 #[test]
-fn nothing_is_lost_or_doubled_and_nobody_sleeps_for_ever() {
+fn nothing_is_lost_or_doubled_and_no_thread_sleeps_for_ever() {
     shuttle::check_random(|| deliver(3, 3, 100, 100, 0), SCHEDULES);
 }
 
@@ -147,7 +147,7 @@ fn a_taker_that_waits_for_two_is_woken_by_the_second_or_by_the_end() {
 }
 
 #[test]
-fn idle_jobs_come_before_whatever_follows_and_none_is_lost() {
+fn idle_jobs_come_before_later_jobs_and_none_is_lost() {
     for first in [0, 1] {
         shuttle::check_random(move || deliver_idle(3, 3, 100, 100, first), SCHEDULES);
         shuttle::check_random(move || deliver_idle(2, 4, 100, 1, first), SCHEDULES);
@@ -156,21 +156,21 @@ fn idle_jobs_come_before_whatever_follows_and_none_is_lost() {
 }
 
 #[test]
-fn a_taker_that_sleeps_learns_of_an_idle_job() {
+fn a_sleeping_taker_is_woken_by_an_idle_job() {
     shuttle::check_random(
         || {
             let queue = Arc::new(Queue::new(1));
             let putting = Arc::clone(&queue);
             let caller = thread::spawn(move || {
                 future::block_on(async {
-                    // The second one finds no room among the idle ones, and is a job like any other.
+                    // There is no room for a second idle job, so it is an ordinary one.
                     assert_eq!(putting.put_idle((0, 0)).await, Ok(()));
                     assert_eq!(putting.put_idle((0, 1)).await, Ok(()));
                 });
             });
             let (mut taken, mut batch) = (Vec::new(), Vec::new());
             while taken.len() < 2 {
-                assert!(queue.take(&mut batch, 9, &Pace { expected: 0, until: Instant::now() }));
+                assert!(queue.take(&mut batch, 9, &BatchWait { expected: 0, until: Instant::now() }));
                 taken.append(&mut batch);
             }
             assert_eq!(taken, [(0, 0), (0, 1)]);
@@ -181,7 +181,7 @@ fn a_taker_that_sleeps_learns_of_an_idle_job() {
 }
 
 #[test]
-fn the_rarest_schedules_are_looked_for_too() {
+fn rare_schedules_are_tried_too() {
     shuttle::check_pct(|| deliver(3, 2, 2, 2, 2), SCHEDULES, 3);
 }
 
@@ -194,30 +194,30 @@ fn a_closed_queue_takes_nothing() {
             assert_eq!(future::block_on(queue.put((0, 0))), Err(Closed));
             queue.push((0, 1));
             assert_eq!(queue.waiting(), 0);
-            assert!(!queue.take(&mut Vec::new(), 1, &Pace { expected: 0, until: Instant::now() }));
+            assert!(!queue.take(&mut Vec::new(), 1, &BatchWait { expected: 0, until: Instant::now() }));
         },
         1,
     );
 }
 
-/// A job that tells its sender when it is dropped.
-struct Told(Arc<AtomicUsize>);
+/// A job that counts how often it is dropped.
+struct DropCounter(Arc<AtomicUsize>);
 
-impl Drop for Told {
+impl Drop for DropCounter {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
 }
 
 #[test]
-fn what_a_dead_taker_leaves_is_dropped_and_nobody_waits_for_it() {
+fn jobs_that_a_dead_taker_leaves_are_dropped_and_no_caller_waits_for_them() {
     shuttle::check_random(
         || {
             let dropped = Arc::new(AtomicUsize::new(0));
             let queue = Arc::new(Queue::new(1));
             let putting: Vec<_> = (0..3)
                 .map(|_| {
-                    let (queue, job) = (Arc::clone(&queue), Told(Arc::clone(&dropped)));
+                    let (queue, job) = (Arc::clone(&queue), DropCounter(Arc::clone(&dropped)));
                     thread::spawn(move || future::block_on(queue.put(job)))
                 })
                 .collect();

@@ -1,26 +1,26 @@
-//! The suite that every store passes, with time injected. A store's tests are one line:
+//! The conformance suite that every store passes, with a clock that the tests control. A store's tests are one line:
 //!
 //! ```text
 //! onceward::conformance!(open); // async fn open(clock: ManualClock) -> Fixture
 //! ```
 //!
-//! - `writing`: the conditional writes, and what survives them.
-//! - `looking`: expiry, lists, counts and the audit trail.
-//! - `quota`: how many records a tenant may have.
+//! - `writing`: conditional writes, and that every field is kept.
+//! - `reading`: expiry, lists, counts and the audit trail.
+//! - `quota`: the limit of records of a tenant.
 //!
 //! A change to [`Store`] extends this suite.
 
-// This is test code that stores elsewhere can call; a failed expectation is its way to say so.
+// This is test code for stores in other crates; it reports a failed expectation with a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-// The names of the cases are sentences, and say all there is to say.
+// The names of the cases are sentences that need no further documentation.
 #![allow(missing_docs)]
 
-mod looking;
 mod quota;
+mod reading;
 mod writing;
 
-pub use looking::*;
 pub use quota::*;
+pub use reading::*;
 pub use writing::*;
 
 use std::any::Any;
@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::claim::{ClaimId, Mark};
-use onceward_core::decide::{Acquired, Again, Answer, Begin, Command, Decision, Take, Write, decide};
+use onceward_core::decide::{Acquired, Again, Begin, Command, CommandResult, Decision, Take, Write, decide};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::digest;
 use onceward_core::json::Value;
@@ -41,13 +41,13 @@ use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::When;
 
 use crate::clock::{Clock, ManualClock};
-use crate::store::{Cursor, Event, Filter, Inserted, Listed, Page, Replace, Replaced, Store, What};
+use crate::store::{AuditEvent, Cursor, EventKind, Filter, Inserted, ListedRecord, Page, Replace, Replaced, Store};
 
-/// An empty store to try, and whatever must stay alive with it.
+/// An empty store to test, and anything that must stay alive with it.
 pub struct Fixture {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// A temporary folder, a server.
+    /// Kept alive with the store, for example a temporary folder or a server.
     pub keep: Box<dyn Any + Send>,
 }
 
@@ -57,49 +57,49 @@ macro_rules! conformance {
     ($open:path) => {
         $crate::conformance! { @each [$crate::conformance_tests] $open }
     };
-    // Hands the names of all cases to another macro.
+    // Passes the names of all cases to another macro.
     (@each [$($then:tt)+] $($given:tt)*) => {
         $($then)+! { $($given)*:
-            an_insert_creates_once_and_then_hands_back_the_record,
-            of_many_inserts_at_once_exactly_one_creates,
-            a_replace_holds_only_with_the_same_version,
-            a_replace_holds_only_with_the_same_fence,
-            a_replace_of_nothing_conflicts_with_nothing,
-            of_many_replaces_at_once_exactly_one_holds,
-            every_field_of_every_state_survives,
-            a_delivery_and_its_end_survive,
-            a_tombstone_tells_the_next_call_that_it_is_another,
-            a_write_that_may_wait_comes_before_whatever_follows_it,
-            a_write_that_may_wait_gives_way_to_one_that_does_not,
+            an_insert_creates_once_and_then_returns_the_record,
+            exactly_one_of_many_concurrent_inserts_creates,
+            a_replace_succeeds_only_with_the_same_version,
+            a_replace_succeeds_only_with_the_same_fence,
+            a_replace_of_a_missing_record_conflicts,
+            exactly_one_of_many_concurrent_replaces_succeeds,
+            every_field_of_every_state_is_kept,
+            a_delivery_and_its_revocation_are_kept,
+            a_call_after_a_delivered_tombstone_is_a_new_one,
+            a_write_that_may_wait_comes_before_later_writes,
+            a_write_that_may_wait_is_written_with_a_later_one,
             a_tombstone_keeps_digests_and_no_names,
-            the_number_of_an_item_survives_to_its_tombstone,
-            times_are_counted_from_the_stores_own_clock,
-            the_largest_outcome_survives_byte_for_byte,
-            intents_of_other_tenants_and_operations_never_meet,
+            the_sequence_number_of_an_item_is_kept_in_its_tombstone,
+            times_come_from_the_clock_of_the_store,
+            the_largest_outcome_is_kept_byte_for_byte,
+            intents_of_other_tenants_and_operations_never_collide,
             purge_drops_outcomes_then_tombstones_and_nothing_else,
-            what_did_not_happen_is_forgotten_unless_it_holds_something,
-            a_lapsed_claim_that_sent_nothing_is_forgotten_unless_it_holds_something,
-            purge_frees_no_more_than_it_is_told_to,
-            what_is_kept_for_ever_is_never_purged,
+            open_records_expire_unless_they_must_be_kept,
+            lapsed_unsent_claims_expire_unless_they_must_be_kept,
+            purge_respects_its_limit,
+            an_outcome_kept_for_ever_is_never_purged,
             a_key_is_free_again_after_its_record_is_removed,
-            a_record_that_was_made_anew_is_another_although_its_version_is_the_same,
-            a_list_pages_through_everything_once_the_newest_first,
-            a_list_shows_the_size_of_an_outcome_and_none_of_its_contents,
-            a_cursor_of_another_tenant_leads_nowhere,
-            a_list_goes_on_after_the_record_of_its_cursor_is_gone,
-            a_list_can_be_narrowed,
-            a_lapsed_claim_is_listed_as_what_it_is,
+            a_recreated_record_with_the_same_version_is_a_different_record,
+            the_pages_of_a_list_show_every_record_once_newest_first,
+            a_list_shows_the_size_of_an_outcome_without_its_content,
+            a_cursor_of_another_tenant_reveals_nothing,
+            a_list_continues_after_the_record_of_its_cursor_is_gone,
+            a_list_can_be_filtered,
+            a_lapsed_claim_is_listed_with_its_effective_status,
             counts_agree_with_the_list,
             the_audit_trail_is_written_with_the_record_or_not_at_all,
             a_tenant_gets_no_more_new_records_than_its_quota,
-            a_quota_of_nothing_lets_no_record_in,
-            a_full_tenant_is_given_the_records_that_it_has,
-            a_full_tenant_is_in_no_other_tenants_way,
-            records_without_a_quota_count_towards_one_that_comes_later,
-            of_many_inserts_at_once_no_more_than_the_quota_create,
-            a_tombstone_takes_no_place_and_frees_it_once,
-            a_record_that_is_removed_frees_its_place,
-            a_tombstone_that_becomes_a_record_again_takes_a_place,
+            a_quota_of_zero_refuses_every_new_record,
+            a_tenant_at_its_quota_still_gets_its_existing_records,
+            a_tenant_at_its_quota_does_not_affect_other_tenants,
+            records_made_without_a_quota_count_towards_a_later_one,
+            concurrent_inserts_never_exceed_the_quota,
+            a_tombstone_does_not_count_towards_the_quota,
+            a_removed_record_no_longer_counts_towards_the_quota,
+            a_tombstone_that_becomes_a_record_again_counts_towards_the_quota,
         }
     };
 }
@@ -172,7 +172,7 @@ async fn created(store: &AnyStore, draft: Draft) -> Record {
 async fn written(store: &AnyStore, last: &Record, draft: Draft) -> Record {
     match store.replace(Replace::of(last, draft.clone())).await.unwrap() {
         Replaced::Written { now } => draft.stamp(now),
-        Replaced::Conflict(seen) => panic!("another record is there: {seen:?}"),
+        Replaced::Conflict(seen) => panic!("the record has changed: {seen:?}"),
     }
 }
 
@@ -192,7 +192,7 @@ async fn every_page(store: &AnyStore, filter: &Filter, size: usize) -> Vec<Seen>
     let (mut all, mut after) = (Vec::new(), None);
     loop {
         let Page { listed, next } = store.list(filter, after, size).await.unwrap();
-        assert!(listed.len() <= size, "a page holds no more than was asked for");
+        assert!(listed.len() <= size, "a page is not larger than its limit");
         all.extend(listed.into_iter().map(|listed| listed.seen));
         after = next;
         if after.is_none() {

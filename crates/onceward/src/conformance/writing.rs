@@ -1,4 +1,4 @@
-//! The conditional writes, and what survives them.
+//! Conditional writes, and that every field is kept.
 
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
@@ -6,16 +6,16 @@ use std::task::{Context, Poll, Waker};
 use super::*;
 use crate::store::Error;
 
-pub async fn an_insert_creates_once_and_then_hands_back_the_record(store: &AnyStore, _: &ManualClock) {
+pub async fn an_insert_creates_once_and_then_returns_the_record(store: &AnyStore, _: &ManualClock) {
     let first = created(store, draft("a", 1)).await;
     match store.insert(draft("a", 2), None).await.unwrap() {
         Inserted::Exists(seen) => assert_eq!(seen.record, first),
-        created => panic!("a second claim was handed out: {created:?}"),
+        created => panic!("a second claim was granted: {created:?}"),
     }
     assert_eq!(seen(store, &first).await.record, first);
 }
 
-pub async fn of_many_inserts_at_once_exactly_one_creates(store: &AnyStore, _: &ManualClock) {
+pub async fn exactly_one_of_many_concurrent_inserts_creates(store: &AnyStore, _: &ManualClock) {
     let tasks = (0..100).map(|number| {
         let store = Arc::clone(store);
         tokio::spawn(async move { store.insert(draft("raced", number), None).await.unwrap() })
@@ -27,7 +27,7 @@ pub async fn of_many_inserts_at_once_exactly_one_creates(store: &AnyStore, _: &M
     assert_eq!(winners, 1);
 }
 
-pub async fn a_replace_holds_only_with_the_same_version(store: &AnyStore, _: &ManualClock) {
+pub async fn a_replace_succeeds_only_with_the_same_version(store: &AnyStore, _: &ManualClock) {
     let first = created(store, draft("a", 1)).await;
     let second = written(store, &first, first.next()).await;
     match store.replace(Replace::of(&first, first.next())).await.unwrap() {
@@ -37,7 +37,7 @@ pub async fn a_replace_holds_only_with_the_same_version(store: &AnyStore, _: &Ma
     assert_eq!(seen(store, &first).await.record, second);
 }
 
-pub async fn a_replace_holds_only_with_the_same_fence(store: &AnyStore, _: &ManualClock) {
+pub async fn a_replace_succeeds_only_with_the_same_fence(store: &AnyStore, _: &ManualClock) {
     let record = created(store, draft("a", 1)).await;
     for wrong in [Some(fence(2)), None] {
         let replace = Replace { fence: wrong, ..Replace::of(&record, record.next()) };
@@ -53,14 +53,14 @@ pub async fn a_replace_holds_only_with_the_same_fence(store: &AnyStore, _: &Manu
     assert!(matches!(store.replace(replace).await.unwrap(), Replaced::Conflict(Some(_))));
 }
 
-pub async fn a_replace_of_nothing_conflicts_with_nothing(store: &AnyStore, clock: &ManualClock) {
+pub async fn a_replace_of_a_missing_record_conflicts(store: &AnyStore, clock: &ManualClock) {
     let record = draft("nowhere", 1).stamp(clock.now());
     let answer = store.replace(Replace::of(&record, record.next())).await.unwrap();
     assert_eq!(answer, Replaced::Conflict(None));
     assert_eq!(store.get(record.id).await.unwrap(), None);
 }
 
-pub async fn of_many_replaces_at_once_exactly_one_holds(store: &AnyStore, _: &ManualClock) {
+pub async fn exactly_one_of_many_concurrent_replaces_succeeds(store: &AnyStore, _: &ManualClock) {
     let record = created(store, draft("raced", 1)).await;
     let tasks = (0..100).map(|_| {
         let (store, record) = (Arc::clone(store), record.clone());
@@ -73,7 +73,7 @@ pub async fn of_many_replaces_at_once_exactly_one_holds(store: &AnyStore, _: &Ma
     assert_eq!(winners, 1);
 }
 
-pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClock) {
+pub async fn every_field_of_every_state_is_kept(store: &AnyStore, _: &ManualClock) {
     for (number, state) in states().into_iter().enumerate() {
         let full = number % 2 == 0;
         let key = format!("key {number} ünï\u{1f600}");
@@ -108,9 +108,9 @@ pub async fn every_field_of_every_state_survives(store: &AnyStore, _: &ManualClo
     }
 }
 
-/// Polls once, as a caller does that goes on with something else: the store has the write from then on. Gives what is to be
-/// waited for.
-fn given(store: &AnyStore, replace: Replace) -> impl Future<Output = Result<Replaced, Error>> {
+/// Polls a replace once, so that the store has the write, like a caller that continues with other work. Returns the rest of the
+/// future.
+fn polled_once(store: &AnyStore, replace: Replace) -> impl Future<Output = Result<Replaced, Error>> {
     let store = Arc::clone(store);
     let mut replacing = Box::pin(async move { store.replace(replace).await });
     let first = replacing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -122,17 +122,17 @@ fn given(store: &AnyStore, replace: Replace) -> impl Future<Output = Result<Repl
     }
 }
 
-/// The write of a delivery, or of its end, as the ledger makes it.
+/// The write of a delivery, or of its revocation, as the ledger makes it.
 fn delivery(last: &Seen, arrived: bool) -> Replace {
     let command = Command::Delivered { fence: fence(1), arrived };
     Replace { may_wait: arrived, ..Replace::of(&last.record, drafted(decide(Some(last), &command).write)) }
 }
 
-pub async fn a_delivery_and_its_end_survive(store: &AnyStore, clock: &ManualClock) {
+pub async fn a_delivery_and_its_revocation_are_kept(store: &AnyStore, clock: &ManualClock) {
     let record = finished(store, "a", Outcome::success("1")).await;
     clock.advance(SECOND);
-    let told = delivery(&seen(store, &record).await, true);
-    assert_eq!(store.replace(told).await.unwrap(), Replaced::Written { now: clock.now() });
+    let delivered = delivery(&seen(store, &record).await, true);
+    assert_eq!(store.replace(delivered).await.unwrap(), Replaced::Written { now: clock.now() });
     let last = seen(store, &record).await;
     assert_eq!(last.record.delivered_at, Some(clock.now()));
     assert_eq!((&last.record.state, last.record.version), (&record.state, record.version + 1));
@@ -141,7 +141,7 @@ pub async fn a_delivery_and_its_end_survive(store: &AnyStore, clock: &ManualCloc
     assert_eq!(seen(store, &record).await.record.delivered_at, None);
 }
 
-pub async fn a_tombstone_tells_the_next_call_that_it_is_another(store: &AnyStore, clock: &ManualClock) {
+pub async fn a_call_after_a_delivered_tombstone_is_a_new_one(store: &AnyStore, clock: &ManualClock) {
     let mut draft = draft("a", 1);
     (draft.generation, draft.terms.after_delivery) = (3, Some(Duration::ZERO));
     let record = created(store, draft).await;
@@ -158,20 +158,25 @@ pub async fn a_tombstone_tells_the_next_call_that_it_is_another(store: &AnyStore
     assert!(matches!(tombstone.record.state, State::Tombstone { .. }));
     let Command::Begin(mut next) = begin_as(identity("acme", "charge", "a"), 2, false) else { panic!("a begin") };
     let held = decide(Some(&tombstone), &Command::Begin(next.clone())).answer;
-    assert!(matches!(held, Answer::Decision(Decision::OutcomeNotKept { .. })), "for the whole retention: {held:?}");
+    assert!(
+        matches!(held, CommandResult::Decision(Decision::OutcomeNotKept { .. })),
+        "for the whole retention: {held:?}"
+    );
     next.terms.after_delivery = Some(Duration::ZERO);
     match decide(Some(&tombstone), &Command::Begin(next)).answer {
-        Answer::Decision(Decision::Acquired(acquired)) => assert_eq!(acquired.generation, 4, "a key of its own"),
-        other => panic!("a call after a delivered outcome was held back: {other:?}"),
+        CommandResult::Decision(Decision::Acquired(acquired)) => {
+            assert_eq!(acquired.generation, 4, "with a new downstream key")
+        }
+        other => panic!("a call after a delivered outcome was refused: {other:?}"),
     }
 }
 
-pub async fn a_write_that_may_wait_comes_before_whatever_follows_it(store: &AnyStore, _: &ManualClock) {
+pub async fn a_write_that_may_wait_comes_before_later_writes(store: &AnyStore, _: &ManualClock) {
     for number in 0..20 {
         let record = finished(store, &format!("k{number}"), Outcome::success("1")).await;
         let last = seen(store, &record).await;
-        let waiting = given(store, delivery(&last, true));
-        // Sent later with what was seen before: if it held, the delivery would be lost, or would come after it.
+        let waiting = polled_once(store, delivery(&last, true));
+        // A later write based on the earlier read: if it succeeded, the delivery would be lost, or would be written after it.
         match store.replace(Replace::of(&last.record, last.record.next())).await.unwrap() {
             Replaced::Conflict(Some(seen)) => assert!(seen.record.delivered_at.is_some()),
             other => panic!("a later write overtook a delivery: {other:?}"),
@@ -180,12 +185,12 @@ pub async fn a_write_that_may_wait_comes_before_whatever_follows_it(store: &AnyS
     }
 }
 
-pub async fn a_write_that_may_wait_gives_way_to_one_that_does_not(store: &AnyStore, _: &ManualClock) {
+pub async fn a_write_that_may_wait_is_written_with_a_later_one(store: &AnyStore, _: &ManualClock) {
     let record = finished(store, "a", Outcome::success("1")).await;
     let last = seen(store, &record).await;
-    let waiting = given(store, delivery(&last, true));
+    let waiting = polled_once(store, delivery(&last, true));
     let mut found = last;
-    // The conflict shows the delivery, and then its end is written after it.
+    // The conflict returns the delivery, and then its revocation is written after it.
     while let Replaced::Conflict(seen) = store.replace(delivery(&found, false)).await.unwrap() {
         found = *seen.expect("the record is there");
     }
@@ -211,7 +216,7 @@ pub async fn a_tombstone_keeps_digests_and_no_names(store: &AnyStore, clock: &Ma
     }
 }
 
-pub async fn the_number_of_an_item_survives_to_its_tombstone(store: &AnyStore, clock: &ManualClock) {
+pub async fn the_sequence_number_of_an_item_is_kept_in_its_tombstone(store: &AnyStore, clock: &ManualClock) {
     for number in [0, 1, LARGEST_NUMBER] {
         let mut draft = draft(&format!("s/{number}"), 1);
         draft.sequence = Some(number);
@@ -235,7 +240,7 @@ pub async fn the_number_of_an_item_survives_to_its_tombstone(store: &AnyStore, c
     assert_eq!(numbers, BTreeSet::from([Some(0), Some(1), Some(LARGEST_NUMBER)]));
 }
 
-pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock: &ManualClock) {
+pub async fn times_come_from_the_clock_of_the_store(store: &AnyStore, clock: &ManualClock) {
     let record = created(store, draft("a", 1)).await;
     assert_eq!(record.created_at, clock.now());
     match &seen(store, &record).await.record.state {
@@ -243,9 +248,9 @@ pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock
         other => panic!("not leased: {other:?}"),
     }
     clock.advance(SECOND);
-    let look = seen(store, &record).await;
-    assert_eq!(look.now, clock.now());
-    assert_eq!(look.record.created_at.after(SECOND), clock.now());
+    let read = seen(store, &record).await;
+    assert_eq!(read.now, clock.now());
+    assert_eq!(read.record.created_at.after(SECOND), clock.now());
     match store.insert(draft("a", 2), None).await.unwrap() {
         Inserted::Exists(seen) => assert_eq!(seen.now, clock.now()),
         other => panic!("{other:?}"),
@@ -254,13 +259,13 @@ pub async fn times_are_counted_from_the_stores_own_clock(store: &AnyStore, clock
     assert_eq!((next.created_at, next.updated_at), (record.created_at, clock.now()));
 }
 
-pub async fn the_largest_outcome_survives_byte_for_byte(store: &AnyStore, _: &ManualClock) {
+pub async fn the_largest_outcome_is_kept_byte_for_byte(store: &AnyStore, _: &ManualClock) {
     let body: Vec<u8> = (0..onceward_core::policy::LARGEST_KEEP_LIMIT).map(|number| (number % 251) as u8).collect();
     let done = finished(store, "large", Outcome::success(body)).await;
     assert!(seen(store, &done).await.record == done, "an outcome of 8 MiB came back changed");
 }
 
-pub async fn intents_of_other_tenants_and_operations_never_meet(store: &AnyStore, _: &ManualClock) {
+pub async fn intents_of_other_tenants_and_operations_never_collide(store: &AnyStore, _: &ManualClock) {
     let names = [("acme", "charge", "k"), ("other", "charge", "k"), ("acme", "refund", "k"), ("acmecharge", "k", "k")];
     for (number, (tenant, operation, key)) in names.into_iter().enumerate() {
         let begin = begin_as(identity(tenant, operation, key), number as u128, false);

@@ -1,4 +1,4 @@
-//! Bodies: read whole with a limit, made whole, and streamed to one caller while they are kept.
+//! Bodies: reading a whole body within limits, building one, and streaming one to a client while it is recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,71 +15,71 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 use onceward_core::hash::Digest;
 use onceward_core::outcome;
 
+use super::body_memory::BodyMemory;
 use super::problem::{Kind, Problem};
-use super::room::Room;
 
-/// Why a body broke off.
+/// Why a body ended early.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer.
+/// The body of a response.
 pub type Body = UnsyncBoxBody<Bytes, Error>;
 
-/// How many frames wait for a slow reader; a frame is at most some tens of kilobytes.
+/// How many frames are buffered for a slow reader. A frame has at most some tens of kilobytes.
 const FRAMES_AHEAD: usize = 16;
 
-/// When to come back to where there was no room: others are served in a moment.
-const SOON: Duration = Duration::from_secs(1);
+/// `Retry-After` when the memory for bodies is used up: other requests free some within a moment.
+const OVERLOAD_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A body that is there already.
+/// A body from bytes.
 pub fn full(bytes: Bytes) -> Body {
     Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
-/// A body that is there already, with what stands behind it.
-pub fn ended(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
+/// A body from bytes, followed by trailers.
+pub fn with_trailers(bytes: Bytes, trailers: Option<HeaderMap>) -> Body {
     let Some(trailers) = trailers else { return full(bytes) };
     let frames = [Ok(Frame::data(bytes)), Ok(Frame::trailers(trailers))];
     StreamBody::new(futures_util::stream::iter(frames)).boxed_unsync()
 }
 
-/// Why a body was not read.
+/// Why a body could not be read.
 #[derive(Debug)]
-pub enum Unread {
-    /// It is over the limit.
+pub enum ReadError {
+    /// The body is over the size limit.
     TooLarge,
-    /// There is no room for it at this moment.
-    NoRoom,
-    /// It broke off.
+    /// The memory for bodies is used up at the moment.
+    NoMemory,
+    /// The body ended early.
     Broken(Error),
 }
 
-/// Reads a whole body, and the trailers behind it.
-pub async fn whole<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), Unread>
+/// Reads a whole body and its trailers.
+pub async fn read_all<B>(body: B, limit: usize) -> Result<(Bytes, Option<HeaderMap>), ReadError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
-    whole_if(body, limit, |_| true).await
+    read_all_while(body, limit, |_| true).await
 }
 
-/// The same, as long as there is room for what comes.
-async fn whole_if<B>(
+/// Reads a whole body and its trailers, as long as `has_room` agrees to each further piece.
+async fn read_all_while<B>(
     body: B,
     limit: usize,
     mut has_room: impl FnMut(usize) -> bool,
-) -> Result<(Bytes, Option<HeaderMap>), Unread>
+) -> Result<(Bytes, Option<HeaderMap>), ReadError>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
     let mut body = std::pin::pin!(body);
     if body.size_hint().lower() > limit as u64 {
-        return Err(Unread::TooLarge);
+        return Err(ReadError::TooLarge);
     }
     let (mut first, mut rest, mut trailers) = (Bytes::new(), BytesMut::new(), None);
     while let Some(frame) = body.frame().await {
-        match frame.map_err(|error| Unread::Broken(error.into()))?.into_data() {
-            Ok(data) if first.len() + rest.len() + data.len() > limit => return Err(Unread::TooLarge),
-            Ok(data) if !has_room(data.len()) => return Err(Unread::NoRoom),
-            // Most bodies come in one piece, which need not be copied.
+        match frame.map_err(|error| ReadError::Broken(error.into()))?.into_data() {
+            Ok(data) if first.len() + rest.len() + data.len() > limit => return Err(ReadError::TooLarge),
+            Ok(data) if !has_room(data.len()) => return Err(ReadError::NoMemory),
+            // Most bodies come in one piece, which then needs no copy.
             Ok(data) if first.is_empty() && rest.is_empty() => first = data,
             Ok(data) => {
                 if rest.is_empty() {
@@ -94,17 +94,17 @@ where
     Ok((if rest.is_empty() { first } else { rest.freeze() }, trailers))
 }
 
-/// Reads the body of a guarded request, and the trailers behind it: all of it, within limits of size and time.
-pub async fn received<B>(body: B, limit: usize, time: Duration) -> Result<(Bytes, Option<HeaderMap>), Problem>
+/// Reads the body and the trailers of a guarded request, within limits of size and time.
+pub async fn read_request<B>(body: B, limit: usize, time: Duration) -> Result<(Bytes, Option<HeaderMap>), Problem>
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
-    within(time, limit, whole(body, limit)).await
+    within(time, limit, read_all(body, limit)).await
 }
 
-/// The same, in a room that it shares with others.
-pub async fn received_in<B>(
-    room: &Room,
+/// Like [`read_request`], within a memory budget that all requests share.
+pub async fn read_request_within<B>(
+    memory: &BodyMemory,
     body: B,
     limit: usize,
     time: Duration,
@@ -112,79 +112,85 @@ pub async fn received_in<B>(
 where
     B: http_body::Body<Data = Bytes, Error: Into<Error>>,
 {
-    let mut taken = room.taken();
-    let (bytes, trailers) = within(time, limit, whole_if(body, limit, |bytes| taken.more(bytes))).await?;
-    Ok((if bytes.is_empty() { bytes } else { taken.by(bytes) }, trailers))
+    let mut reservation = memory.reserve();
+    let (bytes, trailers) = within(time, limit, read_all_while(body, limit, |bytes| reservation.grow(bytes))).await?;
+    Ok((if bytes.is_empty() { bytes } else { reservation.hold_for(bytes) }, trailers))
 }
 
-async fn within<T>(time: Duration, limit: usize, read: impl Future<Output = Result<T, Unread>>) -> Result<T, Problem> {
+async fn within<T>(
+    time: Duration,
+    limit: usize,
+    read: impl Future<Output = Result<T, ReadError>>,
+) -> Result<T, Problem> {
     match tokio::time::timeout(time, read).await {
         Ok(Ok(received)) => Ok(received),
-        Ok(Err(Unread::NoRoom)) => Err(Problem::new(Kind::Overloaded).later(SOON)),
-        Ok(Err(Unread::TooLarge)) => {
-            let detail = format!("A guarded request has at most {limit} bytes here.");
+        Ok(Err(ReadError::NoMemory)) => Err(Problem::new(Kind::Overloaded).later(OVERLOAD_RETRY_AFTER)),
+        Ok(Err(ReadError::TooLarge)) => {
+            let detail = format!("The body of a guarded request may have at most {limit} bytes on this route.");
             Err(Problem::because(Kind::BodyTooLarge, detail))
         }
-        Ok(Err(Unread::Broken(_))) => Err(Problem::because(Kind::BadRequest, "The body broke off.")),
+        Ok(Err(ReadError::Broken(_))) => {
+            Err(Problem::because(Kind::BadRequest, "The body ended before it was complete."))
+        }
         Err(_) => Err(Problem::new(Kind::TooSlow)),
     }
 }
 
-/// The end of a body that one side fills while the other reads. Whoever drops it before the end breaks the body off.
-pub struct Filling {
-    /// `None` once nobody reads any more.
+/// The sending end of a body that is read while it is sent. Dropping it before [`BodySender::finish`] aborts the body.
+pub struct BodySender {
+    /// `None` once the reader is gone or has timed out.
     frames: Option<mpsc::Sender<Result<Frame<Bytes>, Error>>>,
-    over: Arc<AtomicBool>,
-    patience: Duration,
+    is_complete: Arc<AtomicBool>,
+    timeout: Duration,
 }
 
-/// A body that is filled while it is read. A reader that takes nothing for as long as `patience` is cut off.
-pub fn filled(patience: Duration) -> (Filling, Body) {
+/// A body that is read while it is sent. A reader that takes nothing for as long as `timeout` is cut off.
+pub fn channel(timeout: Duration) -> (BodySender, Body) {
     let (frames, mut waiting) = mpsc::channel(FRAMES_AHEAD);
-    let over = Arc::new(AtomicBool::new(false));
-    let filling = Filling { frames: Some(frames), over: Arc::clone(&over), patience };
+    let is_complete = Arc::new(AtomicBool::new(false));
+    let sender = BodySender { frames: Some(frames), is_complete: Arc::clone(&is_complete), timeout };
     let stream = futures_util::stream::poll_fn(move |context| {
         let frame = std::task::ready!(waiting.poll_recv(context));
-        // Its filler is gone, and did not say that this was all: a reader must not take it for whole.
-        let lost = frame.is_none() && !over.swap(true, Ordering::SeqCst);
-        Poll::Ready(if lost { Some(Err("the answer broke off".into())) } else { frame })
+        // The sender was dropped without a `finish`: a reader must not take the body for complete.
+        let lost = frame.is_none() && !is_complete.swap(true, Ordering::SeqCst);
+        Poll::Ready(if lost { Some(Err("the response ended before it was complete".into())) } else { frame })
     });
-    (filling, StreamBody::new(stream).boxed_unsync())
+    (sender, StreamBody::new(stream).boxed_unsync())
 }
 
-impl Filling {
-    /// Passes a frame on. A reader that has gone away, or is there and takes nothing, is no reason to stop.
-    pub async fn put(&mut self, frame: Frame<Bytes>) {
-        self.send(Ok(frame)).await;
+impl BodySender {
+    /// Sends a frame. Does nothing when the reader is gone or has timed out, so that the rest can still be recorded.
+    pub async fn send(&mut self, frame: Frame<Bytes>) {
+        self.push(Ok(frame)).await;
     }
 
-    /// Resolves when nobody reads any more.
-    pub async fn unread(&self) {
+    /// Resolves when the reader is gone.
+    pub async fn closed(&self) {
         if let Some(frames) = &self.frames {
             frames.closed().await;
         }
     }
 
-    /// That was all. Of a reader that was cut off it is not true.
-    pub fn end(self) {
+    /// Marks the body as complete. Has no effect for a reader that was cut off: it did not get everything.
+    pub fn finish(self) {
         if self.frames.is_some() {
-            self.over.store(true, Ordering::SeqCst);
+            self.is_complete.store(true, Ordering::SeqCst);
         }
     }
 
-    /// Breaks the body off, so that its reader does not take it for whole.
-    pub async fn break_off(mut self, error: Error) {
-        self.send(Err(error)).await;
-        self.end();
+    /// Ends the body with an error, so that its reader does not take it for complete.
+    pub async fn abort(mut self, error: Error) {
+        self.push(Err(error)).await;
+        self.finish();
     }
 
-    async fn send(&mut self, frame: Result<Frame<Bytes>, Error>) {
+    async fn push(&mut self, frame: Result<Frame<Bytes>, Error>) {
         let Some(frames) = &self.frames else { return };
         let taken = match frames.try_send(frame) {
             Ok(()) => true,
             Err(TrySendError::Closed(_)) => false,
             Err(TrySendError::Full(frame)) => {
-                matches!(tokio::time::timeout(self.patience, frames.send(frame)).await, Ok(Ok(())))
+                matches!(tokio::time::timeout(self.timeout, frames.send(frame)).await, Ok(Ok(())))
             }
         };
         if !taken {
@@ -193,22 +199,22 @@ impl Filling {
     }
 }
 
-/// What is kept of a body that goes by: its bytes up to a limit, and from there on only their digest and number.
-pub struct Keeping {
+/// Records a body while it is streamed: its bytes up to a limit, and beyond it only their digest and number.
+pub struct BodyRecorder {
     limit: usize,
     kept: Option<BytesMut>,
-    digest: onceward_core::hash::Running,
+    digest: onceward_core::hash::Hasher,
     size: u64,
 }
 
-impl Keeping {
-    /// Nothing yet.
+impl BodyRecorder {
+    /// An empty recorder that keeps at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self { limit, kept: Some(BytesMut::new()), digest: onceward_core::hash::Running::default(), size: 0 }
+        Self { limit, kept: Some(BytesMut::new()), digest: onceward_core::hash::Hasher::default(), size: 0 }
     }
 
-    /// A further piece.
-    pub fn see(&mut self, data: &[u8]) {
+    /// Records a further piece.
+    pub fn record(&mut self, data: &[u8]) {
         self.size += data.len() as u64;
         self.digest.add(data);
         if self.size > self.limit as u64 {
@@ -219,13 +225,13 @@ impl Keeping {
         }
     }
 
-    /// How much has gone by.
+    /// How many bytes the body has so far.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// What is left of it.
-    pub fn end(self) -> outcome::Body {
+    /// The body of the outcome.
+    pub fn into_body(self) -> outcome::Body {
         let digest: Digest = self.digest.digest();
         match self.kept {
             Some(kept) => outcome::Body::Kept(kept.freeze()),
@@ -238,34 +244,34 @@ impl Keeping {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(50);
+    const TIMEOUT: Duration = Duration::from_millis(50);
 
     #[tokio::test]
-    async fn a_body_over_the_limit_is_not_read() {
-        assert!(matches!(whole(full(Bytes::from_static(b"12345")), 4).await, Err(Unread::TooLarge)));
-        assert_eq!(whole(full(Bytes::from_static(b"12345")), 5).await.unwrap().0, "12345");
-        let (mut filling, body) = filled(PATIENCE);
+    async fn a_body_over_the_limit_is_refused() {
+        assert!(matches!(read_all(full(Bytes::from_static(b"12345")), 4).await, Err(ReadError::TooLarge)));
+        assert_eq!(read_all(full(Bytes::from_static(b"12345")), 5).await.unwrap().0, "12345");
+        let (mut sender, body) = channel(TIMEOUT);
         tokio::spawn(async move {
             for piece in ["12", "34", "56"] {
-                filling.put(Frame::data(Bytes::from(piece))).await;
+                sender.send(Frame::data(Bytes::from(piece))).await;
             }
-            filling.end();
+            sender.finish();
         });
-        assert!(matches!(whole(body, 5).await, Err(Unread::TooLarge)));
+        assert!(matches!(read_all(body, 5).await, Err(ReadError::TooLarge)));
     }
 
     #[tokio::test]
-    async fn bodies_that_are_not_finished_share_one_room_and_give_it_back() {
-        let room = Room::of(10);
+    async fn unfinished_bodies_share_one_memory_budget_and_give_it_back() {
+        let memory = BodyMemory::new(10);
         let read = async |bytes: &'static [u8]| {
-            let read = received_in(&room, full(Bytes::from_static(bytes)), 100, PATIENCE).await;
+            let read = read_request_within(&memory, full(Bytes::from_static(bytes)), 100, TIMEOUT).await;
             read.map(|(bytes, _)| bytes).map_err(|problem| problem.kind)
         };
-        let (mut filling, body) = filled(PATIENCE);
-        filling.put(Frame::data(Bytes::from("12345678"))).await;
-        let unfinished = received_in(&room, body, 100, 4 * PATIENCE);
+        let (mut sender, body) = channel(TIMEOUT);
+        sender.send(Frame::data(Bytes::from("12345678"))).await;
+        let unfinished = read_request_within(&memory, body, 100, 4 * TIMEOUT);
         let (unfinished, second) = tokio::join!(unfinished, async {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(TIMEOUT).await;
             (read(b"123").await, read(b"12").await.map(drop))
         });
         assert_eq!(unfinished.map_err(|problem| problem.kind), Err(Kind::TooSlow));
@@ -273,71 +279,71 @@ mod tests {
         let whole = read(b"1234567890").await.unwrap();
         let part = whole.slice(..1);
         drop(whole);
-        assert_eq!(read(b"1").await, Err(Kind::Overloaded), "a part keeps all of it");
+        assert_eq!(read(b"1").await, Err(Kind::Overloaded), "a slice keeps the whole reservation");
         drop(part);
         assert_eq!(read(b"1").await.unwrap(), "1");
     }
 
     #[tokio::test]
-    async fn pieces_come_together_and_a_broken_body_is_not_whole() {
-        for how in ["ended", "broken", "dropped"] {
-            let (mut filling, body) = filled(PATIENCE);
+    async fn a_body_that_was_aborted_or_dropped_is_not_read_as_complete() {
+        for how in ["finished", "aborted", "dropped"] {
+            let (mut sender, body) = channel(TIMEOUT);
             tokio::spawn(async move {
-                filling.put(Frame::data(Bytes::from("12"))).await;
-                filling.put(Frame::data(Bytes::from("34"))).await;
+                sender.send(Frame::data(Bytes::from("12"))).await;
+                sender.send(Frame::data(Bytes::from("34"))).await;
                 match how {
-                    "ended" => filling.end(),
-                    "broken" => filling.break_off("lost".into()).await,
-                    _ => drop(filling),
+                    "finished" => sender.finish(),
+                    "aborted" => sender.abort("lost".into()).await,
+                    _ => drop(sender),
                 }
             });
-            let read = whole(body, 100).await;
-            assert_eq!(matches!(&read, Ok((bytes, _)) if bytes == "1234"), how == "ended", "{how}: {read:?}");
+            let read = read_all(body, 100).await;
+            assert_eq!(matches!(&read, Ok((bytes, _)) if bytes == "1234"), how == "finished", "{how}: {read:?}");
         }
     }
 
     #[tokio::test]
-    async fn a_reader_that_takes_nothing_is_cut_off_and_does_not_take_what_it_has_for_whole() {
-        for broken in [false, true] {
-            let (mut filling, body) = filled(PATIENCE);
+    async fn a_reader_that_takes_nothing_is_cut_off_and_sees_an_error() {
+        for aborted in [false, true] {
+            let (mut sender, body) = channel(TIMEOUT);
             for _ in 0..FRAMES_AHEAD + 2 {
-                filling.put(Frame::data(Bytes::from("12"))).await;
+                sender.send(Frame::data(Bytes::from("12"))).await;
             }
-            if broken {
-                filling.break_off("lost".into()).await
+            if aborted {
+                sender.abort("lost".into()).await
             } else {
-                filling.end()
+                sender.finish()
             }
-            assert!(matches!(whole(body, 1000).await, Err(Unread::Broken(_))));
+            assert!(matches!(read_all(body, 1000).await, Err(ReadError::Broken(_))));
         }
     }
 
     #[tokio::test]
-    async fn a_reader_that_is_slow_gets_all_of_it() {
-        let (mut filling, mut body) = filled(4 * PATIENCE);
-        let filler = tokio::spawn(async move {
+    async fn a_slow_reader_gets_the_whole_body() {
+        let (mut sender, mut body) = channel(4 * TIMEOUT);
+        let sending = tokio::spawn(async move {
             for _ in 0..FRAMES_AHEAD + 10 {
-                filling.put(Frame::data(Bytes::from("12"))).await;
+                sender.send(Frame::data(Bytes::from("12"))).await;
             }
-            filling.end();
+            sender.finish();
         });
         for _ in 0..10 {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::time::sleep(TIMEOUT).await;
             body.frame().await.unwrap().unwrap();
         }
-        assert_eq!(whole(body, 1000).await.unwrap().0.len(), 2 * FRAMES_AHEAD);
-        filler.await.unwrap();
+        assert_eq!(read_all(body, 1000).await.unwrap().0.len(), 2 * FRAMES_AHEAD);
+        sending.await.unwrap();
     }
 
     #[test]
-    fn what_is_too_much_leaves_its_digest() {
-        let mut keeping = Keeping::new(4);
-        keeping.see(b"123");
-        keeping.see(b"45");
+    fn a_body_over_the_limit_is_recorded_as_its_digest() {
+        let mut recorder = BodyRecorder::new(4);
+        recorder.record(b"123");
+        recorder.record(b"45");
         let whole = outcome::Outcome::success("12345").within(4);
-        assert_eq!(keeping.end(), whole.body);
-        let mut keeping = Keeping::new(4);
-        keeping.see(b"1234");
-        assert_eq!(keeping.end(), outcome::Body::Kept(Bytes::from("1234")));
+        assert_eq!(recorder.into_body(), whole.body);
+        let mut recorder = BodyRecorder::new(4);
+        recorder.record(b"1234");
+        assert_eq!(recorder.into_body(), outcome::Body::Kept(Bytes::from("1234")));
     }
 }

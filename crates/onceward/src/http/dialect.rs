@@ -1,23 +1,23 @@
-//! How a client wants to be told of a problem.
+//! The protocol in which a client can read a problem.
 
 use http::HeaderMap;
 
 use super::grpc;
 use super::profile::Profile;
 
-/// What a client understands.
+/// A protocol for problems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
-    /// Statuses, and documents of `application/problem+json`.
+    /// HTTP statuses and `application/problem+json` documents.
     Http(Profile),
-    /// A status of gRPC in the head of an answer.
+    /// A gRPC status in the headers of the response.
     Grpc,
 }
 
 impl Dialect {
-    /// What the sender of these headers understands.
+    /// The protocol that the sender of these headers speaks.
     pub fn of(profile: Profile, headers: &HeaderMap) -> Self {
-        if grpc::is_spoken(headers) { Self::Grpc } else { Self::Http(profile) }
+        if grpc::is_grpc(headers) { Self::Grpc } else { Self::Http(profile) }
     }
 }
 

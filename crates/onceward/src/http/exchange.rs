@@ -1,5 +1,5 @@
-//! One guarded request, in a straight line: call, claim, send, judge the answer, keep it, hand it over. What was sent is
-//! seen through to its end although the client goes away: its retry gets the outcome.
+//! One guarded request, in a straight line: build the call, start it, send the request, judge the answer, keep it, hand it over.
+//! A request that was sent runs to its end even if the client goes away: the client's retry gets the outcome.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,55 +19,54 @@ use onceward_core::name::Identity;
 use onceward_core::outcome;
 use onceward_core::policy::InDoubt;
 
-use super::body::{self, Body, Unread};
-use super::cut_off::CloseDelimited;
+use super::body::{self, Body, ReadError};
+use super::delivery_watch::on_delivered;
 use super::dialect::Dialect;
-use super::handed::handed;
 use super::problem::{Kind, Problem, QUOTA_RETRY_AFTER};
 use super::rules::Rules;
-use super::spelling::{self, Spelt};
-use super::streamed::{self, Handing, Told, announce, clone, ended, settle, stream};
+use super::spelling::{self, SpelledKey};
+use super::streaming::{self, ResultPlace, StreamOptions, announce_trailers, clone_head, end_unkept, settle, stream};
+use super::truncation::CloseDelimited;
 use super::verdict::{self, Ending};
-use super::{grpc, kept};
+use super::{grpc, stored_response};
 use crate::clock::{Clock, SystemClock};
 use crate::error::Error;
-use crate::ledger::{CarriedOn, Claim, Delivery, Guard, Ledger, Started};
+use crate::ledger::{Claim, Delivery, FinishOnDrop, Guard, Ledger, Started};
 
-/// How long a client waits at the most before it asks again about something that runs: it may be over sooner than its
-/// lease.
-const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(5);
+/// The longest Retry-After for running work: it may be over sooner than its lease.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// When to ask again about what will pass soon.
-const SOON: Duration = Duration::from_secs(1);
+/// The Retry-After for conditions that pass soon.
+const SHORT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// A client that waits for longer may have given up silently, with its connection open.
-const PATIENCE: Duration = Duration::from_secs(4);
+/// A client that has waited longer may have given up silently, with its connection open.
+const DELIVERY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A request that was read whole.
 #[derive(Clone, Debug)]
 pub struct Received {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: String,
-    /// Its head.
+    /// The head of the request.
     pub parts: request::Parts,
-    /// Its body.
+    /// The body of the request.
     pub body: Bytes,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum NoAnswer {
-    /// The other side was not reached: nothing happened.
+    /// The upstream was not reached: nothing happened.
     NotSent(String),
-    /// The other side says that it did nothing with it.
+    /// The upstream refused the request without processing it.
     Refused(String),
     /// The request may have arrived.
     Lost(String),
-    /// The other side took too long. The request may have arrived.
+    /// The upstream timed out. The request may have arrived.
     TimedOut,
 }
 
-/// Guards one request. `send` takes it to the other side, with the claim under which that happens.
+/// Guards one request. `send` takes it upstream, with the claim under which that happens.
 pub async fn exchange<S, F, B>(
     ledger: &Ledger,
     rules: &Arc<Rules>,
@@ -81,66 +80,71 @@ where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
     let dialect = Dialect::of(rules.profile, &received.parts.headers);
-    let spelt = Spelt::of(rules, &received.parts.headers, key.as_deref());
+    let spelled = SpelledKey::of(rules, &received.parts.headers, key.as_deref());
     let call = match rules.call(&received, key, SystemClock.now()) {
         Ok(call) => call,
         Err(problem) => return problem.response(dialect),
     };
     let mut request = Request::from_parts(received.parts, received.body);
-    let Some(call) = call else { return passed(dialect, send(request, None).await) };
+    let Some(call) = call else { return pass_through(dialect, send(request, None).await) };
     let (downstream, since) = (rules.downstream_header(&call), Instant::now());
     let needs_delivery = call.policy.after_delivery.is_some();
-    let begun = match spelling::begin(ledger, &call, spelt.as_ref()).await {
+    let begun = match spelling::start(ledger, &call, spelled.as_ref()).await {
         Ok(begun) => begun,
         Err(error) => return failed(rules, dialect, &error),
     };
-    if let Some((name, value)) = begun.respelt {
+    if let Some((name, value)) = begun.respelled {
         request.headers_mut().insert(name, value);
     }
     match begun.started {
-        Started::Guarded(guard) => {
+        Started::Acquired(guard) => {
             let claim = guard.claim();
             let record = rules.holds_for_a_window(&call).then(|| guard.record_key());
-            keyed(&mut request, downstream, &claim, record);
+            set_downstream_key(&mut request, downstream, &claim, record);
             let delivery = needs_delivery.then(|| guard.delivery());
-            let one = One { rules: Arc::clone(rules), dialect, guard };
-            // What was sent is seen through although the client goes away: then in a task of its own.
-            let carried = CarriedOn::new(&Handle::current(), one.carry_out(request, claim, send).in_current_span());
-            // Whatever panics, the client gets an answer. The guard was dropped with it, and says that nobody knows.
+            let exchange = GuardedExchange { rules: Arc::clone(rules), dialect, guard };
+            // A request that was sent runs to its end even if the client goes away: then in a task of its own.
+            let carried = FinishOnDrop::new(&Handle::current(), exchange.send(request, claim, send).in_current_span());
+            // Whatever panics, the client gets an answer. The guard was dropped, so the intent is in doubt.
             let answer = AssertUnwindSafe(carried).catch_unwind().await;
             let answer = answer.unwrap_or_else(|_| Problem::new(Kind::NoAnswer).response(dialect));
-            delivered(answer, delivery, since)
+            with_delivery(answer, delivery, since)
         }
         Started::Answered(decision) => {
             let is_kept = matches!(decision, Decision::Replay { .. } | Decision::OutcomeNotKept { .. });
             let intent = if is_kept && needs_delivery { ledger.get(&call.identity).await.ok().flatten() } else { None };
             let delivery = intent.and_then(|intent| ledger.delivery(intent));
-            delivered(answered(rules, dialect, &call.identity, decision), delivery, since)
+            with_delivery(answered(rules, dialect, &call.identity, decision), delivery, since)
         }
-        Started::Unguarded(claim) => {
-            keyed(&mut request, downstream, &claim, None);
-            passed(dialect, send(request, Some(claim)).await)
+        Started::Unguarded { claim, .. } => {
+            set_downstream_key(&mut request, downstream, &claim, None);
+            pass_through(dialect, send(request, Some(claim)).await)
         }
     }
 }
 
-/// Has it recorded that the client got the answer, once the connection has taken all of it.
-fn delivered(answer: Response<Body>, delivery: Option<Delivery>, since: Instant) -> Response<Body> {
+/// Records that the client got the answer, once the connection has taken all of it.
+fn with_delivery(answer: Response<Body>, delivery: Option<Delivery>, since: Instant) -> Response<Body> {
     let Some(delivery) = delivery else { return answer };
     let length = answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     answer.map(|body| {
-        handed(body, length, move || {
-            if since.elapsed() < PATIENCE {
+        on_delivered(body, length, move || {
+            if since.elapsed() < DELIVERY_TIMEOUT {
                 delivery.arrived();
             }
         })
     })
 }
 
-/// Puts our own key into a request, where the other side is to get it: the same on every attempt, guarded or not. Where a
-/// derived key holds for a window only, the same request is a new one afterwards, and the other side may remember for longer:
-/// then it is the same on every attempt under one record.
-fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &Claim, record: Option<String>) {
+/// Puts our own key into a request, if the upstream is to get it: the same on every attempt, guarded or not. Where a derived key
+/// holds for a window only, an equal request afterwards is a new one, and the upstream may remember keys for longer: then the key
+/// belongs to the record, and is the same on each of its attempts.
+fn set_downstream_key(
+    request: &mut Request<Bytes>,
+    downstream: Option<HeaderName>,
+    claim: &Claim,
+    record: Option<String>,
+) {
     let Some(name) = downstream else { return };
     let key = record.unwrap_or_else(|| claim.downstream_key().to_owned());
     if let Ok(value) = HeaderValue::try_from(key) {
@@ -148,8 +152,8 @@ fn keyed(request: &mut Request<Bytes>, downstream: Option<HeaderName>, claim: &C
     }
 }
 
-/// The answer to something that nothing guards.
-fn passed<B>(dialect: Dialect, answer: Result<Response<B>, NoAnswer>) -> Response<Body>
+/// The answer to an unguarded request.
+fn pass_through<B>(dialect: Dialect, answer: Result<Response<B>, NoAnswer>) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
 {
@@ -159,37 +163,37 @@ where
     }
 }
 
-/// What a client is told when there is no answer, and nothing guards the request.
+/// The response to an unguarded request without an answer.
 pub fn without_answer(missing: &NoAnswer, dialect: impl Into<Dialect>) -> Response<Body> {
     problem_of(missing).response(dialect)
 }
 
 fn problem_of(missing: &NoAnswer) -> Problem {
     match missing {
-        NoAnswer::NotSent(_) => Problem::new(Kind::Unreachable).later(SOON),
+        NoAnswer::NotSent(_) => Problem::new(Kind::Unreachable).later(SHORT_RETRY_AFTER),
         NoAnswer::Refused(_) => Problem::because(
             Kind::Unreachable,
             "It refused the request before it looked at it. Try again with the same key.",
         )
-        .later(SOON),
+        .later(SHORT_RETRY_AFTER),
         NoAnswer::Lost(_) => Problem::new(Kind::NoAnswer),
         NoAnswer::TimedOut => Problem::new(Kind::TimedOut),
     }
 }
 
-/// What a repeat is told.
+/// The response to a repeat.
 fn answered(rules: &Rules, dialect: Dialect, identity: &Identity, decision: Decision) -> Response<Body> {
     let problem = match decision {
-        Decision::Replay { outcome, expires_at, .. } => match kept::response(&outcome, expires_at) {
+        Decision::Replay { outcome, expires_at, .. } => match stored_response::response(&outcome, expires_at) {
             Some(response) => return response,
             None => not_kept(Some(outcome.status), Some(outcome.digest())),
         },
         Decision::InFlight { retry_after, running: true, .. } => {
-            Problem::new(Kind::InFlight).later(retry_after.min(LONGEST_RETRY_AFTER))
+            Problem::new(Kind::InFlight).later(retry_after.min(MAX_RETRY_AFTER))
         }
         Decision::InFlight { retry_after, .. } => Problem::because(
             Kind::InFlight,
-            "The last attempt was refused by the other side, which asked to wait. Ask again with the same key after Retry-After.",
+            "The upstream refused the last attempt and asked to wait. Ask again with the same key after Retry-After.",
         )
         .later(retry_after),
         Decision::InDoubt { since } => Problem::new(Kind::InDoubt).since(since).about(identity),
@@ -198,12 +202,13 @@ fn answered(rules: &Rules, dialect: Dialect, identity: &Identity, decision: Deci
         Decision::OutcomeNotKept { outcome, status } => not_kept(status, outcome),
         Decision::Queued { .. } => Problem::new(Kind::Queued),
         Decision::Dead => Problem::new(Kind::Dead),
-        Decision::Acquired(_) => Problem::new(Kind::InFlight).later(SOON),
+        // A claim comes as a guard, and not as a decision.
+        _ => Problem::new(Kind::InFlight).later(SHORT_RETRY_AFTER),
     };
     with_status(problem, rules).response(dialect)
 }
 
-/// What is in flight has the status that the route says.
+/// A request in flight gets the status that the route configures.
 fn with_status(problem: Problem, rules: &Rules) -> Problem {
     match problem.kind {
         Kind::InFlight => problem.status(rules.in_flight_status),
@@ -222,35 +227,35 @@ fn not_kept(status: Option<i32>, digest: Option<onceward_core::hash::Digest>) ->
     }
 }
 
-/// Nothing ran. What the store says may name files and hosts: it is for the log.
+/// The response when nothing ran. The store's error may name files and hosts, so it goes to the log only.
 fn failed(rules: &Rules, dialect: Dialect, error: &Error) -> Response<Body> {
     let problem = match error {
         Error::Invalid(error) => Problem::because(Kind::BadRequest, error),
-        Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SOON),
+        Error::OwnerFailed { .. } => Problem::new(Kind::AttemptFailed).later(SHORT_RETRY_AFTER),
         Error::OwnerUnknown { .. } => Problem::because(
             Kind::AttemptFailed,
-            "The attempt that you waited for may or may not have happened. The other side knows its key: try again with it.",
+            "The attempt that you waited for may or may not have happened. The upstream knows its key: try again with the same key.",
         )
-        .later(SOON),
-        Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SOON),
+        .later(SHORT_RETRY_AFTER),
+        Error::Contended { .. } | Error::ClaimLost { .. } => Problem::new(Kind::InFlight).later(SHORT_RETRY_AFTER),
         Error::Quota { .. } => Problem::new(Kind::Quota).later(QUOTA_RETRY_AFTER),
         error => {
             tracing::error!(%error, "a guarded request was refused: the ledger cannot be reached");
-            Problem::new(Kind::StoreDown).later(SOON)
+            Problem::new(Kind::StoreDown).later(SHORT_RETRY_AFTER)
         }
     };
     with_status(problem, rules).response(dialect)
 }
 
 /// One request under its claim.
-struct One {
+struct GuardedExchange {
     rules: Arc<Rules>,
     dialect: Dialect,
     guard: Guard,
 }
 
-impl One {
-    async fn carry_out<S, F, B>(self, request: Request<Bytes>, claim: Claim, send: S) -> Response<Body>
+impl GuardedExchange {
+    async fn send<S, F, B>(self, request: Request<Bytes>, claim: Claim, send: S) -> Response<Body>
     where
         S: FnOnce(Request<Bytes>, Option<Claim>) -> F + Send + 'static,
         F: Future<Output = Result<Response<B>, NoAnswer>> + Send + 'static,
@@ -259,7 +264,7 @@ impl One {
         let answer = tokio::select! {
             biased;
             answer = send(request, Some(claim)) => answer,
-            // Somebody else may go on with it.
+            // Another caller may go on with it.
             () = self.guard.lost() => Err(NoAnswer::Lost("the claim was lost".to_owned())),
         };
         match answer {
@@ -274,9 +279,9 @@ impl One {
         let ended = match &missing {
             NoAnswer::NotSent(why) | NoAnswer::Refused(why) => self.guard.release(Duration::ZERO, Some(why)).await,
             NoAnswer::Lost(why) => self.guard.doubt(Some(why)).await,
-            NoAnswer::TimedOut => self.guard.doubt(Some("the other side did not answer in time")).await,
+            NoAnswer::TimedOut => self.guard.doubt(Some("the upstream did not answer in time")).await,
         };
-        streamed::of(ended);
+        streaming::recorded(ended);
         if matches!(missing, NoAnswer::Lost(_) | NoAnswer::TimedOut) {
             problem = problem.retry(in_doubt == InDoubt::Retry).about(&identity);
         }
@@ -288,56 +293,59 @@ impl One {
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let (mut parts, body) = response.into_parts();
-        // What an upstream says about its own memory is not what is kept here.
-        parts.headers.remove(kept::EXPIRES);
-        parts.headers.remove(kept::RECORDED);
+        // An upstream's own headers about kept outcomes would say something untrue about ours.
+        parts.headers.remove(stored_response::EXPIRES);
+        parts.headers.remove(stored_response::RECORDED);
         let (status, profile) = (parts.status, self.rules.profile);
-        let ending = if status == StatusCode::OK && grpc::is_spoken(&parts.headers) {
+        let ending = if status == StatusCode::OK && grpc::is_grpc(&parts.headers) {
             grpc::ending(profile, &parts.headers)
         } else {
-            Some(verdict::of_answer(profile, status, &parts.headers, &self.rules.refusals))
+            Some(verdict::of_response(profile, status, &parts.headers, &self.rules.refusals))
         };
         match ending {
-            None => return self.keep(parts, body, Told::Behind(profile)).await,
-            Some(Ending::Keep(verdict)) => return self.keep(parts, body, Told::Ahead(verdict)).await,
+            None => return self.keep(parts, body, ResultPlace::Trailers(profile)).await,
+            Some(Ending::Keep(verdict)) => return self.keep(parts, body, ResultPlace::Status(verdict)).await,
             Some(ending) => {
-                let recorded = ended(self.guard, ending, &format!("answered {status}")).await;
-                recorded.tell(&mut parts.headers, None);
+                let recorded = end_unkept(self.guard, ending, &format!("answered {status}")).await;
+                recorded.add_headers(&mut parts.headers, None);
             }
         }
         Response::from_parts(parts, body.map_err(Into::into).boxed_unsync())
     }
 
-    /// A short answer is on the disk before any of it is handed over. A long one, or one that comes bit by bit, is
-    /// handed over as it comes, but for its end: a client that has all of it can rely on every repeat.
-    async fn keep<B>(self, mut parts: response::Parts, body: B, told: Told) -> Response<Body>
+    /// A short answer is on the disk before any of it is handed over. A long or streamed answer is handed over as it comes, except
+    /// for its end: a client that has all of it can rely on every repeat.
+    async fn keep<B>(self, mut parts: response::Parts, body: B, result: ResultPlace) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes, Error: Into<body::Error> + Send> + Send + 'static,
     {
         let limit = self.rules.policy.keep_limit;
         let length = body.size_hint().exact();
-        let kept_for = self.guard.call().policy.kept_for().filter(|_| matches!(told, Told::Ahead(_)));
-        let expires = kept_for.map(|kept| SystemClock.now().after(kept)).and_then(kept::date);
+        let kept_for = self.guard.call().policy.kept_for().filter(|_| matches!(result, ResultPlace::Status(_)));
+        let expires = kept_for.map(|kept| SystemClock.now().after(kept)).and_then(stored_response::date);
         if length.is_none_or(|length| length > limit as u64) {
-            let (filling, handed) = body::filled(self.rules.reader_patience);
+            let (sender, streamed_body) = body::channel(self.rules.reader_patience);
             let close_delimited = parts.extensions.get::<CloseDelimited>().is_some();
-            let how = Handing { limit, length, close_delimited, expires, unread: self.rules.unread_for, told };
-            announce(&mut parts.headers);
-            let streamed = stream(self.guard, how, clone(&parts), body, filling);
+            let options =
+                StreamOptions { limit, length, close_delimited, expires, unread_for: self.rules.unread_for, result };
+            announce_trailers(&mut parts.headers);
+            let streamed = stream(self.guard, options, clone_head(&parts), body, sender);
             tokio::spawn(Box::pin(streamed).in_current_span());
-            return Response::from_parts(parts, handed);
+            return Response::from_parts(parts, streamed_body);
         }
-        match body::whole(body, limit).await {
+        match body::read_all(body, limit).await {
             Ok((bytes, trailers)) => {
                 let kept = outcome::Body::Kept(bytes.clone());
-                let recorded = settle(self.guard, &parts, trailers.as_ref(), told, kept).await;
-                recorded.tell(&mut parts.headers, expires.as_ref());
-                Response::from_parts(parts, body::ended(bytes, trailers))
+                let recorded = settle(self.guard, &parts, trailers.as_ref(), result, kept).await;
+                recorded.add_headers(&mut parts.headers, expires.as_ref());
+                Response::from_parts(parts, body::with_trailers(bytes, trailers))
             }
-            Err(Unread::Broken(error)) => self.missing(NoAnswer::Lost(format!("the answer broke off: {error}"))).await,
-            // It said that it was shorter.
-            Err(Unread::TooLarge | Unread::NoRoom) => {
-                self.missing(NoAnswer::Lost("the answer was longer than it said".to_owned())).await
+            Err(ReadError::Broken(error)) => {
+                self.missing(NoAnswer::Lost(format!("the answer broke off: {error}"))).await
+            }
+            // Its declared length was shorter.
+            Err(ReadError::TooLarge | ReadError::NoMemory) => {
+                self.missing(NoAnswer::Lost("the answer was longer than its declared length".to_owned())).await
             }
         }
     }
@@ -352,8 +360,8 @@ mod tests {
     use super::super::rules::Rules;
     use super::*;
 
-    /// One request to an upstream that refuses the first call and asks for a second of patience.
-    async fn asked(ledger: &Ledger, wait: Duration, calls: &Arc<AtomicUsize>) -> Response<Body> {
+    /// One request to an upstream that refuses the first call with a Retry-After of one second.
+    async fn request_with_wait(ledger: &Ledger, wait: Duration, calls: &Arc<AtomicUsize>) -> Response<Body> {
         let mut rules = Rules::default();
         Arc::make_mut(&mut rules.policy).wait = wait;
         let (parts, ()) = Request::post("/v1/charges").body(()).unwrap().into_parts();
@@ -368,8 +376,8 @@ mod tests {
         .await
     }
 
-    /// The key that the other side gets for a request that has none, and its answer.
-    async fn derived(ledger: &Ledger, window: Duration, status: u16) -> String {
+    /// The key that the upstream gets for a request without one.
+    async fn derived_key(ledger: &Ledger, window: Duration, status: u16) -> String {
         let rules = Rules::default().derived(window).honours_key(true);
         let (parts, ()) = Request::post("/v1/completions").body(()).unwrap().into_parts();
         let received = Received { tenant: "acme".to_owned(), parts, body: Bytes::new() };
@@ -387,20 +395,20 @@ mod tests {
     async fn a_derived_request_has_one_key_on_every_attempt_and_another_after_its_window() {
         let ledger = Ledger::open("memory:").await.unwrap();
         let window = Duration::from_millis(30);
-        let first = derived(&ledger, window, 502).await;
+        let first = derived_key(&ledger, window, 502).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_eq!(first, derived(&ledger, window, 502).await, "what is in doubt is the same request");
-        assert_eq!(first, derived(&ledger, window, 200).await);
+        assert_eq!(first, derived_key(&ledger, window, 502).await, "an intent in doubt is still the same request");
+        assert_eq!(first, derived_key(&ledger, window, 200).await);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        assert_ne!(first, derived(&ledger, window, 200).await);
+        assert_ne!(first, derived_key(&ledger, window, 200).await);
     }
 
     #[tokio::test]
-    async fn who_comes_too_early_waits_for_the_moment_that_the_other_side_named() {
+    async fn a_client_that_comes_too_early_waits_for_the_retry_after_of_the_upstream() {
         for (wait, status, sent) in [(Duration::from_secs(20), 200, 2), (Duration::from_millis(100), 409, 1)] {
             let (ledger, calls) = (Ledger::open("memory:").await.unwrap(), Arc::default());
-            assert_eq!(asked(&ledger, wait, &calls).await.status(), 503);
-            let again = asked(&ledger, wait, &calls).await;
+            assert_eq!(request_with_wait(&ledger, wait, &calls).await.status(), 503);
+            let again = request_with_wait(&ledger, wait, &calls).await;
             assert_eq!((again.status().as_u16(), calls.load(Ordering::Relaxed)), (status, sent));
             assert_eq!(again.headers().contains_key("retry-after"), status == 409);
         }

@@ -1,32 +1,32 @@
-//! What must agree when a key comes again: method, path, query, content type and body. Two spellings of one JSON value are
-//! the same request, a multipart body is compared without its boundary, and a compressed one as what it contains.
+//! The fingerprint of a request, which must be equal when a key is used again: method, path, query, content type and body.
+//! JSON is compared by value, a multipart body without its boundary, and a compressed body by its content.
 
 use std::io::Read;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HOST};
 use http::{HeaderName, request};
 
+use crate::plant::{Plant, planted};
 use onceward_core::fingerprint::{Builder, Fingerprint};
 use onceward_core::json::Value;
-use onceward_core::plant::{Plant, planted};
 
 use super::paths;
 
-/// A compressed body is looked into only as far as this: what unfolds to more is compared as it came.
-const LARGEST_UNFOLDED: u64 = 1024 * 1024;
+/// The limit for decompressing a body. A body that decompresses to more is compared in its compressed form.
+const MAX_DECOMPRESSED: u64 = 1024 * 1024;
 
-/// RFC 2046 allows no longer one, and looking for one takes time.
-const LONGEST_BOUNDARY: usize = 70;
+/// The longest boundary that RFC 2046 allows. Searching for a longer one would cost time.
+const MAX_BOUNDARY: usize = 70;
 
-/// The fingerprint of a request with its whole body. `headers` are further ones that must agree.
+/// The fingerprint of a request with its whole body. `headers` must be equal too.
 pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) -> Fingerprint {
     let kind = content_type(parts);
-    let unfolded = unfolded(parts, body);
-    let encoding = if unfolded.is_some() { None } else { parts.headers.get(CONTENT_ENCODING) };
-    let body = unfolded.as_deref().unwrap_or(body);
+    let decompressed = decompressed(parts, body);
+    let encoding = if decompressed.is_some() { None } else { parts.headers.get(CONTENT_ENCODING) };
+    let body = decompressed.as_deref().unwrap_or(body);
     let mut builder = Builder::new("http")
         .part("method", parts.method.as_str())
-        .part("path", &*paths::plain(parts.uri.path()))
+        .part("path", &*paths::normalised(parts.uri.path()))
         .part("type", essence(&kind));
     builder = with_query(builder, parts);
     if let Some(encoding) = encoding {
@@ -43,14 +43,14 @@ pub fn of_request(parts: &request::Parts, body: &[u8], headers: &[&HeaderName]) 
     .build()
 }
 
-/// The fingerprint of all that must agree besides method, path and body, of which somebody else has made one: query,
-/// content type, and these headers.
+/// The fingerprint of everything except method, path and body, which the caller covers by other means: query, content type,
+/// and these headers.
 pub fn of_head(parts: &request::Parts, headers: &[&HeaderName]) -> Fingerprint {
     let builder = Builder::new("http head").part("type", essence(&content_type(parts)));
     with_headers(with_query(builder, parts), parts, headers).build()
 }
 
-/// What stands behind the question mark. Nothing behind it is no query.
+/// The query. An empty one counts as absent.
 pub fn query(parts: &request::Parts) -> Option<&str> {
     parts.uri.query().filter(|query| !query.is_empty())
 }
@@ -69,10 +69,10 @@ fn with_headers(builder: Builder, parts: &request::Parts, headers: &[&HeaderName
     })
 }
 
-/// What a header says; `None` when it is not there.
+/// The values of a header, joined; `None` when it is absent.
 fn values(parts: &request::Parts, name: &HeaderName) -> Option<Vec<u8>> {
     if name == HOST {
-        // In HTTP/2 the host is a part of the target, and a retry may come over another version.
+        // In HTTP/2 the host is part of the target, and a retry may use another HTTP version.
         let named = parts.uri.authority().map(|authority| authority.as_str().as_bytes());
         let host = named.or_else(|| parts.headers.get(HOST).map(http::HeaderValue::as_bytes));
         return host.map(<[u8]>::to_ascii_lowercase);
@@ -81,10 +81,10 @@ fn values(parts: &request::Parts, name: &HeaderName) -> Option<Vec<u8>> {
     (!values.is_empty()).then(|| values.join(&b'\n'))
 }
 
-/// The body as JSON, if that is what it says it is.
+/// The body as JSON, if its content type is JSON.
 pub fn json(parts: &request::Parts, body: &[u8]) -> Option<Result<Value, onceward_core::json::Error>> {
     let kind = content_type(parts);
-    is_json(essence(&kind)).then(|| Value::parse(unfolded(parts, body).as_deref().unwrap_or(body)))
+    is_json(essence(&kind)).then(|| Value::parse(decompressed(parts, body).as_deref().unwrap_or(body)))
 }
 
 fn content_type(parts: &request::Parts) -> String {
@@ -102,24 +102,24 @@ pub(super) fn is_json(essence: impl AsRef<str>) -> bool {
     essence == "application/json" || essence.ends_with("+json")
 }
 
-/// The body in a spelling of its own: equal texts are equal requests.
+/// The body in canonical form, and the name of that form: equal texts are equal requests.
 fn canonical(kind: &str, body: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     let essence = essence(kind);
     if is_json(&essence) {
-        // What is no JSON is for the other side to refuse.
+        // Invalid JSON is compared as it is: the upstream will refuse it.
         return Value::parse(body).ok().map(|value| ("json", value.canonical().into_bytes()));
     }
     let boundary = kind.split(';').skip(1).find_map(|parameter| {
         let (name, value) = parameter.trim().split_once('=')?;
         name.eq_ignore_ascii_case("boundary").then(|| value.trim_matches('"'))
     });
-    let fits = |boundary: &&str| (1..=LONGEST_BOUNDARY).contains(&boundary.len());
+    let fits = |boundary: &&str| (1..=MAX_BOUNDARY).contains(&boundary.len());
     let boundary = boundary.filter(|boundary| essence.starts_with("multipart/") && fits(boundary))?;
-    Some(("multipart", without(body, format!("--{boundary}").as_bytes())))
+    Some(("multipart", without_boundary(body, format!("--{boundary}").as_bytes())))
 }
 
-/// Every delimiter made the same one.
-fn without(body: &[u8], delimiter: &[u8]) -> Vec<u8> {
+/// Replaces every delimiter with the same fixed text.
+fn without_boundary(body: &[u8], delimiter: &[u8]) -> Vec<u8> {
     let mut text = Vec::with_capacity(body.len());
     let mut rest = body;
     while !rest.is_empty() {
@@ -133,17 +133,17 @@ fn without(body: &[u8], delimiter: &[u8]) -> Vec<u8> {
     text
 }
 
-/// A compressed body as what it contains.
-fn unfolded(parts: &request::Parts, body: &[u8]) -> Option<Vec<u8>> {
+/// The content of a compressed body.
+fn decompressed(parts: &request::Parts, body: &[u8]) -> Option<Vec<u8>> {
     let encoding = parts.headers.get(CONTENT_ENCODING)?.to_str().ok()?.trim().to_ascii_lowercase();
     let mut text = Vec::new();
     let read = match encoding.as_str() {
-        "gzip" | "x-gzip" => flate2::read::MultiGzDecoder::new(body).take(LARGEST_UNFOLDED + 1).read_to_end(&mut text),
-        "deflate" => flate2::read::ZlibDecoder::new(body).take(LARGEST_UNFOLDED + 1).read_to_end(&mut text),
+        "gzip" | "x-gzip" => flate2::read::MultiGzDecoder::new(body).take(MAX_DECOMPRESSED + 1).read_to_end(&mut text),
+        "deflate" => flate2::read::ZlibDecoder::new(body).take(MAX_DECOMPRESSED + 1).read_to_end(&mut text),
         "identity" => return Some(body.to_vec()),
         _ => return None,
     };
-    (read.is_ok() && text.len() as u64 <= LARGEST_UNFOLDED).then_some(text)
+    (read.is_ok() && text.len() as u64 <= MAX_DECOMPRESSED).then_some(text)
 }
 
 #[cfg(test)]
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn two_spellings_of_one_value_are_one_request_and_two_values_are_not() {
+    fn json_is_compared_by_value() {
         let json = "application/json; charset=utf-8";
         assert_eq!(of(json, br#"{"a":1,"b":2}"#), of("application/json", br#"{ "b":2, "a":1 }"#));
         assert_ne!(of(json, br#"{"a":1}"#), of(json, br#"{"a":2}"#));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn path_query_and_chosen_headers_must_agree() {
+    fn path_query_and_chosen_headers_must_be_equal() {
         let base = with(&[], "/a?x=1", b"");
         for other in [with(&[], "/b?x=1", b""), with(&[], "/a?x=2", b""), with(&[], "/a", b"")] {
             assert_ne!(base, other);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_same_in_every_version_of_http() {
+    fn the_host_is_equal_in_every_version_of_http() {
         let of = |host: Option<&str>, uri: &str| {
             let request = host.into_iter().fold(http::Request::post(uri), |request, host| request.header(HOST, host));
             of_head(&request.body(()).unwrap().into_parts().0, &[&HOST])
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_not_part_of_a_form() {
+    fn the_boundary_of_a_form_is_not_compared() {
         let form = |boundary: &str, value: &str| {
             let body =
                 format!("--{boundary}\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n{value}\r\n--{boundary}--");
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compressed_body_is_what_it_contains() {
+    fn a_compressed_body_is_compared_by_its_content() {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         encoder.write_all(br#"{"a":1}"#).unwrap();
         let gzip = encoder.finish().unwrap();

@@ -1,5 +1,5 @@
-//! gRPC over HTTP/2: every answer is a 200, and what happened is a number, often behind the body. Problems are told in the
-//! same way, because a client of gRPC looks nowhere else.
+//! gRPC over HTTP/2: every response has the status 200, and the result is a `grpc-status`, usually in the trailers. Problems
+//! are reported in the same way, because gRPC clients look nowhere else.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use super::verdict::Ending;
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// Tells a client that retries by itself when to do so; less than zero: not at all.
+/// Tells a client with a retry policy after how many milliseconds to retry. A negative number means: do not retry.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// Which problem it is: the statuses are too few to tell them apart.
+/// Names the problem: several problems share one gRPC status.
 const PROBLEM: HeaderName = HeaderName::from_static("onceward-problem");
 
 const CANCELLED: u16 = 1;
@@ -40,8 +40,8 @@ const UNAVAILABLE: u16 = 14;
 const DATA_LOSS: u16 = 15;
 const UNAUTHENTICATED: u16 = 16;
 
-/// Whether a request or an answer is one of gRPC.
-pub fn is_spoken(headers: &HeaderMap) -> bool {
+/// Whether these headers belong to a gRPC request or response.
+pub fn is_grpc(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     match kind.strip_prefix(b"application/grpc") {
         // `application/grpc-web` is another protocol, with its trailers in the body.
@@ -50,8 +50,8 @@ pub fn is_spoken(headers: &HeaderMap) -> bool {
     }
 }
 
-/// What an answer says about the effect, from its trailers, or from its head when it has nothing else. `None` when the
-/// status is not among these headers.
+/// How the claim ends after a response with these trailers, or with these headers if it has nothing else. `None` without a
+/// gRPC status among them.
 pub fn ending(profile: Profile, headers: &HeaderMap) -> Option<Ending> {
     let status: u16 = headers.get(STATUS)?.to_str().ok()?.trim().parse().ok()?;
     Some(match status {
@@ -63,19 +63,19 @@ pub fn ending(profile: Profile, headers: &HeaderMap) -> Option<Ending> {
         UNAUTHENTICATED | PERMISSION_DENIED | RESOURCE_EXHAUSTED | ABORTED => Ending::Release(pushback(headers)),
         INTERNAL | DATA_LOSS if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
         INTERNAL | DATA_LOSS | CANCELLED | UNKNOWN | DEADLINE_EXCEEDED | UNAVAILABLE => Ending::Doubt,
-        // A number that gRPC does not know says nothing.
+        // A status that gRPC does not define proves nothing.
         _ => Ending::Doubt,
     })
 }
 
-/// How long the other side asks to wait.
+/// How long the upstream asks to wait.
 fn pushback(headers: &HeaderMap) -> Duration {
     let millis = headers.get(PUSHBACK).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     millis.map_or(Duration::ZERO, Duration::from_millis)
 }
 
-/// The status of a problem. What may be sent again as it is, is `UNAVAILABLE`: clients with a policy for retries do so by
-/// themselves.
+/// The gRPC status of a problem. It is `UNAVAILABLE` where the same request may be sent again: clients with a retry policy
+/// then retry automatically.
 pub fn status(kind: Kind) -> u16 {
     match kind {
         Kind::KeyMissing
@@ -100,7 +100,7 @@ pub fn status(kind: Kind) -> u16 {
     }
 }
 
-/// A problem as an answer that has nothing but a head.
+/// A problem as a gRPC response that has only headers.
 pub(super) fn problem(kind: Kind, detail: &str, later: Option<Duration>, retry: Option<bool>) -> Response<Body> {
     let mut response = Response::new(body::full(Bytes::new()));
     *response.status_mut() = StatusCode::OK;
@@ -122,7 +122,7 @@ pub(super) fn problem(kind: Kind, detail: &str, later: Option<Duration>, retry: 
     response
 }
 
-/// Visible ASCII as it is, the rest as percent signs and numbers.
+/// The text percent-encoded, except for visible ASCII.
 fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn its_content_types_are_known_and_those_of_grpc_web_are_not() {
+    fn grpc_is_recognised_by_its_content_type_and_grpc_web_is_not() {
         for (kind, is) in [
             ("application/grpc", true),
             ("application/grpc+proto", true),
@@ -175,12 +175,12 @@ mod tests {
             ("application/grpc-web", false),
             ("application/json", false),
         ] {
-            assert_eq!(is_spoken(&headers(&[("content-type", kind)])), is, "{kind}");
+            assert_eq!(is_grpc(&headers(&[("content-type", kind)])), is, "{kind}");
         }
     }
 
     #[test]
-    fn a_problem_is_a_head_with_a_status() {
+    fn a_problem_is_a_response_of_headers_with_a_grpc_status() {
         let response = problem(Kind::InDoubt, "50% sure, caf\u{e9}", None, Some(false));
         assert_eq!(response.status(), 200);
         let headers = response.headers();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_an_exhausted_resource_that_says_when_to_ask_again() {
+    fn an_exceeded_quota_is_resource_exhausted_and_says_when_to_retry() {
         let response = problem(Kind::Quota, "later", Some(Duration::from_secs(60)), None);
         let headers = response.headers();
         assert_eq!(headers["grpc-status"], "8");

@@ -1,30 +1,31 @@
-//! The key that a client sends: a quoted structured-field string, as the draft says, or bare, as nearly everybody does.
+//! Reads the key that a client sends in a header: a quoted structured-field string, as the IETF draft says, or a bare
+//! string, which is what most clients send.
 
 use http::{HeaderMap, HeaderName};
 
 use onceward_core::name::MAX_CHARACTERS;
 
-/// Why a header holds no key. Never shows the value.
+/// Why a header does not contain a valid key. The message never shows the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It came more than once.
+    /// The header came more than once.
     #[error("the header came {0} times; one request has one key")]
     Several(usize),
-    /// There is nothing in it.
-    #[error("it is empty")]
+    /// The key is empty.
+    #[error("the key is empty")]
     Empty,
-    /// It is too long.
-    #[error("it has {0} characters; at most {MAX_CHARACTERS} are allowed")]
+    /// The key is too long.
+    #[error("the key has {0} characters; at most {MAX_CHARACTERS} are allowed")]
     TooLong(usize),
-    /// It holds something that a key cannot hold.
-    #[error("it holds a character that is not visible ASCII, at position {0}")]
+    /// The key contains a character that is not allowed.
+    #[error("the key contains a character that is not visible ASCII, at position {0}")]
     NotVisible(usize),
-    /// It starts as a quoted string and does not end as one.
-    #[error("it starts with a quote and is no quoted string")]
+    /// The key starts with a quote and is not a complete quoted string.
+    #[error("the key starts with a quote but is not a quoted string")]
     BadQuotes,
 }
 
-/// The key in a request, if there is one.
+/// The key in the headers of a request, if there is one.
 pub fn in_headers(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Error> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -34,7 +35,7 @@ pub fn in_headers(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Strin
     }
 }
 
-/// Reads one value.
+/// Reads the key from one header value.
 pub fn read(value: &[u8]) -> Result<String, Error> {
     let text = value.trim_ascii();
     let key = match text.split_first() {
@@ -54,7 +55,7 @@ pub fn read(value: &[u8]) -> Result<String, Error> {
     String::from_utf8(key).map_err(|_| Error::BadQuotes)
 }
 
-/// A string of RFC 8941 without its opening quote. Parameters behind it are not for us, and are refused.
+/// A string of RFC 8941 without its opening quote. Parameters after it have no meaning here and are refused.
 fn unquoted(rest: &[u8]) -> Result<Vec<u8>, Error> {
     let mut key = Vec::with_capacity(rest.len());
     let mut bytes = rest.iter();
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_apart() {
+    fn every_malformed_key_has_its_own_error() {
         assert_eq!(read(b""), Err(Error::Empty));
         assert_eq!(read(b"\"\""), Err(Error::Empty));
         assert_eq!(read(&[b'a'; 256]), Err(Error::TooLong(256)));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn two_lines_are_no_key() {
+    fn a_key_in_two_header_lines_is_refused() {
         let name = HeaderName::from_static("idempotency-key");
         let mut headers = HeaderMap::new();
         assert_eq!(in_headers(&headers, &name), Ok(None));

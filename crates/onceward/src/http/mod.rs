@@ -1,39 +1,42 @@
-//! HTTP semantics: what makes two requests the same, what is kept of an answer, and what a repeat is told. The gateway and
-//! the Tower layer are both built on this, so that they answer alike.
+//! HTTP semantics: which requests are the same, which part of a response is kept, and what a repeat gets. The gateway and the
+//! Tower layer both use this module, so that they behave alike. The *upstream* is the server behind the gateway, or the
+//! service inside the layer.
 //!
-//! - [`key`]: the key that a client sends. [`key_format`]: what a route wants of it.
-//! - [`fingerprint`]: what must agree when a key comes again.
-//! - [`profile`]: what the protocols want that differ.
-//! - [`grpc`]: what differs there, and [`dialect`]: who speaks it.
-//! - [`verdict`]: what an answer says about the effect.
-//! - [`kept`]: answers as outcomes, and back.
-//! - [`body`]: reading with a limit, and streaming while keeping. [`room`]: the memory that all requests share.
-//! - [`problem`]: everything that we say ourselves. [`kind`]: the kinds of problems.
-//! - [`tenant`]: whose request it is. [`identity`]: headers that tell callers apart besides.
-//! - [`rules`]: what is configured for a route.
-//! - [`mod@exchange`]: one guarded request, in a straight line. `streamed`: its answer, handed over while it is kept.
-//!   `handed`: whether all of it was taken. `spelling`: keys that are written in two ways. [`cut_off`]: answers that stop in the middle.
+//! - [`key`]: reads the key that a client sends. [`key_format`]: the format that a route requires of it.
+//! - [`fingerprint`]: what must be equal when a key is used again.
+//! - [`profile`]: the differences between idempotency protocols.
+//! - [`grpc`]: gRPC statuses. [`dialect`]: whether a client speaks HTTP or gRPC.
+//! - [`verdict`]: how a claim ends after a response.
+//! - [`stored_response`]: responses as outcomes, and back.
+//! - [`body`]: reading bodies within limits, and streaming them. [`body_memory`]: the memory budget that all requests share.
+//! - [`problem`]: error responses. `problem_kind`: their names, statuses and texts.
+//! - [`tenant`]: the tenant of a request. [`identity_headers`]: headers that identify callers in addition.
+//! - [`paths`]: normalises paths.
+//! - [`rules`]: the settings of a route.
+//! - [`mod@exchange`]: one guarded request from start to end. `streaming`: streams its response while recording it.
+//!   `delivery_watch`: whether the client took all of it. `spelling`: quoted and bare keys. [`truncation`]: detects truncated
+//!   responses.
 
 pub mod body;
-pub mod cut_off;
+pub mod body_memory;
+mod delivery_watch;
 pub mod dialect;
 pub mod exchange;
 pub mod fingerprint;
 pub mod grpc;
-mod handed;
-pub mod identity;
-pub mod kept;
+pub mod identity_headers;
 pub mod key;
 pub mod key_format;
-pub mod kind;
 pub mod paths;
 pub mod problem;
+mod problem_kind;
 pub mod profile;
-pub mod room;
 pub mod rules;
 mod spelling;
-mod streamed;
+pub mod stored_response;
+mod streaming;
 pub mod tenant;
+pub mod truncation;
 pub mod verdict;
 
 pub use body::Body;

@@ -1,9 +1,9 @@
-//! Paths that are spelt in two ways and are one.
+//! Normalises the percent-encoding of paths, so that two spellings of one path are equal.
 
 use std::borrow::Cow;
 
-/// A path in one spelling: what need not be escaped is not, and escapes are in capital letters (RFC 3986, 6.2.2).
-pub fn plain(path: &str) -> Cow<'_, str> {
+/// The normalised path: characters that need no escape are decoded, and escapes use capital letters (RFC 3986, 6.2.2).
+pub fn normalised(path: &str) -> Cow<'_, str> {
     if !path.contains('%') {
         return Cow::Borrowed(path);
     }
@@ -14,7 +14,7 @@ pub fn plain(path: &str) -> Cow<'_, str> {
         rest = &rest[at..];
         let code = rest.get(1..3).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 16).ok()) else {
-            // No escape at all.
+            // A percent sign that does not start an escape.
             plain.push('%');
             rest = &rest[1..];
             continue;
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_path_has_one_spelling() {
+    fn spellings_of_one_path_are_normalised_to_one() {
         for (path, expected) in [
             ("/v1/charges", "/v1/charges"),
             ("/v1/%63harges", "/v1/charges"),
@@ -46,7 +46,7 @@ mod tests {
             ("/%%41", "/%A"),
             ("/%C3%A4", "/%C3%A4"),
         ] {
-            assert_eq!(plain(path), expected);
+            assert_eq!(normalised(path), expected);
         }
     }
 }

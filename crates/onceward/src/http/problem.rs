@@ -1,5 +1,5 @@
-//! Everything that we say ourselves, as `application/problem+json`. The type of a problem is the path of a page that the
-//! server itself serves.
+//! Error responses that Onceward itself writes, as `application/problem+json`. The `type` of a problem is the path of a page
+//! that the server itself serves.
 
 use std::time::Duration;
 
@@ -16,25 +16,25 @@ use super::dialect::Dialect;
 use super::grpc;
 use super::profile::Profile;
 
-pub use super::kind::Kind;
+pub use super::problem_kind::Kind;
 
-/// Where the pages are.
+/// The path under which the server serves one page for each kind of problem.
 pub const PAGES: &str = "/.well-known/onceward/problems/";
 
-/// When a tenant over its quota may ask again. A place becomes free when a record expires, which is hours or days after it
-/// was made: a faster retry would only be load.
+/// `Retry-After` for a tenant over its quota. Quota becomes free when a record expires, which is hours or days after it was
+/// made: a faster retry would only be load.
 pub const QUOTA_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// Tells the SDKs of Stripe whether to try again; it outranks the status.
+/// Tells Stripe's SDKs whether to retry. It takes precedence over the status.
 const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
-/// The same for those of OpenAI and Anthropic.
+/// The same for the SDKs of OpenAI and Anthropic.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
-/// A problem, with what is known about it.
+/// A problem: its kind, and the details of this case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// What it is.
+    /// Which problem it is.
     pub kind: Kind,
     detail: Option<String>,
     status: Option<StatusCode>,
@@ -56,63 +56,61 @@ impl Problem {
         }
     }
 
-    /// A problem of this kind, with a sentence about this case. Never a key or an argument.
+    /// A problem of this kind, with a sentence about this case. The sentence never contains a key or an argument.
     pub fn because(kind: Kind, detail: impl std::fmt::Display) -> Self {
         Self { detail: Some(detail.to_string()), ..Self::new(kind) }
     }
 
-    /// Another status than that of its kind.
+    /// Replaces the status of its kind.
     #[must_use]
     pub fn status(mut self, status: StatusCode) -> Self {
         self.status = Some(status);
         self
     }
 
-    /// When to ask again.
+    /// Tells the client how long to wait before it retries.
     #[must_use]
     pub fn later(mut self, after: Duration) -> Self {
         self.retry_after = Some(after);
         self
     }
 
-    /// Whether to ask again at all.
+    /// Tells the client whether to retry at all.
     #[must_use]
     pub fn retry(mut self, should_retry: bool) -> Self {
         self.should_retry = Some(should_retry);
         self
     }
 
-    /// A doubt says since when.
+    /// Says since when the intent has been in doubt.
     #[must_use]
     pub fn since(self, since: Timestamp) -> Self {
         self.with("since", since.to_string())
     }
 
-    /// Which intent it is about, so that an operator finds it: `onceward list` shows the same names. The key itself stays
-    /// with who sent it.
+    /// Names the intent, so that an operator can find it: `onceward list` shows the same names. The key itself is not shown.
     #[must_use]
     pub fn about(self, identity: &Identity) -> Self {
         let (tenant, operation) = (identity.tenant.as_str(), identity.operation.as_str());
         self.with("intent", identity.digest().to_hex()).with("tenant", tenant).with("operation", operation)
     }
 
-    /// A further member.
+    /// Adds a member to the document.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.more.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The answer, in words that the client understands.
+    /// The HTTP response, in the protocol that the client speaks.
     pub fn response(&self, dialect: impl Into<Dialect>) -> Response<Body> {
         let detail = self.detail.as_deref().unwrap_or(self.kind.advice());
         match dialect.into() {
             Dialect::Http(profile) => self.document(profile, detail),
             Dialect::Grpc => {
-                // It has no members, only words.
-                let words = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                let more: Vec<_> =
-                    self.more.iter().map(|(name, value)| format!(" {name}: {}.", words(value))).collect();
+                // A gRPC status has no members, only a message.
+                let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                let more: Vec<_> = self.more.iter().map(|(name, value)| format!(" {name}: {}.", text(value))).collect();
                 grpc::problem(self.kind, &format!("{detail}{}", more.concat()), self.retry_after, self.should_retry)
             }
         }
@@ -130,11 +128,11 @@ impl Problem {
             members.insert("message".to_owned(), json!(self.kind.title()));
         }
         if let Some(error) = profile.error(self.kind) {
-            // Stripe's client for Node takes an answer without this member for a success, whatever its status.
+            // Stripe's client for Node treats a response without this member as a success, whatever its status.
             let message = self.detail.as_deref().unwrap_or(self.kind.advice());
             members.insert("error".to_owned(), json!({"type": error, "code": self.kind.name(), "message": message}));
         }
-        // Rounded up: a client that comes too early asks twice.
+        // Rounded up: a client that comes back too early has to ask twice.
         let retry_after = self.retry_after.map(|after| after.as_millis().div_ceil(1000).max(1) as u64);
         if let Some(seconds) = retry_after {
             members.insert("retry_after".to_owned(), json!(seconds));
@@ -157,7 +155,7 @@ impl Problem {
     }
 }
 
-/// The page at the path of a problem's type.
+/// The page at the path of a problem's `type`.
 pub fn page(path: &str) -> Option<Response<Body>> {
     let name = path.strip_prefix(PAGES)?;
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name)?;
@@ -176,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_has_a_name_of_its_own_and_a_page() {
+    fn every_problem_has_a_unique_name_and_a_page() {
         let mut names: Vec<&str> = Kind::ALL.into_iter().map(Kind::name).collect();
         names.sort_unstable();
         names.dedup();
@@ -188,10 +186,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stripes_clients_find_an_error_in_every_problem() {
+    async fn stripe_clients_find_an_error_member_in_every_problem() {
         for kind in Kind::ALL {
-            let answer = Problem::because(kind, "for this reason").response(Profile::Stripe);
-            let (bytes, _) = body::whole(answer.into_body(), 10_000).await.unwrap();
+            let response = Problem::because(kind, "for this reason").response(Profile::Stripe);
+            let (bytes, _) = body::read_all(response.into_body(), 10_000).await.unwrap();
             let members: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(members["error"]["message"], "for this reason", "{kind:?}");
             assert!(members["error"]["type"].is_string(), "{kind:?}");
@@ -199,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_retry_cannot_help_says_so_to_the_sdks() {
+    fn sdks_are_told_whether_a_retry_can_help() {
         for (kind, retry) in [(Kind::InDoubt, "false"), (Kind::Mismatch, "false"), (Kind::InFlight, "true")] {
             let response = Problem::new(kind).response(Profile::Ietf);
             assert_eq!(response.headers()["stripe-should-retry"], retry);

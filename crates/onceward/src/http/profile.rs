@@ -1,25 +1,25 @@
-//! What the protocols want that differ.
+//! Profiles: how the idempotency protocols of different APIs differ.
 
 use http::HeaderName;
 use serde::{Deserialize, Serialize};
 
 use super::problem::Kind;
 
-/// Whose rules an API follows.
+/// The idempotency protocol that an API follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Profile {
-    /// The draft of the IETF: a failure is kept like a success.
+    /// The IETF draft: a failure is kept like a success.
     #[default]
     Ietf,
-    /// Stripe's first API: the same.
+    /// Stripe's v1 API: a failure is kept like a success.
     Stripe,
-    /// The Agentic Commerce Protocol: a key on every request, codes of its own, and no 5xx is kept.
+    /// The Agentic Commerce Protocol: every request needs a key, problems carry the protocol's codes, and no 5xx is kept.
     Acp,
 }
 
 impl Profile {
-    /// Whether an internal error is the final answer.
+    /// Whether a 500 from the upstream is kept as the final response.
     pub fn keeps_server_errors(self) -> bool {
         match self {
             Self::Ietf | Self::Stripe => true,
@@ -27,7 +27,7 @@ impl Profile {
         }
     }
 
-    /// Headers that say for whom a request is, besides its credential.
+    /// Headers that say, besides the credential, for which account a request is.
     pub fn compared_headers(self) -> &'static [HeaderName] {
         static STRIPE: [HeaderName; 2] =
             [HeaderName::from_static("stripe-account"), HeaderName::from_static("stripe-context")];
@@ -37,7 +37,7 @@ impl Profile {
         }
     }
 
-    /// The protocol's own code for a problem, beside its type.
+    /// The protocol's own code for a problem, in addition to its type.
     pub fn code(self, kind: Kind) -> Option<&'static str> {
         match (self, kind) {
             (Self::Acp, Kind::KeyMissing | Kind::KeyMalformed) => Some("idempotency_key_required"),
@@ -48,7 +48,7 @@ impl Profile {
         }
     }
 
-    /// The type of the error inside a problem, where the protocol's clients look for one there.
+    /// The type of the `error` member, for protocols whose clients expect one.
     pub fn error(self, kind: Kind) -> Option<&'static str> {
         match (self, kind) {
             (Self::Stripe, Kind::Mismatch | Kind::KeyMalformed | Kind::KeyMissing) => Some("idempotency_error"),

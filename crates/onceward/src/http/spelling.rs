@@ -1,8 +1,6 @@
-//! How a client writes its key: `abc` and `"abc"` are one key here, and may be two to an upstream that remembers keys. So a
-//! retry goes upstream in the spelling of the first attempt. The record tells which that was: the spelling is part of its
-//! fingerprint, and a request that does not match in its own spelling is compared in the other one.
-
-use std::sync::Arc;
+//! How a client writes its key: `abc` and `"abc"` are one key here, and may be two keys for an upstream that honours keys. So a
+//! retry goes upstream in the spelling of the first attempt. The spelling is part of the record's fingerprint: a request that does
+//! not match in its own spelling is compared in the other one.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Duration, Instant};
@@ -13,30 +11,30 @@ use onceward_core::fingerprint::{Builder, Fingerprint};
 use super::key;
 use super::rules::{KeyFrom, Rules};
 use crate::error::Error;
-use crate::ledger::{Call, Ledger, Started};
+use crate::ledger::{Call, Ledger, StartOptions, Started};
 
-/// Timers and the store's clock need not agree on the very millisecond.
-const AFTER_THE_MOMENT: Duration = Duration::from_millis(5);
+/// Timers and the store's clock may differ by a few milliseconds.
+const CLOCK_SLACK: Duration = Duration::from_millis(5);
 
-/// How a key is written.
+/// The spelling of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spelling {
-    /// As it is, as most clients do.
+    /// Without quotes, as most clients do.
     Bare,
-    /// As a quoted string (RFC 8941), as the draft says.
+    /// As a quoted string (RFC 8941), as the IETF draft says.
     Quoted,
 }
 
-/// The key of a request in its header, as its client wrote it.
+/// The key in the header of a request, as its client wrote it.
 #[derive(Clone, Debug)]
-pub(super) struct Spelt {
+pub(super) struct SpelledKey {
     header: HeaderName,
     key: String,
     spelling: Spelling,
 }
 
-impl Spelt {
-    /// The key that the client sent in a header; `None` where it is in the body, or made from the request.
+impl SpelledKey {
+    /// The key that the client sent in a header; `None` if it is in the body or derived.
     pub(super) fn of(rules: &Rules, headers: &HeaderMap, key: Option<&str>) -> Option<Self> {
         let KeyFrom::Header(header) = &rules.key_from else { return None };
         let is_quoted = headers.get(header)?.as_bytes().trim_ascii_start().starts_with(b"\"");
@@ -44,7 +42,7 @@ impl Spelt {
         Some(Self { header: header.clone(), key: key?.to_owned(), spelling })
     }
 
-    /// The same key in the other spelling; `None` where it cannot be written so.
+    /// The same key in the other spelling; `None` if it cannot be written that way.
     fn other(&self) -> Option<Self> {
         let spelling = match self.spelling {
             Spelling::Bare => Spelling::Quoted,
@@ -63,7 +61,7 @@ impl Spelt {
         HeaderValue::try_from(text).ok()
     }
 
-    /// The fingerprint of a request whose key is written so.
+    /// The fingerprint of a request whose key has this spelling.
     fn mark(&self, fingerprint: Fingerprint) -> Fingerprint {
         match self.spelling {
             Spelling::Bare => fingerprint,
@@ -72,41 +70,41 @@ impl Spelt {
     }
 }
 
-/// What came of a begin, and the header to send upstream where it is not the client's own.
-pub(super) struct Begun {
+/// A started call, and the header to send upstream if that differs from the client's own.
+pub(super) struct StartedRequest {
     pub(super) started: Started,
-    pub(super) respelt: Option<(HeaderName, HeaderValue)>,
+    pub(super) respelled: Option<(HeaderName, HeaderValue)>,
 }
 
-/// Begins a call in the spelling of its client and, where a record does not match that, in the other one. Each is one atomic
-/// step, and the record has one fingerprint, so that at most one of the two can match.
-pub(super) async fn begin(ledger: &Ledger, call: &Call, spelt: Option<&Spelt>) -> Result<Begun, Error> {
-    let Some(spelt) = spelt else { return Ok(Begun { started: started(ledger, call).await?, respelt: None }) };
-    let spelt_as = |spelt: &Spelt| Call { fingerprint: spelt.mark(call.fingerprint), ..call.clone() };
-    let first = started(ledger, &spelt_as(spelt)).await?;
+/// Starts a call in the spelling of its client and, if the record does not match that, in the other one. Each is one atomic step,
+/// and the record has one fingerprint, so that at most one of the two can match.
+pub(super) async fn start(ledger: &Ledger, call: &Call, spelled: Option<&SpelledKey>) -> Result<StartedRequest, Error> {
+    let Some(spelled) = spelled else {
+        return Ok(StartedRequest { started: start_when_due(ledger, call).await?, respelled: None });
+    };
+    let spelled_as = |spelled: &SpelledKey| Call { fingerprint: spelled.mark(call.fingerprint), ..call.clone() };
+    let first = start_when_due(ledger, &spelled_as(spelled)).await?;
     if let Started::Answered(Decision::Mismatch) = first
-        && let Some(other) = spelt.other()
+        && let Some(other) = spelled.other()
     {
-        let second = started(ledger, &spelt_as(&other)).await?;
-        let respelt = other.value().map(|value| (other.header.clone(), value));
-        return Ok(Begun { started: second, respelt });
+        let second = start_when_due(ledger, &spelled_as(&other)).await?;
+        let respelled = other.value().map(|value| (other.header.clone(), value));
+        return Ok(StartedRequest { started: second, respelled });
     }
-    Ok(Begun { started: first, respelt: None })
+    Ok(StartedRequest { started: first, respelled: None })
 }
 
-/// Begins. A client that comes back before the upstream wants to be asked again waits for that moment as for running work:
-/// many clients do not look at Retry-After, and would use up their tries on being told to wait.
-async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
+/// Starts a call. A client that comes back before the upstream's Retry-After is over waits for that as for running work: many
+/// clients ignore Retry-After, and would use up their tries.
+async fn start_when_due(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
     let from = Instant::now();
-    match ledger.start(call).await? {
+    match ledger.start(call, StartOptions::default()).await? {
         Started::Answered(Decision::InFlight { retry_after, running: false, .. })
             if from.elapsed() + retry_after < call.policy.wait =>
         {
-            tokio::time::sleep(retry_after + AFTER_THE_MOMENT).await;
-            let mut call = call.clone();
+            tokio::time::sleep(retry_after + CLOCK_SLACK).await;
             let left = call.policy.wait.saturating_sub(from.elapsed());
-            Arc::make_mut(&mut call.policy).wait = left;
-            ledger.start(&call).await
+            ledger.start(call, StartOptions::default().wait(left)).await
         }
         started => Ok(started),
     }
@@ -116,10 +114,10 @@ async fn started(ledger: &Ledger, call: &Call) -> Result<Started, Error> {
 mod tests {
     use super::*;
 
-    fn spelt(text: &str) -> Spelt {
+    fn spelled(text: &str) -> SpelledKey {
         let headers = [(super::super::rules::IDEMPOTENCY_KEY, text.parse().unwrap())].into_iter().collect();
         let key = key::read(text.as_bytes()).unwrap();
-        Spelt::of(&Rules::default(), &headers, Some(&key)).unwrap()
+        SpelledKey::of(&Rules::default(), &headers, Some(&key)).unwrap()
     }
 
     #[test]
@@ -129,12 +127,12 @@ mod tests {
             ("\"abc\"", Some("abc")),
             ("a\"b\\c", Some("\"a\\\"b\\\\c\"")),
             ("\"a\\\"b\\\\c\"", Some("a\"b\\c")),
-            // Written bare, it would be read as an open quote.
+            // Without quotes, it would be read as an open quote.
             ("\"\\\"abc\"", None),
         ] {
-            let spelt = spelt(text);
-            assert_eq!(spelt.value().unwrap(), text);
-            assert_eq!(spelt.other().map(|other| other.value().unwrap()), other.map(|text| text.parse().unwrap()));
+            let spelled = spelled(text);
+            assert_eq!(spelled.value().unwrap(), text);
+            assert_eq!(spelled.other().map(|other| other.value().unwrap()), other.map(|text| text.parse().unwrap()));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whose request it is, as far as its head tells. A replay is answered without asking the other side, so this has to be
-//! as good as the other side's own check.
+//! Finds the tenant of a request from its headers. A replay is answered without asking the upstream, so this check has to be
+//! as good as the upstream's own.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HeaderName};
 use http::request;
 
+use crate::plant::{Plant, planted};
 use onceward_core::hash::{Digest, digest, hmac};
-use onceward_core::plant::{Plant, planted};
 
 use super::problem::{Kind, Problem};
 
-/// Makes names of tenants from credentials. Without a secret the name is a plain hash, and whoever reads the ledger can
-/// confirm a guess of a credential; with one, only those who know the secret can.
+/// Derives tenant names from credentials. Without a secret the name is a plain hash, and a reader of the ledger can confirm a
+/// guess of a credential. With a secret, only a reader who knows the secret can.
 #[derive(Clone, Default)]
-pub struct Names {
+pub struct TenantNames {
     secret: Option<Arc<[u8]>>,
 }
 
-impl Names {
-    /// Names that are keyed with this secret. Under another secret every credential is another tenant.
+impl TenantNames {
+    /// Names keyed with this secret. With another secret, every credential becomes another tenant.
     pub fn keyed(secret: &[u8]) -> Self {
         Self { secret: Some(secret.into()) }
     }
 
-    /// The name of the tenant whose credential has this digest: 128 bits of it, which nobody finds a second time.
+    /// The name of the tenant whose credential has this digest: the first 128 bits, enough to make collisions infeasible.
     pub fn name(&self, prefix: &str, credential: Digest) -> String {
         let named = match &self.secret {
             Some(secret) => hmac(secret, credential.as_bytes()),
@@ -35,14 +35,15 @@ impl Names {
     }
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for TenantNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Names").field("keyed", &self.secret.is_some()).finish()
+        f.debug_struct("TenantNames").field("keyed", &self.secret.is_some()).finish()
     }
 }
 
-/// A hash of the credential: for API keys that stay the same. `instead` is the advice to those whose credential does not.
-pub fn of_authorization(parts: &request::Parts, names: &Names, instead: &str) -> Result<String, Problem> {
+/// A tenant name from a hash of the credential: for API keys that stay the same. `instead` is the advice in the problem for
+/// credentials that change.
+pub fn of_authorization(parts: &request::Parts, names: &TenantNames, instead: &str) -> Result<String, Problem> {
     let credential = of_header(parts, &AUTHORIZATION)?;
     let (scheme, token) = match credential.split_once(' ') {
         Some((scheme, token)) => (scheme.to_ascii_lowercase(), token.trim()),
@@ -52,19 +53,19 @@ pub fn of_authorization(parts: &request::Parts, names: &Names, instead: &str) ->
     let changing = if is_jwt(token) {
         "This is a JSON Web Token. A refreshed one"
     } else if SIGNED.contains(&scheme.as_str()) || scheme.starts_with("aws4-") {
-        "This credential is made for one request. That of its retry"
+        "This credential is valid for one request. That of its retry"
     } else {
         return Ok(names.name("auth:", digest(format!("{scheme} {token}").as_bytes())));
     };
-    let detail = format!("{changing} would be another tenant, and would find none of its keys. {instead}");
+    let detail = format!("{changing} would be another tenant and would not find its earlier keys. {instead}");
     Err(Problem::because(Kind::BadCredential, detail))
 }
 
-/// Schemes whose credential is signed for each request, or made anew in each exchange.
+/// Schemes whose credential is signed for each request, or negotiated again in each exchange.
 const SIGNED: [&str; 10] =
     ["digest", "gnap", "hawk", "mac", "negotiate", "ntlm", "oauth", "scram-sha-1", "scram-sha-256", "signature"];
 
-/// The one value of a header. Whoever sets it has to be trusted.
+/// The single value of a header. The component that sets this header has to be trusted.
 pub fn of_header(parts: &request::Parts, name: &HeaderName) -> Result<String, Problem> {
     let mut values = parts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -77,8 +78,8 @@ pub fn of_header(parts: &request::Parts, name: &HeaderName) -> Result<String, Pr
     }
 }
 
-/// Three parts between dots, or five if it is encrypted, the first of which is an object in base64: `{"` is always `eyJ` or
-/// `ew`.
+/// A JWT has three parts between dots, or five if it is encrypted. The first one is a JSON object in base64: `{"` encodes to
+/// `eyJ` or `ew`.
 fn is_jwt(token: &str) -> bool {
     let parts: Vec<&str> = token.split('.').collect();
     let base64 = |part: &&str| part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
@@ -91,15 +92,15 @@ mod tests {
 
     fn of(credential: &str) -> Result<String, Kind> {
         let (parts, ()) = http::Request::post("/").header(AUTHORIZATION, credential).body(()).unwrap().into_parts();
-        of_authorization(&parts, &Names::default(), "").map_err(|problem| problem.kind)
+        of_authorization(&parts, &TenantNames::default(), "").map_err(|problem| problem.kind)
     }
 
     #[test]
-    fn a_secret_keys_the_names_of_tenants_and_is_not_shown() {
+    fn a_secret_changes_tenant_names_and_is_not_shown() {
         let credential = digest(b"bearer sk_7");
-        let [plain, one, other] = [Names::default(), Names::keyed(b"one"), Names::keyed(b"other")];
+        let [plain, one, other] = [TenantNames::default(), TenantNames::keyed(b"one"), TenantNames::keyed(b"other")];
         assert_eq!(plain.name("auth:", credential), format!("auth:{}", &credential.to_hex()[..32]));
-        assert_eq!(one.name("auth:", credential), Names::keyed(b"one").name("auth:", credential));
+        assert_eq!(one.name("auth:", credential), TenantNames::keyed(b"one").name("auth:", credential));
         assert_ne!(one.name("auth:", credential), plain.name("auth:", credential));
         assert_ne!(one.name("auth:", credential), other.name("auth:", credential));
         assert_ne!(one.name("auth:", credential), one.name("auth:", digest(b"bearer sk_8")));
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn one_credential_is_one_tenant_however_it_is_spelt() {
+    fn spellings_of_one_credential_are_one_tenant() {
         let one = of("Bearer sk_7").unwrap();
         for same in ["bearer sk_7", "BEARER  sk_7 "] {
             assert_eq!(of(same).as_ref(), Ok(&one), "{same}");
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_credential_that_changes_with_each_request_is_no_tenant() {
+    fn a_credential_that_changes_with_each_request_is_refused() {
         for credential in [
             "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
             "Bearer eyJhbGciOiJkaXIifQ..aXY.dGV4dA.dGFn",

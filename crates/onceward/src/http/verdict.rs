@@ -1,51 +1,51 @@
-//! What an answer says about the effect: whether it is kept, given back or a doubt.
+//! Judges an upstream response: is it kept as the outcome, is the claim released, or is the effect in doubt?
 
 use std::time::Duration;
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, StatusCode};
 
+use crate::plant::{Plant, planted};
 use onceward_core::outcome::Verdict;
-use onceward_core::plant::{Plant, planted};
 
 use super::profile::Profile;
 
-/// What becomes of the claim.
+/// How the claim ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The final answer, kept and replayed.
+    /// The response is final: it is kept and replayed.
     Keep(Verdict),
-    /// The other side says that nothing happened: the next one may try, after this long.
+    /// The upstream says that nothing happened: the next caller may try, after this long.
     Release(Duration),
-    /// It may have happened.
+    /// The effect may have happened.
     Doubt,
 }
 
-/// Reads an answer. `refusals` are statuses of which this upstream says that they prove that nothing happened. Why each
-/// status is what it is: `docs/guides/gateway.md`, "What each status means".
-pub fn of_answer(profile: Profile, status: StatusCode, headers: &HeaderMap, refusals: &[u16]) -> Ending {
+/// Judges a response. `refusals` are the statuses that, for this upstream, prove that nothing happened. The reason for each
+/// status is in `docs/guides/gateway.md`, "What each status means".
+pub fn of_response(profile: Profile, status: StatusCode, headers: &HeaderMap, refusals: &[u16]) -> Ending {
     let later = retry_after(headers);
     match status.as_u16() {
         number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
         502 if planted(Plant::BadGatewayReleased) => Ending::Release(Duration::ZERO),
         // A rate limit is checked before the work.
         429 => Ending::Release(later.unwrap_or_default()),
-        // A load shedder speaks before the work and says when to come back. Without that, the status may also come from a
+        // A load shedder refuses before the work and says when to come back. Without Retry-After, the status may come from a
         // worker that died in the middle.
         503 | 529 => later.map_or(Ending::Doubt, Ending::Release),
         // About the caller or the moment, not about the effect.
         401 | 403 | 407 | 409 | 425 => Ending::Release(later.unwrap_or_default()),
-        // The upstream or an intermediary stopped waiting: for the client, or for a write that took place all the same.
+        // The upstream or an intermediary stopped waiting: for the client, or for a write that happened nevertheless.
         408 | 499 | 502 | 504 | 520..=527 | 530 | 598 | 599 => Ending::Doubt,
         500..=599 if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
-        // Not keeping an answer does not prove that nothing happened.
+        // That the profile does not keep this response does not prove that nothing happened.
         500..=599 => Ending::Doubt,
         400..=499 => Ending::Keep(Verdict::Failure),
         _ => Ending::Keep(Verdict::Success),
     }
 }
 
-/// How long the other side asks to wait: in seconds, or until a date.
+/// How long the upstream asks to wait. The header holds seconds or a date.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -64,11 +64,11 @@ mod tests {
         if let Some(later) = later {
             headers.insert(RETRY_AFTER, later.parse().unwrap());
         }
-        of_answer(profile, StatusCode::from_u16(status).unwrap(), &headers, &[])
+        of_response(profile, StatusCode::from_u16(status).unwrap(), &headers, &[])
     }
 
     #[test]
-    fn every_row_of_the_table() {
+    fn every_status_ends_the_claim_as_documented() {
         let now = Ending::Release(Duration::ZERO);
         let seven = Ending::Release(Duration::from_secs(7));
         for profile in [Profile::Ietf, Profile::Stripe, Profile::Acp] {
@@ -99,17 +99,17 @@ mod tests {
     }
 
     #[test]
-    fn an_upstream_may_say_what_its_refusals_are() {
+    fn a_configured_refusal_releases_the_claim() {
         let headers = HeaderMap::new();
-        let of = |refusals: &[u16]| of_answer(Profile::Ietf, StatusCode::SERVICE_UNAVAILABLE, &headers, refusals);
+        let of = |refusals: &[u16]| of_response(Profile::Ietf, StatusCode::SERVICE_UNAVAILABLE, &headers, refusals);
         assert_eq!(of(&[503]), Ending::Release(Duration::ZERO));
         assert_eq!(of(&[]), Ending::Doubt);
-        let acp = |refusals: &[u16]| of_answer(Profile::Acp, StatusCode::NOT_IMPLEMENTED, &headers, refusals);
+        let acp = |refusals: &[u16]| of_response(Profile::Acp, StatusCode::NOT_IMPLEMENTED, &headers, refusals);
         assert_eq!((acp(&[501]), acp(&[])), (Ending::Release(Duration::ZERO), Ending::Doubt));
     }
 
     #[test]
-    fn a_date_in_the_past_is_now_and_nonsense_is_nothing() {
+    fn a_date_in_the_past_means_now_and_an_invalid_one_is_ignored() {
         let mut headers = HeaderMap::new();
         headers.insert(RETRY_AFTER, "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
         assert_eq!(retry_after(&headers), Some(Duration::ZERO));

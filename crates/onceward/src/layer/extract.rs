@@ -1,4 +1,4 @@
-//! The claim, handed to a handler of axum: its downstream key is what the handler passes on.
+//! The claim as an argument of an axum handler, which passes its downstream key on.
 
 use std::convert::Infallible;
 
@@ -9,16 +9,16 @@ use http::request::Parts;
 
 use crate::ledger::Claim;
 
-/// A handler asked for a claim, and its request has none.
+/// A handler takes a claim, and its request has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "this request is not guarded: its route is not behind IdempotencyLayer, or its method or its missing key lets it pass by"
+    "this request is not guarded: its route is not behind IdempotencyLayer, or its method or its missing key lets it pass through"
 )]
 pub struct NoClaim;
 
 impl IntoResponse for NoClaim {
     fn into_response(self) -> Response {
-        tracing::error!("a handler asked for its claim: {self}");
+        tracing::error!("a handler takes a claim: {self}");
         (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }

@@ -1,5 +1,5 @@
-//! One request through the layer: passed by, or read whole, claimed, and handed to the service inside, which is
-//! seen through although the client goes away.
+//! One request through the layer: passed through, or read whole, claimed, and given to the service inside, which runs to its
+//! end even if the client goes away.
 
 use std::any::Any;
 use std::fmt;
@@ -63,21 +63,25 @@ where
     }
 
     fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        // What was asked whether it is ready is what is called; its clone was not asked.
+        // The service that reported ready is called; its clone has not reported ready.
         let clone = self.inner.clone();
-        let one = One { inner: mem::replace(&mut self.inner, clone), guarding: self.guarding.clone(), body: self.body };
-        Box::pin(one.answer(request))
+        let request_guard = RequestGuard {
+            inner: mem::replace(&mut self.inner, clone),
+            guarding: self.guarding.clone(),
+            body: self.body,
+        };
+        Box::pin(request_guard.answer(request))
     }
 }
 
 /// One request, with the service that is ready for it.
-struct One<S, B> {
+struct RequestGuard<S, B> {
     inner: S,
     guarding: Guarding,
     body: fn(Body) -> B,
 }
 
-impl<S, B, Outgoing> One<S, B>
+impl<S, B, Outgoing> RequestGuard<S, B>
 where
     S: tower_service::Service<Request<B>, Response = Response<Outgoing>, Error: Into<body::Error> + Send>
         + Send
@@ -102,12 +106,12 @@ where
             }
             Err(problem) => return Ok(problem.response(dialect)),
         };
-        // First: who is nobody need not be listened to.
+        // Before the body is read: a request without a tenant is refused.
         let tenant = match (self.guarding.tenant)(&parts) {
             Ok(tenant) => tenant,
             Err(problem) => return Ok(problem.response(dialect)),
         };
-        let (body, trailers) = match body::received(incoming, rules.request_limit, rules.body_timeout).await {
+        let (body, trailers) = match body::read_request(incoming, rules.request_limit, rules.body_timeout).await {
             Ok(received) => received,
             Err(problem) => return Ok(problem.response(dialect)),
         };
@@ -116,20 +120,20 @@ where
 
     async fn guard(self, mut received: Received, trailers: Option<HeaderMap>, key: Option<String>) -> Response<Body> {
         let Self { inner, guarding, body: make } = self;
-        // Two routers with different prefixes must not meet in one operation, so what the client asked for counts. The
-        // service inside sees what it would see without us.
-        let asked = asked_for(&received.parts);
-        let shown = mem::replace(&mut received.parts.uri, asked);
+        // Two routers with different prefixes must not share an operation, so the target as the client wrote it counts. The
+        // service inside sees the target that it would see without this layer.
+        let original = original_target(&received.parts);
+        let shown = mem::replace(&mut received.parts.uri, original);
         exchange(&guarding.ledger, &guarding.rules, received, key, move |mut request, claim| {
             *request.uri_mut() = shown;
-            caught(inner, request.map(|body| make(body::ended(body, trailers))), claim)
+            call_caught(inner, request.map(|body| make(body::with_trailers(body, trailers))), claim)
         })
         .await
     }
 }
 
 /// The target as the client wrote it.
-fn asked_for(parts: &request::Parts) -> Uri {
+fn original_target(parts: &request::Parts) -> Uri {
     #[cfg(feature = "axum")]
     if let Some(axum::extract::OriginalUri(uri)) = parts.extensions.get() {
         return uri.clone();
@@ -137,29 +141,29 @@ fn asked_for(parts: &request::Parts) -> Uri {
     parts.uri.clone()
 }
 
-/// Calls the service. One that panics or fails has not said what happened.
-async fn caught<S, B>(mut inner: S, mut request: Request<B>, claim: Option<Claim>) -> Result<S::Response, NoAnswer>
+/// Calls the service. If it panics or fails, the outcome is unknown.
+async fn call_caught<S, B>(mut inner: S, mut request: Request<B>, claim: Option<Claim>) -> Result<S::Response, NoAnswer>
 where
     S: tower_service::Service<Request<B>, Error: Into<body::Error>>,
 {
     if let Some(claim) = claim {
         request.extensions_mut().insert(claim);
     }
-    // The service itself may panic too, before it has made its future.
+    // The service itself may panic too, before it has returned its future.
     let ended = AssertUnwindSafe(async move { inner.call(request).await }).catch_unwind().await;
     match ended {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) => Err(NoAnswer::Lost(format!("the handler failed: {}", error.into()))),
         Err(panic) => {
-            let what = said(panic.as_ref());
+            let what = panic_message(panic.as_ref());
             tracing::error!("a handler panicked under its claim: {what}");
             Err(NoAnswer::Lost(format!("the handler panicked: {what}")))
         }
     }
 }
 
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// The message of a panic.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("it did not say why")
 }

@@ -1,4 +1,4 @@
-//! Finished outcomes, so that a repeat costs no look at the store. `done` never changes until it expires, and
+//! A cache of finished outcomes, so that a repeat does not read the store. `done` never changes until it expires, and
 //! whether it has expired is decided anew for each repeat.
 
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache as Bounded;
 
+use crate::plant::{Plant, planted};
 use onceward_core::hash::{self, Digest};
 use onceward_core::name::Identity;
-use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Record, State};
 
-/// Bytes of outcomes that are kept at hand.
+/// Bytes of outcomes in the cache.
 const CAPACITY: u64 = 32 * 1024 * 1024;
 
 /// About how many outcomes that is.
@@ -50,8 +50,8 @@ impl Default for Cache {
     }
 }
 
-/// Where the outcome of an intent is: at the digest of all of its identity.
-pub(super) fn place(id: Digest, identity: Option<&Identity>) -> Digest {
+/// The key of an intent in the cache: the digest of its whole identity.
+pub(super) fn key(id: Digest, identity: Option<&Identity>) -> Digest {
     match identity {
         Some(identity) if planted(Plant::CacheDropsTenant) => hash::digest(identity.key.as_str().as_bytes()),
         _ => id,
@@ -63,10 +63,10 @@ impl Cache {
         self.0.get(id)
     }
 
-    /// Remembers a record, if it is one that never changes. The head of a stream goes on to its next item.
+    /// Caches a record, if it is one that never changes. The head of a stream goes on to its next item.
     pub(super) fn keep(&self, record: &Record) {
         if matches!(record.state, State::Done { .. }) && record.sequence.is_none() {
-            self.0.insert(place(record.id, record.identity.as_ref()), Arc::new(record.clone()));
+            self.0.insert(key(record.id, record.identity.as_ref()), Arc::new(record.clone()));
         }
     }
 
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_weigh_what_their_headers_weigh() {
+    fn the_weight_of_an_outcome_includes_its_headers() {
         let cache = Cache::default();
         for number in 0..200 {
             let mut outcome = Outcome::success("x");

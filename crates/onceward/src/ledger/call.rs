@@ -1,22 +1,22 @@
-//! From names and arguments to a [`Call`]: tenant, operation, key and fingerprint, checked before anything
-//! reaches the store.
+//! From names and arguments to a [`Call`]: tenant, operation, key and fingerprint, checked before anything reaches the
+//! store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::plant::{Plant, planted};
 use onceward_core::decide::{Again, Begin, BeginItem, Command, Take};
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::Digest;
-use onceward_core::json::Value;
+use onceward_core::identify::{Content, Identified, Request, identify};
+use onceward_core::json::{self, Value};
 use onceward_core::name::{self, Identity, Key, Session, Tenant};
-use onceward_core::plant::{Plant, planted};
 use onceward_core::policy::{Effect, InDoubt, OnError, Policy, Retention, StoreDown, Tier};
 use onceward_core::recipe::Recipe;
 use onceward_core::stream::{DEFAULT_START, Item, LARGEST_NUMBER, Stream};
 use onceward_core::time::Timestamp;
-use onceward_core::{json, key};
 
 use super::{Ledger, Settings};
 use crate::clock::{Clock, SystemClock};
@@ -26,13 +26,13 @@ use crate::store;
 /// A guarded call, ready for the ledger.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Where its record is: that of the intent, or the head of the stream whose item this is.
+    /// The identity of its record: the intent, or the head of the stream whose item this is.
     pub identity: Identity,
     /// The full digest of a derived key.
     pub key_digest: Option<Digest>,
     /// The hash of the request.
     pub fingerprint: Fingerprint,
-    /// What the operation wants.
+    /// The policy of the operation.
     pub policy: Arc<Policy>,
     /// Which item of which stream; `None` for an intent with a key of its own.
     pub item: Option<Item>,
@@ -41,7 +41,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// What makes it one intent, and nothing else the same.
+    /// The identity of the intent itself.
     pub(super) fn intent(&self) -> Identity {
         self.item.as_ref().map_or_else(|| self.identity.clone(), Item::identity)
     }
@@ -59,7 +59,8 @@ impl Call {
         self.item.as_ref().map(|item| item.number)
     }
 
-    pub(super) fn begin(&self, take: Take) -> Command {
+    /// The command that begins this call.
+    pub(super) fn command(&self, take: Take) -> Command {
         let begin = Begin {
             identity: self.identity.clone(),
             key_digest: self.key_digest,
@@ -74,29 +75,19 @@ impl Call {
         }
     }
 
-    /// Whether the policy lets the work run unguarded after this error: only when the store is really out of reach,
-    /// and not when it has something to say about this record. An item never does: nobody could say whether it is its
-    /// turn.
-    pub fn runs_without(&self, error: &store::Error) -> bool {
-        let is_down = matches!(
-            error,
-            store::Error::Busy { .. }
-                | store::Error::Full { .. }
-                | store::Error::ReadOnly { .. }
-                | store::Error::CannotOpen { .. }
-                | store::Error::Gone { .. }
-                | store::Error::Poisoned { .. }
-                | store::Error::Unreachable(_)
-        );
+    /// Whether the policy lets the work run without a record after this error: only when the store is really out of reach,
+    /// and not when it reports something about this record. An item of a stream never runs so: without the store it is
+    /// unknown whether it is its turn.
+    pub fn may_run_without_store(&self, error: &store::Error) -> bool {
         let may_run = self.policy.store_down == StoreDown::Open || planted(Plant::StoreDownRuns);
-        is_down && self.item.is_none() && may_run
+        error.is_out_of_reach() && self.item.is_none() && may_run
     }
 }
 
-/// A guarded call that is being put together. Mistakes are reported when it is used.
+/// Builds a guarded call. Mistakes are reported when it is used.
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `run` or `begin`"]
-pub struct Operation {
+pub struct CallBuilder {
     pub(super) ledger: Ledger,
     pub(super) settings: Settings,
     name: String,
@@ -110,9 +101,9 @@ pub struct Operation {
 }
 
 impl Ledger {
-    /// Starts a guarded call of an operation, with the policy and recipe that are configured for it.
-    pub fn operation(&self, name: &str) -> Operation {
-        Operation {
+    /// Builds a guarded call of an operation, with the policy and recipe that are configured for it.
+    pub fn operation(&self, name: &str) -> CallBuilder {
+        CallBuilder {
             ledger: self.clone(),
             settings: self.inner.operations.get(name).cloned().unwrap_or_default(),
             name: name.to_owned(),
@@ -126,8 +117,8 @@ impl Ledger {
         }
     }
 
-    /// Starts a guarded call for a message from a queue: one message id of one source is handled once, however
-    /// often it is delivered.
+    /// Builds a guarded call for a message from a queue: one message id of one source is handled once, however often it is
+    /// delivered.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
@@ -138,12 +129,12 @@ impl Ledger {
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn consume(&self, source: &str, message_id: &str) -> Operation {
+    pub fn consume(&self, source: &str, message_id: &str) -> CallBuilder {
         self.operation(&format!("consume:{source}")).key(message_id)
     }
 
-    /// Starts a guarded call for an event of an event source: each event of an aggregate is handled once, and in the
-    /// order of its sequence numbers. They start with 1, unless [`Operation::starts_at`] says otherwise.
+    /// Builds a guarded call for an event of an event source: each event of an aggregate is handled once, and in the order
+    /// of its sequence numbers. They start with 1, unless [`CallBuilder::starts_at`] says otherwise.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
@@ -158,13 +149,13 @@ impl Ledger {
     /// assert_eq!(project(1).await?.value, "event 1"); // a redelivery: the stored result
     /// # Ok(()) }
     /// ```
-    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> Operation {
+    pub fn consume_event(&self, source: &str, aggregate: &str, sequence: u64) -> CallBuilder {
         self.operation(&format!("events:{source}")).item(aggregate, sequence)
     }
 }
 
-impl Operation {
-    /// Whose intent it is. Tenants never meet.
+impl CallBuilder {
+    /// The tenant that the intent belongs to. One tenant can neither hit nor see the keys of another.
     pub fn tenant(mut self, tenant: &str) -> Self {
         self.tenant = Some(tenant.to_owned());
         self
@@ -176,18 +167,17 @@ impl Operation {
         self
     }
 
-    /// A key that the caller owns. Without one, it is derived from the intent.
+    /// The caller's own key. Without one, the key is derived from the intent.
     pub fn key(mut self, key: &str) -> Self {
         self.key = Some(key.to_owned());
         self
     }
 
     /// One item of a stream, instead of a key: items are numbered, and each is done before the next may begin. An old
-    /// number gets its stored result; a gap is [`Error::OutOfOrder`](crate::Error::OutOfOrder), with the number that is
-    /// expected.
+    /// number gets its stored result; a gap is [`Error::OutOfOrder`](crate::Error::OutOfOrder), with the expected number.
     ///
-    /// A final failure counts as done. An item that was released has to be tried again first, and one in doubt holds its
-    /// stream until somebody settles it: `onceward resolve` with the key `STREAM/head`.
+    /// A final failure counts as done. An item that was released has to be tried again first. An item in doubt holds its
+    /// stream until a person settles it: `onceward resolve` with the key `STREAM/head`.
     pub fn item(mut self, stream: &str, number: u64) -> Self {
         self.item = Some((stream.to_owned(), number));
         self
@@ -229,7 +219,7 @@ impl Operation {
         self
     }
 
-    /// How much is at stake. What was set or configured besides the tier stays.
+    /// How much is at stake: sets retention and tombstone. The rest of the policy stays as it is.
     pub fn tier(self, tier: Tier) -> Self {
         self.change(|policy| policy.tier = Some(tier))
     }
@@ -249,7 +239,7 @@ impl Operation {
         self.change(|policy| policy.on_error = on_error)
     }
 
-    /// The longest that the work should take: sizes the lease and kills nothing.
+    /// How long the work should take at most: sizes the lease, and does not stop the work.
     pub fn max_runtime(self, max_runtime: Duration) -> Self {
         self.change(|policy| policy.max_runtime = max_runtime)
     }
@@ -264,19 +254,19 @@ impl Operation {
         self.change(|policy| policy.wait = wait)
     }
 
-    /// The closure calls [`Claim::sent`](crate::Claim::sent) before the first byte leaves. Until then a crash
-    /// is no doubt.
+    /// The closure calls [`Claim::sent`](crate::Claim::sent) before the first byte leaves. A crash before that leaves no
+    /// doubt.
     pub fn marks_sent(self) -> Self {
         self.change(|policy| policy.marks_sent = true)
     }
 
-    /// The closure asks the other side first when [`Claim::probe_first`](crate::Claim::probe_first) says so. Under
-    /// `in_doubt = "probe"`, only such a call is let in while there is a doubt.
+    /// The closure asks the downstream first when [`Claim::probe_first`](crate::Claim::probe_first) says so. Under
+    /// `in_doubt = "probe"`, only such a call gets the claim while the intent is in doubt.
     pub fn probes(self) -> Self {
         self.change(|policy| policy.probes = true)
     }
 
-    /// The call itself: names checked, key derived, fingerprint taken.
+    /// Builds the call: checks the names, derives the key and takes the fingerprint.
     pub fn call(&self) -> Result<Call, Invalid> {
         self.call_at(SystemClock.now())
     }
@@ -288,7 +278,7 @@ impl Operation {
             None => Tenant::default(),
         };
         let session = Session::new(self.session.as_deref().unwrap_or_default())?;
-        let item = self.named_item(&tenant, &operation)?;
+        let item = self.stream_item(&tenant, &operation)?;
         let key = match &item {
             Some(item) => Some(item.stream.head().key),
             None => self.key.as_deref().map(Key::new).transpose()?,
@@ -298,27 +288,16 @@ impl Operation {
         if policy.effect == Effect::Transactional {
             return Err(Invalid::Transactional);
         }
-        let (key, key_digest, fingerprint) = match (key, intent, &self.settings.recipe) {
-            (None, None, _) => return Err(Invalid::NoKey),
-            (Some(key), None, _) => (key, None, Fingerprint::none()),
-            (Some(key), Some(intent), None) => (key, None, fingerprint::of_intent(intent)),
-            (None, Some(intent), None) => {
-                let derived = key::derive(&session, &operation, intent);
-                (derived.key, Some(derived.digest), fingerprint::of_intent(intent))
-            }
-            (key, Some(intent), Some(recipe)) => {
-                let applied = recipe.apply(&session, &operation, intent, now)?;
-                Arc::make_mut(&mut policy).minimum_retention = recipe.minimum_retention();
-                match key {
-                    // The caller's key names the intent, and then everything that the recipe looks at must agree.
-                    Some(key) => {
-                        let identity = Fingerprint::from_digest(applied.derived.digest);
-                        (key, None, Fingerprint::combine(&[identity, applied.fingerprint]))
-                    }
-                    None => (applied.derived.key, Some(applied.derived.digest), applied.fingerprint),
-                }
-            }
+        let content = match (intent, &self.settings.recipe) {
+            (None, _) => Content::Empty,
+            (Some(intent), None) => Content::Intent(intent),
+            (Some(intent), Some(recipe)) => Content::Recipe { recipe, intent, now, head: None },
         };
+        let request = Request { session: &session, operation: &operation, key, content };
+        let Identified { key, key_digest, fingerprint, minimum_retention } = identify(request)?;
+        if let Some(minimum) = minimum_retention {
+            Arc::make_mut(&mut policy).minimum_retention = minimum;
+        }
         let fingerprint = match &self.arguments {
             Some(arguments) => Fingerprint::combine(&[fingerprint, fingerprint::of_arguments(arguments)]),
             None => fingerprint,
@@ -327,7 +306,7 @@ impl Operation {
         Ok(Call { identity, key_digest, fingerprint, policy, item, again: Again::default() })
     }
 
-    fn named_item(&self, tenant: &Tenant, operation: &name::Operation) -> Result<Option<Item>, Invalid> {
+    fn stream_item(&self, tenant: &Tenant, operation: &name::Operation) -> Result<Option<Item>, Invalid> {
         let Some((stream, number)) = &self.item else { return Ok(None) };
         if self.key.is_some() {
             return Err(Invalid::KeyAndItem);

@@ -1,35 +1,36 @@
-//! A claim as the work itself sees it: what to pass to the other side, and the means to mark `sent`.
+//! A claim as the work itself sees it: the key to pass downstream, and the means to mark `sent`.
 
 use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
+use crate::plant::{Plant, planted};
 use onceward_core::decide::Command;
 use onceward_core::name::Identity;
-use onceward_core::plant::{Plant, planted};
 use onceward_core::record::downstream_key;
 
 use super::Call;
-use super::guard::{Held, Reach};
+use super::guard::WriteResult;
+use super::owned_claim::OwnedClaim;
 use crate::error::Error;
 use crate::step::{Step, reached};
 
 /// The right to do the work, as the work itself sees it. Cheap to clone.
 #[derive(Clone)]
 pub struct Claim {
-    of: Of,
-    /// Worked out when somebody asks: to hash costs, and a gateway passes on what its client sent.
+    source: Source,
+    /// Computed on first use: hashing costs, and a gateway passes its client's own key on.
     names: OnceLock<Names>,
 }
 
 #[derive(Clone)]
-enum Of {
-    Held(Arc<Held>),
-    /// The store was down, and the policy lets the work run unguarded.
-    Nobody(Identity),
+enum Source {
+    Owned(Arc<OwnedClaim>),
+    /// The store was down, and the policy lets the work run without a record.
+    Unguarded(Identity),
 }
 
-/// What the work is called, here and on the other side.
+/// The names of the work, here and downstream.
 #[derive(Clone)]
 struct Names {
     identity: Identity,
@@ -43,37 +44,36 @@ impl fmt::Debug for Claim {
 }
 
 impl Claim {
-    /// The claim of an owner.
-    pub(super) fn of(held: &Arc<Held>) -> Self {
-        Self { of: Of::Held(Arc::clone(held)), names: OnceLock::new() }
+    pub(super) fn of(claim: &Arc<OwnedClaim>) -> Self {
+        Self { source: Source::Owned(Arc::clone(claim)), names: OnceLock::new() }
     }
 
-    /// A claim that nothing guards.
+    /// A claim without a record.
     pub(super) fn unguarded(call: &Call) -> Self {
-        Self { of: Of::Nobody(call.intent()), names: OnceLock::new() }
+        Self { source: Source::Unguarded(call.intent()), names: OnceLock::new() }
     }
 
-    fn held(&self) -> Option<&Arc<Held>> {
-        match &self.of {
-            Of::Held(held) => Some(held),
-            Of::Nobody(_) => None,
+    fn owned(&self) -> Option<&Arc<OwnedClaim>> {
+        match &self.source {
+            Source::Owned(claim) => Some(claim),
+            Source::Unguarded(_) => None,
         }
     }
 
     fn names(&self) -> &Names {
         self.names.get_or_init(|| {
-            let (identity, generation) = match &self.of {
-                Of::Held(held) if planted(Plant::DownstreamKeyPerAttempt) => {
-                    (held.call.intent(), held.acquired.attempt)
+            let (identity, generation) = match &self.source {
+                Source::Owned(claim) if planted(Plant::DownstreamKeyPerAttempt) => {
+                    (claim.call.intent(), claim.acquired.attempt)
                 }
-                Of::Held(held) => (held.call.intent(), held.acquired.generation),
-                Of::Nobody(identity) => (identity.clone(), 0),
+                Source::Owned(claim) => (claim.call.intent(), claim.acquired.generation),
+                Source::Unguarded(identity) => (identity.clone(), 0),
             };
             Names { downstream_key: downstream_key(&identity, "", generation).into(), identity }
         })
     }
 
-    /// The key to pass to the other side: the same on every attempt of this intent, and of nothing else.
+    /// The key to pass downstream: the same on every attempt of this intent, and different for every other intent.
     pub fn downstream_key(&self) -> &str {
         &self.names().downstream_key
     }
@@ -83,43 +83,43 @@ impl Claim {
         self.names().identity.key.as_str()
     }
 
-    /// Which attempt this is, from 1.
+    /// The number of this attempt, from 1.
     pub fn attempt(&self) -> u32 {
-        self.held().map_or(1, |held| held.acquired.attempt)
+        self.owned().map_or(1, |claim| claim.acquired.attempt)
     }
 
-    /// An earlier attempt may have happened: ask the other side before anything is sent. If it knows of
-    /// nothing, say so with [`Claim::not_found`]; if it does, return what it says.
+    /// Whether an earlier attempt may have happened, so that the work must ask the downstream before it sends anything. If
+    /// the downstream knows nothing of it, call [`Claim::not_found`] and go on; otherwise return what it says.
     pub fn probe_first(&self) -> bool {
-        self.held().is_some_and(|held| held.acquired.probe_first)
+        self.owned().is_some_and(|claim| claim.acquired.probe_first)
     }
 
-    /// The first byte is about to leave. From here on a missing answer is a doubt.
+    /// Marks that the first byte is about to leave. From here on a missing answer is a doubt.
     pub async fn sent(&self) -> Result<(), Error> {
-        let Some(held) = self.held() else { return Ok(()) };
+        let Some(claim) = self.owned() else { return Ok(()) };
         reached(Step::SentDecided);
-        let command = Command::Sent { fence: held.acquired.fence, lease: held.call.policy.lease() };
-        self.still_ours(held.write(&command).await?)?;
-        held.marked_sent.store(true, Ordering::SeqCst);
+        let command = Command::Sent { fence: claim.acquired.fence, lease: claim.call.policy.lease() };
+        self.still_owned(claim.write(&command).await?)?;
+        claim.marked_sent.store(true, Ordering::SeqCst);
         reached(Step::SentWritten);
         Ok(())
     }
 
-    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
+    /// Records that the downstream was asked and knows of no earlier attempt: the doubt is settled.
     pub async fn not_found(&self) -> Result<(), Error> {
-        let Some(held) = self.held() else { return Ok(()) };
-        self.still_ours(held.write(&Command::NotFound { fence: held.acquired.fence }).await?)
+        let Some(claim) = self.owned() else { return Ok(()) };
+        self.still_owned(claim.write(&Command::NotFound { fence: claim.acquired.fence }).await?)
     }
 
-    /// Whether this caller has marked `sent` itself.
+    /// Whether the work has marked `sent` itself.
     pub(crate) fn marked_sent(&self) -> bool {
-        self.held().is_some_and(|held| held.marked_sent.load(Ordering::SeqCst))
+        self.owned().is_some_and(|claim| claim.marked_sent.load(Ordering::SeqCst))
     }
 
-    fn still_ours(&self, reach: Reach) -> Result<(), Error> {
-        match reach {
-            Reach::Written => Ok(()),
-            Reach::Stale => Err(Error::ClaimLost { intent: self.names().identity.to_string(), outcome: None }),
+    fn still_owned(&self, result: WriteResult) -> Result<(), Error> {
+        match result {
+            WriteResult::Written => Ok(()),
+            WriteResult::Stale => Err(Error::ClaimLost { intent: self.names().identity.to_string(), outcome: None }),
         }
     }
 }

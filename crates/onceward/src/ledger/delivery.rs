@@ -1,5 +1,5 @@
-//! Whether a caller got the answer to its call. For policies under which an equal call that comes after the answer is
-//! another call and runs.
+//! Records whether a caller got the answer to its call: for policies under which an equal call that comes after the answer
+//! is another call and runs.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
 
+use crate::plant::{Plant, planted};
 use onceward_core::decide::Command;
-use onceward_core::plant::{Plant, planted};
+use onceward_core::hash::Digest;
 use onceward_core::record::{Fence, Seen};
 
 use super::{Intent, Ledger};
@@ -17,28 +18,36 @@ use super::{Intent, Ledger};
 #[derive(Clone)]
 pub struct Delivery {
     ledger: Ledger,
+    id: Digest,
     fence: Fence,
-    /// The record as it was last seen.
-    last: Arc<Mutex<Seen>>,
+    /// The record as it was last seen, with its outcome. `None`: it is read from the store when it is needed.
+    last: Option<Arc<Mutex<Seen>>>,
 }
 
 impl Ledger {
-    /// What records that a caller got the answer that a record stands for: its outcome, or that this is unknown. `None` where
-    /// the record stands for no answer.
+    /// Records that a caller got the answer that a record stands for: its outcome, or that the outcome is unknown. `None` if
+    /// the record does not stand for an answer.
     pub fn delivery(&self, intent: Intent) -> Option<Delivery> {
-        let fence = intent.seen.record.fence()?;
-        Some(Delivery { ledger: self.clone(), fence, last: Arc::new(Mutex::new(intent.seen)) })
+        let (id, fence) = (intent.seen.record.id, intent.seen.record.fence()?);
+        Some(Delivery { ledger: self.clone(), id, fence, last: Some(Arc::new(Mutex::new(intent.seen))) })
     }
 }
 
 impl Delivery {
-    /// The answer to the work under a claim, once it has ended.
+    /// For the answer to the work under a claim, once it has ended.
     pub(super) fn of_claim(ledger: &Ledger, fence: Fence, last: &Arc<Mutex<Seen>>) -> Self {
-        Self { ledger: ledger.clone(), fence, last: Arc::clone(last) }
+        let id = locked(last).record.id;
+        Self { ledger: ledger.clone(), id, fence, last: Some(Arc::clone(last)) }
     }
 
-    /// The answer arrived. It is written with the next write of the ledger, or after about a second; whoever begins after this
-    /// call sees it. Lost in a crash, it is as if the answer had not arrived.
+    /// The same without the outcome in memory, for callers that keep many deliveries.
+    #[must_use]
+    pub fn without_record(self) -> Self {
+        Self { last: None, ..self }
+    }
+
+    /// Records that the answer arrived. It is written with the next write of the ledger, or after about a second; every call
+    /// that begins after this one sees it. If it is lost in a crash, the answer counts as not delivered.
     pub fn arrived(&self) {
         if planted(Plant::DeliveryNotWritten) {
             return;
@@ -54,30 +63,58 @@ impl Delivery {
         }
     }
 
-    /// It turned out that the answer did not arrive. Written when this returns, and also when nobody waits for that.
+    /// Records that the answer arrived, as the caller learns only now. Written when this returns.
+    pub async fn arrived_after_all(&self) {
+        self.write_in_task(true).await;
+    }
+
+    /// Records that the answer did not arrive after all. Written when this returns.
     pub async fn did_not_arrive(&self) {
+        self.write_in_task(false).await;
+    }
+
+    /// Writes in a task, so that a caller that is cancelled does not leave the write half done.
+    async fn write_in_task(&self, arrived: bool) {
         let this = self.clone();
-        let _ = tokio::spawn(async move { this.write(false).await }).await;
+        let _ = tokio::spawn(async move { this.write(arrived).await }).await;
     }
 
     async fn write(&self, arrived: bool) {
-        let last = self.last().clone();
-        let command = Command::Delivered { fence: self.fence, arrived };
-        match self.ledger.inner.drive(Some(last), &command, None).await {
-            Ok(driven) => {
-                if let Some(seen) = driven.written {
-                    self.ledger.inner.cache.keep(&seen.record);
-                    *self.last() = seen;
+        let (inner, command) = (&self.ledger.inner, Command::Delivered { fence: self.fence, arrived });
+        let applied = match &self.last {
+            Some(last) => {
+                let last = locked(last).clone();
+                inner.apply(Some(last), &command, None).await
+            }
+            None => inner.apply_by_id(self.id, &command, None).await,
+        };
+        match applied {
+            Ok(applied) => {
+                if let Some(seen) = applied.written {
+                    inner.cache.keep(&seen.record);
+                    self.saw(seen);
                 }
             }
-            // An equal call is then answered with the outcome, and told so.
+            // An equal call then gets the outcome, and is told that it is a repeat.
             Err(_) => tracing::warn!("a delivery could not be recorded"),
         }
     }
+}
 
-    fn last(&self) -> MutexGuard<'_, Seen> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+impl Delivery {
+    /// Remembers the newest record. Based on an older one, the next write would conflict, and a begin could overtake its
+    /// second try.
+    fn saw(&self, seen: Seen) {
+        let Some(last) = &self.last else { return };
+        let mut last = locked(last);
+        if seen.record.version > last.record.version {
+            *last = seen;
+        }
     }
+}
+
+fn locked(last: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+    last.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for Delivery {

@@ -1,33 +1,32 @@
-//! The front: every surface builds a [`Call`] and comes here.
+//! The front of the library: every surface builds a [`Call`] and starts it here.
 //!
+//! In the order in which a call passes them:
 //! - `call`: from names and arguments to a `Call`.
-//! - `begin`: the claim, with the cache in front.
-//! - `claiming`: a claim that is being asked for, and who looks after it.
-//! - `upkeep`: which claims fall due when.
-//! - `carried_on`: a future that does not end with whoever waits for it.
-//! - `guard`: a claim that was granted: renew, finish, release, doubt. `claim`: what the work sees of it.
-//! - `delivery`: whether the caller got the answer.
-//! - `late`: what a superseded owner reports.
-//! - `remote`: a claim whose owner is not in this process.
 //! - `run`: a closure under a guard.
-//! - `wait`: a repeat that waits for the running one.
-//! - `settle`: looking, listing, resolving, purging.
-//! - `drive`: decide, write, and decide again on a conflict.
+//! - `start`: begin, wait, and what to do when the store is down. `wait`: waiting for another caller's attempt.
+//! - `begin`: one attempt to begin, with the `cache` in front of the store.
+//! - `lease/`: keeps a claim alive from the moment that it is asked for until its guard has ended.
+//! - `apply`: decide, write, and decide again on a conflict.
+//! - `guard`: a claim as its owner holds it. `claim`: as the work sees it. `owned_claim`: the writes of both.
+//! - `delivery`: whether the caller got the answer.
+//!
+//! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
+//! listing, resolving, purging).
 
+mod apply;
 mod begin;
 mod cache;
 mod call;
-mod carried_on;
 mod claim;
-mod claiming;
 mod delivery;
-mod drive;
 mod guard;
-mod late;
-mod remote;
+mod late_report;
+mod lease;
+mod owned_claim;
+pub mod remote;
 mod run;
 mod settle;
-mod upkeep;
+mod start;
 mod wait;
 
 use std::collections::HashMap;
@@ -40,19 +39,21 @@ use onceward_core::policy::Policy;
 use onceward_core::recipe::Recipe;
 
 use crate::store::{self, Store};
+use crate::store_url::StoreUrl;
 
 pub use begin::Begun;
-pub use call::{Call, Operation};
-pub(crate) use carried_on::CarriedOn;
+pub use call::{Call, CallBuilder};
 pub use claim::Claim;
 pub use delivery::Delivery;
-pub use guard::{Guard, Reach};
-pub use remote::{Grant, Granted, Held, Holder};
+pub use guard::{Guard, WriteResult};
+#[cfg(feature = "http")]
+pub(crate) use lease::FinishOnDrop;
 pub use run::Done;
-pub(crate) use run::{Started, answered, unguarded};
-pub use settle::{Intent, Resolved, Who};
+pub(crate) use run::{replay, unguarded};
+pub use settle::{Intent, Resolved, Resolver};
+pub use start::{OnRunning, StartOptions, Started};
 
-/// The ledger: record an intent, let one caller do the work, give every repeat the outcome. Cheap to clone.
+/// The ledger: records an intent, lets one caller do the work, and gives every repeat the outcome. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -67,13 +68,13 @@ struct Inner {
     waiters: wait::Waiters,
     stats: Counters,
     sweeping: AtomicBool,
-    upkeep: upkeep::Upkeep,
-    /// Claims that guards of this process hold.
-    held: AtomicUsize,
-    none_held: Notify,
+    leases: lease::LeaseKeeper,
+    /// How many claims guards of this process own.
+    owned: AtomicUsize,
+    none_owned: Notify,
 }
 
-/// What is configured for an operation.
+/// The configuration of an operation.
 #[derive(Clone, Debug, Default)]
 struct Settings {
     policy: Arc<Policy>,
@@ -89,8 +90,9 @@ struct Counters {
     unguarded: AtomicU64,
 }
 
-/// What this ledger has seen since it was opened.
+/// Counters of a ledger since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Stats {
     /// Claims that were granted.
     pub acquired: u64,
@@ -98,13 +100,13 @@ pub struct Stats {
     pub replayed: u64,
     /// Different intents with the same derived key: must be zero.
     pub collisions: u64,
-    /// Late owners whose report cannot be true together with the record.
+    /// Reports of late owners that cannot be true together with the record.
     pub contradictions: u64,
-    /// Calls that ran unguarded because the store was down and the policy said so.
+    /// Calls that ran without a record, because the store was down and the policy said `store_down = "open"`.
     pub unguarded: u64,
 }
 
-/// Opens a ledger with policies and recipes.
+/// Opens a ledger with policies and recipes for its operations.
 #[derive(Debug, Default)]
 pub struct Builder {
     operations: HashMap<String, Settings>,
@@ -124,8 +126,8 @@ impl Builder {
         self
     }
 
-    /// Limits how many records a tenant may have. A new key over the limit is refused with [`Error::Quota`]; nothing is
-    /// evicted, and keys that are recorded go on working. Tombstones do not count.
+    /// Limits how many records a tenant may have. A new key over the limit is refused with [`Error::Quota`]; no record is
+    /// evicted, and recorded keys go on working. Tombstones do not count.
     ///
     /// [`Error::Quota`]: crate::Error::Quota
     pub fn records_per_tenant(mut self, most: impl Into<Option<u64>>) -> Self {
@@ -133,12 +135,12 @@ impl Builder {
         self
     }
 
-    /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
-    pub async fn open(self, url: &str) -> Result<Ledger, store::Error> {
-        Ok(self.on(store::open(url).await?))
+    /// Opens a store: `memory:`, a path, or `file:PATH`.
+    pub async fn open(self, url: impl Into<StoreUrl>) -> Result<Ledger, store::Error> {
+        Ok(self.on(url.into().open().await?))
     }
 
-    /// A ledger on a store that is open already.
+    /// Uses a store that is open already.
     pub fn on(self, store: Arc<dyn Store>) -> Ledger {
         let inner = Inner {
             store,
@@ -148,32 +150,37 @@ impl Builder {
             waiters: wait::Waiters::default(),
             stats: Counters::default(),
             sweeping: AtomicBool::new(false),
-            upkeep: upkeep::Upkeep::default(),
-            held: AtomicUsize::new(0),
-            none_held: Notify::new(),
+            leases: lease::LeaseKeeper::default(),
+            owned: AtomicUsize::new(0),
+            none_owned: Notify::new(),
         };
         Ledger { inner: Arc::new(inner) }
     }
 }
 
 impl Ledger {
-    /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
+    /// Opens a store: `memory:`, a path, or `file:PATH`.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::store::Error> {
+    /// # let folder = std::env::temp_dir().join(format!("onceward-doc-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&folder).unwrap();
     /// let ledger = onceward::Ledger::open("memory:").await?;
+    /// let on_disk = onceward::Ledger::open(folder.join("ledger.db")).await?;
+    /// # on_disk.close().await;
+    /// # std::fs::remove_dir_all(&folder).unwrap();
     /// # Ok(()) }
     /// ```
-    pub async fn open(url: &str) -> Result<Self, store::Error> {
+    pub async fn open(url: impl Into<StoreUrl>) -> Result<Self, store::Error> {
         Self::builder().open(url).await
     }
 
-    /// A ledger with policies and recipes of its own.
+    /// Configures a ledger with policies and recipes before it is opened.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// What this ledger has seen since it was opened.
+    /// Counters since this ledger was opened.
     pub fn stats(&self) -> Stats {
         let stats = &self.inner.stats;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -186,21 +193,21 @@ impl Ledger {
         }
     }
 
-    /// Waits until no guard of this ledger holds a claim: whoever stops should let what runs come to its end. There is no
-    /// limit; put a time-out around it.
+    /// Waits until no guard of this ledger owns a claim. A process that stops should let running work come to its end. It
+    /// waits without a limit; put a time-out around it.
     pub async fn idle(&self) {
         loop {
-            let none = self.inner.none_held.notified();
+            let none = self.inner.none_owned.notified();
             tokio::pin!(none);
             none.as_mut().enable();
-            if self.inner.held.load(Ordering::SeqCst) == 0 {
+            if self.inner.owned.load(Ordering::SeqCst) == 0 {
                 return;
             }
             none.await;
         }
     }
 
-    /// Whether the store can be read and written.
+    /// Checks that the store can be read and written.
     pub async fn ping(&self) -> Result<(), store::Error> {
         self.inner.store.get(onceward_core::hash::digest(b"ping")).await?;
         self.inner.store.check().await
@@ -212,7 +219,7 @@ impl Ledger {
     }
 }
 
-/// Counts one more, and says how many there were before.
+/// Counts one more, and returns how many there were before.
 fn count(counter: &AtomicU64) -> u64 {
     counter.fetch_add(1, Ordering::Relaxed)
 }

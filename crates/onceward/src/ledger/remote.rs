@@ -1,5 +1,5 @@
-//! A claim whose owner is not in this process: a remote caller that holds the fence and comes back with it. Nothing is
-//! renewed on its behalf, and the end of this process says nothing about it: only the lease does.
+//! Claims whose owners are not in this process: a remote caller holds the fence, and comes back with it. The ledger renews
+//! nothing on its behalf, and the end of this process says nothing about the owner: only the lease does.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,151 +9,183 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use onceward_core::claim::ClaimId;
-use onceward_core::decide::{Acquired, Answer, Command, Decision};
+use onceward_core::decide::{Acquired, Command, CommandResult, Decision, Take};
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
-use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE};
+use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE, Policy};
 use onceward_core::record::{Fence, Seen, downstream_key};
 
-use super::begin::{MOST_LAPSES, Won, fence, given_back, set_fence};
-use super::carried_on::CarriedOn;
-use super::drive::{Driven, Stuck};
-use super::guard::{renewed_after, shortened};
-use super::late::Reporter;
-use super::wait::{Waited, is_running};
-use super::{Call, Ledger, count};
+use super::apply::{Applied, ApplyError};
+use super::begin::{Attempt, BeginRequest, Claimant, Prepared, release, take};
+use super::late_report::LateReport;
+use super::lease::{FinishOnDrop, renew_after};
+use super::owned_claim::shortened;
+use super::start::StartResult;
+use super::{Call, Ledger};
 use crate::error::Error;
 
-/// What a remote begin leads to.
+/// Options of [`Ledger::start_remote`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StartOptions {
+    wait: Option<Duration>,
+    lease: Option<Duration>,
+    claim_id: Option<ClaimId>,
+}
+
+impl StartOptions {
+    /// How long to wait while another caller does the work. Unless given, the policy's `wait`.
+    #[must_use]
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// How long the claim lasts unless it is renewed. Unless given, the policy's lease.
+    #[must_use]
+    pub fn lease(mut self, lease: impl Into<Option<Duration>>) -> Self {
+        self.lease = lease.into();
+        self
+    }
+
+    /// Names the request, so that the caller can repeat it when its answer was lost: while the claim is held, the repeat
+    /// gets the same claim, whichever server answers.
+    #[must_use]
+    pub fn claim_id(mut self, claim_id: impl Into<Option<ClaimId>>) -> Self {
+        self.claim_id = claim_id.into();
+        self
+    }
+}
+
+/// The answer to [`Ledger::start_remote`].
 #[derive(Debug)]
-pub enum Granted {
+pub enum Started {
     /// The remote caller may do the work, once it has been told so.
-    Acquired(Box<Grant>),
-    /// Nothing is to be done: this is why.
+    Acquired(Box<ClaimOffer>),
+    /// There is no work to do. The decision says why.
     Answered(Decision),
-    /// The store is down, and the policy lets the work run all the same, with this downstream key.
-    Unguarded(String),
-    /// The claim that was made with the same claim id is over: released, doubted or taken over. A new one needs a new id.
+    /// The store is down, and the policy lets the work run without a record. There is nothing to finish.
+    Unguarded {
+        /// The key to pass downstream.
+        downstream_key: String,
+    },
+    /// The claim that was made with the same claim id is over: released, doubted or taken over. A new claim needs a new id.
     Stale,
 }
 
-/// A claim that is on its way to its remote owner. Dropped before [`Grant::hand_over`], it is given back: no caller knows
-/// its fence, so none can have begun the work. A claim that was granted again to a repeat of the same request is left as it
-/// is: the answer to the first request may have arrived.
-pub struct Grant {
+/// A claim on its way to its remote owner. Dropped before [`ClaimOffer::hand_over`], it is given back: no caller knows its
+/// fence, so none can have begun the work. A claim that was granted again to a repeat of the same request is left as it is:
+/// the answer to the first request may have arrived.
+#[must_use = "a claim that is dropped before it is handed over is given back"]
+pub struct ClaimOffer {
     ledger: Ledger,
     call: Call,
     acquired: Acquired,
     seen: Seen,
     runtime: Handle,
     handed_over: bool,
-    claim: Option<ClaimId>,
+    claim_id: Option<ClaimId>,
     /// The same claim may have been granted to another request with the same claim id.
     shared: bool,
 }
 
-/// A remote owner of a claim, as its fence names it.
+/// The remote owner of a claim, named by its fence.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct Owner {
     ledger: Ledger,
     identity: Identity,
     fence: Fence,
 }
 
-/// What came of a remote owner's write.
+/// Whether a write of a remote owner was accepted.
 #[derive(Clone, Debug)]
-pub enum Held {
-    /// The record is as the owner wanted; this is it.
+pub enum WriteResult {
+    /// The record says so now; this is it.
     Written(Box<Seen>),
-    /// The claim is no longer this owner's. Nothing changed, and a late outcome is in the audit trail.
+    /// The claim was superseded. The record did not change, and a late outcome is in the audit trail.
     Stale,
 }
 
-impl Ledger {
-    /// Asks for a claim on behalf of a remote caller, and waits up to `wait` if somebody else is at it. A lease of its own
-    /// replaces the policy's.
-    ///
-    /// A caller that goes away before it has the answer leaves a released claim. With a claim id it may repeat the request:
-    /// while the claim is held, the repeat is granted the same one, whichever server answers.
-    pub async fn grant(
+/// A server that begins on behalf of a remote caller.
+#[derive(Clone, Copy)]
+struct RemoteCaller {
+    lease: Duration,
+    claim_id: Option<ClaimId>,
+}
+
+impl Claimant for RemoteCaller {
+    type Claim = Box<ClaimOffer>;
+    type Won = Box<ClaimOffer>;
+
+    fn take(&self, _: &Ledger, call: &Call) -> Take {
+        // No owner: whether this process is alive says nothing about the remote one.
+        Take { claim: self.claim_id, ..take(call, self.lease) }
+    }
+
+    async fn begin(&self, ledger: &Ledger, call: &Call) -> Result<Attempt<Box<ClaimOffer>>, Error> {
+        let request = match ledger.prepare(self, call)? {
+            Prepared::Answered(decision) => return Ok(Attempt::Answered(decision)),
+            Prepared::Request(request) => request,
+        };
+        let (this, ledger) = (*self, ledger.clone());
+        // If the caller stops waiting, the attempt is finished, and the offer that it leads to is dropped.
+        FinishOnDrop::new(&Handle::current(), async move { ledger.claim(&this, request).await }).await
+    }
+
+    async fn won(
         &self,
-        call: &Call,
-        claim: Option<ClaimId>,
-        lease: Option<Duration>,
-        wait: Duration,
-    ) -> Result<Granted, Error> {
-        let lease = lease.unwrap_or_else(|| call.policy.lease()).min(LONGEST_LEASE);
-        let mut granted = match self.grant_now(call, claim, lease).await {
-            // Only before anything was answered: afterwards somebody else may be at it.
-            Err(Error::Store(error)) if call.runs_without(&error) => {
-                let intent = call.name();
-                tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
-                count(&self.inner.stats.unguarded);
-                return Ok(Granted::Unguarded(downstream_key(&call.intent(), "", 0)));
-            }
-            granted => granted?,
-        };
-        let mut waiting = None;
-        while let Granted::Answered(decision) = &granted
-            && is_running(decision)
-            && !wait.is_zero()
-        {
-            let waiting = waiting.get_or_insert_with(|| self.waiting(call, wait));
-            match self.watch(call, waiting).await? {
-                Waited::Ask => granted = self.grant_now(call, claim, lease).await?,
-                Waited::Doubt(since) => return Ok(Granted::Answered(Decision::InDoubt { since })),
-                Waited::TooLong => break,
-            }
-        }
-        Ok(granted)
-    }
-
-    async fn grant_now(&self, call: &Call, claim: Option<ClaimId>, lease: Duration) -> Result<Granted, Error> {
-        // The owner is somewhere else: whether this process lives says nothing about it.
-        let (mut command, mut take) = match self.asked(call, lease, None, claim)? {
-            Ok(asked) => asked,
-            Err(decision) => return Ok(Granted::Answered(decision)),
-        };
-        let (ledger, call) = (self.clone(), call.clone());
-        let asking = async move {
-            for _ in 0..MOST_LAPSES {
-                let from = Instant::now();
-                match ledger.contest(&call, &command, take).await? {
-                    Won::Answered(decision) => return Ok(Granted::Answered(decision)),
-                    Won::Stale => return Ok(Granted::Stale),
-                    Won::Acquired(acquired, seen) => {
-                        let (ledger, call, runtime) = (ledger.clone(), call.clone(), Handle::current());
-                        let shared = acquired.fence != take;
-                        let mut grant =
-                            Grant { ledger, call, acquired, seen, runtime, handed_over: false, claim, shared };
-                        if grant.is_fresh(from, lease).await {
-                            return Ok(Granted::Acquired(Box::new(grant)));
-                        }
-                    }
-                }
-                // It was lost before anybody had it, so nothing was done under it.
-                take = fence()?;
-                set_fence(&mut command, take);
-            }
-            Err(Error::Contended { intent: call.name() })
-        };
-        // If nobody waits for it any more, it goes on, and what it grants is dropped.
-        CarriedOn::new(&Handle::current(), asking).await
-    }
-
-    /// The remote owner that this fence names. Whether it still is the owner is said by each of its writes.
-    pub fn holder(&self, identity: Identity, fence: Fence) -> Holder {
-        Holder { ledger: self.clone(), identity, fence }
+        ledger: &Ledger,
+        request: &BeginRequest,
+        acquired: Acquired,
+        seen: Seen,
+    ) -> Option<Box<ClaimOffer>> {
+        let mut offer = Box::new(ClaimOffer {
+            ledger: ledger.clone(),
+            call: request.call.clone(),
+            acquired,
+            seen,
+            runtime: Handle::current(),
+            handed_over: false,
+            claim_id: self.claim_id,
+            shared: acquired.fence != request.fence,
+        });
+        offer.is_held(request.started, self.lease).await.then_some(offer)
     }
 }
 
-impl Grant {
+impl Ledger {
+    /// Starts a call on behalf of a remote caller, like [`Ledger::start`]. A caller that goes away before it has the answer
+    /// leaves a released claim.
+    pub async fn start_remote(&self, call: &Call, options: StartOptions) -> Result<Started, Error> {
+        let lease = options.lease.unwrap_or_else(|| call.policy.lease()).min(LONGEST_LEASE);
+        let caller = RemoteCaller { lease, claim_id: options.claim_id };
+        let wait = options.wait.unwrap_or(call.policy.wait);
+        Ok(match self.start_as(&caller, call, wait, None).await? {
+            StartResult::Begun(Attempt::Acquired(offer)) => Started::Acquired(offer),
+            StartResult::Begun(Attempt::Answered(decision)) => Started::Answered(decision),
+            StartResult::Begun(Attempt::Stale) => Started::Stale,
+            StartResult::Unguarded(_) => Started::Unguarded { downstream_key: downstream_key(&call.intent(), "", 0) },
+        })
+    }
+
+    /// The remote owner that this fence names. Each of its writes says whether it still is the owner.
+    pub fn remote_owner(&self, identity: Identity, fence: Fence) -> Owner {
+        Owner { ledger: self.clone(), identity, fence }
+    }
+
+    /// The policy that is configured for an intent's operation.
+    fn policy_of(&self, identity: &Identity) -> Arc<Policy> {
+        let settings = self.inner.operations.get(identity.operation.as_str());
+        settings.map(|settings| Arc::clone(&settings.policy)).unwrap_or_default()
+    }
+}
+
+impl ClaimOffer {
     /// The claim itself.
     pub fn acquired(&self) -> &Acquired {
         &self.acquired
     }
 
-    /// Which intent it is about.
+    /// The intent that it is about.
     pub fn identity(&self) -> &Identity {
         &self.call.identity
     }
@@ -163,38 +195,38 @@ impl Grant {
         &self.seen
     }
 
-    /// The key to pass to the other side: the same on every attempt of this intent, and of nothing else.
+    /// The key to pass downstream: the same on every attempt of this intent, and different for every other intent.
     pub fn downstream_key(&self) -> String {
         downstream_key(&self.call.intent(), "", self.acquired.generation)
     }
 
-    /// The remote owner has been told: from now on nobody else knows what it does.
+    /// The remote owner has been told. From now on it may be doing the work.
     pub fn hand_over(mut self) {
         self.handed_over = true;
     }
 
-    /// Whether it is still this one's. A claim that nobody looked at in time is renewed before it is granted: the record
-    /// may have changed hands.
-    async fn is_fresh(&mut self, from: Instant, lease: Duration) -> bool {
-        if from.elapsed() < renewed_after(lease) {
+    /// Whether the claim is still held, with enough of its lease left to be offered. A claim whose answer took long is
+    /// renewed first: another caller may have taken it over.
+    async fn is_held(&mut self, from: Instant, lease: Duration) -> bool {
+        if from.elapsed() < renew_after(lease) {
             return true;
         }
-        let holder = self.ledger.holder(self.call.identity.clone(), self.acquired.fence);
-        match holder.write(Command::Renew { fence: self.acquired.fence, lease }).await {
-            Ok(Held::Written(seen)) => {
+        let owner = self.ledger.remote_owner(self.call.identity.clone(), self.acquired.fence);
+        match owner.write(Command::Renew { fence: self.acquired.fence, lease }).await {
+            Ok(WriteResult::Written(seen)) => {
                 // Another write in between was that of a repeat, which has the claim too.
                 self.shared |= seen.record.version != self.seen.record.version + 1;
                 self.seen = *seen;
                 true
             }
-            Ok(Held::Stale) => false,
+            Ok(WriteResult::Stale) => false,
             // It is held for as long as it was written for. Its owner will be told if it is lost.
             Err(_) => from.elapsed() < lease,
         }
     }
 }
 
-impl Drop for Grant {
+impl Drop for ClaimOffer {
     fn drop(&mut self) {
         if self.handed_over || self.shared {
             return;
@@ -202,50 +234,50 @@ impl Drop for Grant {
         let _inside = self.runtime.enter();
         let (fence, version) = (self.acquired.fence, self.seen.record.version);
         let why = "the caller went away before it had the claim";
-        let command = match self.claim {
-            None => given_back(fence, why),
+        let command = match self.claim_id {
+            None => release(fence, why),
             Some(_) => Command::GiveBack { fence, version, error: Some(why.to_owned()) },
         };
         self.ledger.give_back(self.call.identity.digest(), command, Duration::ZERO);
     }
 }
 
-impl fmt::Debug for Grant {
+impl fmt::Debug for ClaimOffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Grant").field(&format_args!("{}", self.call.name())).finish()
+        f.debug_tuple("ClaimOffer").field(&format_args!("{}", self.call.name())).finish()
     }
 }
 
-impl Holder {
-    /// The first byte is about to leave. From here on a missing answer is a doubt.
-    pub async fn sent(&self, lease: Option<Duration>) -> Result<Held, Error> {
+impl Owner {
+    /// Marks that the first byte is about to leave. From here on a missing answer is a doubt.
+    pub async fn sent(&self, lease: Option<Duration>) -> Result<WriteResult, Error> {
         self.write(Command::Sent { fence: self.fence, lease: self.lease(lease) }).await
     }
 
-    /// The work goes on.
-    pub async fn renew(&self, lease: Option<Duration>) -> Result<Held, Error> {
+    /// Renews the lease: the work goes on.
+    pub async fn renew(&self, lease: Option<Duration>) -> Result<WriteResult, Error> {
         self.write(Command::Renew { fence: self.fence, lease: self.lease(lease) }).await
     }
 
-    /// The work is finished: the outcome is kept and given to every repeat. One over the policy's limit is remembered as
-    /// done, and not kept.
-    pub async fn finish(&self, outcome: Outcome) -> Result<Held, Error> {
+    /// Records that the work is finished: the outcome is kept and given to every repeat. An outcome over the policy's limit
+    /// is remembered as done and not kept.
+    pub async fn finish(&self, outcome: Outcome) -> Result<WriteResult, Error> {
         let limit = self.ledger.policy_of(&self.identity).keep_limit.min(LARGEST_KEEP_LIMIT);
         self.write(Command::Finish { fence: self.fence, outcome: outcome.within(limit) }).await
     }
 
-    /// It is proven that this attempt did nothing. The next begin may try, after `not_before`.
-    pub async fn release(&self, not_before: Duration, error: Option<&str>) -> Result<Held, Error> {
+    /// Records a proof that this attempt did nothing. The next begin may try, after `not_before`.
+    pub async fn release(&self, not_before: Duration, error: Option<&str>) -> Result<WriteResult, Error> {
         self.write(Command::Release { fence: self.fence, not_before, error: error.map(shortened) }).await
     }
 
-    /// Nobody knows whether this attempt did anything. If nothing was sent yet, this is a release.
-    pub async fn doubt(&self, error: Option<&str>) -> Result<Held, Error> {
+    /// Records that it is unknown whether this attempt did anything. If nothing was sent yet, this is a release.
+    pub async fn doubt(&self, error: Option<&str>) -> Result<WriteResult, Error> {
         self.write(Command::Doubt { fence: self.fence, error: error.map(shortened) }).await
     }
 
-    /// The other side was asked, and has seen nothing of any earlier attempt: the doubt is settled.
-    pub async fn not_found(&self) -> Result<Held, Error> {
+    /// Records that the downstream was asked and knows of no earlier attempt: the doubt is settled.
+    pub async fn not_found(&self) -> Result<WriteResult, Error> {
         self.write(Command::NotFound { fence: self.fence }).await
     }
 
@@ -253,44 +285,38 @@ impl Holder {
         lease.unwrap_or_else(|| self.ledger.policy_of(&self.identity).lease()).min(LONGEST_LEASE)
     }
 
-    /// One write of the owner. It is carried out to its end although the caller goes away: a known end must not turn into
-    /// a doubt.
-    async fn write(&self, command: Command) -> Result<Held, Error> {
-        let holder = self.clone();
-        let writing = CarriedOn::new(&Handle::current(), async move { holder.try_write(&command).await });
-        writing.await.map_err(|stuck| stuck.about(self.identity.to_string()))
+    /// One write of the owner. It is finished even if the caller goes away: a known end must not turn into a doubt.
+    async fn write(&self, command: Command) -> Result<WriteResult, Error> {
+        let owner = self.clone();
+        let writing = FinishOnDrop::new(&Handle::current(), async move { owner.try_write(&command).await });
+        writing.await.map_err(|error| error.about(self.identity.to_string()))
     }
 
-    async fn try_write(&self, command: &Command) -> Result<Held, Stuck> {
+    async fn try_write(&self, command: &Command) -> Result<WriteResult, ApplyError> {
         let inner = &self.ledger.inner;
         let id = self.identity.digest();
-        let Driven { answer, written, found } = inner.drive_by_id(id, command, None).await?;
+        let Applied { answer, written, found } = inner.apply_by_id(id, command, None).await?;
         if let Some(seen) = &written {
-            inner.wrote(&seen.record);
+            inner.after_owner_write(&seen.record);
         }
-        let was_there = written.is_some() || found.is_some();
+        let exists = written.is_some() || found.is_some();
         match (answer, written.or(found)) {
-            (Answer::Accepted | Answer::Decision(_), Some(seen)) => Ok(Held::Written(Box::new(seen))),
-            (Answer::Stale { contradicts }, _) => {
-                // A record that is gone has no trail either.
-                if let Command::Finish { outcome, .. } = command
-                    && was_there
-                {
-                    let who = format!("claim {}…", &String::from(self.fence)[..4]);
-                    let reporter = Reporter { intent: &self.identity.to_string(), who, repeats: true };
-                    inner.keep_late(id, reporter, outcome, contradicts).await;
-                }
-                Ok(Held::Stale)
+            (CommandResult::Accepted | CommandResult::Decision(_), Some(seen)) => {
+                Ok(WriteResult::Written(Box::new(seen)))
             }
-            _ => Ok(Held::Stale),
+            (CommandResult::Stale { contradicts }, _) => {
+                // A record that does not exist has no audit trail either.
+                if let Command::Finish { outcome, .. } = command
+                    && exists
+                {
+                    let owner = format!("claim {}…", &String::from(self.fence)[..4]);
+                    let intent = &self.identity.to_string();
+                    let report = LateReport { intent, owner, outcome, contradicts, may_repeat: true };
+                    inner.keep_late_report(id, report).await;
+                }
+                Ok(WriteResult::Stale)
+            }
+            _ => Ok(WriteResult::Stale),
         }
-    }
-}
-
-impl Ledger {
-    /// The policy that is configured for an intent's operation.
-    fn policy_of(&self, identity: &Identity) -> Arc<onceward_core::policy::Policy> {
-        let settings = self.inner.operations.get(identity.operation.as_str());
-        settings.map(|settings| Arc::clone(&settings.policy)).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! A closure under a guard: the short way to a guarded call.
+//! Runs a closure under a guard: the short way to a guarded call.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -12,31 +12,33 @@ use onceward_core::decide::Decision;
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::time::Timestamp;
 
-use super::guard::{Guard, Reach};
-use super::{Begun, Call, Claim, Ledger, Operation, count};
+use super::guard::{Guard, WriteResult};
+use super::start::{StartOptions, Started};
+use super::{Call, CallBuilder, Claim};
 use crate::error::{Error, Failure};
 
-/// A value, fresh or from the ledger.
+/// The value of a guarded call, fresh or from the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Done<T> {
     /// What the work returned, now or the first time.
     pub value: T,
-    /// The work did not run: this is the stored outcome.
+    /// Whether this is the stored outcome: the work did not run now.
     pub replayed: bool,
-    /// Until when a repeat gets it; `None` for a fresh value, and for one that is kept for ever.
+    /// Until when a repeat gets it; `None` for a fresh value, and for one that is kept forever.
     pub expires_at: Option<Timestamp>,
 }
 
-impl Operation {
-    /// Runs the work once. The first caller runs it; every repeat gets its value, or learns why there is none.
+impl CallBuilder {
+    /// Runs the work once. The first caller runs it; every repeat gets its value, or an error that says why there is none.
     ///
-    /// The closure gets a [`Claim`]: the downstream key, and the means to mark `sent`. Its error says what
-    /// became of the effect: [`Failure::not_sent`], [`Failure::last`], [`Failure::unknown`]. Any other error
-    /// that `?` turns into a [`Failure`] follows the policy's `on_error`; by default, one that looks like a lost answer
+    /// The closure gets a [`Claim`]: the downstream key, and the means to mark `sent`. Its error says what became of the
+    /// effect: [`Failure::not_sent`], [`Failure::refused`], [`Failure::permanent`] or [`Failure::unknown`]. Any other error
+    /// that `?` turns into a [`Failure`] follows the policy's `on_error`; by default, an error that looks like a lost answer
     /// (a time-out, a reset connection, a failing server) leaves the intent in doubt.
     ///
-    /// When the future is dropped, or the work panics, the outcome is unknown: the intent is in doubt from that
-    /// moment, unless nothing was sent yet.
+    /// When the future is dropped, or the work panics, the outcome is unknown: the intent is in doubt from that moment,
+    /// unless nothing was sent yet.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
@@ -46,7 +48,7 @@ impl Operation {
     /// let declined = ledger
     ///     .operation("charge_payment")
     ///     .key("invoice-42")
-    ///     .run(|_claim| async { Err::<(), _>(Failure::last("card declined")) })
+    ///     .run(|_claim| async { Err::<(), _>(Failure::permanent("card declined")) })
     ///     .await;
     /// assert!(declined.is_err());
     ///
@@ -62,43 +64,15 @@ impl Operation {
         W: Future<Output = Result<T, Failure>>,
     {
         let call = self.call()?;
-        match self.ledger.start(&call).await? {
-            Started::Guarded(guard) => guard.run(work).await,
-            Started::Answered(decision) => answered(call.name(), decision),
-            Started::Unguarded(claim) => unguarded(&call, work(claim).await),
+        match self.ledger.start(&call, StartOptions::default()).await? {
+            Started::Acquired(guard) => guard.run(work).await,
+            Started::Answered(decision) => replay(call.name(), decision),
+            Started::Unguarded { claim, .. } => unguarded(&call, work(claim).await),
         }
     }
 }
 
-/// What a call that wants to run is given.
-pub(crate) enum Started {
-    Guarded(Guard),
-    Answered(Decision),
-    /// The store is down, and the policy lets the work run all the same.
-    Unguarded(Claim),
-}
-
-impl Ledger {
-    /// Begins, waits as long as the policy says, and asks the policy what to do when the store is down. Once a begin
-    /// was answered, a store that fails is no licence to run: somebody else may be at it.
-    pub(crate) async fn start(&self, call: &Call) -> Result<Started, Error> {
-        let begun = match self.begin(call).await {
-            Err(Error::Store(error)) if call.runs_without(&error) => {
-                let intent = call.name();
-                tracing::warn!(%intent, %error, "the store is down and the policy says open: running unguarded");
-                count(&self.inner.stats.unguarded);
-                return Ok(Started::Unguarded(Claim::unguarded(call)));
-            }
-            begun => self.wait_for(call, begun?, call.policy.wait).await?,
-        };
-        Ok(match begun {
-            Begun::Acquired(guard) => Started::Guarded(guard),
-            Begun::Answered(decision) => Started::Answered(decision),
-        })
-    }
-}
-
-/// The result of work that nothing guarded.
+/// The result of work that ran without a record.
 pub(crate) fn unguarded<T>(call: &Call, result: Result<T, Failure>) -> Result<Done<T>, Error> {
     match result {
         Ok(value) => Ok(Done { value, replayed: false, expires_at: None }),
@@ -116,7 +90,7 @@ impl Guard {
     {
         let claim = self.claim();
         let handed = claim.clone();
-        // The closure itself may panic too, before it has made its future.
+        // The closure itself may panic too, before it has returned its future.
         let running = AssertUnwindSafe(async move { work(handed).await }).catch_unwind();
         let ended = tokio::select! {
             biased;
@@ -146,7 +120,7 @@ impl Guard {
         match result {
             Ok(value) => match serde_json::to_vec(&value) {
                 Ok(body) => {
-                    self.finish_as(Outcome::success(body)).await?;
+                    self.finish_unless_stale(Outcome::success(body)).await?;
                     Ok(Done { value, replayed: false, expires_at: None })
                 }
                 Err(error) => {
@@ -162,12 +136,12 @@ impl Guard {
         }
     }
 
-    /// Finishes, unless somebody else has the say by now: what this caller would be told could be untrue.
-    async fn finish_as(self, outcome: Outcome) -> Result<(), Error> {
+    /// Finishes, unless the claim was superseded: then the record may say something else than this caller would be told.
+    async fn finish_unless_stale(self, outcome: Outcome) -> Result<(), Error> {
         let intent = self.call().name();
         match self.finish(outcome.clone()).await? {
-            Reach::Written => Ok(()),
-            Reach::Stale => Err(Error::ClaimLost { intent, outcome: Some(Box::new(outcome)) }),
+            WriteResult::Written => Ok(()),
+            WriteResult::Stale => Err(Error::ClaimLost { intent, outcome: Some(Box::new(outcome)) }),
         }
     }
 
@@ -179,7 +153,7 @@ impl Guard {
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {
                 let body = serde_json::Value::String(message.to_owned()).to_string();
-                return self.finish_as(Outcome::failure(body)).await;
+                return self.finish_unless_stale(Outcome::failure(body)).await;
             }
         };
         if let Err(error) = ended {
@@ -189,11 +163,11 @@ impl Guard {
     }
 }
 
-/// Turns a decision into what a caller that only wants the value can use.
-pub(crate) fn answered<T: DeserializeOwned>(intent: String, decision: Decision) -> Result<Done<T>, Error> {
+/// Turns a decision into the stored value, or into the error that says why there is none.
+pub(crate) fn replay<T: DeserializeOwned>(intent: String, decision: Decision) -> Result<Done<T>, Error> {
     match decision {
         Decision::Replay { outcome, expires_at, .. } => {
-            let value = value_of(intent, &outcome)?;
+            let value = stored_value(intent, &outcome)?;
             Ok(Done { value, replayed: true, expires_at })
         }
         Decision::InFlight { retry_after, .. } => Err(Error::InFlight { intent, retry_after }),
@@ -205,11 +179,12 @@ pub(crate) fn answered<T: DeserializeOwned>(intent: String, decision: Decision) 
         Decision::OutcomeNotKept { outcome, status } => Err(Error::OutcomeNotKept { intent, outcome, status }),
         Decision::Queued { .. } => Err(Error::Queued { intent }),
         Decision::Dead => Err(Error::Dead { intent }),
-        Decision::Acquired(_) => Err(Error::Contended { intent }),
+        // A claim comes as a guard, and not as a decision.
+        _ => Err(Error::Contended { intent }),
     }
 }
 
-fn value_of<T: DeserializeOwned>(intent: String, outcome: &Outcome) -> Result<T, Error> {
+fn stored_value<T: DeserializeOwned>(intent: String, outcome: &Outcome) -> Result<T, Error> {
     let body: &[u8] = match &outcome.body {
         Body::Kept(bytes) => bytes,
         Body::TooLarge { .. } => &[],

@@ -1,24 +1,24 @@
-//! Records in memory: for tests, and for processes that need no durability.
+//! A store in memory: for tests, and for processes that need no durability.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 
+use crate::plant::{Plant, planted};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::name::Tenant;
-use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::{
-    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Listed, Page, Purged, Replace,
-    Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, ListedRecord, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
+    Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 
-/// A store in memory. It is gone with the process.
+/// A store in memory. It is lost when the process ends.
 #[derive(Debug)]
 pub struct Memory {
     clock: Arc<dyn Clock>,
@@ -30,8 +30,8 @@ struct Tables {
     records: HashMap<Digest, (i64, Record)>,
     in_order: BTreeMap<i64, Digest>,
     expiry: BTreeSet<(Timestamp, Digest)>,
-    trail: HashMap<Digest, Vec<Entry>>,
-    /// How many records each tenant has; tombstones have no tenant.
+    trail: HashMap<Digest, Vec<AuditEntry>>,
+    /// The number of records of each tenant; tombstones have no tenant.
     tenants: HashMap<Tenant, u64>,
     last: i64,
 }
@@ -43,12 +43,13 @@ impl Memory {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        // Every change is made by one infallible call, so a panic elsewhere leaves the tables whole.
+        // Every change is one infallible call, so a panic elsewhere leaves the tables consistent.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn seen(&self, record: &Record) -> Seen {
-        Seen { record: record.clone(), now: self.clock.now(), owner_gone: false }
+        let now = if planted(Plant::StoreTimeStands) { record.updated_at } else { self.clock.now() };
+        Seen { record: record.clone(), now, owner_gone: false }
     }
 }
 
@@ -72,17 +73,17 @@ impl Tables {
         self.records.insert(id, (order, record));
     }
 
-    /// Before which place in the order a page begins, and what the newest time in it may be.
-    fn after(&self, filter: &Filter, after: Option<Cursor>) -> (i64, Timestamp) {
-        let whole = (i64::MAX, Timestamp::from_millis(i64::MAX));
-        let Some(cursor) = after else { return whole };
+    /// The position before which a page begins, and the newest time that it may contain.
+    fn page_start(&self, filter: &Filter, after: Option<Cursor>) -> (i64, Timestamp) {
+        let unbounded = (i64::MAX, Timestamp::from_millis(i64::MAX));
+        let Some(cursor) = after else { return unbounded };
         let is_listed = |(_, record): &&(i64, Record)| {
             let owner = record.identity.as_ref().map(|identity| &identity.tenant);
             filter.tenant.is_none() || owner == filter.tenant.as_ref()
         };
         match self.records.get(&cursor.id).filter(is_listed) {
-            Some((order, _)) => (*order, whole.1),
-            None => (whole.0, cursor.at),
+            Some((order, _)) => (*order, unbounded.1),
+            None => (unbounded.0, cursor.at),
         }
     }
 
@@ -103,10 +104,10 @@ impl Tables {
         Some(order)
     }
 
-    /// Whether the tenant of a new record has as many as it may have.
-    fn is_full(&self, draft: &Draft, most: u64) -> bool {
+    /// Whether the tenant of a new record has reached its quota.
+    fn is_full(&self, draft: &Draft, max_records: u64) -> bool {
         let count = draft.identity.as_ref().map(|identity| self.tenants.get(&identity.tenant).copied());
-        count.is_some_and(|count| count.unwrap_or_default() >= most)
+        count.is_some_and(|count| count.unwrap_or_default() >= max_records)
     }
 }
 
@@ -120,14 +121,14 @@ fn purge_at(record: &Record) -> Option<Timestamp> {
 
 #[async_trait]
 impl Store for Memory {
-    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
         let mut tables = self.tables();
         if let Some((_, record)) = tables.records.get(&draft.id)
             && !planted(Plant::InsertOverwrites)
         {
             return Ok(Inserted::Exists(Box::new(self.seen(record))));
         }
-        if most.is_some_and(|most| tables.is_full(&draft, most)) {
+        if max_records.is_some_and(|max_records| tables.is_full(&draft, max_records)) {
             return Ok(Inserted::Full);
         }
         let now = self.clock.now();
@@ -149,7 +150,7 @@ impl Store for Memory {
         let now = self.clock.now();
         tables.put(replace.draft.stamp(now));
         if let Some(event) = replace.event {
-            tables.trail.entry(id).or_default().push(Entry { at: now, event });
+            tables.trail.entry(id).or_default().push(AuditEntry { at: now, event });
         }
         Ok(Replaced::Written { now })
     }
@@ -165,7 +166,7 @@ impl Store for Memory {
             .expiry
             .iter()
             .take_while(|(at, _)| *at <= now)
-            .take(limit.min(LARGEST_PURGE))
+            .take(limit.min(MAX_PURGE_SIZE))
             .map(|(_, id)| *id)
             .collect();
         let mut purged = Purged::default();
@@ -189,12 +190,12 @@ impl Store for Memory {
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         let tables = self.tables();
-        let limit = limit.clamp(1, LARGEST_PAGE);
+        let limit = limit.clamp(1, MAX_PAGE_SIZE);
         let mut page = Page::default();
-        let (end, latest) = tables.after(filter, after);
+        let (end, latest) = tables.page_start(filter, after);
         for (_, id) in tables.in_order.range(..end).rev() {
             let Some((_, record)) = tables.records.get(id) else { continue };
-            let listed = Listed::of(record, self.clock.now());
+            let listed = ListedRecord::of(record, self.clock.now());
             if record.created_at <= latest && matches(filter, &listed.seen) {
                 page.listed.push(listed);
                 page.next = Some(Cursor::at(record));
@@ -221,16 +222,16 @@ impl Store for Memory {
         Ok(counts)
     }
 
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
         let at = self.clock.now();
-        self.tables().trail.entry(id).or_default().push(Entry { at, event });
+        self.tables().trail.entry(id).or_default().push(AuditEntry { at, event });
         Ok(())
     }
 
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
         let tables = self.tables();
         let entries = tables.trail.get(&id).map(Vec::as_slice).unwrap_or_default();
-        Ok(entries.iter().take(LARGEST_PAGE).cloned().collect())
+        Ok(entries.iter().take(MAX_PAGE_SIZE).cloned().collect())
     }
 
     fn now(&self) -> Option<Timestamp> {

@@ -1,5 +1,5 @@
-//! The back-end under the ledger: one atomic conditional write and a few queries. A store knows no policy; what
-//! may be written is decided in [`onceward_core::decide`].
+//! Stores, the back-ends of the ledger: one atomic conditional write and a few queries. A store knows no policy;
+//! [`onceward_core::decide`] decides what may be written.
 //!
 //! - [`memory`]: for tests and for processes that need no durability.
 //! - [`sqlite`]: one file, several processes, group commit.
@@ -24,78 +24,78 @@ use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
 
-pub use page::{Cursor, Listed, NotACursor, Page};
+pub use page::{Cursor, ListedRecord, NotACursor, Page};
 
-/// The most records that one page of a list holds.
-pub const LARGEST_PAGE: usize = 1000;
+/// The most records on one page of a list.
+pub const MAX_PAGE_SIZE: usize = 1000;
 
-/// The most records that one purge touches, so that it never holds up a claim for long.
-pub const LARGEST_PURGE: usize = 1000;
+/// The most records that one purge changes, so that it never delays a claim for long.
+pub const MAX_PURGE_SIZE: usize = 1000;
 
-/// A store of records. Every answer carries the store's own time.
+/// A store of records. Every result carries the store's own time.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Writes a record where there is none, or hands back the one that is there. This is the lock. With `most`, it writes
-    /// only while the record's tenant has fewer records than that; tombstones have no tenant and do not count.
-    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error>;
+    /// Writes a new record, or returns the record that already exists. This is the lock. With `max_records`, it writes only
+    /// while the tenant has fewer records than that; tombstones have no tenant and do not count.
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error>;
 
-    /// Writes the next version of a record, if fence and version are still what the caller saw.
+    /// Writes the next version of a record, if its fence and version are still those that the caller saw.
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error>;
 
-    /// Looks at a record.
+    /// Reads a record.
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error>;
 
-    /// Applies [`Command::Expire`](onceward_core::decide::Command::Expire) to at most `limit` records whose time
-    /// has come, found without scanning.
+    /// Applies [`Command::Expire`](onceward_core::decide::Command::Expire) to at most `limit` expired records, found
+    /// without scanning.
     async fn purge(&self, limit: usize) -> Result<Purged, Error>;
 
     /// Lists records, the newest first, at most `limit` of them after the cursor. Outcomes and payloads are not read.
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error>;
 
-    /// How many intents stand how: all of them, or one tenant's. Tombstones have no names any more, so they are nobody's.
+    /// The number of intents in each status: of all tenants, or of one. Tombstones have no tenant, so they only count for all.
     async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error>;
 
     /// Appends to the audit trail.
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error>;
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error>;
 
-    /// The audit trail of one intent, the oldest first, at most [`LARGEST_PAGE`] entries.
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error>;
+    /// The audit trail of one intent, the oldest first, at most [`MAX_PAGE_SIZE`] entries.
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error>;
 
-    /// Whether the store can be written: writes something that changes no record. A store that cannot do that frees one
+    /// Checks that the store can be written, by a write that changes no record. A store that cannot do that purges one
     /// expired record, if there is one.
     async fn check(&self) -> Result<(), Error> {
         self.purge(1).await.map(drop)
     }
 
-    /// This process, if the store can tell whether it is alive.
+    /// The id of this process as an owner, if the store can detect when it ends.
     fn owner(&self) -> Option<Owner> {
         None
     }
 
-    /// Lets the processes that this one starts from now on keep its claims alive: its end is then known only when they
-    /// have ended too. For callers whose work is another process.
-    fn lend(&self) {}
+    /// Lets the child processes that are started from now on keep the claims of this process alive: it counts as ended only
+    /// when they have ended too. For callers whose work runs in a child process.
+    fn share_with_children(&self) {}
 
-    /// The store's time, if it is known without asking. Only then may finished outcomes be cached.
+    /// The store's time, if it is known without a query. Only then may finished outcomes be cached.
     fn now(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Ends the store's own threads and waits for them.
+    /// Stops the store's threads and waits for them.
     async fn close(&self) {}
 }
 
-/// The answer to [`Store::insert`].
+/// The result of [`Store::insert`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Inserted {
-    /// The record is written.
+    /// The record was written.
     Created {
-        /// When.
+        /// The store's time.
         now: Timestamp,
     },
-    /// There is one already. This comes first: a full tenant still gets the records that it has.
+    /// The record already exists. This takes precedence: a tenant over its quota still gets its existing records.
     Exists(Box<Seen>),
-    /// The tenant has as many records as it may have. Nothing was written.
+    /// The tenant has reached its quota of records. Nothing was written.
     Full,
 }
 
@@ -106,47 +106,47 @@ pub struct Replace {
     pub fence: Option<Fence>,
     /// The version that must still be there.
     pub version: u64,
-    /// The time in a state without a fence that must still be there; `None` asks for nothing.
+    /// The time in a state without a fence that must still be there; `None` skips this check.
     pub time: Option<Timestamp>,
-    /// What is written then.
+    /// The next version.
     pub draft: Draft,
-    /// What is added to the audit trail in the same transaction.
-    pub event: Option<Event>,
-    /// Nothing is lost with it, so it may wait for the next write of any caller, for about a second, to share its sync.
+    /// Appended to the audit trail in the same transaction.
+    pub event: Option<AuditEvent>,
+    /// Losing this write would be harmless, so it may wait up to about a second for another write and share its sync.
     pub may_wait: bool,
 }
 
 impl Replace {
-    /// The write that holds only while the record is still as it was seen.
+    /// A write that succeeds only if the record is still the one that was read.
     pub fn of(seen: &Record, draft: Draft) -> Self {
         let (fence, version, time) = (seen.fence(), seen.version, seen.time().copied());
         Self { fence, version, time, draft, event: None, may_wait: false }
     }
 }
 
-/// The answer to [`Store::replace`].
+/// The result of [`Store::replace`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replaced {
-    /// The next version is written.
+    /// The next version was written.
     Written {
-        /// When.
+        /// The store's time.
         now: Timestamp,
     },
-    /// The record is another one by now.
+    /// The record has changed. This is what it is now; `None` if it is gone.
     Conflict(Option<Box<Seen>>),
 }
 
-/// The answer to [`Store::purge`].
+/// The result of [`Store::purge`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Purged {
-    /// Outcomes that were dropped; their tombstones stay.
+    /// Outcomes that were dropped; a tombstone remains of each.
     pub tombstones: usize,
-    /// Records that are gone.
+    /// Records that were removed.
     pub removed: usize,
 }
 
 impl Purged {
-    /// How many records were touched.
+    /// How many records were changed or removed.
     pub fn total(&self) -> usize {
         self.tombstones + self.removed
     }
@@ -155,7 +155,7 @@ impl Purged {
 /// Which records to list.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Only these; all when empty.
+    /// Only these statuses; all if empty.
     pub status: Vec<Status>,
     /// Only this tenant's.
     pub tenant: Option<Tenant>,
@@ -167,54 +167,54 @@ pub struct Filter {
     pub created_since: Option<Timestamp>,
 }
 
-/// How many intents stand how.
+/// The number of intents in each status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct Counts(pub BTreeMap<Status, u64>);
 
 impl Counts {
-    /// How many intents stand like this.
+    /// The number of intents in this status.
     pub fn of(&self, status: Status) -> u64 {
         self.0.get(&status).copied().unwrap_or_default()
     }
 }
 
-/// Something that the record itself does not tell.
+/// An event for the audit trail: something that the record itself does not show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
+pub struct AuditEvent {
     /// What happened.
-    pub what: What,
-    /// Who did it, as they said themselves.
+    pub what: EventKind,
+    /// The name of the person or program that did it, as it was given.
     pub by: Option<String>,
-    /// The name of the token with which it was asked for: what is proven of who did it.
+    /// The name of the API token that was used. Unlike `by`, this is authenticated.
     #[serde(default)]
     pub token: Option<String>,
-    /// Anything to add.
+    /// A free-text note.
     pub note: Option<String>,
 }
 
-/// What an entry of the audit trail is about.
+/// The kind of an audit event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
-    /// A superseded owner reported an outcome, which changed nothing.
+pub enum EventKind {
+    /// A superseded owner reported an outcome. It changed nothing.
     StaleFinish,
-    /// The same, and the report cannot be true together with the record.
+    /// A superseded owner reported an outcome that contradicts the record.
     Contradiction,
-    /// A probe found no trace of an earlier attempt, and the work went on.
+    /// A probe found no trace of an earlier attempt, so the work was done.
     ProbeFoundNothing,
-    /// Somebody decided that it happened.
+    /// An operator decided that it happened.
     ResolvedHappened,
-    /// Somebody decided that it did not happen.
+    /// An operator decided that it did not happen.
     ResolvedDidNotHappen,
-    /// Somebody decided that it did not happen, and freed the key.
+    /// An operator decided that it did not happen, and freed the key.
     ResolvedReset,
-    /// A person turned running work into a doubt.
+    /// An operator put running work in doubt.
     ForcedInDoubt,
 }
 
-impl What {
-    /// The name, as a store keeps it.
+impl EventKind {
+    /// The name under which a store keeps it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StaleFinish => "stale_finish",
@@ -227,7 +227,7 @@ impl What {
         }
     }
 
-    /// The entry of that name.
+    /// The kind with that name.
     pub fn from_name(name: &str) -> Option<Self> {
         [
             Self::StaleFinish,
@@ -239,46 +239,46 @@ impl What {
             Self::ForcedInDoubt,
         ]
         .into_iter()
-        .find(|what| what.as_str() == name)
+        .find(|kind| kind.as_str() == name)
     }
 }
 
 /// An entry of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
-    /// When.
+pub struct AuditEntry {
+    /// When it was recorded.
     pub at: Timestamp,
-    /// What.
+    /// The event.
     #[serde(flatten)]
-    pub event: Event,
+    pub event: AuditEvent,
 }
 
-/// Why a store cannot do what it was asked. Whatever it is, nothing runs unguarded.
+/// Why a store operation failed. Whatever the reason, nothing runs unguarded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The URL names no store that this build has.
-    #[error("`{0}` is no store that this build knows: use `memory:`, a file path, or `file:PATH`")]
+    /// The URL does not name a store that this build supports.
+    #[error("unknown store `{0}`: use `memory:`, a file path, or `file:PATH`")]
     UnknownUrl(String),
     /// The file cannot be opened.
     #[error("cannot open the ledger {}: {reason}", path.display())]
     CannotOpen {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// The file is something else.
-    #[error("{} is not an Onceward ledger: {reason}; name another file, nothing was changed in this one", path.display())]
+    /// The file is not a ledger.
+    #[error("{} is not an Onceward ledger: {reason}. The file was not changed; use another file", path.display())]
     NotALedger {
         /// The file.
         path: PathBuf,
-        /// What it is.
+        /// What it is instead.
         reason: String,
     },
     /// The file was written by a newer Onceward.
     #[error(
-        "the ledger {} has schema version {found}, and this build knows versions up to {known}: upgrade onceward",
+        "the ledger {} has schema version {found}, and this build supports versions up to {known}: upgrade onceward",
         path.display()
     )]
     NewerSchema {
@@ -286,29 +286,29 @@ pub enum Error {
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The newest version that is known.
+        /// The newest version that this build supports.
         known: i64,
     },
-    /// The file is older than the mark beside it.
+    /// The ledger is older than its high-water mark.
     #[error(
-        "the ledger {} is older than the mark beside it (ledger {ledger}, mark {mark}): it was restored from an older copy, or \
-         its log was deleted. What was done since then is not in it and would run again. Restore the newer file, or accept \
-         this one with `onceward accept --store {}`",
+        "the ledger {} is older than its mark (ledger {ledger}, mark {mark}): it was restored from an older copy, or its \
+         write-ahead log was deleted. Work that was done since then is not in it and would run again. Restore the newer file, \
+         or accept this one with `onceward accept --store {}`",
         path.display(),
         path.display()
     )]
     Behind {
         /// The file.
         path: PathBuf,
-        /// How far it has come.
+        /// The mark number in the ledger.
         ledger: u64,
-        /// How far it had come.
+        /// The mark number in the file beside it.
         mark: u64,
     },
-    /// The mark beside the file is of another ledger.
+    /// The mark belongs to another ledger.
     #[error(
-        "the mark beside the ledger {} belongs to another ledger: the file was replaced. What was done in the other one is not \
-         in it and would run again. Restore the other file, or accept this one with `onceward accept --store {}`",
+        "the mark of the ledger {} belongs to another ledger: the file was replaced. Work that the other ledger recorded is \
+         not in this one and would run again. Restore the other file, or accept this one with `onceward accept --store {}`",
         path.display(),
         path.display()
     )]
@@ -316,29 +316,29 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// There is a mark and no ledger.
+    /// The mark exists, but the ledger does not.
     #[error(
-        "there is no ledger at {}, only the mark of one: it was deleted or moved away. A new ledger would not know what was \
-         done. Restore the file, or start a new ledger with `onceward accept --store {}`",
+        "there is no ledger at {}, only its mark: the ledger was deleted or moved away. A new ledger would not know which work \
+         was done. Restore the file, or start a new ledger with `onceward accept --store {}`",
         path.display(),
         path.display()
     )]
     Missing {
-        /// Where it was.
+        /// The path of the missing ledger.
         path: PathBuf,
     },
-    /// A file beside the ledger cannot be used. The store is not out of reach then: the ledger may be an older copy.
+    /// A file beside the ledger cannot be used. This does not count as an unreachable store: the ledger may be an older copy.
     #[error("cannot open the ledger {}: {reason}", path.display())]
     SideFile {
         /// The ledger.
         path: PathBuf,
-        /// Which file it is, and what is wrong with it.
+        /// Which file, and what is wrong with it.
         reason: String,
     },
-    /// An older version of Onceward made the ledger, and names intents in another way: what is done would not be found.
+    /// An older version of Onceward made the ledger. It names intents in another way, so finished work would not be found.
     #[error(
-        "the ledger {} has schema version {found}, and this build reads only version {known}: settle what is in doubt with \
-         the version that made it, then move the file away and start a new ledger",
+        "the ledger {} has schema version {found}, and this build reads only version {known}: settle everything in doubt with \
+         the version that made the ledger, then move the file away and start a new ledger",
         path.display()
     )]
     OlderSchema {
@@ -346,7 +346,7 @@ pub enum Error {
         path: PathBuf,
         /// Its version.
         found: i64,
-        /// The version that is known.
+        /// The version that this build supports.
         known: i64,
     },
     /// The file cannot be written.
@@ -355,8 +355,8 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// No space is left.
-    #[error("no space is left for the ledger {}: free some, then try again", path.display())]
+    /// The disk is full.
+    #[error("no space is left for the ledger {}: free some space, then try again", path.display())]
     Full {
         /// The file.
         path: PathBuf,
@@ -364,13 +364,13 @@ pub enum Error {
     /// The file is damaged.
     #[error(
         "the ledger {} is damaged ({reason}): keep a copy, recover it with `sqlite3 FILE .recover`, and check \
-         what was lost before anything runs again",
+         which records were lost before any work runs again",
         path.display()
     )]
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         reason: String,
     },
     /// One record cannot be read; the others can.
@@ -381,19 +381,19 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
-    /// Another process holds the file for too long.
+    /// Another process locked the file for too long.
     #[error("the ledger {} was locked by another process for too long; nothing was written", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
     },
-    /// The file was taken away. What is written to it now, nobody else would ever find.
-    #[error("the ledger {} was removed or replaced while it was open; nothing is written any more: reopen it", path.display())]
+    /// The file was removed or replaced. No other process would ever see what is written to it now.
+    #[error("the ledger {} was removed or replaced while it was open, so nothing more is written: reopen it", path.display())]
     Gone {
         /// The file.
         path: PathBuf,
     },
-    /// The disk failed in the middle of a write; what is on it is unknown until the file is opened again.
+    /// The disk failed during a write; the state on disk is unknown until the file is opened again.
     #[error("the disk failed under the ledger {} ({reason}): reopen the ledger", path.display())]
     Poisoned {
         /// The file.
@@ -407,9 +407,26 @@ pub enum Error {
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
-    /// Anything else that the engine reports.
+    /// Any other error of the engine.
     #[error("the store failed: {0}")]
     Other(String),
+}
+
+impl Error {
+    /// Whether the store cannot be used at all, for any record. An error about what the store holds is not that: work that it
+    /// has recorded would run again without it.
+    pub fn is_out_of_reach(&self) -> bool {
+        matches!(
+            self,
+            Self::Busy { .. }
+                | Self::Full { .. }
+                | Self::ReadOnly { .. }
+                | Self::CannotOpen { .. }
+                | Self::Gone { .. }
+                | Self::Poisoned { .. }
+                | Self::Unreachable(_)
+        )
+    }
 }
 
 /// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
@@ -428,12 +445,20 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     open_file(Path::new(path), Arc::new(SystemClock)).await
 }
 
-/// Under these names SQLite would make a ledger that nobody else sees and that is gone when it is closed.
+/// Opens the store in a file.
+pub(crate) async fn open_path(path: &Path) -> Result<Arc<dyn Store>, Error> {
+    if !names_a_file(path) {
+        return Err(Error::UnknownUrl(path.display().to_string()));
+    }
+    open_file(path, Arc::new(SystemClock)).await
+}
+
+/// False for the names under which SQLite would make a temporary ledger, which no other process sees.
 fn names_a_file(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path != Path::new(":memory:")
 }
 
-/// A URL may hold a password, and an error may end up in a log.
+/// The URL without anything secret: it may contain a password, and errors are logged.
 fn masked(url: &str) -> String {
     match url.split_once("://") {
         Some((scheme, _)) => format!("{scheme}://…"),

@@ -1,4 +1,4 @@
-//! Pages of a list: what a list shows of each record, and where the next page begins.
+//! Pages of a list: which parts of a record a list shows, and the cursor of the next page.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,22 +15,22 @@ use onceward_core::time::Timestamp;
 #[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The records.
-    pub listed: Vec<Listed>,
-    /// Where to go on; `None` at the end.
+    pub listed: Vec<ListedRecord>,
+    /// The cursor of the next page; `None` on the last page.
     pub next: Option<Cursor>,
 }
 
-/// What a list shows of a record. A page of full records could hold a thousand outcomes of 8 MiB.
+/// A record in a list, without its large parts: a page of full records could hold a thousand outcomes of 8 MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedRecord {
     /// The record. Its payload is empty, and its outcome has no headers and an empty body.
     pub seen: Seen,
-    /// How many bytes the body of its outcome has, if it is kept.
+    /// The size of the outcome's body in bytes, if it is kept.
     pub body_size: Option<u64>,
 }
 
-impl Listed {
-    /// What a list shows of this record, without copying the rest.
+impl ListedRecord {
+    /// The list entry of a record.
     pub fn of(record: &Record, now: Timestamp) -> Self {
         let mut body_size = None;
         let state = match &record.state {
@@ -51,7 +51,7 @@ impl Listed {
             }
             state => state.clone(),
         };
-        // Bytes are shared, so that the copy costs nothing before it is dropped.
+        // `Bytes` are reference-counted, so this copies none of the large parts.
         let mut shown = record.clone();
         shown.state = state;
         shown.payload = record.payload.as_ref().map(|_| Bytes::new());
@@ -59,18 +59,18 @@ impl Listed {
     }
 }
 
-/// Where a page ended: at the record with this id. It holds nothing that the page did not show, and leads nowhere in the list
-/// of another tenant: there it is taken for the cursor of a record that is gone.
+/// The record at which a page ended. It contains nothing that the page did not show. In the list of another tenant it is
+/// treated as the cursor of a record that no longer exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// The record at which the page ended.
     pub id: Digest,
-    /// When it was recorded. If the record is gone, the next page begins with those that were recorded then or before.
+    /// When it was recorded. If the record is gone, the next page begins with records from this time or before.
     pub at: Timestamp,
 }
 
-/// How many hex digits a cursor has: 8 bytes of time and 32 of the id.
-const DIGITS: usize = 16 + 64;
+/// The number of hex digits in a cursor: 8 bytes of time and 32 of the id.
+const HEX_DIGITS: usize = 16 + 64;
 
 impl Cursor {
     /// The cursor of a page that ends at this record.
@@ -85,7 +85,7 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// A text that is not a cursor.
+/// The text is not a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a cursor: pass the `next` of an earlier page")]
 pub struct NotACursor;
@@ -94,7 +94,7 @@ impl FromStr for Cursor {
     type Err = NotACursor;
 
     fn from_str(text: &str) -> Result<Self, NotACursor> {
-        if text.len() != DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        if text.len() != HEX_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NotACursor);
         }
         let (time, id) = text.split_at(16);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cursor_is_read_as_it_is_written_and_nothing_else_is_one() {
+    fn a_cursor_round_trips_as_text_and_other_texts_are_refused() {
         for millis in [0, 1, 1_763_000_000_000, i64::MAX, -1] {
             let cursor = Cursor { id: digest(b"a"), at: Timestamp::from_millis(millis) };
             assert_eq!(cursor.to_string().parse(), Ok(cursor));

@@ -1,4 +1,4 @@
-//! From a tool to its report: which scenarios there are for it, and how each of them is played.
+//! Checks one tool: chooses its scenarios, runs each of them, and builds the report.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -8,45 +8,52 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use super::bench::Bench;
-use super::place::Place;
-use super::provider::Trouble;
-use super::report::{Line, Report};
-use super::scenario::{Kind, Scenario};
-use super::stage::{Play, Stop, Trial, play};
-use super::step::{Moment, Side, Step, named};
+use super::bench::TestBench;
+use super::provider::Fault;
+use super::report::{Report, ScenarioReport};
+use super::runner::{Plan, ScenarioRun, Stop, run};
+use super::scenario::{Scenario, ScenarioKind};
+use super::step::{Side, Step, StepKind, named};
+use super::test_store::TestStore;
 use crate::clock::ManualClock;
 
-/// How often a call is repeated unless something else is said: the first repeat, and the repeat of a repeat.
-const REPEATS: usize = 3;
+/// The default number of calls one after the other: the first call, a repeat, and the repeat of a repeat.
+const DEFAULT_REPEATS: usize = 3;
 
-/// How many calls are made at once unless something else is said.
-const AT_ONCE: usize = 8;
+/// The default number of concurrent calls.
+const DEFAULT_AT_ONCE: usize = 8;
 
-/// How often a call is repeated after something went wrong.
-const RETRIES: usize = 2;
+/// The default number of repeats after a disturbed call.
+const DEFAULT_RETRIES: usize = 2;
 
-/// How long the first repeat waits, so that a key with the time of day in it, in whole seconds, is another one by then.
-const PAUSE: Duration = Duration::from_millis(1100);
+/// The default wait before the first repeat: long enough for a key that contains the time in whole seconds to change.
+const DEFAULT_PAUSE: Duration = Duration::from_millis(1100);
 
-/// How long a call may take. A file on a busy disk can take several seconds for a write.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The default timeout of a call. On a busy disk a write can take several seconds.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is tried unless something else is said. A pause past the lease is left out: where a doubt is probed and the
-/// provider honours no keys, nothing can protect from it.
-const USUAL: [Kind; 6] = [Kind::Repeats, Kind::AtOnce, Kind::LostAnswer, Kind::Refused, Kind::GivenUp, Kind::Killed];
+/// The default kinds of scenarios. A pause longer than the lease is not among them: if a doubt is probed and the provider does
+/// not honour keys, nothing can protect against it.
+const DEFAULT_KINDS: [ScenarioKind; 6] = [
+    ScenarioKind::Repeats,
+    ScenarioKind::AtOnce,
+    ScenarioKind::LostAnswer,
+    ScenarioKind::Refused,
+    ScenarioKind::GivenUp,
+    ScenarioKind::Killed,
+];
 
-type Open<'a> = dyn Fn(ManualClock) -> LocalBoxFuture<'a, Place> + 'a;
-type Call<'a> = dyn Fn(Bench) -> LocalBoxFuture<'a, Result<(), String>> + 'a;
+type OpenStore<'a> = dyn Fn(ManualClock) -> LocalBoxFuture<'a, TestStore> + 'a;
+type CallTool<'a> = dyn Fn(TestBench) -> LocalBoxFuture<'a, Result<(), String>> + 'a;
 
 /// A tool under test.
 pub(super) struct Tool<'a> {
     pub(super) name: String,
-    pub(super) call: Box<Call<'a>>,
+    pub(super) call: Box<CallTool<'a>>,
 }
 
 impl<'a> Tool<'a> {
-    pub(super) fn new<T, E, W>(name: &str, tool: impl Fn(Bench) -> W + 'a) -> Self
+    pub(super) fn new<T, E, W>(name: &str, tool: impl Fn(TestBench) -> W + 'a) -> Self
     where
         E: fmt::Display,
         W: Future<Output = Result<T, E>> + 'a,
@@ -59,44 +66,44 @@ impl<'a> Tool<'a> {
     }
 }
 
-/// How tools are tried.
+/// How tools are checked.
 #[derive(Clone)]
 pub(super) struct Options<'a> {
     pub(super) repeats: usize,
     pub(super) at_once: usize,
     pub(super) retries: usize,
     pub(super) pause: Duration,
-    pub(super) patience: Duration,
-    pub(super) kinds: Vec<Kind>,
-    pub(super) place: Rc<Open<'a>>,
-    pub(super) place_name: String,
+    pub(super) timeout: Duration,
+    pub(super) kinds: Vec<ScenarioKind>,
+    pub(super) open_store: Rc<OpenStore<'a>>,
+    pub(super) store_name: String,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
         Self {
-            repeats: REPEATS,
-            at_once: AT_ONCE,
-            retries: RETRIES,
-            pause: PAUSE,
-            patience: PATIENCE,
-            kinds: USUAL.to_vec(),
-            place: Rc::new(|clock| async { Place::in_memory(clock) }.boxed_local()),
-            place_name: "memory".to_owned(),
+            repeats: DEFAULT_REPEATS,
+            at_once: DEFAULT_AT_ONCE,
+            retries: DEFAULT_RETRIES,
+            pause: DEFAULT_PAUSE,
+            timeout: DEFAULT_TIMEOUT,
+            kinds: DEFAULT_KINDS.to_vec(),
+            open_store: Rc::new(|clock| async { TestStore::in_memory(clock) }.boxed_local()),
+            store_name: "memory".to_owned(),
         }
     }
 }
 
-/// A check of one tool that is being put together; `.await` makes it.
-#[must_use = "nothing is tried until it is awaited"]
+/// A check of one tool, with its settings. `.await` runs it.
+#[must_use = "the check runs only when it is awaited"]
 pub struct Check<'a> {
     tool: Tool<'a>,
     options: Options<'a>,
 }
 
-/// Checks a tool: calls it again and again, at once, with a provider that loses its answer, and with a crash at every
-/// step, and reports how often its effect happened. See the [module](crate::testkit) for an example.
-pub fn check<'a, T, E, W>(name: &str, tool: impl Fn(Bench) -> W + 'a) -> Check<'a>
+/// Checks a tool: calls it repeatedly, concurrently, with a provider whose response is lost, and with a crash at every step, and
+/// reports how often its effect happened. See the [module](crate::testkit) for an example.
+pub fn check<'a, T, E, W>(name: &str, tool: impl Fn(TestBench) -> W + 'a) -> Check<'a>
 where
     E: fmt::Display,
     W: Future<Output = Result<T, E>> + 'a,
@@ -104,64 +111,63 @@ where
     Check { tool: Tool::new(name, tool), options: Options::default() }
 }
 
-/// The settings that a check of one tool and a check of several have in common.
+/// The settings of a check, for one tool and for several.
 macro_rules! settings {
     ($type:ident) => {
         impl<'a> $type<'a> {
-            /// How many calls one after the other; 3 unless something else is said.
+            /// The number of calls one after the other. Default: 3.
             pub fn repeats(mut self, times: usize) -> Self {
                 self.options.repeats = times;
                 self
             }
 
-            /// How many calls at once; 8 unless something else is said.
+            /// The number of concurrent calls. Default: 8.
             pub fn at_once(mut self, times: usize) -> Self {
                 self.options.at_once = times;
                 self
             }
 
-            /// How often a call is repeated after something went wrong; twice unless something else is said.
+            /// How often a call is repeated after a disturbed one. Default: 2.
             pub fn retries(mut self, times: usize) -> Self {
                 self.options.retries = times;
                 self
             }
 
-            /// How long the first repeat waits in real time: a little over a second unless something else is said, so
-            /// that a key with the second in it is found out.
+            /// How long the kit waits before the first repeat, in real time. Default: a little over a second, so that a
+            /// key that contains the time in seconds is detected.
             pub fn pause(mut self, pause: Duration) -> Self {
                 self.options.pause = pause;
                 self
             }
 
-            /// How long a call may take; 30 seconds unless something else is said.
-            pub fn patience(mut self, patience: Duration) -> Self {
-                self.options.patience = patience;
+            /// How long a call may take. Default: 30 seconds.
+            pub fn timeout(mut self, timeout: Duration) -> Self {
+                self.options.timeout = timeout;
                 self
             }
 
-            /// Tries only these kinds of scenario.
-            pub fn only(mut self, kinds: impl IntoIterator<Item = $crate::testkit::Kind>) -> Self {
+            /// Runs only these kinds of scenarios.
+            pub fn only(mut self, kinds: impl IntoIterator<Item = $crate::testkit::ScenarioKind>) -> Self {
                 self.options.kinds = kinds.into_iter().collect();
                 self
             }
 
-            /// Also pauses the process at every step until its lease is over and another has repeated the call, and then
-            /// lets it go on.
+            /// Also pauses the process at every step until its lease is over and another process has repeated the call, and
+            /// then lets it continue.
             pub fn with_pauses(mut self) -> Self {
-                self.options.kinds.push($crate::testkit::Kind::Paused);
+                self.options.kinds.push($crate::testkit::ScenarioKind::Paused);
                 self
             }
 
-            /// Plays on this store instead of one in memory. `open` makes a fresh, empty one for each scenario. If it
-            /// takes its time from the clock that it is given, leases lapse without waiting; otherwise they are kept
-            /// short.
+            /// Uses this store instead of one in memory. `open` makes an empty store for each scenario. If the store takes
+            /// its time from the given clock, leases lapse without waiting; otherwise the kit makes them short.
             pub fn on_store<P, O>(mut self, name: &str, open: impl Fn($crate::clock::ManualClock) -> O + 'a) -> Self
             where
-                P: Into<$crate::testkit::Place>,
+                P: Into<$crate::testkit::TestStore>,
                 O: Future<Output = P> + 'a,
             {
-                self.options.place_name = name.to_owned();
-                self.options.place = std::rc::Rc::new(move |clock| {
+                self.options.store_name = name.to_owned();
+                self.options.open_store = std::rc::Rc::new(move |clock| {
                     let opening = open(clock);
                     futures_util::FutureExt::boxed_local(async move { opening.await.into() })
                 });
@@ -189,48 +195,48 @@ impl fmt::Debug for Check<'_> {
     }
 }
 
-/// Plays every scenario that there is for a tool.
+/// Runs every scenario of a tool.
 pub(super) async fn report<'a>(tool: &Tool<'a>, options: &Options<'a>) -> Report {
-    let undisturbed = play(tool, options, Play::Repeats(1)).await;
-    let first = Line::of(Scenario::Once, &undisturbed, &undisturbed);
+    let undisturbed = run(tool, options, Plan::Repeats(1)).await;
+    let first = ScenarioReport::of(Scenario::Once, &undisturbed, &undisturbed);
     let goes_on = !first.verdict().is_broken();
     let mut lines = vec![first];
-    // Without one effect in one call there is nothing to compare with.
+    // If one undisturbed call does not have exactly one effect, the other scenarios have nothing to compare with.
     if goes_on {
-        for (scenario, how) in scenarios(options, &undisturbed) {
-            let line = match how {
-                Some(how) => line(scenario, &play(tool, options, how).await, &undisturbed),
-                None => Line::not_tried(scenario),
+        for (scenario, plan) in scenarios(options, &undisturbed) {
+            let line = match plan {
+                Some(plan) => line(scenario, &run(tool, options, plan).await, &undisturbed),
+                None => ScenarioReport::not_tried(scenario),
             };
             lines.push(line);
         }
     }
-    Report::new(&tool.name, &options.place_name, lines)
+    Report::new(&tool.name, &options.store_name, lines)
 }
 
-fn line(scenario: Scenario, trial: &Trial, undisturbed: &Trial) -> Line {
+fn line(scenario: Scenario, run: &ScenarioRun, undisturbed: &ScenarioRun) -> ScenarioReport {
     let is_stop = matches!(scenario, Scenario::Killed(_) | Scenario::GivenUp(_) | Scenario::Paused(_));
-    if is_stop && trial.stopped_at.is_none() {
-        return Line::not_tried(scenario);
+    if is_stop && run.stopped_at.is_none() {
+        return ScenarioReport::not_tried(scenario);
     }
-    Line::of(scenario, trial, undisturbed)
+    ScenarioReport::of(scenario, run, undisturbed)
 }
 
-/// Every scenario for a tool whose undisturbed call is known, and how it is played.
-fn scenarios(options: &Options<'_>, undisturbed: &Trial) -> Vec<(Scenario, Option<Play>)> {
+/// Every scenario for a tool whose undisturbed call is known, and the plan to run it.
+fn scenarios(options: &Options<'_>, undisturbed: &ScenarioRun) -> Vec<(Scenario, Option<Plan>)> {
     let steps = named(undisturbed.trace.clone());
     let requests: Vec<_> = steps.iter().filter(|step| is_effect(step, Side::Before)).collect();
     let mut all = vec![
-        (Scenario::Repeats(options.repeats), Some(Play::Repeats(options.repeats))),
-        (Scenario::AtOnce(options.at_once), Some(Play::AtOnce(options.at_once))),
+        (Scenario::Repeats(options.repeats), Some(Plan::Repeats(options.repeats))),
+        (Scenario::AtOnce(options.at_once), Some(Plan::AtOnce(options.at_once))),
     ];
-    for trouble in [Trouble::LosesAnswer, Trouble::Refuses] {
-        let scenario = |of: Option<String>| match trouble {
-            Trouble::LosesAnswer => Scenario::LostAnswer { of },
-            Trouble::Refuses => Scenario::Refused { of },
+    for fault in [Fault::LosesResponse, Fault::Refuses] {
+        let scenario = |of: Option<String>| match fault {
+            Fault::LosesResponse => Scenario::LostAnswer { of },
+            Fault::Refuses => Scenario::Refused { of },
         };
         let tried = requests.iter().enumerate();
-        all.extend(tried.map(|(at, step)| (scenario(step.of.clone()), Some(Play::Trouble(at, trouble)))));
+        all.extend(tried.map(|(at, step)| (scenario(step.of.clone()), Some(Plan::Fault(at, fault)))));
         if requests.is_empty() {
             all.push((scenario(None), None));
         }
@@ -242,12 +248,12 @@ fn scenarios(options: &Options<'_>, undisturbed: &Trial) -> Vec<(Scenario, Optio
             Stop::Paused => Scenario::Paused,
         };
         let tried = steps.iter().cloned().enumerate();
-        all.extend(tried.map(|(at, step)| (scenario(step), Some(Play::Stop(at, stop)))));
+        all.extend(tried.map(|(at, step)| (scenario(step), Some(Plan::Stop(at, stop)))));
     }
     all.retain(|(scenario, _)| scenario.kind().is_none_or(|kind| options.kinds.contains(&kind)));
     all
 }
 
 fn is_effect(step: &Step, side: Side) -> bool {
-    step.moment == Moment::Effect && step.side == side
+    step.kind == StepKind::Effect && step.side == side
 }

@@ -1,5 +1,5 @@
-//! The other side of an effect, as a stand-in that counts: it can act and fail to answer, refuse before it acts, and
-//! take its time, as the scenario has it.
+//! A stand-in for a provider that counts its effects. As the scenario demands, it acts and loses its response, refuses before it
+//! acts, or is slow.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -9,16 +9,16 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::life::Life;
-use super::log::{Acted, Event, Log};
-use super::step::{Moment, Side, Step};
+use super::process::Process;
+use super::scenario_log::{EffectDone, LogEvent, ScenarioLog};
+use super::step::{Side, Step, StepKind};
 
-/// What a provider answers when it has acted. A tool may keep it as its outcome.
+/// What a provider returns when it has acted. A tool may keep it as its outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// Which effect it was, counted over the scenario: `effect-1`.
+    /// The id of the effect, counted over the scenario: `effect-1`.
     pub id: String,
-    /// What happened, as the tool named it.
+    /// The name that the tool gave to the effect.
     pub what: String,
 }
 
@@ -26,54 +26,54 @@ pub struct Receipt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It was refused before anything happened.
+    /// The provider refused before anything happened.
     #[error("the provider refused the connection; nothing happened")]
     Refused,
-    /// The answer did not arrive. It may have happened.
-    #[error("the provider gave no answer in time")]
-    NoAnswer,
-    /// The idempotency key came with another request before.
+    /// The response did not arrive. The effect may have happened.
+    #[error("the provider did not respond in time")]
+    NoResponse,
+    /// The idempotency key was used with another request before.
     #[error("the provider knows this key from another request; nothing happened")]
     KeyReused,
 }
 
-/// A stand-in for whatever a tool acts on. Cheap to clone.
+/// A stand-in for the service that a tool calls. Cheap to clone.
 #[derive(Clone)]
 pub struct Provider {
-    world: Arc<World>,
-    life: Arc<Life>,
-    log: Arc<Log>,
+    effects: Arc<Effects>,
+    process: Arc<Process>,
+    log: Arc<ScenarioLog>,
     call: usize,
-    manner: Manner,
-    asked: Arc<AtomicUsize>,
+    behaviour: Behaviour,
+    requests: Arc<AtomicUsize>,
 }
 
-/// How the provider behaves towards one call.
+/// How the provider behaves in one call.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Manner {
+pub(super) struct Behaviour {
     /// How long it takes to act.
     pub(super) takes: Duration,
-    /// At which request of the call there is trouble, from 0.
-    pub(super) trouble: Option<(usize, Trouble)>,
+    /// The fault, and the request of the call at which it occurs, from 0.
+    pub(super) fault: Option<(usize, Fault)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    LosesAnswer,
+pub(super) enum Fault {
+    LosesResponse,
     Refuses,
 }
 
-/// All that has happened in a scenario.
+/// All effects that have happened in a scenario.
 #[derive(Debug, Default)]
-pub(super) struct World(Mutex<Happened>);
+pub(super) struct Effects(Mutex<EffectState>);
 
 #[derive(Debug, Default)]
-struct Happened {
+struct EffectState {
     receipts: Vec<Receipt>,
     by_key: HashMap<String, Receipt>,
 }
 
-impl World {
+impl Effects {
     /// How often each effect happened.
     pub(super) fn happened(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
@@ -83,13 +83,13 @@ impl World {
         counts
     }
 
-    fn lock(&self) -> MutexGuard<'_, Happened> {
+    fn lock(&self) -> MutexGuard<'_, EffectState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Happened {
-    fn anew(&mut self, what: &str) -> Receipt {
+impl EffectState {
+    fn add(&mut self, what: &str) -> Receipt {
         let receipt = Receipt { id: format!("effect-{}", self.receipts.len() + 1), what: what.to_owned() };
         self.receipts.push(receipt.clone());
         receipt
@@ -97,64 +97,77 @@ impl Happened {
 }
 
 impl Provider {
-    pub(super) fn new(world: &Arc<World>, life: &Arc<Life>, log: &Arc<Log>, call: usize, manner: Manner) -> Self {
-        let asked = Arc::new(AtomicUsize::new(0));
-        Self { world: Arc::clone(world), life: Arc::clone(life), log: Arc::clone(log), call, manner, asked }
+    pub(super) fn new(
+        effects: &Arc<Effects>,
+        process: &Arc<Process>,
+        log: &Arc<ScenarioLog>,
+        call: usize,
+        behaviour: Behaviour,
+    ) -> Self {
+        let requests = Arc::new(AtomicUsize::new(0));
+        Self {
+            effects: Arc::clone(effects),
+            process: Arc::clone(process),
+            log: Arc::clone(log),
+            call,
+            behaviour,
+            requests,
+        }
     }
 
-    /// Does it. `what` names the effect for the report; a tool that has several effects names them apart.
+    /// Performs an effect. `what` names it in the report; a tool with several effects gives them different names.
     ///
-    /// The error says what a real provider's client would know: [`Error::Refused`] proves that nothing happened,
-    /// [`Error::NoAnswer`] proves nothing.
+    /// The error says what the client of a real provider would know: [`Error::Refused`] proves that nothing happened,
+    /// [`Error::NoResponse`] proves nothing.
     pub async fn act(&self, what: &str) -> Result<Receipt, Error> {
         self.request(what, None).await
     }
 
-    /// Does it once for each key, as providers do that honour idempotency keys: pass
+    /// Performs an effect once for each key, like a provider that honours idempotency keys: pass
     /// [`Claim::downstream_key`](crate::Claim::downstream_key).
     pub async fn act_with_key(&self, what: &str, key: &str) -> Result<Receipt, Error> {
         self.request(what, Some(key)).await
     }
 
-    /// Asks whether it has happened: the probe of a provider that can be asked.
+    /// Looks up whether an effect has happened: a probe.
     pub async fn find(&self, what: &str) -> Result<Option<Receipt>, Error> {
-        self.life.go_on().await.map_err(|_| Error::NoAnswer)?;
-        Ok(self.world.lock().receipts.iter().find(|receipt| receipt.what == what).cloned())
+        self.process.wait_while_stopped().await.map_err(|_| Error::NoResponse)?;
+        Ok(self.effects.lock().receipts.iter().find(|receipt| receipt.what == what).cloned())
     }
 
-    /// For a double of your own: say here that the effect has taken place. It is only counted; answers are not lost and
-    /// nothing is refused, so the scenarios that need that are reported as not tried.
+    /// Reports an effect of your own test double. It is only counted; responses are not lost and requests are not refused, so
+    /// scenarios that need this are reported as not tried.
     pub fn happened(&self, what: &str) {
-        // A dead process does nothing, even if the code of its double is still running.
-        if !self.life.can_act() {
+        // A dead process does nothing, even if the code of its test double still runs.
+        if !self.process.can_act() {
             return;
         }
-        self.world.lock().anew(what);
+        self.effects.lock().add(what);
         self.note(what, None, true);
-        self.life.reach(Step::new(Side::After, Moment::Effect, what));
+        self.process.reach(Step::new(Side::After, StepKind::Effect, what));
     }
 
     async fn request(&self, what: &str, key: Option<&str>) -> Result<Receipt, Error> {
-        let number = self.asked.fetch_add(1, Ordering::SeqCst);
-        let trouble = self.manner.trouble.filter(|(at, _)| *at == number).map(|(_, trouble)| trouble);
+        let number = self.requests.fetch_add(1, Ordering::SeqCst);
+        let fault = self.behaviour.fault.filter(|(at, _)| *at == number).map(|(_, fault)| fault);
         self.pass(Side::Before, what).await?;
-        if !self.manner.takes.is_zero() {
-            tokio::time::sleep(self.manner.takes).await;
-            self.life.go_on().await.map_err(|_| Error::NoAnswer)?;
+        if !self.behaviour.takes.is_zero() {
+            tokio::time::sleep(self.behaviour.takes).await;
+            self.process.wait_while_stopped().await.map_err(|_| Error::NoResponse)?;
         }
-        if trouble == Some(Trouble::Refuses) {
+        if fault == Some(Fault::Refuses) {
             return Err(Error::Refused);
         }
         let receipt = self.perform(what, key)?;
         self.pass(Side::After, what).await?;
-        match trouble {
-            Some(_) => Err(Error::NoAnswer),
+        match fault {
+            Some(_) => Err(Error::NoResponse),
             None => Ok(receipt),
         }
     }
 
     fn perform(&self, what: &str, key: Option<&str>) -> Result<Receipt, Error> {
-        let mut happened = self.world.lock();
+        let mut happened = self.effects.lock();
         let known = key.and_then(|key| happened.by_key.get(key)).cloned();
         let receipt = match known {
             Some(receipt) if receipt.what != what => return Err(Error::KeyReused),
@@ -163,7 +176,7 @@ impl Provider {
                 receipt
             }
             None => {
-                let receipt = happened.anew(what);
+                let receipt = happened.add(what);
                 if let Some(key) = key {
                     happened.by_key.insert(key.to_owned(), receipt.clone());
                 }
@@ -174,13 +187,13 @@ impl Provider {
         Ok(receipt)
     }
 
-    fn note(&self, what: &str, key: Option<&str>, anew: bool) {
-        let acted = Acted { what: what.to_owned(), key: key.map(str::to_owned), anew };
-        self.log.add(self.call, Event::Acted(acted));
+    fn note(&self, what: &str, key: Option<&str>, is_new: bool) {
+        let effect = EffectDone { what: what.to_owned(), key: key.map(str::to_owned), is_new };
+        self.log.add(self.call, LogEvent::Effect(effect));
     }
 
     async fn pass(&self, side: Side, what: &str) -> Result<(), Error> {
-        self.life.pass(Step::new(side, Moment::Effect, what)).await.map_err(|_| Error::NoAnswer)
+        self.process.pass(Step::new(side, StepKind::Effect, what)).await.map_err(|_| Error::NoResponse)
     }
 }
 

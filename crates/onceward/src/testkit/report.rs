@@ -1,115 +1,123 @@
-//! What a check found: one line for each scenario, and for what went wrong, why.
+//! The result of a check: one line for each scenario, and the cause of each failure.
 
-use super::answer::Answer;
+use super::call_result::CallResult;
 use super::cause::Cause;
-use super::log::{Entry, Event};
+use super::runner::ScenarioRun;
 use super::scenario::Scenario;
-use super::stage::Trial;
+use super::scenario_log::{LogEntry, LogEvent};
 use super::verdict::{Verdict, judge};
 
-/// What a check of one tool found. Its text is a table.
+/// The result of a check of one tool. Its text is a table.
 #[derive(Clone, Debug)]
 pub struct Report {
     tool: String,
     store: String,
-    lines: Vec<Line>,
+    lines: Vec<ScenarioReport>,
 }
 
-/// What came of one scenario.
+/// The result of one scenario: one line of the report.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ScenarioReport {
     scenario: Scenario,
-    answers: Vec<Answer>,
+    results: Vec<CallResult>,
     least: usize,
     most: usize,
     verdict: Verdict,
     cause: Option<Cause>,
-    story: String,
+    description: String,
 }
 
-impl Line {
-    pub(super) fn of(scenario: Scenario, trial: &Trial, undisturbed: &Trial) -> Self {
-        let (tally, verdict, cause) = judge(&scenario, trial, undisturbed);
-        let story = story(trial, verdict, tally.of.as_deref());
-        Self { scenario, answers: trial.answers.clone(), least: tally.least, most: tally.most, verdict, cause, story }
+impl ScenarioReport {
+    pub(super) fn of(scenario: Scenario, run: &ScenarioRun, undisturbed: &ScenarioRun) -> Self {
+        let (tally, verdict, cause) = judge(&scenario, run, undisturbed);
+        let description = describe(run, verdict, tally.of.as_deref());
+        Self {
+            scenario,
+            results: run.results.clone(),
+            least: tally.least,
+            most: tally.most,
+            verdict,
+            cause,
+            description,
+        }
     }
 
     pub(super) fn not_tried(scenario: Scenario) -> Self {
-        let (answers, story) = (Vec::new(), String::new());
-        Self { scenario, answers, least: 0, most: 0, verdict: Verdict::NotTried, cause: None, story }
+        let (results, description) = (Vec::new(), String::new());
+        Self { scenario, results, least: 0, most: 0, verdict: Verdict::NotTried, cause: None, description }
     }
 
-    /// What was tried.
+    /// The scenario.
     pub fn scenario(&self) -> &Scenario {
         &self.scenario
     }
 
     /// How each call ended, in the order in which they began.
-    pub fn answers(&self) -> &[Answer] {
-        &self.answers
+    pub fn results(&self) -> &[CallResult] {
+        &self.results
     }
 
-    /// How often the effect happened; of a tool with several, the one that happened most often.
+    /// How often the effect happened. For a tool with several effects: the one that happened most often.
     pub fn happened(&self) -> usize {
         self.most
     }
 
-    /// The same for the effect that happened least often.
+    /// How often the effect happened that happened least often.
     pub(super) fn least(&self) -> usize {
         self.least
     }
 
     /// How often a call got the stored outcome.
     pub fn replayed(&self) -> usize {
-        self.count(|answer| matches!(answer, Answer::Replayed | Answer::ReplayedFailure))
+        self.count(|result| matches!(result, CallResult::Replayed | CallResult::ReplayedFailure))
     }
 
-    /// How often a call was told that it is in doubt.
+    /// How often a call was refused because the intent is in doubt.
     pub fn held(&self) -> usize {
-        self.count(|answer| *answer == Answer::Held)
+        self.count(|result| *result == CallResult::Held)
     }
 
-    /// How often a call was turned away for another reason: in flight, mostly.
+    /// How often a call was refused for another reason, mostly because the intent was in flight.
     pub fn refused(&self) -> usize {
-        self.count(|answer| matches!(answer, Answer::Refused(_)))
+        self.count(|result| matches!(result, CallResult::Refused(_)))
     }
 
     /// How often the tool failed.
     pub fn failed(&self) -> usize {
-        self.count(|answer| matches!(answer, Answer::Failed(_) | Answer::Panicked(_) | Answer::Silent))
+        self.count(|result| matches!(result, CallResult::Failed(_) | CallResult::Panicked(_) | CallResult::TimedOut))
     }
 
-    /// Whether the intent is in doubt when the scenario is over: the last repeat was told so.
+    /// Whether the intent is in doubt at the end of the scenario: the last repeat was refused for that reason.
     pub fn ends_held(&self) -> bool {
-        self.answers.last() == Some(&Answer::Held)
+        self.results.last() == Some(&CallResult::Held)
     }
 
-    /// What it comes to.
+    /// The verdict on the scenario.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Why it went wrong, if it did.
+    /// Why the scenario failed, if it did.
     pub fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
 
-    /// What happened, in words.
-    pub(super) fn story(&self) -> &str {
-        &self.story
+    /// A sentence about what happened.
+    pub(super) fn description(&self) -> &str {
+        &self.description
     }
 
-    fn count(&self, is: impl Fn(&Answer) -> bool) -> usize {
-        self.answers.iter().filter(|answer| is(answer)).count()
+    fn count(&self, is: impl Fn(&CallResult) -> bool) -> usize {
+        self.results.iter().filter(|result| is(result)).count()
     }
 }
 
-/// What happened when, in words.
-fn story(trial: &Trial, verdict: Verdict, of: Option<&str>) -> String {
-    let said = || {
-        let errors = trial.answers.iter().enumerate().filter_map(|(index, answer)| match answer {
-            Answer::Failed(error) | Answer::Refused(error) | Answer::Panicked(error) => {
-                Some(format!("; call {} said: {error}", index + 1))
+/// Describes what happened in which calls.
+fn describe(run: &ScenarioRun, verdict: Verdict, of: Option<&str>) -> String {
+    let errors = || {
+        let errors = run.results.iter().enumerate().filter_map(|(index, result)| match result {
+            CallResult::Failed(error) | CallResult::Refused(error) | CallResult::Panicked(error) => {
+                Some(format!("; call {} failed: {error}", index + 1))
             }
             _ => None,
         });
@@ -117,27 +125,28 @@ fn story(trial: &Trial, verdict: Verdict, of: Option<&str>) -> String {
     };
     match verdict {
         Verdict::Again => {
-            let calls: Vec<_> = trial.log.iter().filter(|entry| is_anew(entry, of)).map(|entry| entry.call).collect();
+            let calls: Vec<_> =
+                run.log.iter().filter(|entry| is_new_effect(entry, of)).map(|entry| entry.call).collect();
             let of = of.map(|of| format!("\"{of}\" ")).unwrap_or_default();
-            format!("{of}happened {} times, in {}", calls.len(), listed(&calls))
+            format!("{of}happened {} times, in {}", calls.len(), call_list(&calls))
         }
-        Verdict::Never => format!("it never happened{}", said()),
-        Verdict::Panicked => format!("it panicked{}", said()),
-        Verdict::Silent => "it gave no answer".to_owned(),
+        Verdict::Never => format!("it never happened{}", errors()),
+        Verdict::Panicked => format!("it panicked{}", errors()),
+        Verdict::TimedOut => "it did not return in time".to_owned(),
         Verdict::Once | Verdict::Held | Verdict::NotDone | Verdict::NotTried => String::new(),
     }
 }
 
-fn is_anew(entry: &Entry, of: Option<&str>) -> bool {
-    matches!(&entry.event, Event::Acted(acted) if acted.anew && of.is_none_or(|of| acted.what == of))
+fn is_new_effect(entry: &LogEntry, of: Option<&str>) -> bool {
+    matches!(&entry.event, LogEvent::Effect(effect) if effect.is_new && of.is_none_or(|of| effect.what == of))
 }
 
 /// `call 1`; `calls 1 and 2`; `calls 1, 2 and 3`.
-fn listed(calls: &[usize]) -> String {
+fn call_list(calls: &[usize]) -> String {
     let mut calls = calls.to_vec();
     calls.dedup();
-    let words: Vec<_> = calls.iter().map(usize::to_string).collect();
-    match &words[..] {
+    let numbers: Vec<_> = calls.iter().map(usize::to_string).collect();
+    match &numbers[..] {
         [] => "no call".to_owned(),
         [one] => format!("call {one}"),
         [first @ .., last] => format!("calls {} and {last}", first.join(", ")),
@@ -145,47 +154,47 @@ fn listed(calls: &[usize]) -> String {
 }
 
 impl Report {
-    pub(super) fn new(tool: &str, store: &str, lines: Vec<Line>) -> Self {
+    pub(super) fn new(tool: &str, store: &str, lines: Vec<ScenarioReport>) -> Self {
         Self { tool: tool.to_owned(), store: store.to_owned(), lines }
     }
 
-    /// Which tool was checked.
+    /// The name of the tool.
     pub fn tool(&self) -> &str {
         &self.tool
     }
 
-    /// On which store.
+    /// The name of the store.
     pub fn store(&self) -> &str {
         &self.store
     }
 
-    /// Every scenario.
-    pub fn lines(&self) -> &[Line] {
+    /// The scenarios.
+    pub fn lines(&self) -> &[ScenarioReport] {
         &self.lines
     }
 
-    /// The scenarios in which the effect happened more than once, or never without anybody being told.
-    pub fn violations(&self) -> impl Iterator<Item = &Line> {
+    /// The scenarios in which the effect happened more than once, or never happened without the caller knowing.
+    pub fn violations(&self) -> impl Iterator<Item = &ScenarioReport> {
         self.lines.iter().filter(|line| line.verdict.is_broken())
     }
 
-    /// Whether the effect happened once wherever that can be known, and never more than once.
+    /// Whether the effect never happened more than once, and happened once in every scenario where that can be known.
     pub fn is_once(&self) -> bool {
         self.violations().next().is_none()
     }
 
-    /// The most often that the effect happened in any scenario.
+    /// How often the effect happened in the scenario where it happened most often.
     pub fn most(&self) -> usize {
-        self.lines.iter().map(Line::happened).max().unwrap_or_default()
+        self.lines.iter().map(ScenarioReport::happened).max().unwrap_or_default()
     }
 
-    /// In how many scenarios the intent is in doubt at the end, for somebody to settle.
+    /// In how many scenarios the intent is in doubt at the end, so that an operator has to settle it.
     pub fn held(&self) -> usize {
         self.lines.iter().filter(|line| line.ends_held()).count()
     }
 
-    /// Panics with the report unless the effect happens once: never more than once in any scenario, and exactly once
-    /// except where it is held in doubt because nobody can know.
+    /// Panics with the report unless the effect happens once: never more than once in any scenario, and exactly once except
+    /// where the intent is held in doubt because the outcome is unknown.
     #[track_caller]
     pub fn assert_once(self) -> Self {
         let is_once = self.is_once();
@@ -202,8 +211,8 @@ impl Report {
         )
     }
 
-    /// Panics with the report unless the intent ends in doubt in exactly so many scenarios. A tool whose provider
-    /// honours keys, or can be asked, is never held: `assert_held(0)`.
+    /// Panics with the report unless the intent ends in doubt in exactly this many scenarios. A tool whose provider honours
+    /// keys, or can be probed, is never held: `assert_held(0)`.
     #[track_caller]
     pub fn assert_held(self, scenarios: usize) -> Self {
         let held = self.held();
@@ -211,7 +220,7 @@ impl Report {
         self.expect(held == scenarios, &demand)
     }
 
-    // A failed expectation is a test's way to say so.
+    // A test reports a failed expectation with a panic.
     #[allow(clippy::panic)]
     #[track_caller]
     fn expect(self, holds: bool, demand: &str) -> Self {

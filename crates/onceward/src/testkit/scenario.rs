@@ -1,10 +1,10 @@
-//! What can go wrong around a call, each as one line of the report.
+//! The scenarios: what can go wrong around a call. Each is one line of the report.
 
 use std::fmt;
 
 use super::step::Step;
 
-/// One way to call a tool, undisturbed or not.
+/// One way to call a tool, with or without a disturbance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scenario {
@@ -14,7 +14,7 @@ pub enum Scenario {
     Repeats(usize),
     /// This many calls at the same time.
     AtOnce(usize),
-    /// The provider acts and its answer is lost; then the call is repeated.
+    /// The provider acts and its response is lost; then the call is repeated.
     LostAnswer {
         /// Which effect, where the tool has several.
         of: Option<String>,
@@ -26,17 +26,16 @@ pub enum Scenario {
     },
     /// The process dies at this step; another one repeats the call once the lease is over.
     Killed(Step),
-    /// The caller stops waiting at this step, and repeats the call; the process lives on.
+    /// The caller gives up at this step and repeats the call; the process stays alive.
     GivenUp(Step),
-    /// The process stands still at this step until its lease is over and another process has repeated the call; then it
-    /// goes on.
+    /// The process is paused at this step until its lease is over and another process has repeated the call; then it continues.
     Paused(Step),
 }
 
-/// The kinds of scenario, to choose from.
+/// The kinds of scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum ScenarioKind {
     /// [`Scenario::Repeats`].
     Repeats,
     /// [`Scenario::AtOnce`].
@@ -54,22 +53,22 @@ pub enum Kind {
 }
 
 impl Scenario {
-    /// The kind that it is of; a single undisturbed call is of none, and always made.
-    pub fn kind(&self) -> Option<Kind> {
+    /// The kind of the scenario. The single undisturbed call has none, and always runs.
+    pub fn kind(&self) -> Option<ScenarioKind> {
         match self {
             Self::Once => None,
-            Self::Repeats(_) => Some(Kind::Repeats),
-            Self::AtOnce(_) => Some(Kind::AtOnce),
-            Self::LostAnswer { .. } => Some(Kind::LostAnswer),
-            Self::Refused { .. } => Some(Kind::Refused),
-            Self::Killed(_) => Some(Kind::Killed),
-            Self::GivenUp(_) => Some(Kind::GivenUp),
-            Self::Paused(_) => Some(Kind::Paused),
+            Self::Repeats(_) => Some(ScenarioKind::Repeats),
+            Self::AtOnce(_) => Some(ScenarioKind::AtOnce),
+            Self::LostAnswer { .. } => Some(ScenarioKind::LostAnswer),
+            Self::Refused { .. } => Some(ScenarioKind::Refused),
+            Self::Killed(_) => Some(ScenarioKind::Killed),
+            Self::GivenUp(_) => Some(ScenarioKind::GivenUp),
+            Self::Paused(_) => Some(ScenarioKind::Paused),
         }
     }
 
-    /// Nothing goes wrong in it, so there is nothing to be in doubt about.
-    pub(super) fn is_calm(&self) -> bool {
+    /// Nothing is disturbed in this scenario, so nothing can be in doubt.
+    pub(super) fn is_undisturbed(&self) -> bool {
         matches!(self, Self::Once | Self::Repeats(_) | Self::AtOnce(_))
     }
 }

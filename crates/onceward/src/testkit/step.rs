@@ -1,53 +1,52 @@
-//! The steps of a call at which a scenario can stop it: before and after each write of the ledger, and before and after
-//! each effect.
+//! The steps at which a scenario can stop a call: before and after each write of the ledger, and before and after each effect.
 
 use std::fmt;
 
-/// A place in a call at which a process may die, pause, or be given up.
+/// A point in a call at which a process may die, pause, or lose its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Before or after what.
+    /// Before or after it.
     pub side: Side,
-    /// What is done at this place.
-    pub moment: Moment,
-    /// Which effect or operation, where the tool has several.
+    /// What the call does at this step.
+    pub kind: StepKind,
+    /// Which effect or operation, if the tool has several.
     pub of: Option<String>,
-    /// Which time, from 1, where a call comes by the same place more than once.
+    /// The count, from 1, if a call passes the same step more than once.
     pub nth: usize,
 }
 
-/// On which side of it.
+/// Before or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It is about to be done.
+    /// The step is about to be done.
     Before,
-    /// It is done, and nobody in the process knows yet.
+    /// The step is done, and the process does not know it yet.
     After,
 }
 
 /// What a call does at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Moment {
+pub enum StepKind {
     /// The claim is written.
     Claim,
     /// `sent` is marked.
     Sent,
     /// The provider acts.
     Effect,
-    /// The other side knew of nothing, and that is written.
+    /// A probe found nothing, and this is written.
     NotFound,
     /// The outcome is written.
     Outcome,
-    /// The claim is given back.
+    /// The claim is released.
     Release,
     /// The doubt is written.
     Doubt,
 }
 
 impl Step {
-    pub(super) fn new(side: Side, moment: Moment, of: &str) -> Self {
-        Self { side, moment, of: Some(of.to_owned()), nth: 1 }
+    pub(super) fn new(side: Side, kind: StepKind, of: &str) -> Self {
+        Self { side, kind, of: Some(of.to_owned()), nth: 1 }
     }
 }
 
@@ -57,14 +56,14 @@ impl fmt::Display for Step {
             Side::Before => "before",
             Side::After => "after",
         };
-        let (what, done) = match self.moment {
-            Moment::Claim => ("the claim", " is written"),
-            Moment::Sent => ("`sent`", " is marked"),
-            Moment::Effect => ("the effect", ""),
-            Moment::NotFound => ("\"not found\"", " is written"),
-            Moment::Outcome => ("the outcome", " is written"),
-            Moment::Release => ("the claim", " is given back"),
-            Moment::Doubt => ("the doubt", " is written"),
+        let (what, done) = match self.kind {
+            StepKind::Claim => ("the claim", " is written"),
+            StepKind::Sent => ("`sent`", " is marked"),
+            StepKind::Effect => ("the effect", ""),
+            StepKind::NotFound => ("\"not found\"", " is written"),
+            StepKind::Outcome => ("the outcome", " is written"),
+            StepKind::Release => ("the claim", " is released"),
+            StepKind::Doubt => ("the doubt", " is written"),
         };
         write!(f, "{side} {what}")?;
         if let Some(of) = &self.of {
@@ -78,10 +77,10 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps of one undisturbed call, named so that a reader can tell them apart and no longer than that.
+/// The steps of one undisturbed call, with the shortest names that are distinct.
 pub(super) fn named(mut trace: Vec<Step>) -> Vec<Step> {
     for effect in [true, false] {
-        let is_kind = |step: &Step| (step.moment == Moment::Effect) == effect;
+        let is_kind = |step: &Step| (step.kind == StepKind::Effect) == effect;
         let mut names: Vec<_> = trace.iter().filter(|step| is_kind(step)).map(|step| step.of.clone()).collect();
         names.sort();
         names.dedup();
@@ -92,7 +91,7 @@ pub(super) fn named(mut trace: Vec<Step>) -> Vec<Step> {
     for index in 0..trace.len() {
         let (before, rest) = trace.split_at_mut(index);
         let step = &mut rest[0];
-        let same = |other: &&Step| other.side == step.side && other.moment == step.moment && other.of == step.of;
+        let same = |other: &&Step| other.side == step.side && other.kind == step.kind && other.of == step.of;
         step.nth = before.iter().filter(same).count() + 1;
     }
     trace
@@ -103,17 +102,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_as_long_as_they_have_to_be() {
-        let step = |moment, of| Step::new(Side::Before, moment, of);
-        let one = named(vec![step(Moment::Claim, "pay"), step(Moment::Effect, "charge"), step(Moment::Outcome, "pay")]);
+    fn names_are_only_as_long_as_needed_to_be_distinct() {
+        let step = |kind, of| Step::new(Side::Before, kind, of);
+        let one =
+            named(vec![step(StepKind::Claim, "pay"), step(StepKind::Effect, "charge"), step(StepKind::Outcome, "pay")]);
         let texts: Vec<_> = one.iter().map(Step::to_string).collect();
         assert_eq!(texts, ["before the claim is written", "before the effect", "before the outcome is written"]);
 
         let two = named(vec![
-            step(Moment::Claim, "pay"),
-            step(Moment::Effect, "charge"),
-            step(Moment::Effect, "mail"),
-            step(Moment::Claim, "pay"),
+            step(StepKind::Claim, "pay"),
+            step(StepKind::Effect, "charge"),
+            step(StepKind::Effect, "mail"),
+            step(StepKind::Claim, "pay"),
         ]);
         let texts: Vec<_> = two.iter().map(Step::to_string).collect();
         assert_eq!(

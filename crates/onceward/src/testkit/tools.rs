@@ -1,4 +1,4 @@
-//! Several tools at once: one line for each.
+//! Checks several tools, and reports one line for each.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{LocalBoxFuture, join_all};
 
-use super::bench::Bench;
+use super::bench::TestBench;
 use super::check::{Options, Tool, report, settings};
 use super::report::Report;
 use super::verdict::Verdict;
 
-/// A check of several tools that is being put together; `.await` makes it.
-#[must_use = "nothing is tried until it is awaited"]
+/// A check of several tools, with its settings. `.await` runs it.
+#[must_use = "the check runs only when it is awaited"]
 #[derive(Default)]
 pub struct Tools<'a> {
     tools: Vec<Tool<'a>>,
@@ -23,7 +23,7 @@ pub struct Tools<'a> {
 /// Checks several tools: one line for each.
 ///
 /// ```
-/// # use onceward::testkit::{self, Bench, Provider, Receipt};
+/// # use onceward::testkit::{self, Provider, Receipt, TestBench};
 /// # use onceward::{Error, Failure, Ledger};
 /// # async fn mail(ledger: Ledger, provider: Provider) -> Result<Receipt, Error> {
 /// #     let call = ledger.operation("send_email").key("welcome-7");
@@ -49,7 +49,7 @@ settings!(Tools);
 
 impl<'a> Tools<'a> {
     /// Adds a tool.
-    pub fn tool<T, E, W>(mut self, name: &str, tool: impl Fn(Bench) -> W + 'a) -> Self
+    pub fn tool<T, E, W>(mut self, name: &str, tool: impl Fn(TestBench) -> W + 'a) -> Self
     where
         E: fmt::Display,
         W: Future<Output = Result<T, E>> + 'a,
@@ -74,7 +74,7 @@ impl fmt::Debug for Tools<'_> {
     }
 }
 
-/// What a check of several tools found: a line for each, and the whole report of those that are broken.
+/// The result of a check of several tools: a line for each, and the full reports of those that are broken.
 #[derive(Clone, Debug)]
 pub struct Reports(Vec<Report>);
 
@@ -84,13 +84,13 @@ impl Reports {
         &self.0
     }
 
-    /// Whether the effect of every tool happened once wherever that can be known, and never more than once.
+    /// Whether every tool passed. See [`Report::is_once`].
     pub fn is_once(&self) -> bool {
         self.0.iter().all(Report::is_once)
     }
 
     /// Panics with the reports unless the effect of every tool happens once. See [`Report::assert_once`].
-    // A failed expectation is a test's way to say so.
+    // A test reports a failed expectation with a panic.
     #[allow(clippy::panic)]
     #[track_caller]
     pub fn assert_once(self) -> Self {

@@ -1,4 +1,4 @@
-//! The façade for code without async.
+//! The blocking API, for code without async.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn ledger() -> (Ledger, tempfile::TempDir) {
 }
 
 #[test]
-fn threads_that_race_run_it_once() {
+fn racing_threads_run_the_work_once() {
     let (ledger, _folder) = ledger();
     let effects = Effects::default();
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ fn the_lease_is_renewed_while_the_thread_is_busy() {
 }
 
 #[test]
-fn a_panic_is_a_doubt() {
+fn a_panic_puts_the_intent_in_doubt() {
     let (ledger, _folder) = ledger();
     let call = ledger.operation("charge").key("k");
     let panicking = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call.run::<()>(|_| panic!("no ink"))));
@@ -73,14 +73,14 @@ fn sent_can_be_marked_and_failures_classified() {
     let call = ledger.operation("charge").key("k").marks_sent();
     let failed = call.run::<u32>(|claim| {
         claim.sent()?;
-        Err(Failure::last("declined"))
+        Err(Failure::permanent("declined"))
     });
     assert!(failed.is_err());
     assert!(matches!(call.run(|_| Ok(1)), Err(Error::Failed { replayed: true, .. })));
 }
 
 #[test]
-fn a_doubt_under_probe_can_be_asked_about() {
+fn a_doubt_can_be_probed() {
     let (ledger, _folder) = ledger();
     let call = ledger.operation("charge").key("k").in_doubt(onceward::InDoubt::Probe);
     assert!(call.run::<u32>(|_| Err(Failure::unknown("time-out"))).is_err());

@@ -1,4 +1,4 @@
-//! What a call means: keys, tenants, sessions, recipes, and what is refused.
+//! The identity of a call: keys, tenants, sessions and recipes, and which calls are refused.
 
 use onceward::core::recipe::{Definition, Recipe};
 use onceward::{Error, Failure, Ledger};
@@ -26,7 +26,7 @@ async fn an_effect_happens_once_and_every_repeat_gets_its_value() {
     }
 }
 
-async fn receipt(ledger: &Ledger, build: impl FnOnce(onceward::Operation) -> onceward::Operation) -> u64 {
+async fn receipt(ledger: &Ledger, build: impl FnOnce(onceward::CallBuilder) -> onceward::CallBuilder) -> u64 {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let work = |_| async { Ok(NEXT.fetch_add(1, std::sync::atomic::Ordering::SeqCst)) };
     build(ledger.operation("charge")).run(work).await.unwrap().value
@@ -43,7 +43,7 @@ async fn the_order_of_arguments_does_not_matter_and_their_values_do() {
 }
 
 #[tokio::test]
-async fn tenants_operations_and_sessions_never_meet() {
+async fn tenants_operations_and_sessions_do_not_share_intents() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let intent = json!({"invoice": 7});
     let receipts = [
@@ -103,7 +103,7 @@ async fn bad_input_has_its_own_clear_error_and_never_reaches_the_store() {
         (ledger.operation("").key("k"), "the operation is empty"),
         (ledger.operation("o").key("k").tenant(""), "the tenant is empty"),
         (ledger.operation("o"), "needs a key or an intent"),
-        (ledger.operation("o").intent_json(b"{\"a\":1,\"a\":2}"), "has a name that came before"),
+        (ledger.operation("o").intent_json(b"{\"a\":1,\"a\":2}"), "has the same name as an earlier one"),
         (ledger.operation("o").intent_json(b"{"), "the intent is refused"),
         (ledger.operation("o").intent_json(b"0.1000000000000000055"), "the intent is refused"),
         (ledger.operation("o").intent(&f64::NAN), "finite"),
@@ -128,7 +128,7 @@ async fn an_error_never_shows_the_key_or_the_intent() {
 }
 
 #[tokio::test]
-async fn a_stored_value_of_another_kind_is_an_error_and_not_a_second_run() {
+async fn a_stored_value_of_another_type_is_an_error_and_not_a_second_run() {
     let ledger = Ledger::open("memory:").await.unwrap();
     ledger.operation("o").key("k").run(|_| async { Ok("text".to_owned()) }).await.unwrap();
     let other = ledger.operation("o").key("k").run(|_| async { Ok(7_u32) }).await;
@@ -136,19 +136,19 @@ async fn a_stored_value_of_another_kind_is_an_error_and_not_a_second_run() {
 }
 
 #[tokio::test]
-async fn the_downstream_key_is_the_same_on_every_attempt_and_of_nothing_else() {
+async fn the_downstream_key_is_the_same_on_every_attempt_and_differs_between_intents() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let key = async |tenant: &str, key: &str| {
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
         let call = ledger.operation("charge").tenant(tenant).key(key);
         let failed = call
             .run(|claim| async move {
-                tell.send(claim.downstream_key().to_owned()).unwrap();
+                sender.send(claim.downstream_key().to_owned()).unwrap();
                 Err::<(), _>(Failure::not_sent("refused"))
             })
             .await;
         assert!(failed.is_err());
-        told.await.unwrap()
+        receiver.await.unwrap()
     };
     let first = key("a", "1").await;
     assert_eq!(first, key("a", "1").await);
@@ -158,7 +158,7 @@ async fn the_downstream_key_is_the_same_on_every_attempt_and_of_nothing_else() {
 }
 
 #[tokio::test]
-async fn with_a_key_of_ones_own_everything_that_the_recipe_looks_at_must_agree() {
+async fn with_a_client_key_every_field_of_the_recipe_must_match() {
     let definition: Definition =
         serde_json::from_value(json!({ "key": ["/customer", "/cents"], "match": ["/currency"] })).unwrap();
     let ledger = Ledger::builder().recipe("charge", Recipe::new(definition).unwrap()).open("memory:").await.unwrap();
@@ -175,7 +175,7 @@ async fn with_a_key_of_ones_own_everything_that_the_recipe_looks_at_must_agree()
 }
 
 #[tokio::test]
-async fn the_order_in_which_a_call_is_put_together_does_not_matter() {
+async fn the_order_of_builder_methods_does_not_matter() {
     use onceward::{InDoubt, OnError, Tier};
     let ledger = Ledger::builder()
         .policy("charge", onceward::Policy { in_doubt: InDoubt::Retry, ..onceward::Policy::default() })
@@ -190,7 +190,7 @@ async fn the_order_in_which_a_call_is_put_together_does_not_matter() {
 }
 
 #[tokio::test]
-async fn an_effect_that_cannot_share_a_transaction_is_not_called_transactional() {
+async fn a_transactional_effect_that_cannot_share_a_transaction_is_refused() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let policy =
         onceward::Policy { effect: onceward::core::policy::Effect::Transactional, ..onceward::Policy::default() };

@@ -1,5 +1,5 @@
-//! Whether callers got their answers: seen by every later begin, written with the next write, and not lost when the ledger
-//! is closed.
+//! Delivery of answers to callers: every later begin sees a delivery, the store writes it with its next write, and closing
+//! the ledger does not lose it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,32 +7,32 @@ use std::time::{Duration, Instant};
 use onceward::core::decide::Decision;
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::{InDoubt, Policy};
-use onceward::{Begun, Delivery, Guard, Ledger, Operation};
+use onceward::{Begun, CallBuilder, Delivery, Guard, Ledger};
 use rusqlite::Connection;
 
 use crate::every_ledger;
 
-fn call(ledger: &Ledger, key: &str) -> Operation {
+fn call(ledger: &Ledger, key: &str) -> CallBuilder {
     let policy = Policy { after_delivery: Some(Duration::ZERO), in_doubt: InDoubt::Tell, ..Policy::default() };
     ledger.operation("set").key(key).policy(policy)
 }
 
-async fn acquired(operation: &Operation) -> Guard {
+async fn acquired(operation: &CallBuilder) -> Guard {
     match operation.begin().await.unwrap() {
         Begun::Acquired(guard) => guard,
         Begun::Answered(decision) => panic!("{decision:?}"),
     }
 }
 
-/// Does the work, and gives what records that its answer arrived.
-async fn done(operation: &Operation) -> Delivery {
+/// Does the work, and returns the handle that records the delivery of its answer.
+async fn done(operation: &CallBuilder) -> Delivery {
     let guard = acquired(operation).await;
     let delivery = guard.delivery();
     guard.finish(Outcome::success("1")).await.unwrap();
     delivery
 }
 
-async fn is_replayed(operation: &Operation) -> bool {
+async fn is_replayed(operation: &CallBuilder) -> bool {
     match operation.begin().await.unwrap() {
         Begun::Answered(Decision::Replay { .. }) => true,
         Begun::Answered(other) => panic!("{other:?}"),
@@ -51,12 +51,12 @@ async fn every_later_begin_sees_that_an_answer_arrived() {
             done(&operation).await.arrived();
         }
         assert!(!is_replayed(&operation).await);
-        assert!(is_replayed(&operation).await, "this one was not delivered");
+        assert!(is_replayed(&operation).await, "this answer was not delivered");
     }
 }
 
 #[tokio::test]
-async fn that_an_answer_did_not_arrive_wins_over_a_delivery_that_waits() {
+async fn did_not_arrive_overrides_a_pending_delivery() {
     for (ledger, _folder) in every_ledger().await {
         for number in 0..30 {
             let operation = call(&ledger, &format!("k{number}"));
@@ -67,34 +67,34 @@ async fn that_an_answer_did_not_arrive_wins_over_a_delivery_that_waits() {
             delivery.arrived();
             assert!(!is_replayed(&operation).await);
             delivery.did_not_arrive().await;
-            assert!(is_replayed(&operation).await, "the next call's outcome is not taken back, and not delivered");
+            assert!(is_replayed(&operation).await, "the next call's outcome is unchanged and not delivered");
         }
     }
 }
 
 #[tokio::test]
-async fn a_doubt_is_run_by_the_next_call_once_it_was_told() {
+async fn an_intent_in_doubt_runs_again_after_the_doubt_was_delivered() {
     for (ledger, _folder) in every_ledger().await {
         let operation = call(&ledger, "light");
         let guard = acquired(&operation).await;
         let delivery = guard.delivery();
         guard.doubt(Some("the connection was lost")).await.unwrap();
         for _ in 0..2 {
-            let told = operation.begin().await.unwrap();
-            assert!(matches!(told, Begun::Answered(Decision::InDoubt { .. })), "{told:?}");
+            let answer = operation.begin().await.unwrap();
+            assert!(matches!(answer, Begun::Answered(Decision::InDoubt { .. })), "{answer:?}");
         }
         delivery.arrived();
         assert!(!is_replayed(&operation).await);
     }
 }
 
-/// When the record of the only intent was delivered, as the file says.
+/// The delivery time of an intent, read from the file.
 fn delivered(path: &Path, key: &str) -> Option<i64> {
     let file = Connection::open(path).unwrap();
     file.query_row("SELECT delivered_at FROM intent WHERE key = ?1", [key], |row| row.get(0)).unwrap()
 }
 
-/// How many commits are in the log: frames that say how large the file is afterwards.
+/// The number of commits in the write-ahead log: a commit frame holds the size of the file after the commit.
 fn commits(path: &Path) -> usize {
     let log = std::fs::read(format!("{}-wal", path.display())).unwrap();
     let number = |at: usize| u32::from_be_bytes(log[at..at + 4].try_into().unwrap());
@@ -104,12 +104,12 @@ fn commits(path: &Path) -> usize {
 }
 
 #[tokio::test]
-async fn a_delivery_is_written_with_the_next_write_and_costs_no_commit_of_its_own() {
+async fn a_delivery_is_written_with_the_next_write_and_needs_no_separate_commit() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
-    let mut least = usize::MAX;
-    // Upkeep may commit in between; it does not do so each time.
+    let mut fewest = usize::MAX;
+    // Maintenance may commit in between, but not in every round.
     for number in 0..10 {
         let key = format!("k{number}");
         let delivery = done(&call(&ledger, &key)).await;
@@ -117,14 +117,14 @@ async fn a_delivery_is_written_with_the_next_write_and_costs_no_commit_of_its_ow
         delivery.arrived();
         let _guard = acquired(&call(&ledger, &format!("next{number}"))).await;
         assert!(delivered(&path, &key).is_some(), "it is written together with the next write");
-        least = least.min(commits(&path) - before);
+        fewest = fewest.min(commits(&path) - before);
     }
-    assert_eq!(least, 1);
+    assert_eq!(fewest, 1);
     ledger.close().await;
 }
 
 #[tokio::test]
-async fn a_delivery_that_nothing_follows_is_written_within_about_a_second() {
+async fn a_delivery_without_a_later_write_is_written_within_about_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
@@ -132,14 +132,14 @@ async fn a_delivery_that_nothing_follows_is_written_within_about_a_second() {
     let from = Instant::now();
     delivery.arrived();
     while delivered(&path, "light").is_none() {
-        assert!(from.elapsed() < Duration::from_secs(4), "it still waits");
+        assert!(from.elapsed() < Duration::from_secs(4), "the delivery is still not written");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     ledger.close().await;
 }
 
 #[tokio::test]
-async fn a_delivery_that_waits_is_written_when_the_ledger_is_closed() {
+async fn a_pending_delivery_is_written_when_the_ledger_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
@@ -149,7 +149,7 @@ async fn a_delivery_that_waits_is_written_when_the_ledger_is_closed() {
 }
 
 #[tokio::test]
-async fn another_process_sees_a_delivery_soon_and_its_end_at_once() {
+async fn another_process_sees_a_delivery_soon_and_its_revocation_immediately() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let one = Ledger::open(path.to_str().unwrap()).await.unwrap();
@@ -158,11 +158,11 @@ async fn another_process_sees_a_delivery_soon_and_its_end_at_once() {
     assert!(is_replayed(&call(&other, "light")).await);
     delivery.arrived();
     delivery.did_not_arrive().await;
-    assert!(is_replayed(&call(&other, "light")).await, "its end is written when it returns");
+    assert!(is_replayed(&call(&other, "light")).await, "the revocation is written when did_not_arrive returns");
     delivery.arrived();
     crate::eventually("the other process runs the next call", async || !is_replayed(&call(&other, "light")).await)
         .await;
-    // By then the record is the next call's.
+    // The record belongs to the next call by now.
     delivery.did_not_arrive().await;
     assert!(is_replayed(&call(&one, "light")).await);
     for ledger in [one, other] {

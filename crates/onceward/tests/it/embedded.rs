@@ -1,4 +1,4 @@
-//! The embedded store among others: other processes, other tools, other files.
+//! The embedded store together with other processes, other tools and other files.
 
 use std::path::Path;
 use std::sync::mpsc::Receiver;
@@ -10,28 +10,28 @@ use onceward::clock::{Clock, ManualClock, SystemClock};
 use onceward::core::record::Status;
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
-use onceward::store::{Error, Event, Filter, Replace, Replaced, Store, What};
-use onceward::{Begun, InDoubt, Ledger, Operation};
+use onceward::store::{AuditEvent, Error, EventKind, Filter, Replace, Replaced, Store};
+use onceward::{Begun, CallBuilder, InDoubt, Ledger};
 use rusqlite::Connection;
 
 fn url(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A call that would run at once if its owner were gone.
-fn eager(ledger: &Ledger) -> Operation {
+/// A call that would run at once if the owner of its claim were gone.
+fn eager(ledger: &Ledger) -> CallBuilder {
     ledger.operation("charge").key("k").in_doubt(InDoubt::Retry)
 }
 
 #[tokio::test]
-async fn a_live_owner_is_seen_through_a_symbolic_link() {
+async fn a_live_owner_is_detected_through_a_symbolic_link() {
     let folder = tempfile::tempdir().unwrap();
     let (real, link) = (folder.path().join("data/ledger.db"), folder.path().join("etc/ledger.db"));
     for path in [&real, &link] {
         std::fs::create_dir(path.parent().unwrap()).unwrap();
     }
     std::os::unix::fs::symlink(&real, &link).unwrap();
-    // The link comes first: what it names does not exist yet.
+    // The link is created first: its target does not exist yet.
     let (one, other) = (Ledger::open(url(&link)).await.unwrap(), Ledger::open(url(&real)).await.unwrap());
     let Begun::Acquired(guard) = eager(&one).begin().await.unwrap() else { panic!("the first claim is granted") };
     let second = eager(&other).begin().await.unwrap();
@@ -42,7 +42,7 @@ async fn a_live_owner_is_seen_through_a_symbolic_link() {
 }
 
 #[tokio::test]
-async fn a_live_owner_stays_alive_when_the_file_of_owners_is_deleted() {
+async fn a_live_owner_stays_alive_when_the_owners_file_is_deleted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let one = Ledger::open(url(&path)).await.unwrap();
@@ -55,7 +55,7 @@ async fn a_live_owner_stays_alive_when_the_file_of_owners_is_deleted() {
 }
 
 #[tokio::test]
-async fn owners_of_another_file_are_told_apart_and_their_numbers_fit() {
+async fn owners_of_another_file_are_distinguished_and_their_ids_fit() {
     let folder = tempfile::tempdir().unwrap();
     for number in 0..20 {
         let path = folder.path().join(format!("{number}.db"));
@@ -66,7 +66,7 @@ async fn owners_of_another_file_are_told_apart_and_their_numbers_fit() {
     }
 }
 
-/// Records outcomes of 200 kB, ten at a time. The answer is how long the slowest call took.
+/// Records outcomes of 200 kB, ten at a time. Returns how long the slowest call took.
 async fn fill(ledger: &Ledger, operation: &str, megabytes: usize) -> Duration {
     let mut slowest = Duration::ZERO;
     for round in 0..megabytes / 2 {
@@ -86,14 +86,14 @@ fn length_of_log(path: &Path) -> u64 {
 }
 
 #[tokio::test]
-async fn an_open_reader_holds_up_no_claim_however_long_the_log_grows() {
+async fn an_open_reader_delays_no_claim_however_long_the_log_grows() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(url(&path)).await.unwrap();
     ledger.operation("charge").key("first").run(|_| async { Ok(1) }).await.unwrap();
     let reader = Connection::open(&path).unwrap();
     reader.execute_batch("BEGIN; SELECT count(*) FROM intent").unwrap();
-    // Twice the length past which the log is to start over.
+    // Twice the length past which the log is restarted.
     let slowest = fill(&ledger, "charge", 140).await;
     assert!(slowest < Duration::from_secs(5), "{slowest:?}");
     let length = length_of_log(&path);
@@ -105,7 +105,7 @@ async fn an_open_reader_holds_up_no_claim_however_long_the_log_grows() {
 }
 
 #[tokio::test]
-async fn a_ledger_that_would_be_thrown_away_is_refused() {
+async fn a_temporary_ledger_is_refused() {
     for url in ["", "file:", ":memory:", "file::memory:"] {
         let error = Ledger::open(url).await.unwrap_err().to_string();
         assert!(error.contains("`memory:`"), "{url}: {error}");
@@ -117,7 +117,7 @@ async fn a_ledger_that_would_be_thrown_away_is_refused() {
 }
 
 #[tokio::test]
-async fn the_log_of_writers_that_live_shortly_stays_short() {
+async fn the_log_of_short_lived_writers_stays_short() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let _idle = Ledger::open(url(&path)).await.unwrap();
@@ -131,18 +131,18 @@ async fn the_log_of_writers_that_live_shortly_stays_short() {
 }
 
 #[tokio::test]
-async fn large_outcomes_are_carried_over_as_soon_as_many_small_ones() {
+async fn large_outcomes_are_checkpointed_as_soon_as_many_small_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(url(&path)).await.unwrap();
-    // Only a hundred records, and much to carry over.
+    // Only a hundred records, and many pages to checkpoint.
     fill(&ledger, "report", 20).await;
     let carried = async || std::fs::metadata(&path).unwrap().len() > 6 << 20;
-    crate::eventually("it is carried over", carried).await;
+    crate::eventually("the log is checkpointed", carried).await;
 }
 
 #[tokio::test]
-async fn one_unreadable_record_does_not_hide_the_others_from_anybody() {
+async fn one_unreadable_record_does_not_hide_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let clock = ManualClock::default();
@@ -217,9 +217,9 @@ async fn a_write_whose_audit_entry_fails_is_not_written_either() {
     let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON audit BEGIN SELECT RAISE(ABORT, 'refused'); END";
     Connection::open(&path).unwrap().execute_batch(refuse).unwrap();
 
-    let event = Event { what: What::ResolvedHappened, by: None, token: None, note: None };
+    let event = AuditEvent { what: EventKind::ResolvedHappened, by: None, token: None, note: None };
     let with_event = Replace { event: Some(event), ..Replace::of(&before, before.next()) };
-    // In the same transaction as others, which are not to be lost with it.
+    // In the same transaction as other writes, which must not be lost with it.
     let other = Ledger::builder().on(store.clone()).operation("charge").key("other");
     let (refused, ran) = tokio::join!(store.replace(with_event), other.run(|_| async { Ok(1) }));
     assert!(refused.unwrap_err().to_string().contains("refused"));
@@ -231,11 +231,11 @@ async fn a_write_whose_audit_entry_fails_is_not_written_either() {
     assert!(matches!(replaced, Replaced::Written { .. }));
 }
 
-/// A clock on which whoever asks next hangs until it is let go: a very slow query.
+/// A clock that blocks its next reader until it is released: a very slow query.
 #[derive(Debug, Default)]
-struct Hanging(Mutex<Option<Receiver<()>>>);
+struct BlockingClock(Mutex<Option<Receiver<()>>>);
 
-impl Clock for Hanging {
+impl Clock for BlockingClock {
     fn now(&self) -> Timestamp {
         let hangs = self.0.lock().unwrap().take();
         if let Some(let_go) = hangs {
@@ -246,9 +246,9 @@ impl Clock for Hanging {
 }
 
 #[tokio::test]
-async fn a_look_at_one_record_never_waits_for_a_slow_list() {
+async fn reading_one_record_never_waits_for_a_slow_list() {
     let folder = tempfile::tempdir().unwrap();
-    let clock = Arc::new(Hanging::default());
+    let clock = Arc::new(BlockingClock::default());
     let store = Arc::new(Sqlite::open(&folder.path().join("ledger.db"), clock.clone()).await.unwrap());
     let id = onceward::core::hash::digest(b"any");
     let (let_go, hangs) = std::sync::mpsc::channel();
@@ -268,7 +268,7 @@ async fn a_look_at_one_record_never_waits_for_a_slow_list() {
     slow.await.unwrap().unwrap();
 }
 
-/// A ledger to which something was done with another tool.
+/// Opens a ledger after another tool has changed it.
 fn opened_after(change: &str) -> Result<Sqlite, Error> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
@@ -278,7 +278,7 @@ fn opened_after(change: &str) -> Result<Sqlite, Error> {
 }
 
 #[test]
-fn tables_of_other_tools_in_a_ledger_are_let_be() {
+fn tables_of_other_tools_in_a_ledger_are_accepted() {
     for change in [
         "CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)",
         "CREATE TABLE lost_and_found (rootpgno INTEGER, pgno INTEGER); CREATE INDEX found ON lost_and_found (pgno)",

@@ -1,17 +1,17 @@
-//! However a claim ends, the record says so: failures of every class, drops, panics, lost leases.
+//! How claims end: failures of every class, dropped calls, panics and lost leases are all recorded.
 
 use std::time::Duration;
 
 use onceward::core::class::Class;
-use onceward::{Error, Failure, InDoubt, Ledger, OnError, Operation, Policy, Tier};
+use onceward::{CallBuilder, Error, Failure, InDoubt, Ledger, OnError, Policy, Tier};
 
 use crate::{Effects, eventually, every_ledger, status};
 
-async fn fail(call: &Operation, failure: Failure) -> Error {
+async fn fail(call: &CallBuilder, failure: Failure) -> Error {
     call.run(|_| async { Err::<u32, _>(failure) }).await.unwrap_err()
 }
 
-async fn runs_again(call: &Operation) -> bool {
+async fn runs_again(call: &CallBuilder) -> bool {
     match call.run(|_| async { Ok(1) }).await {
         Ok(done) => !done.replayed,
         Err(_) => false,
@@ -19,7 +19,7 @@ async fn runs_again(call: &Operation) -> bool {
 }
 
 #[tokio::test]
-async fn what_never_left_may_be_tried_again() {
+async fn a_request_that_was_never_sent_may_be_retried() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k").tier(Tier::Payment);
         let error = fail(&call, Failure::not_sent("connection refused")).await;
@@ -30,7 +30,7 @@ async fn what_never_left_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn what_was_refused_for_now_waits_as_long_as_the_other_side_asked() {
+async fn a_temporary_refusal_is_not_retried_before_its_retry_after() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
         fail(&call, Failure::refused("429", Some(Duration::from_millis(80)))).await;
@@ -47,7 +47,7 @@ async fn what_was_refused_for_now_waits_as_long_as_the_other_side_asked() {
 async fn a_final_failure_is_kept_and_replayed() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
-        fail(&call, Failure::last("card declined")).await;
+        fail(&call, Failure::permanent("card declined")).await;
         match call.run(|_| async { Ok(1) }).await {
             Err(Error::Failed { failure, replayed: true, .. }) => {
                 assert_eq!((failure.message(), failure.class()), ("card declined", Class::Final));
@@ -58,7 +58,7 @@ async fn a_final_failure_is_kept_and_replayed() {
 }
 
 #[tokio::test]
-async fn a_missing_answer_is_held() {
+async fn an_unknown_outcome_is_held() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
         fail(&call, Failure::unknown("time-out")).await;
@@ -70,19 +70,19 @@ async fn a_missing_answer_is_held() {
 }
 
 #[tokio::test]
-async fn under_retry_a_missing_answer_is_tried_again_with_the_same_downstream_key() {
+async fn under_retry_an_unknown_outcome_is_retried_with_the_same_downstream_key() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Retry);
-        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
         for attempt in 1..=2 {
-            let tell = tell.clone();
+            let sender = sender.clone();
             let run = call.run(|claim| async move {
-                tell.send((claim.attempt(), claim.downstream_key().to_owned())).unwrap();
+                sender.send((claim.attempt(), claim.downstream_key().to_owned())).unwrap();
                 if attempt == 1 { Err(Failure::unknown("time-out")) } else { Ok(1) }
             });
             assert_eq!(run.await.is_ok(), attempt == 2);
         }
-        let (first, second) = (told.recv().await.unwrap(), told.recv().await.unwrap());
+        let (first, second) = (receiver.recv().await.unwrap(), receiver.recv().await.unwrap());
         assert_eq!((first.0, second.0), (1, 2));
         assert_eq!(first.1, second.1);
         assert_eq!(status(&call).await, "done");
@@ -90,7 +90,7 @@ async fn under_retry_a_missing_answer_is_tried_again_with_the_same_downstream_ke
 }
 
 #[tokio::test]
-async fn a_lost_answer_in_an_error_is_a_doubt_without_any_policy() {
+async fn a_timeout_or_connection_reset_is_in_doubt_without_any_policy() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let timed_out = ledger.operation("a").key("k");
     let run = timed_out.run(|_| async {
@@ -135,7 +135,7 @@ async fn an_error_without_a_class_follows_the_policy() {
 }
 
 #[tokio::test]
-async fn after_an_explicit_sent_an_unclassified_error_is_always_a_doubt() {
+async fn an_unclassified_error_after_an_explicit_sent_is_always_in_doubt() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k").marks_sent().on_error(OnError::Retry);
         let run = call.run(|claim| async move {
@@ -148,7 +148,7 @@ async fn after_an_explicit_sent_an_unclassified_error_is_always_a_doubt() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_a_doubt_at_once_unless_nothing_was_sent() {
+async fn a_dropped_call_is_in_doubt_immediately_unless_nothing_was_sent() {
     for (ledger, _folder) in every_ledger().await {
         for (key, marks, sends, expected) in
             [("a", false, false, "in_doubt"), ("b", true, false, "open"), ("c", true, true, "in_doubt")]
@@ -179,7 +179,7 @@ async fn a_dropped_call_is_a_doubt_at_once_unless_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_doubt_and_goes_on() {
+async fn a_panic_leaves_the_intent_in_doubt_and_propagates() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
         let running = {
@@ -190,7 +190,7 @@ async fn a_panic_is_a_doubt_and_goes_on() {
         };
         let panic = running.await.unwrap_err();
         assert!(panic.is_panic());
-        assert_eq!(status(&call).await, "in_doubt", "by the time that the panic is seen, the doubt is written");
+        assert_eq!(status(&call).await, "in_doubt", "the doubt is written before the caller sees the panic");
     }
 }
 
@@ -220,7 +220,7 @@ async fn a_claim_is_renewed_while_the_work_runs() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_too_large_is_done_and_never_run_again() {
+async fn a_call_whose_result_is_too_large_to_keep_never_runs_again() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("report").key("k");
         let effects = Effects::default();
@@ -241,7 +241,7 @@ async fn an_answer_that_is_too_large_is_done_and_never_run_again() {
 }
 
 #[tokio::test]
-async fn a_value_that_is_no_json_is_in_doubt_and_says_so() {
+async fn a_value_that_json_cannot_represent_is_in_doubt_and_reported() {
     use std::collections::BTreeMap;
     let ledger = Ledger::open("memory:").await.unwrap();
     let call = ledger.operation("odd").key("k");
@@ -252,13 +252,13 @@ async fn a_value_that_is_no_json_is_in_doubt_and_says_so() {
 }
 
 #[tokio::test]
-async fn under_probe_the_next_caller_asks_first() {
+async fn under_probe_the_next_caller_probes_first() {
     for (ledger, _folder) in every_ledger().await {
-        let cannot_ask = ledger.operation("charge").key("k").in_doubt(InDoubt::Probe);
-        fail(&cannot_ask, Failure::unknown("time-out")).await;
-        let refused = cannot_ask.run(|_| async { Ok(1) }).await;
-        assert!(matches!(refused, Err(Error::InDoubt { .. })), "who cannot ask is not let in: {refused:?}");
-        let call = cannot_ask.probes();
+        let without_probe = ledger.operation("charge").key("k").in_doubt(InDoubt::Probe);
+        fail(&without_probe, Failure::unknown("time-out")).await;
+        let refused = without_probe.run(|_| async { Ok(1) }).await;
+        assert!(matches!(refused, Err(Error::InDoubt { .. })), "a caller that cannot probe is refused: {refused:?}");
+        let call = without_probe.probes();
         let found_nothing = call.run(|claim| async move {
             assert!(claim.probe_first());
             Err::<u32, _>(Failure::not_sent("the probe itself failed"))
@@ -276,7 +276,7 @@ async fn under_probe_the_next_caller_asks_first() {
 }
 
 #[tokio::test]
-async fn a_caller_that_goes_away_before_it_looks_leaves_a_released_claim() {
+async fn a_caller_that_is_dropped_before_it_sees_its_claim_leaves_a_released_claim() {
     let mut gone = 0;
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
@@ -284,14 +284,14 @@ async fn a_caller_that_goes_away_before_it_looks_leaves_a_released_claim() {
             let mut begin = Box::pin(call.begin());
             let polled = futures_util::poll!(begin.as_mut());
             if polled.is_ready() {
-                continue; // A store in memory answers at once: there is nothing to go away from.
+                continue; // The in-memory store answers immediately, so there is no pending begin to drop.
             }
             gone += 1;
-            // The claim is written and handed over while nobody looks; then the caller is gone.
+            // The claim is written and handed over while the caller does not poll; then the caller is dropped.
             eventually("the claim is written", async || status(&call).await == "running").await;
             tokio::time::sleep(Duration::from_millis(30)).await;
         }
-        eventually("it is given back", async || status(&call).await == "open").await;
+        eventually("the claim is released", async || status(&call).await == "open").await;
     }
     assert!(gone > 0);
 }
@@ -346,7 +346,7 @@ async fn work_past_its_deadline_is_in_doubt_and_may_still_be_finished() {
         while status(&call).await != "in_doubt" {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        // Retry is allowed, but not beside an owner that lives.
+        // The policy allows a retry, but not while the owner is still alive.
         let repeat = call.run(|_| async { Ok(7) }).await;
         assert!(matches!(repeat, Err(Error::InDoubt { .. })), "{repeat:?}");
         go.send(()).unwrap();

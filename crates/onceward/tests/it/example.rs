@@ -1,4 +1,4 @@
-//! The published API of payments: it is started and paid twice, and the guide shows its very source.
+//! The example of a payment API: it is started, charged twice with one key, and the guide shows its source.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,21 +8,21 @@ use std::process::{Child, Command, Stdio};
 const SOURCE: &str = include_str!("../../../../examples/axum_payments.rs");
 const GUIDE: &str = include_str!("../../../../docs/guides/tower.md");
 
-/// Stopped when the test is over, however it ends.
-struct Api {
+/// The running example. It is stopped when it is dropped.
+struct ExampleServer {
     process: Child,
     output: BufReader<std::process::ChildStdout>,
     address: String,
 }
 
-impl Drop for Api {
+impl Drop for ExampleServer {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Examples are built beside the tests, unless only some targets are asked for.
+/// Examples are built beside the tests, unless only some targets are built.
 fn program() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.parent().and_then(|deps| deps.parent()).unwrap().join("examples/axum_payments");
@@ -30,7 +30,7 @@ fn program() -> PathBuf {
     program
 }
 
-impl Api {
+impl ExampleServer {
     fn start(folder: &std::path::Path) -> Self {
         let mut command = Command::new(program());
         command.arg("127.0.0.1:0").env("TMPDIR", folder).stdout(Stdio::piped());
@@ -42,7 +42,7 @@ impl Api {
         Self { process, output, address }
     }
 
-    /// The head and the body of an answer.
+    /// The head and the body of the response.
     fn pay(&self, key: &str, body: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let length = body.len();
@@ -60,9 +60,9 @@ impl Api {
 }
 
 #[test]
-fn it_charges_once_however_often_it_is_asked() {
+fn the_example_charges_once_for_repeated_requests() {
     let folder = tempfile::tempdir().unwrap();
-    let mut api = Api::start(folder.path());
+    let mut api = ExampleServer::start(folder.path());
     let (head, receipt) = api.pay("order-17", r#"{"customer":"cus_7","cents":4200}"#);
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     assert!(receipt.contains("\"cents\":4200"), "{receipt}");
@@ -80,7 +80,7 @@ fn it_charges_once_however_often_it_is_asked() {
 }
 
 #[test]
-fn the_guide_shows_the_example_as_it_is() {
+fn the_guide_shows_the_source_of_the_example() {
     let shown = SOURCE.split_once("\n\n").unwrap().1;
     assert!(GUIDE.contains(&format!("```rust\n{shown}```\n")), "docs/guides/tower.md shows another program");
 }

@@ -1,4 +1,4 @@
-//! A store that fails or dawdles when a test says so, around a real one.
+//! A store around a real one that fails or is slow when a test says so.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,25 +11,27 @@ use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::record::{Draft, Record, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
-use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+use onceward::store::{
+    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+};
 
 #[derive(Debug)]
-pub(crate) struct Faulty {
+pub(crate) struct FaultyStore {
     real: Memory,
-    /// Nothing works.
+    /// Every call fails.
     pub(crate) down: AtomicBool,
-    /// The next write holds, and its answer is lost.
+    /// The next write succeeds, and its result is lost.
     pub(crate) lose_next_answer: AtomicBool,
     /// The next replace fails, and nothing is written.
     pub(crate) fail_next_replace: AtomicBool,
-    /// The next replace holds, and its answer is lost.
+    /// The next replace succeeds, and its result is lost.
     pub(crate) lose_next_replace_answer: AtomicBool,
     /// Every insert takes this long.
     pub(crate) insert_millis: AtomicU64,
     pub(crate) calls: AtomicUsize,
 }
 
-impl Faulty {
+impl FaultyStore {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             real: Memory::new(Arc::new(SystemClock)),
@@ -46,8 +48,8 @@ impl Faulty {
         self.down.store(down, Ordering::SeqCst);
     }
 
-    /// What the store holds under a key of the default tenant.
-    pub(crate) async fn holds(&self, operation: &str, key: &str) -> Option<Record> {
+    /// The record of a key of the default tenant.
+    pub(crate) async fn record(&self, operation: &str, key: &str) -> Option<Record> {
         let identity = Identity {
             tenant: Tenant::default(),
             operation: Operation::new(operation).unwrap(),
@@ -70,7 +72,7 @@ impl Faulty {
 }
 
 #[async_trait]
-impl Store for Faulty {
+impl Store for FaultyStore {
     async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         self.works()?;
         let answer = self.real.insert(draft, most).await;
@@ -107,12 +109,12 @@ impl Store for Faulty {
         self.real.counts(tenant).await
     }
 
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
         self.works()?;
         self.real.append(id, event).await
     }
 
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
         self.real.trail(id).await
     }
 

@@ -1,4 +1,4 @@
-//! The embedded store's file: what is refused on opening, and what happens when the disk gives out.
+//! The file of the embedded store: which files are refused, and what happens when the disk is full or fails.
 
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +17,7 @@ fn url(path: &Path) -> &str {
 }
 
 fn refusal(path: &Path) -> Error {
-    Sqlite::open_blocking(path, Arc::new(SystemClock)).expect_err("this is no ledger")
+    Sqlite::open_blocking(path, Arc::new(SystemClock)).expect_err("the file must be refused")
 }
 
 async fn ledger_with_one_charge(path: &Path) {
@@ -27,7 +27,7 @@ async fn ledger_with_one_charge(path: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_done_survives_closing_and_opening() {
+async fn finished_work_is_kept_when_the_ledger_is_closed_and_opened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     ledger_with_one_charge(&path).await;
@@ -37,7 +37,7 @@ async fn what_is_done_survives_closing_and_opening() {
 }
 
 #[test]
-fn a_file_that_is_no_ledger_is_refused_and_left_alone() {
+fn a_file_that_is_not_a_ledger_is_refused_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let text = folder.path().join("notes.txt");
     std::fs::write(&text, "Dear diary, today I did not use SQLite. ".repeat(100)).unwrap();
@@ -68,7 +68,7 @@ async fn a_newer_schema_is_refused() {
 }
 
 #[tokio::test]
-async fn an_older_or_unknown_schema_is_refused_and_left_as_it_is() {
+async fn an_older_or_unknown_schema_is_refused_and_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     ledger_with_one_charge(&path).await;
@@ -83,7 +83,7 @@ async fn an_older_or_unknown_schema_is_refused_and_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_ledger_whose_schema_was_changed_by_a_newer_build_is_not_written_any_more() {
+async fn a_ledger_that_a_newer_build_has_migrated_is_no_longer_written() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(url(&path)).await.unwrap();
@@ -110,7 +110,7 @@ async fn a_damaged_file_is_refused_and_nothing_runs() {
     let path = folder.path().join("ledger.db");
     ledger_with_one_charge(&path).await;
     let mut bytes = std::fs::read(&path).unwrap();
-    // The header stays; everything after the first page is noise.
+    // The header is intact; everything after the first page is overwritten.
     bytes.iter_mut().skip(4096).for_each(|byte| *byte = 0xA5);
     std::fs::write(&path, &bytes).unwrap();
     let effects = Effects::default();
@@ -126,7 +126,7 @@ async fn a_damaged_file_is_refused_and_nothing_runs() {
 }
 
 #[tokio::test]
-async fn one_unreadable_record_does_not_take_the_others_with_it() {
+async fn one_unreadable_record_does_not_affect_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     ledger_with_one_charge(&path).await;
@@ -140,7 +140,7 @@ async fn one_unreadable_record_does_not_take_the_others_with_it() {
 }
 
 #[test]
-fn a_folder_and_a_missing_folder_are_clear_errors() {
+fn a_folder_and_a_missing_folder_have_clear_errors() {
     let folder = tempfile::tempdir().unwrap();
     for path in [folder.path().to_owned(), folder.path().join("missing/ledger.db")] {
         let error = refusal(&path);
@@ -155,7 +155,7 @@ async fn an_unknown_url_is_refused_without_showing_its_password() {
 }
 
 #[test]
-fn many_handles_may_make_one_new_file_at_once() {
+fn many_handles_may_create_one_file_concurrently() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     std::thread::scope(|scope| {
@@ -166,7 +166,7 @@ fn many_handles_may_make_one_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn an_owner_that_is_gone_counts_as_lapsed_at_once() {
+async fn the_claim_of_an_owner_that_is_gone_lapses_immediately() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let open = async || Arc::new(Sqlite::open(&path, Arc::new(SystemClock)).await.unwrap());
@@ -175,26 +175,26 @@ async fn an_owner_that_is_gone_counts_as_lapsed_at_once() {
     let owning = Ledger::builder().on(one.clone());
     let call = Ledger::builder().on(other).operation("charge").key("k");
     match owning.operation("charge").key("k").begin().await.unwrap() {
-        // As when a process is killed: the claim ends without a word.
+        // As in a killed process, the claim never ends.
         Begun::Acquired(guard) => std::mem::forget(guard),
         Begun::Answered(decision) => panic!("{decision:?}"),
     }
     assert_eq!(status(&call).await, "running", "a claim lives as long as its process, even if it is forgotten");
-    let looked = call.get().await.unwrap().unwrap().seen;
-    assert!(!looked.owner_gone);
+    let seen = call.get().await.unwrap().unwrap().seen;
+    assert!(!seen.owner_gone);
 
-    // The same from the outside: a process of its own that is killed.
+    // The owner is now a process that does not exist, as after a kill.
     let gone = onceward::core::record::Owner(one.owner().unwrap().0 ^ 2);
-    let mut draft = looked.record.next();
+    let mut draft = seen.record.next();
     if let onceward::core::record::State::Leased(lease) = &mut draft.state {
         lease.owner = Some(gone);
     }
-    one.replace(onceward::store::Replace::of(&looked.record, draft)).await.unwrap();
-    assert!(call.get().await.unwrap().unwrap().seen.owner_gone, "nobody holds that owner's lock");
+    one.replace(onceward::store::Replace::of(&seen.record, draft)).await.unwrap();
+    assert!(call.get().await.unwrap().unwrap().seen.owner_gone, "no process holds that owner's lock");
     assert_eq!(status(&call).await, "in_doubt");
 }
 
-/// A small file system of its own, where this machine lets a test mount one.
+/// A small file system, if this machine lets a test mount one.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -230,14 +230,14 @@ async fn a_full_disk_fails_closed_and_recovers() {
     let mut refused = None;
     for number in 0..2000 {
         if number == 20 {
-            // Whatever is left of the disk.
+            // Fills the rest of the disk.
             let _ = std::fs::write(&ballast, vec![0u8; 1024 * 1024]);
         }
         let before = effects.count();
         let run = ledger.operation("charge").key(&number.to_string()).run(|_| async { Ok(effects.happen()) }).await;
         if let Err(error) = run {
             if matches!(error, onceward::Error::NotRecorded { .. }) {
-                // It ran while there was still room for its claim; the next one will be refused.
+                // It ran while there was still space for its claim; the next one will be refused.
                 continue;
             }
             assert_eq!(effects.count(), before, "nothing ran");
@@ -245,7 +245,7 @@ async fn a_full_disk_fails_closed_and_recovers() {
             break;
         }
     }
-    let (number, error) = refused.expect("a disk of 1 MiB is full at some time");
+    let (number, error) = refused.expect("a disk of 1 MiB becomes full");
     assert!(error.contains("no space is left"), "{error}");
     std::fs::remove_file(&ballast).unwrap();
     let call = ledger.operation("charge").key(&number.to_string());
@@ -255,7 +255,7 @@ async fn a_full_disk_fails_closed_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_on_opening_is_named_and_recovers() {
+async fn a_disk_that_is_full_on_opening_is_reported_and_recovers() {
     let Some(disk) = SmallDisk::mount("1m") else { return };
     let path = disk.0.path().join("ledger.db");
     ledger_with_one_charge(&path).await;
@@ -278,7 +278,7 @@ async fn a_read_only_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ledger_whose_file_was_taken_away_writes_nothing_that_nobody_else_would_find() {
+async fn a_ledger_whose_file_was_removed_writes_nothing_more() {
     for is_replaced in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ledger.db");

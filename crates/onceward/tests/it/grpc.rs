@@ -1,4 +1,4 @@
-//! The layer around a real server of tonic, asked by a real client: what gRPC says with numbers and trailers.
+//! The layer around a real tonic server, called by a real client: gRPC statuses and trailers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,11 +18,11 @@ use tower::Service;
 
 use crate::Effects;
 
-/// Messages are texts, so that nothing has to be generated.
+/// Messages are plain strings, so that no code has to be generated.
 #[derive(Clone, Copy)]
-struct Text;
+struct StringCodec;
 
-impl Codec for Text {
+impl Codec for StringCodec {
     type Encode = String;
     type Decode = String;
     type Encoder = Self;
@@ -37,7 +37,7 @@ impl Codec for Text {
     }
 }
 
-impl Encoder for Text {
+impl Encoder for StringCodec {
     type Item = String;
     type Error = Status;
 
@@ -47,7 +47,7 @@ impl Encoder for Text {
     }
 }
 
-impl Decoder for Text {
+impl Decoder for StringCodec {
     type Item = String;
     type Error = Status;
 
@@ -57,11 +57,11 @@ impl Decoder for Text {
     }
 }
 
-/// Its first answer has the status that the message names; the next ones are fine.
+/// A service whose first response has the status that the message names; later ones succeed.
 #[derive(Clone, Default)]
-struct Charges(Effects);
+struct ChargeService(Effects);
 
-impl Charges {
+impl ChargeService {
     fn charge(&self, message: &str) -> Result<String, Status> {
         let attempt = self.0.happen();
         let code = Code::from(message.parse::<i32>().unwrap_or(0));
@@ -73,7 +73,7 @@ impl Charges {
     }
 }
 
-impl UnaryService<String> for Charges {
+impl UnaryService<String> for ChargeService {
     type Response = String;
     type Future = std::future::Ready<Result<Response<String>, Status>>;
 
@@ -82,7 +82,7 @@ impl UnaryService<String> for Charges {
     }
 }
 
-impl ServerStreamingService<String> for Charges {
+impl ServerStreamingService<String> for ChargeService {
     type Response = String;
     type ResponseStream = BoxStream<'static, Result<String, Status>>;
     type Future = std::future::Ready<Result<Response<Self::ResponseStream>, Status>>;
@@ -93,11 +93,11 @@ impl ServerStreamingService<String> for Charges {
     }
 }
 
-impl NamedService for Charges {
-    const NAME: &'static str = "pay.Charges";
+impl NamedService for ChargeService {
+    const NAME: &'static str = "pay.ChargeService";
 }
 
-impl Service<axum::http::Request<tonic::body::Body>> for Charges {
+impl Service<axum::http::Request<tonic::body::Body>> for ChargeService {
     type Response = axum::http::Response<tonic::body::Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -109,22 +109,22 @@ impl Service<axum::http::Request<tonic::body::Body>> for Charges {
     fn call(&mut self, request: axum::http::Request<tonic::body::Body>) -> Self::Future {
         let charges = self.clone();
         Box::pin(async move {
-            let mut grpc = tonic::server::Grpc::new(Text);
+            let mut grpc = tonic::server::Grpc::new(StringCodec);
             Ok(match request.uri().path() {
-                "/pay.Charges/Charge" => grpc.unary(charges, request).await,
+                "/pay.ChargeService/Charge" => grpc.unary(charges, request).await,
                 _ => grpc.server_streaming(charges, request).await,
             })
         })
     }
 }
 
-struct Served {
+struct TestServer {
     client: tonic::client::Grpc<Channel>,
-    charges: Charges,
+    charges: ChargeService,
 }
 
-async fn serve() -> Served {
-    let charges = Charges::default();
+async fn serve() -> TestServer {
+    let charges = ChargeService::default();
     let layer = IdempotencyLayer::new(Ledger::open("memory:").await.unwrap());
     let listener = std::net::TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let address = listener.local_addr().unwrap();
@@ -137,7 +137,7 @@ async fn serve() -> Served {
     let server = Server::builder().layer(layer).add_service(charges.clone());
     tokio::spawn(server.serve_with_incoming(accepted));
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
-    Served { client: tonic::client::Grpc::new(channel), charges }
+    TestServer { client: tonic::client::Grpc::new(channel), charges }
 }
 
 fn asking(message: &str, key: &str) -> Request<String> {
@@ -149,12 +149,12 @@ fn asking(message: &str, key: &str) -> Request<String> {
     request
 }
 
-impl Served {
-    /// The message, and whether it is a repeat.
+impl TestServer {
+    /// The message, and whether it is a replay.
     async fn charge(&mut self, message: &str, key: &str) -> Result<(String, bool), Status> {
         self.client.ready().await.unwrap();
-        let path = axum::http::uri::PathAndQuery::from_static("/pay.Charges/Charge");
-        let response = self.client.unary(asking(message, key), path, Text).await?;
+        let path = axum::http::uri::PathAndQuery::from_static("/pay.ChargeService/Charge");
+        let response = self.client.unary(asking(message, key), path, StringCodec).await?;
         let replayed = response.metadata().contains_key("idempotent-replayed");
         Ok((response.into_inner(), replayed))
     }
@@ -162,9 +162,9 @@ impl Served {
     /// All messages of a stream, and how it ended.
     async fn watch(&mut self, message: &str, key: &str) -> (Vec<String>, Code) {
         self.client.ready().await.unwrap();
-        let path = axum::http::uri::PathAndQuery::from_static("/pay.Charges/Watch");
+        let path = axum::http::uri::PathAndQuery::from_static("/pay.ChargeService/Watch");
         let mut messages = Vec::new();
-        let mut stream = match self.client.server_streaming(asking(message, key), path, Text).await {
+        let mut stream = match self.client.server_streaming(asking(message, key), path, StringCodec).await {
             Ok(response) => response.into_inner(),
             Err(status) => return (messages, status.code()),
         };
@@ -187,7 +187,7 @@ fn named(status: &Status) -> &str {
 }
 
 #[tokio::test]
-async fn a_call_that_went_well_is_repeated_with_its_trailers() {
+async fn a_successful_call_is_replayed_with_its_trailers() {
     let mut served = serve().await;
     assert_eq!(served.charge("0", "k").await.unwrap(), ("charge 1".to_owned(), false));
     assert_eq!(served.charge("0", "k").await.unwrap(), ("charge 1".to_owned(), true));
@@ -198,71 +198,71 @@ async fn a_call_that_went_well_is_repeated_with_its_trailers() {
     assert_eq!(served.effects(), 1);
 }
 
-/// What the second call under the same key gets, when the first one got a status.
+/// What the second call with the same key gets, after the first one got a status.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Second {
+enum SecondCall {
     Same,
     Runs,
     Doubt,
 }
 
-const STATUSES: [(Code, Second); 16] = [
-    (Code::InvalidArgument, Second::Same),
-    (Code::NotFound, Second::Same),
-    (Code::AlreadyExists, Second::Same),
-    (Code::FailedPrecondition, Second::Same),
-    (Code::OutOfRange, Second::Same),
-    (Code::Unimplemented, Second::Same),
-    (Code::Internal, Second::Same),
-    (Code::DataLoss, Second::Same),
-    (Code::Unauthenticated, Second::Runs),
-    (Code::PermissionDenied, Second::Runs),
-    (Code::ResourceExhausted, Second::Runs),
-    (Code::Aborted, Second::Runs),
-    (Code::Cancelled, Second::Doubt),
-    (Code::Unknown, Second::Doubt),
-    (Code::DeadlineExceeded, Second::Doubt),
-    (Code::Unavailable, Second::Doubt),
+const STATUSES: [(Code, SecondCall); 16] = [
+    (Code::InvalidArgument, SecondCall::Same),
+    (Code::NotFound, SecondCall::Same),
+    (Code::AlreadyExists, SecondCall::Same),
+    (Code::FailedPrecondition, SecondCall::Same),
+    (Code::OutOfRange, SecondCall::Same),
+    (Code::Unimplemented, SecondCall::Same),
+    (Code::Internal, SecondCall::Same),
+    (Code::DataLoss, SecondCall::Same),
+    (Code::Unauthenticated, SecondCall::Runs),
+    (Code::PermissionDenied, SecondCall::Runs),
+    (Code::ResourceExhausted, SecondCall::Runs),
+    (Code::Aborted, SecondCall::Runs),
+    (Code::Cancelled, SecondCall::Doubt),
+    (Code::Unknown, SecondCall::Doubt),
+    (Code::DeadlineExceeded, SecondCall::Doubt),
+    (Code::Unavailable, SecondCall::Doubt),
 ];
 
 #[tokio::test]
-async fn a_status_in_the_head_decides_what_a_repeat_gets() {
+async fn a_status_in_the_headers_decides_what_a_repeat_gets() {
     let mut served = serve().await;
     for (code, second) in STATUSES {
         let message = (code as i32).to_string();
         assert_eq!(served.charge(&message, &message).await.unwrap_err().code(), code);
         let again = served.charge(&message, &message).await;
         match second {
-            Second::Same => assert_eq!(again.unwrap_err().code(), code),
-            Second::Runs => assert_eq!(again.unwrap(), ("charge 2".to_owned(), false), "{code:?}"),
-            Second::Doubt => {
+            SecondCall::Same => assert_eq!(again.unwrap_err().code(), code),
+            SecondCall::Runs => assert_eq!(again.unwrap(), ("charge 2".to_owned(), false), "{code:?}"),
+            SecondCall::Doubt => {
                 let status = again.unwrap_err();
                 assert_eq!((status.code(), named(&status)), (Code::FailedPrecondition, "in-doubt"), "{code:?}");
             }
         }
-        assert_eq!(served.effects(), if second == Second::Runs { 2 } else { 1 }, "{code:?}");
+        assert_eq!(served.effects(), if second == SecondCall::Runs { 2 } else { 1 }, "{code:?}");
     }
 }
 
 #[tokio::test]
-async fn a_status_behind_the_body_decides_too() {
+async fn a_status_in_the_trailers_decides_what_a_repeat_gets() {
     let mut served = serve().await;
     for (code, second) in STATUSES {
         let message = (code as i32).to_string();
         let begun = || vec!["begun".to_owned()];
         assert_eq!(served.watch(&message, &message).await, (begun(), code));
         let expected = match second {
-            Second::Same => (begun(), code),
-            Second::Runs => (vec!["begun".to_owned(), "charge 2".to_owned()], Code::Ok),
-            Second::Doubt => (Vec::new(), Code::FailedPrecondition),
+            SecondCall::Same => (begun(), code),
+            SecondCall::Runs => (vec!["begun".to_owned(), "charge 2".to_owned()], Code::Ok),
+            SecondCall::Doubt => (Vec::new(), Code::FailedPrecondition),
         };
         assert_eq!(served.watch(&message, &message).await, expected, "{code:?}");
-        assert_eq!(served.effects(), if second == Second::Runs { 2 } else { 1 }, "{code:?}");
+        assert_eq!(served.effects(), if second == SecondCall::Runs { 2 } else { 1 }, "{code:?}");
     }
 }
 
 #[tokio::test]
-async fn problems_are_told_as_a_status() {
+async fn problems_are_reported_as_a_grpc_status() {
     let mut served = serve().await;
     let missing = served.charge("0", "").await.unwrap_err();
     assert_eq!((missing.code(), named(&missing)), (Code::InvalidArgument, "key-missing"));

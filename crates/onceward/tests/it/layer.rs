@@ -1,5 +1,5 @@
-//! The Tower layer in the process that serves: claims in handlers, panics, clients that go away, and stacks around it. What
-//! it answers is in the table of HTTP cases, which it shares with the gateway.
+//! The Tower layer inside a server: claims in handlers, panics, clients that disconnect, and other layers around it. Its
+//! responses are tested with the table of HTTP cases that it shares with the gateway.
 
 use std::convert::Infallible;
 use std::task::{Context, Poll};
@@ -14,76 +14,76 @@ use axum::routing::post;
 use http_body_util::BodyExt;
 use onceward::core::policy::StoreDown;
 use onceward::http::Rules;
-use onceward::http::body::whole;
+use onceward::http::body::read_all;
 use onceward::layer::IdempotencyLayer;
 use onceward::{Claim, Ledger, Policy};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::faulty::Faulty;
+use crate::faulty::FaultyStore;
 use crate::{Effects, eventually};
 
 async fn ledger() -> Ledger {
     Ledger::open("memory:").await.unwrap()
 }
 
-fn paying(path: &str, key: &str) -> Request {
+fn keyed_post(path: &str, key: &str) -> Request {
     let request = axum::http::Request::post(path).header("authorization", "Bearer sk_7");
     request.header("idempotency-key", key).body(Body::from("{}")).unwrap()
 }
 
-/// The status, whether it is a repeat, and the body.
+/// The status, whether it is a replay, and the body.
 async fn answer<B>(response: Response<B>) -> (u16, bool, String)
 where
     B: axum::body::HttpBody<Data = bytes::Bytes, Error: Into<onceward::http::body::Error>>,
 {
     let (parts, body) = response.into_parts();
-    let (bytes, _) = whole(body, 1 << 20).await.unwrap();
+    let (bytes, _) = read_all(body, 1 << 20).await.unwrap();
     let text = String::from_utf8(bytes.to_vec()).unwrap();
     (parts.status.as_u16(), parts.headers.contains_key("idempotent-replayed"), text)
 }
 
 #[tokio::test]
-async fn a_handler_is_handed_its_claim() {
+async fn a_handler_gets_its_claim() {
     let handler = |claim: Claim| async move { format!("{} {}", claim.attempt(), claim.downstream_key()) };
     let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
-    let (status, replayed, first) = answer(app.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    let (status, replayed, first) = answer(app.clone().oneshot(keyed_post("/charges", "k")).await.unwrap()).await;
     assert_eq!((status, replayed), (200, false));
     assert!(first.starts_with("1 ") && first.len() > 20, "{first}");
-    assert_eq!(answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await, (200, true, first));
+    assert_eq!(answer(app.oneshot(keyed_post("/charges", "k")).await.unwrap()).await, (200, true, first));
 }
 
-/// A guarded retry comes under the same key as what ran unguarded, or the other side would take it for another request.
+/// A guarded retry has the same downstream key as the unguarded run; otherwise the downstream would treat it as a new request.
 #[tokio::test]
-async fn what_runs_although_the_ledger_is_down_has_the_same_key() {
+async fn an_unguarded_run_and_its_guarded_retry_have_the_same_downstream_key() {
     let name = HeaderName::from_static("x-once");
     let handler = |headers: axum::http::HeaderMap| async move { headers["x-once"].to_str().unwrap().to_owned() };
-    let store = Faulty::new();
+    let store = FaultyStore::new();
     let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
     let rules = Rules { downstream_key: Some(name), policy: policy.into(), ..Rules::default() };
-    let layer = IdempotencyLayer::new(Ledger::builder().on(store.clone())).rules(rules);
+    let layer = IdempotencyLayer::with_rules(Ledger::builder().on(store.clone()), rules);
     let app = Router::new().route("/charges", post(handler)).layer(layer);
     store.set_down(true);
-    let (_, _, unguarded) = answer(app.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    let (_, _, unguarded) = answer(app.clone().oneshot(keyed_post("/charges", "k")).await.unwrap()).await;
     store.set_down(false);
-    let (_, replayed, guarded) = answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await;
+    let (_, replayed, guarded) = answer(app.oneshot(keyed_post("/charges", "k")).await.unwrap()).await;
     assert_eq!((replayed, guarded), (false, unguarded));
 }
 
 #[tokio::test]
-async fn without_the_layer_there_is_no_claim_and_the_answer_says_so() {
+async fn without_the_layer_there_is_no_claim_and_the_response_says_so() {
     let handler = |_: Claim| async {};
     let maybe = |claim: Option<Claim>| async move { claim.is_some().to_string() };
     let bare = Router::new().route("/charges", post(handler)).route("/maybe", post(maybe));
-    let (status, _, text) = answer(bare.clone().oneshot(paying("/charges", "k")).await.unwrap()).await;
+    let (status, _, text) = answer(bare.clone().oneshot(keyed_post("/charges", "k")).await.unwrap()).await;
     assert_eq!(status, 500);
     assert!(text.contains("not behind IdempotencyLayer"), "{text}");
-    assert_eq!(answer(bare.clone().oneshot(paying("/maybe", "k")).await.unwrap()).await.2, "false");
+    assert_eq!(answer(bare.clone().oneshot(keyed_post("/maybe", "k")).await.unwrap()).await.2, "false");
     let guarded = bare.route_layer(IdempotencyLayer::new(ledger().await));
-    assert_eq!(answer(guarded.oneshot(paying("/maybe", "k")).await.unwrap()).await.2, "true");
+    assert_eq!(answer(guarded.oneshot(keyed_post("/maybe", "k")).await.unwrap()).await.2, "true");
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_leaves_a_doubt() {
+async fn a_handler_that_panics_leaves_the_intent_in_doubt() {
     let effects = Effects::default();
     let counted = effects.clone();
     let handler = move || {
@@ -93,31 +93,31 @@ async fn a_handler_that_panics_leaves_a_doubt() {
     let (one, other) = (ledger().await, ledger().await);
     let app = |layer: IdempotencyLayer| Router::new().route("/print", post(handler.clone())).layer(layer);
     let held = app(IdempotencyLayer::new(one));
-    let (status, _, text) = answer(held.clone().oneshot(paying("/print", "k")).await.unwrap()).await;
+    let (status, _, text) = answer(held.clone().oneshot(keyed_post("/print", "k")).await.unwrap()).await;
     assert_eq!((status, text.contains("no-answer"), text.contains("paper")), (502, true, false), "{text}");
-    let (status, _, text) = answer(held.oneshot(paying("/print", "k")).await.unwrap()).await;
+    let (status, _, text) = answer(held.oneshot(keyed_post("/print", "k")).await.unwrap()).await;
     assert_eq!((status, text.contains("in-doubt"), effects.count()), (409, true, 1), "{text}");
 
     effects.0.store(0, std::sync::atomic::Ordering::SeqCst);
     let honoured = app(IdempotencyLayer::new(other).honours_key(true));
-    assert_eq!(answer(honoured.clone().oneshot(paying("/print", "k")).await.unwrap()).await.0, 502);
-    let again = answer(honoured.oneshot(paying("/print", "k")).await.unwrap()).await;
+    assert_eq!(answer(honoured.clone().oneshot(keyed_post("/print", "k")).await.unwrap()).await.0, 502);
+    let again = answer(honoured.oneshot(keyed_post("/print", "k")).await.unwrap()).await;
     assert_eq!((again, effects.count()), ((200, false, "printed".to_owned()), 2));
 }
 
 #[tokio::test]
-async fn an_answer_whose_body_panics_breaks_off_and_leaves_a_doubt() {
+async fn a_response_whose_body_panics_is_aborted_and_the_intent_is_in_doubt() {
     let handler = || async {
         let pieces = (0..3).map(|piece| if piece == 2 { panic!("torn") } else { Ok::<_, Infallible>("piece") });
         Body::from_stream(futures_util::stream::iter(pieces))
     };
     let app = Router::new().route("/print", post(handler)).layer(IdempotencyLayer::new(ledger().await));
-    let response = app.clone().oneshot(paying("/print", "k")).await.unwrap();
+    let response = app.clone().oneshot(keyed_post("/print", "k")).await.unwrap();
     assert_eq!(response.status(), 200);
-    assert!(whole(response.into_body(), 1 << 20).await.is_err());
+    assert!(read_all(response.into_body(), 1 << 20).await.is_err());
     let mut again = String::new();
-    eventually("the doubt is told", async || {
-        let (status, _, text) = answer(app.clone().oneshot(paying("/print", "k")).await.unwrap()).await;
+    eventually("the doubt is reported", async || {
+        let (status, _, text) = answer(app.clone().oneshot(keyed_post("/print", "k")).await.unwrap()).await;
         again = text;
         status == 409 && again.contains("in-doubt")
     })
@@ -125,7 +125,7 @@ async fn an_answer_whose_body_panics_breaks_off_and_leaves_a_doubt() {
 }
 
 #[tokio::test]
-async fn what_a_client_gave_up_on_comes_to_its_end_and_its_retry_gets_it() {
+async fn a_request_whose_client_gave_up_is_finished_and_its_retry_gets_the_response() {
     let effects = Effects::default();
     let counted = effects.clone();
     let handler = || async move {
@@ -133,15 +133,16 @@ async fn what_a_client_gave_up_on_comes_to_its_end_and_its_retry_gets_it() {
         counted.happen().to_string()
     };
     let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
-    let gave_up =
-        tokio::time::timeout(Duration::from_millis(50), app.clone().oneshot(paying("/charges", "k"))).await.is_err();
+    let gave_up = tokio::time::timeout(Duration::from_millis(50), app.clone().oneshot(keyed_post("/charges", "k")))
+        .await
+        .is_err();
     assert!(gave_up);
-    let again = answer(app.oneshot(paying("/charges", "k")).await.unwrap()).await;
+    let again = answer(app.oneshot(keyed_post("/charges", "k")).await.unwrap()).await;
     assert_eq!((again, effects.count()), ((200, true, "1".to_owned()), 1));
 }
 
 #[tokio::test]
-async fn a_client_that_stays_and_reads_nothing_is_cut_off_and_the_answer_is_kept() {
+async fn a_client_that_reads_nothing_is_cut_off_and_the_response_is_kept() {
     const PIECES: usize = 100;
     let effects = Effects::default();
     let counted = effects.clone();
@@ -151,17 +152,17 @@ async fn a_client_that_stays_and_reads_nothing_is_cut_off_and_the_answer_is_kept
         Body::from_stream(futures_util::stream::iter(pieces))
     };
     let rules = Rules { reader_patience: Duration::from_millis(100), ..Rules::default() };
-    let layer = IdempotencyLayer::new(ledger().await).rules(rules);
+    let layer = IdempotencyLayer::with_rules(ledger().await, rules);
     let app = Router::new().route("/events", post(handler)).layer(layer);
-    let unread = app.clone().oneshot(paying("/events", "k")).await.unwrap();
+    let unread = app.clone().oneshot(keyed_post("/events", "k")).await.unwrap();
     assert_eq!(unread.status(), 200);
-    let again = answer(app.oneshot(paying("/events", "k")).await.unwrap()).await;
+    let again = answer(app.oneshot(keyed_post("/events", "k")).await.unwrap()).await;
     assert_eq!((again, effects.count()), ((200, true, "piece".repeat(PIECES)), 1));
-    assert!(whole(unread.into_body(), 1 << 20).await.is_err(), "a part of it was taken for all of it");
+    assert!(read_all(unread.into_body(), 1 << 20).await.is_err(), "a truncated response was accepted as complete");
 }
 
 #[tokio::test]
-async fn an_answer_without_an_end_is_not_read_for_ever_once_its_client_is_gone() {
+async fn an_endless_response_is_not_read_forever_after_its_client_is_gone() {
     let read = Effects::default();
     let counted = read.clone();
     let handler = move || async move {
@@ -173,47 +174,47 @@ async fn an_answer_without_an_end_is_not_read_for_ever_once_its_client_is_gone()
         Body::from_stream(pieces)
     };
     let rules = Rules { unread_for: Duration::from_millis(200), ..Rules::default() };
-    let layer = IdempotencyLayer::new(ledger().await).rules(rules).wait(Duration::ZERO);
+    let layer = IdempotencyLayer::with_rules(ledger().await, rules).wait(Duration::ZERO);
     let app = Router::new().route("/events", post(handler)).layer(layer);
-    let mut events = app.clone().oneshot(paying("/events", "k")).await.unwrap().into_body();
-    // For as long as somebody reads it, it goes on.
+    let mut events = app.clone().oneshot(keyed_post("/events", "k")).await.unwrap().into_body();
+    // It continues as long as the client reads it.
     let from = std::time::Instant::now();
     while from.elapsed() < Duration::from_millis(500) {
         assert!(events.frame().await.unwrap().is_ok());
     }
     drop(events);
-    eventually("the doubt is told", async || {
-        let (status, _, text) = answer(app.clone().oneshot(paying("/events", "k")).await.unwrap()).await;
+    eventually("the doubt is reported", async || {
+        let (status, _, text) = answer(app.clone().oneshot(keyed_post("/events", "k")).await.unwrap()).await;
         status == 409 && text.contains("in-doubt")
     })
     .await;
     let ended = read.count();
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(read.count(), ended, "nobody reads on");
+    assert_eq!(read.count(), ended, "the body is no longer read");
 }
 
 #[tokio::test]
-async fn two_routers_under_different_prefixes_do_not_meet() {
+async fn routers_with_different_prefixes_do_not_share_keys() {
     let layer = IdempotencyLayer::new(ledger().await);
-    let of = |name: &'static str| {
+    let router = |name: &'static str| {
         let handler = move |request: Request| async move { format!("{name} {}", request.uri().path()) };
         Router::new().route("/charges", post(handler)).layer(layer.clone())
     };
-    let app = Router::new().nest("/eu", of("eu")).nest("/us", of("us"));
+    let app = Router::new().nest("/eu", router("eu")).nest("/us", router("us"));
     for (path, text) in [("/eu/charges", "eu /charges"), ("/us/charges", "us /charges")] {
-        let fresh = answer(app.clone().oneshot(paying(path, "k")).await.unwrap()).await;
+        let fresh = answer(app.clone().oneshot(keyed_post(path, "k")).await.unwrap()).await;
         assert_eq!(fresh, (200, false, text.to_owned()));
     }
 }
 
 #[tokio::test]
-async fn customers_do_not_meet_and_who_is_nobody_is_not_served() {
+async fn customers_do_not_share_keys_and_a_request_without_a_tenant_is_refused() {
     let effects = Effects::default();
     let counted = effects.clone();
     let handler = || async move { counted.happen().to_string() };
     let app = Router::new().route("/charges", post(handler)).layer(IdempotencyLayer::new(ledger().await));
     let send = async |credential: Option<&str>| {
-        let mut request = paying("/charges", "k");
+        let mut request = keyed_post("/charges", "k");
         request.headers_mut().remove("authorization");
         if let Some(credential) = credential {
             request.headers_mut().insert("authorization", credential.parse().unwrap());
@@ -230,19 +231,19 @@ async fn customers_do_not_meet_and_who_is_nobody_is_not_served() {
 }
 
 #[tokio::test]
-async fn what_is_not_guarded_is_not_read() {
+async fn the_body_of_an_unguarded_request_is_not_buffered() {
     let layer = IdempotencyLayer::new(ledger().await).request_limit(10);
     let handler = |body: String| async move { body.len().to_string() };
     let app = Router::new().route("/files", axum::routing::put(handler).post(handler)).layer(layer);
     let put = axum::http::Request::put("/files").body(Body::from("x".repeat(1000))).unwrap();
     assert_eq!(answer(app.clone().oneshot(put).await.unwrap()).await, (200, false, "1000".to_owned()));
-    let mut post = paying("/files", "k");
+    let mut post = keyed_post("/files", "k");
     *post.body_mut() = Body::from("x".repeat(1000));
     assert_eq!(answer(app.oneshot(post).await.unwrap()).await.0, 413);
 }
 
 #[tokio::test]
-async fn a_stack_with_a_body_of_its_own_gets_that_body() {
+async fn a_stack_with_its_own_body_type_gets_that_type() {
     let guard = IdempotencyLayer::new(ledger().await).into_body(Body::new);
     let marked = async |request: Request, next: Next| {
         let mut response = next.run(request).await;
@@ -252,23 +253,23 @@ async fn a_stack_with_a_body_of_its_own_gets_that_body() {
     let stack = tower::ServiceBuilder::new().layer(guard).layer(middleware::from_fn(marked));
     let app = Router::new().route("/charges", post(async |body: String| body)).layer(stack);
     for replayed in [false, true] {
-        let response = app.clone().oneshot(paying("/charges", "k")).await.unwrap();
+        let response = app.clone().oneshot(keyed_post("/charges", "k")).await.unwrap();
         assert_eq!(response.headers()["x-inside"], "1");
         assert_eq!(answer(response).await, (200, replayed, "{}".to_owned()));
     }
 }
 
-/// Panics when it is called before it was asked whether it is ready, as some services do. A clone has to be asked anew.
+/// A service that panics if it is called before `poll_ready`, as some do. A clone has to be polled again.
 #[derive(Default)]
-struct Asked(bool);
+struct NeedsPollReady(bool);
 
-impl Clone for Asked {
+impl Clone for NeedsPollReady {
     fn clone(&self) -> Self {
         Self(false)
     }
 }
 
-impl<B> Service<axum::http::Request<B>> for Asked {
+impl<B> Service<axum::http::Request<B>> for NeedsPollReady {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
@@ -279,17 +280,17 @@ impl<B> Service<axum::http::Request<B>> for Asked {
     }
 
     fn call(&mut self, _: axum::http::Request<B>) -> Self::Future {
-        assert!(std::mem::take(&mut self.0), "called without having been asked");
+        assert!(std::mem::take(&mut self.0), "called before poll_ready");
         std::future::ready(Ok(Response::new(Body::from("done"))))
     }
 }
 
 #[tokio::test]
-async fn the_service_that_was_asked_is_the_one_that_is_called() {
-    let mut service = IdempotencyLayer::new(ledger().await).layer(Asked::default());
+async fn the_service_that_was_polled_ready_is_the_one_that_is_called() {
+    let mut service = IdempotencyLayer::new(ledger().await).layer(NeedsPollReady::default());
     for key in ["one", "two"] {
         let ready = ServiceExt::<Request>::ready(&mut service).await.unwrap();
-        let response = ready.call(paying("/", key)).await.unwrap();
+        let response = ready.call(keyed_post("/", key)).await.unwrap();
         assert_eq!(answer(response).await, (StatusCode::OK.as_u16(), false, "done".to_owned()));
     }
 }

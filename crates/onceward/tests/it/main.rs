@@ -1,6 +1,6 @@
 //! The library against real stores.
 
-// A test says what it expects by failing.
+// A test reports a failed expectation with a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod blocking;
@@ -22,6 +22,7 @@ mod races;
 mod recorded;
 mod remote;
 mod settling;
+mod start;
 mod store_faults;
 mod stores;
 mod stream_faults;
@@ -38,9 +39,9 @@ use onceward::clock::{ManualClock, SystemClock};
 use onceward::store::Store;
 use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
-use onceward::{Ledger, Operation};
+use onceward::{CallBuilder, Ledger};
 
-/// A ledger on each kind of store, on the machine's own clock.
+/// A ledger on each kind of store, with the system clock.
 async fn every_ledger() -> Vec<(Ledger, Option<tempfile::TempDir>)> {
     let memory = Arc::new(Memory::new(Arc::new(SystemClock)));
     let folder = tempfile::tempdir().unwrap();
@@ -48,7 +49,7 @@ async fn every_ledger() -> Vec<(Ledger, Option<tempfile::TempDir>)> {
     vec![(Ledger::builder().on(memory), None), (file, Some(folder))]
 }
 
-/// A ledger on each kind of store, on a clock that the test sets.
+/// A ledger on each kind of store, with a clock that the test sets.
 async fn every_timed_ledger() -> Vec<(Ledger, ManualClock, Option<tempfile::TempDir>)> {
     let (one, other) = (ManualClock::default(), ManualClock::default());
     let memory: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(one.clone())));
@@ -57,7 +58,7 @@ async fn every_timed_ledger() -> Vec<(Ledger, ManualClock, Option<tempfile::Temp
     vec![(Ledger::builder().on(memory), one, None), (Ledger::builder().on(Arc::new(file)), other, Some(folder))]
 }
 
-/// Counts how often an effect took place.
+/// Counts how often an effect happened.
 #[derive(Clone, Default)]
 struct Effects(Arc<AtomicUsize>);
 
@@ -71,15 +72,15 @@ impl Effects {
     }
 }
 
-/// How the intent of a call stands now.
-async fn status(operation: &Operation) -> String {
+/// The current status of the intent of a call.
+async fn status(operation: &CallBuilder) -> String {
     match operation.get().await.unwrap().and_then(|intent| intent.status()) {
         Some(status) => status.as_str().to_owned(),
         None => "absent".to_owned(),
     }
 }
 
-/// Waits until a condition holds that another task brings about.
+/// Waits until another task has made a condition true.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     for _ in 0..400 {
         if holds().await {

@@ -1,4 +1,4 @@
-//! The high-water mark beside a ledger: an older copy is noticed.
+//! The high-water mark of a ledger: a restored older copy is detected.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn back_up(path: &Path, copy: &Path) {
     Connection::open(path).unwrap().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
 }
 
-/// What people do: stop everything, and put the copy in the ledger's place.
+/// Restores a copy as operators do: with everything stopped, the copy replaces the ledger.
 fn restore(copy: &Path, path: &Path) {
     for suffix in ["", "-wal", "-shm"] {
         let _ = std::fs::remove_file(beside(path, suffix));
@@ -51,7 +51,7 @@ fn number(path: &Path) -> i64 {
     Connection::open(path).unwrap().query_row("SELECT mark FROM ledger", [], |row| row.get(0)).unwrap()
 }
 
-/// The highest number in the file.
+/// The highest number in the mark file.
 fn marked(path: &Path) -> i64 {
     let text = std::fs::read_to_string(beside(path, "-mark")).unwrap_or_default();
     text.lines().filter_map(|line| line.split_whitespace().nth(2)?.parse().ok()).max().unwrap_or(-1)
@@ -74,7 +74,7 @@ async fn a_ledger_that_was_restored_from_an_older_copy_is_refused_until_it_is_ac
     let accepted = accept(&path).unwrap();
     assert!(accepted.mark > Some(accepted.ledger), "{accepted:?}");
     work(&path, "third").await;
-    // What was accepted once is not accepted for ever.
+    // The same copy is refused the next time.
     restore(&copy, &path);
     assert!(matches!(refusal(&path), Error::Behind { .. }));
 }
@@ -87,7 +87,7 @@ async fn a_ledger_that_was_never_closed_has_a_mark_too() {
     back_up(&path, &copy);
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
     charge(&ledger, "second").await;
-    // As if the process had been killed here, and the copy restored.
+    // As if the process had been killed here and the copy restored.
     let elsewhere = folder.path().join("elsewhere.db");
     std::fs::copy(&copy, &elsewhere).unwrap();
     std::fs::copy(beside(&path, "-mark"), beside(&elsewhere, "-mark")).unwrap();
@@ -96,7 +96,7 @@ async fn a_ledger_that_was_never_closed_has_a_mark_too() {
 }
 
 #[tokio::test]
-async fn the_mark_follows_the_last_write_of_a_ledger_that_is_idle_and_never_leads() {
+async fn the_mark_of_an_idle_ledger_follows_its_last_write_and_never_leads() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = Ledger::open(path.to_str().unwrap()).await.unwrap();
@@ -127,12 +127,12 @@ async fn a_ledger_without_its_mark_is_opened_and_gets_a_new_one() {
     assert_eq!(marked(&moved), number(&moved));
 }
 
-/// Root may read everything, so the ledger is opened as the user `nobody`: on Linux each thread has a user for files.
+/// Root may read everything, so the test opens the ledger as an unprivileged user: Linux has a file system user per thread.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_mark_that_may_not_be_read_is_not_taken_for_a_missing_one() {
+async fn an_unreadable_mark_is_not_treated_as_a_missing_one() {
     use std::os::unix::fs::PermissionsExt;
-    const NOBODY: u32 = 65_534;
+    const UNPRIVILEGED_USER: u32 = 65_534;
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
     work(&path, "first").await;
@@ -145,25 +145,25 @@ async fn a_mark_that_may_not_be_read_is_not_taken_for_a_missing_one() {
     if is_root {
         let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
         for file in files.chain([folder.path().to_owned()]) {
-            std::os::unix::fs::chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+            std::os::unix::fs::chown(file, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER)).unwrap();
         }
     }
     let opening = std::thread::spawn(move || {
         if is_root {
-            nix::unistd::setfsuid(NOBODY.into());
+            nix::unistd::setfsuid(UNPRIVILEGED_USER.into());
         }
         (refusal(&path), accept(&path).expect_err("the ledger is not accepted"))
     });
     let (opened, accepted) = opening.join().unwrap();
     for error in [opened, accepted] {
-        let said = error.to_string();
-        assert!(matches!(error, Error::SideFile { .. }), "{said}");
-        assert!(said.contains(mark.to_str().unwrap()) && said.contains("ermission denied"), "{said}");
+        let message = error.to_string();
+        assert!(matches!(error, Error::SideFile { .. }), "{message}");
+        assert!(message.contains(mark.to_str().unwrap()) && message.contains("ermission denied"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn a_mark_without_its_ledger_is_explained_and_nothing_is_created() {
+async fn a_mark_without_its_ledger_is_reported_and_nothing_is_created() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     work(&path, "first").await;
@@ -186,7 +186,7 @@ fn a_path_without_a_ledger_and_without_a_mark_is_not_accepted() {
 }
 
 #[tokio::test]
-async fn the_mark_of_another_ledger_is_not_compared_and_explained() {
+async fn the_mark_of_another_ledger_is_reported_and_not_compared() {
     let folder = tempfile::tempdir().unwrap();
     let (path, other) = (folder.path().join("ledger.db"), folder.path().join("other.db"));
     work(&path, "first").await;
@@ -201,7 +201,7 @@ async fn the_mark_of_another_ledger_is_not_compared_and_explained() {
 }
 
 #[tokio::test]
-async fn one_torn_slot_of_the_mark_does_no_harm() {
+async fn one_torn_slot_of_the_mark_is_harmless() {
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
     work(&path, "first").await;
@@ -217,14 +217,14 @@ async fn one_torn_slot_of_the_mark_does_no_harm() {
         std::fs::write(beside(&path, "-mark"), torn).unwrap();
         assert!(matches!(refusal(&path), Error::Behind { .. }), "slot {slot}");
     }
-    // Nothing is known then, as if there were none.
+    // A mark without a readable slot counts as a missing mark.
     std::fs::write(beside(&path, "-mark"), vec![0; 1024]).unwrap();
     opens(&path);
 }
 
-/// The limit that the guide names: nothing outside the folder knows better.
+/// A limit that the guide documents: nothing outside the folder shows that the folder is older.
 #[tokio::test]
-async fn restoring_the_whole_folder_goes_unnoticed() {
+async fn restoring_the_whole_folder_is_not_detected() {
     let folder = tempfile::tempdir().unwrap();
     let (path, copy) = (folder.path().join("ledger.db"), folder.path().join("copy.db"));
     work(&path, "first").await;

@@ -1,4 +1,4 @@
-//! Who may read the files of a ledger, and which files are not taken for its own.
+//! The permissions of the files of a ledger, and which side files are refused.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -36,7 +36,7 @@ async fn open_with_one_charge(path: &Path) -> Ledger {
 }
 
 #[tokio::test]
-async fn every_file_of_a_new_ledger_is_for_its_owner_alone() {
+async fn only_the_owner_may_read_the_files_of_a_new_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let ledger = open_with_one_charge(&folder.path().join("ledger.db")).await;
     assert_private(folder.path());
@@ -44,7 +44,7 @@ async fn every_file_of_a_new_ledger_is_for_its_owner_alone() {
 }
 
 #[tokio::test]
-async fn a_new_ledger_behind_a_dangling_link_is_created_where_the_link_leads() {
+async fn a_new_ledger_behind_a_dangling_link_is_created_at_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let (data, link) = (folder.path().join("data"), folder.path().join("link.db"));
     std::fs::create_dir(&data).unwrap();
@@ -55,7 +55,7 @@ async fn a_new_ledger_behind_a_dangling_link_is_created_where_the_link_leads() {
 }
 
 #[tokio::test]
-async fn an_existing_ledger_that_others_can_read_is_tightened_on_opening() {
+async fn opening_a_ledger_removes_the_permissions_of_other_users() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let ledger = open_with_one_charge(&path).await;
@@ -69,7 +69,7 @@ async fn an_existing_ledger_that_others_can_read_is_tightened_on_opening() {
 }
 
 #[test]
-fn the_mode_of_a_file_that_is_not_a_ledger_is_left_alone() {
+fn the_mode_of_a_file_that_is_not_a_ledger_is_not_changed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.db");
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE account (id INTEGER)").unwrap();
@@ -78,7 +78,7 @@ fn the_mode_of_a_file_that_is_not_a_ledger_is_left_alone() {
     assert_eq!(modes(folder.path())["other.db"], 0o644);
 }
 
-/// A ledger in a folder of its own, with one of its side files replaced.
+/// A ledger in its own folder, with one of its side files replaced.
 async fn ledger_with(suffix: &str, put: impl FnOnce(&Path)) -> (tempfile::TempDir, PathBuf, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
@@ -89,7 +89,7 @@ async fn ledger_with(suffix: &str, put: impl FnOnce(&Path)) -> (tempfile::TempDi
     (folder, path, side)
 }
 
-/// Opens the ledger on a thread of its own: a start that hangs fails the test and does not stop it.
+/// Opens the ledger on a separate thread, so that an open that hangs fails the test instead of blocking it.
 fn refusal(path: &Path) -> Error {
     let (path, (tell, told)) = (path.to_owned(), std::sync::mpsc::channel());
     std::thread::spawn(move || tell.send(Sqlite::open_blocking(&path, Arc::new(SystemClock)).map(drop)));
@@ -105,7 +105,7 @@ fn assert_names(error: &Error, side: &Path) {
 
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn a_side_file_that_is_a_link_is_refused_and_the_file_behind_it_is_left_alone() {
+async fn a_side_file_that_is_a_link_is_refused_and_its_target_is_not_changed() {
     for suffix in ["-mark", "-owners"] {
         let elsewhere = tempfile::tempdir().unwrap();
         let foreign = elsewhere.path().join("foreign");

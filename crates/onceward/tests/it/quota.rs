@@ -1,4 +1,4 @@
-//! The quota of a tenant: what is refused over it, and all that goes on.
+//! The quota of a tenant: which calls are refused at the quota, and which still work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use onceward::core::policy::StoreDown;
 use onceward::store::Store;
 use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
-use onceward::{Begun, Error, Failure, Granted, Ledger, Outcome, Policy, Reach, Resolved};
+use onceward::{Begun, Error, Failure, Ledger, Outcome, Policy, Resolved, WriteResult, remote};
 
 use crate::{Effects, status};
 
 /// A ledger with this quota on each kind of store.
-async fn every_ledger_with(most: u64) -> Vec<(Ledger, Option<tempfile::TempDir>)> {
+async fn every_ledger_with(quota: u64) -> Vec<(Ledger, Option<tempfile::TempDir>)> {
     let memory: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(SystemClock)));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
-    let file = Ledger::builder().records_per_tenant(most).open(path.to_str().unwrap()).await.unwrap();
-    vec![(Ledger::builder().records_per_tenant(most).on(memory), None), (file, Some(folder))]
+    let file = Ledger::builder().records_per_tenant(quota).open(path.to_str().unwrap()).await.unwrap();
+    vec![(Ledger::builder().records_per_tenant(quota).on(memory), None), (file, Some(folder))]
 }
 
 async fn charge(ledger: &Ledger, tenant: &str, key: &str, effects: &Effects) -> Result<onceward::Done<usize>, Error> {
@@ -27,10 +27,10 @@ async fn charge(ledger: &Ledger, tenant: &str, key: &str, effects: &Effects) -> 
     operation.run(|_| async { Ok(effects.happen()) }).await
 }
 
-fn is_refused<T: std::fmt::Debug>(answer: Result<T, Error>, most: u64) {
-    match answer {
-        Err(Error::Quota { most: told, ref intent }) => {
-            assert_eq!(told, most);
+fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>, quota: u64) {
+    match result {
+        Err(Error::Quota { most, ref intent }) => {
+            assert_eq!(most, quota);
             assert!(!intent.contains("secret"), "{intent}");
         }
         other => panic!("not refused by the quota: {other:?}"),
@@ -45,7 +45,7 @@ async fn a_new_key_over_the_quota_is_refused_and_nothing_runs() {
         charge(&ledger, "acme", "b", &effects).await.unwrap();
         is_refused(charge(&ledger, "acme", "a secret", &effects).await, 2);
         let call = ledger.operation("charge").tenant("acme").key("a secret").call().unwrap();
-        is_refused(ledger.grant(&call, None, None, Duration::ZERO).await.map(drop), 2);
+        is_refused(ledger.start_remote(&call, remote::StartOptions::default()).await.map(drop), 2);
         assert_eq!(effects.count(), 2);
         assert!(charge(&ledger, "acme", "a", &effects).await.unwrap().replayed, "what is recorded is replayed");
         assert!(!charge(&ledger, "other", "a secret", &effects).await.unwrap().replayed, "others have their own quota");
@@ -53,14 +53,14 @@ async fn a_new_key_over_the_quota_is_refused_and_nothing_runs() {
 }
 
 #[tokio::test]
-async fn what_runs_is_finished_and_what_is_in_doubt_is_settled_at_the_quota() {
+async fn at_the_quota_running_work_is_finished_and_doubts_are_settled() {
     for (ledger, _folder) in every_ledger_with(2).await {
         let running = ledger.operation("charge").tenant("acme").key("running");
         let Begun::Acquired(guard) = running.begin().await.unwrap() else { panic!("not acquired") };
         let doubtful = ledger.operation("charge").tenant("acme").key("doubtful");
-        doubtful.run(|_| async { Err::<(), _>(Failure::unknown("no answer")) }).await.unwrap_err();
+        doubtful.run(|_| async { Err::<(), _>(Failure::unknown("no result")) }).await.unwrap_err();
         is_refused(charge(&ledger, "acme", "new", &Effects::default()).await, 2);
-        assert_eq!(guard.finish(Outcome::success("1")).await.unwrap(), Reach::Written);
+        assert_eq!(guard.finish(Outcome::success("1")).await.unwrap(), WriteResult::Written);
         let identity = doubtful.call().unwrap().identity;
         let version = ledger.get(&identity).await.unwrap().unwrap().seen.record.version;
         let resolution = Resolution::DidNotHappen;
@@ -73,7 +73,7 @@ async fn what_runs_is_finished_and_what_is_in_doubt_is_settled_at_the_quota() {
 }
 
 #[tokio::test]
-async fn a_store_that_may_be_down_is_no_way_around_the_quota() {
+async fn store_down_open_does_not_bypass_the_quota() {
     let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
     let store = Arc::new(Memory::new(Arc::new(SystemClock)));
     let ledger = Ledger::builder().policy("charge", policy).records_per_tenant(1).on(store);
@@ -81,13 +81,13 @@ async fn a_store_that_may_be_down_is_no_way_around_the_quota() {
     charge(&ledger, "acme", "a", &effects).await.unwrap();
     is_refused(charge(&ledger, "acme", "b", &effects).await, 1);
     let call = ledger.operation("charge").tenant("acme").key("b").call().unwrap();
-    let granted: Result<Granted, Error> = ledger.grant(&call, None, None, Duration::ZERO).await;
-    is_refused(granted.map(drop), 1);
+    let started: Result<remote::Started, Error> = ledger.start_remote(&call, remote::StartOptions::default()).await;
+    is_refused(started.map(drop), 1);
     assert_eq!(effects.count(), 1);
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_at_the_quota_and_a_new_one_is_refused() {
+async fn at_the_quota_a_stream_continues_and_a_new_one_is_refused() {
     for (ledger, _folder) in every_ledger_with(1).await {
         for number in 1..=3 {
             let item = ledger.operation("apply").item("account-7", number);
@@ -101,7 +101,7 @@ async fn a_stream_goes_on_at_the_quota_and_a_new_one_is_refused() {
 }
 
 #[tokio::test]
-async fn the_sweeper_frees_places() {
+async fn the_sweeper_frees_quota() {
     let clock = ManualClock::default();
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(&folder.path().join("ledger.db"), Arc::new(clock.clone())).await.unwrap();
@@ -116,7 +116,7 @@ async fn the_sweeper_frees_places() {
 }
 
 #[tokio::test]
-async fn the_number_of_records_is_known_when_the_ledger_is_opened_again() {
+async fn the_record_count_is_kept_when_the_ledger_is_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let effects = Effects::default();
@@ -127,7 +127,7 @@ async fn the_number_of_records_is_known_when_the_ledger_is_opened_again() {
     is_refused(charge(&after, "acme", "b", &effects).await, 1);
 }
 
-/// Other processes that share the file count too, also when they have no quota themselves.
+/// Records of other processes that share the file count too, even if these processes have no quota.
 #[tokio::test]
 async fn two_handles_on_one_file_share_the_count() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Many callers at once, and callers that wait.
+//! Concurrent callers of one key, and callers that wait for the owner.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn of_a_thousand_callers_one_runs_and_all_get_its_value() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_a_thousand_callers_that_do_not_wait_one_runs_and_the_others_are_told_to_ask_again() {
+async fn of_a_thousand_callers_that_do_not_wait_one_runs_and_the_others_are_told_to_retry() {
     for (ledger, _folder) in every_ledger().await {
         let effects = Effects::default();
         let (open, gate) = tokio::sync::watch::channel(false);
@@ -75,23 +75,23 @@ async fn waiting_callers_get_the_owners_failure_and_do_not_run_one_after_another
                 call.run(work).await
             })
         });
-        let mut told = 0;
+        let mut owner_failed = 0;
         for caller in callers.collect::<Vec<_>>() {
             match caller.await.unwrap() {
                 Err(Error::Failed { .. }) => {}
                 Err(Error::OwnerFailed { reason, .. }) => {
                     assert_eq!(reason, "connection refused");
-                    told += 1;
+                    owner_failed += 1;
                 }
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!((effects.count(), told), (1, 49));
+        assert_eq!((effects.count(), owner_failed), (1, 49));
     }
 }
 
 #[tokio::test]
-async fn a_waiting_caller_is_told_of_the_owners_doubt() {
+async fn a_waiting_caller_learns_that_the_owners_outcome_is_in_doubt() {
     for (ledger, _folder) in every_ledger().await {
         let owner = {
             let ledger = ledger.clone();
@@ -111,7 +111,7 @@ async fn a_waiting_caller_is_told_of_the_owners_doubt() {
 }
 
 #[tokio::test]
-async fn a_caller_waits_no_longer_than_it_said() {
+async fn a_caller_waits_no_longer_than_its_limit() {
     for (ledger, _folder) in every_ledger().await {
         let held = ledger.operation("charge").key("k").begin().await.unwrap();
         let started = std::time::Instant::now();
@@ -120,13 +120,13 @@ async fn a_caller_waits_no_longer_than_it_said() {
         assert!(started.elapsed() >= Duration::from_millis(120));
         let endless = ledger.operation("charge").key("k").wait(Duration::MAX);
         let waiting = tokio::time::timeout(Duration::from_millis(50), endless.run(|_| async { Ok(()) })).await;
-        assert!(waiting.is_err(), "it waits, and does not overflow");
+        assert!(waiting.is_err(), "the caller still waits: its deadline did not overflow");
         drop(held);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn several_handles_on_one_file_meet_in_it() {
+async fn several_handles_on_one_file_share_its_claims() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut callers = Vec::new();
@@ -148,20 +148,21 @@ async fn several_handles_on_one_file_meet_in_it() {
     assert_eq!((fresh, effects.count()), (10, 10));
 }
 
-/// The other side remembers the key, so a doubt is nothing to settle by hand: who waited is told to try again.
+/// Under `retry` the downstream remembers the key, so an operator need not resolve the doubt: the waiting caller is told to
+/// retry.
 #[tokio::test]
-async fn who_waits_for_an_attempt_that_may_be_repeated_is_not_told_to_settle_it() {
+async fn a_caller_that_waits_for_a_repeatable_attempt_is_not_told_to_resolve_it() {
     for (ledger, _folder) in every_ledger().await {
         for (in_doubt, retries) in [(InDoubt::Retry, true), (InDoubt::Hold, false)] {
             let call = ledger.operation("charge").key(&format!("{in_doubt:?}")).in_doubt(in_doubt);
-            let Begun::Acquired(guard) = call.begin().await.unwrap() else { panic!("it is new") };
+            let Begun::Acquired(guard) = call.begin().await.unwrap() else { panic!("not acquired") };
             let waiting = call.clone().wait(Duration::from_secs(20));
             let waiting = tokio::spawn(async move { waiting.run(|_| async { Ok(1) }).await });
             tokio::time::sleep(Duration::from_millis(50)).await;
             guard.doubt(Some("lost")).await.unwrap();
-            let told = waiting.await.unwrap();
-            assert_eq!(matches!(told, Err(Error::OwnerUnknown { .. })), retries, "{told:?}");
-            assert_eq!(matches!(told, Err(Error::InDoubt { .. })), !retries, "{told:?}");
+            let result = waiting.await.unwrap();
+            assert_eq!(matches!(result, Err(Error::OwnerUnknown { .. })), retries, "{result:?}");
+            assert_eq!(matches!(result, Err(Error::InDoubt { .. })), !retries, "{result:?}");
         }
     }
 }

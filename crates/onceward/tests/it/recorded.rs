@@ -1,4 +1,4 @@
-//! Answers whose outcome was not recorded do not promise that repeats get them.
+//! Responses say whether their outcome was recorded, and only then promise a replay.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use axum::routing::post;
 use futures_util::stream;
 use onceward::clock::ManualClock;
 use onceward::core::decide::Resolution;
-use onceward::http::body::whole;
+use onceward::http::body::read_all;
 use onceward::layer::IdempotencyLayer;
 use onceward::{Ledger, Outcome};
 use tower::ServiceExt;
 
 use crate::every_timed_ledger;
-use crate::faulty::Faulty;
+use crate::faulty::FaultyStore;
 
-/// Its head, its body, and what stands behind it.
+/// The headers, the body and the trailers.
 async fn charged(app: Router) -> (HeaderMap, String, HeaderMap) {
     let request: Request =
         axum::http::Request::post("/charges").header("idempotency-key", "k").body(Body::from("{}")).unwrap();
     let (parts, body) = app.oneshot(request).await.unwrap().into_parts();
-    let (bytes, trailers) = whole(body, 1 << 20).await.unwrap();
+    let (bytes, trailers) = read_all(body, 1 << 20).await.unwrap();
     (parts.headers, String::from_utf8(bytes.to_vec()).unwrap(), trailers.unwrap_or_default())
 }
 
@@ -41,10 +41,10 @@ where
     Router::new().route("/charges", post(handler)).layer(once)
 }
 
-/// What an answer says about its record, in its head or behind its body.
-fn told(head: &HeaderMap, behind: &HeaderMap) -> (bool, Option<String>) {
-    let recorded = head.get("idempotency-recorded").or(behind.get("idempotency-recorded"));
-    let expires = head.contains_key("idempotency-expires") || behind.contains_key("idempotency-expires");
+/// What a response says about its record, in its headers or trailers.
+fn record_headers(head: &HeaderMap, trailers: &HeaderMap) -> (bool, Option<String>) {
+    let recorded = head.get("idempotency-recorded").or(trailers.get("idempotency-recorded"));
+    let expires = head.contains_key("idempotency-expires") || trailers.contains_key("idempotency-expires");
     (expires, recorded.map(|value| value.to_str().unwrap().to_owned()))
 }
 
@@ -59,14 +59,18 @@ async fn superseded(ledger: Ledger, clock: ManualClock) {
 }
 
 #[tokio::test]
-async fn a_superseded_owner_does_not_promise_that_its_answer_is_kept() {
+async fn a_superseded_owner_does_not_promise_a_replay() {
     for is_streamed in [false, true] {
         for (ledger, clock, _folder) in every_timed_ledger().await {
             let settling = ledger.clone();
             let app = app(ledger, is_streamed, move || superseded(settling.clone(), clock.clone()));
-            let (head, body, behind) = charged(app.clone()).await;
+            let (head, body, trailers) = charged(app.clone()).await;
             assert_eq!(body, "charged");
-            assert_eq!(told(&head, &behind), (false, Some("false".to_owned())), "{is_streamed} {head:?} {behind:?}");
+            assert_eq!(
+                record_headers(&head, &trailers),
+                (false, Some("false".to_owned())),
+                "{is_streamed} {head:?} {trailers:?}"
+            );
             let (head, body, _) = charged(app).await;
             assert_eq!((body.as_str(), head.contains_key("idempotent-replayed")), ("by hand", true));
             assert!(!head.contains_key("idempotency-recorded"));
@@ -75,26 +79,30 @@ async fn a_superseded_owner_does_not_promise_that_its_answer_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_that_could_not_be_recorded_says_so() {
+async fn a_response_that_could_not_be_recorded_says_so() {
     for is_streamed in [false, true] {
-        let store = Faulty::new();
+        let store = FaultyStore::new();
         let breaking = Arc::clone(&store);
         let app = app(Ledger::builder().on(store), is_streamed, move || {
             breaking.set_down(true);
             async {}
         });
-        let (head, body, behind) = charged(app).await;
+        let (head, body, trailers) = charged(app).await;
         assert_eq!(body, "charged");
-        assert_eq!(told(&head, &behind), (false, Some("false".to_owned())), "{is_streamed} {head:?} {behind:?}");
+        assert_eq!(
+            record_headers(&head, &trailers),
+            (false, Some("false".to_owned())),
+            "{is_streamed} {head:?} {trailers:?}"
+        );
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_was_recorded_says_until_when_it_is_kept() {
+async fn a_recorded_response_says_until_when_it_is_kept() {
     for is_streamed in [false, true] {
         for (ledger, _, _folder) in every_timed_ledger().await {
-            let (head, _, behind) = charged(app(ledger, is_streamed, || async {})).await;
-            assert_eq!(told(&head, &behind), (true, None), "{is_streamed}");
+            let (head, _, trailers) = charged(app(ledger, is_streamed, || async {})).await;
+            assert_eq!(record_headers(&head, &trailers), (true, None), "{is_streamed}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Looking, resolving, late owners, expiry and sweeping.
+//! Inspecting and resolving intents, late owners, expiry and automatic purging.
 
 use std::time::Duration;
 
 use onceward::core::decide::{Refusal, Resolution};
-use onceward::store::{Filter, What};
-use onceward::{Begun, Error, Failure, Ledger, Outcome, Reach, Resolved};
+use onceward::store::{EventKind, Filter};
+use onceward::{Begun, Error, Failure, Ledger, Outcome, Resolved, WriteResult};
 
 use crate::{Effects, eventually, every_ledger, every_timed_ledger, status};
 
@@ -15,7 +15,7 @@ fn acquired(begun: Begun) -> onceward::Guard {
     }
 }
 
-async fn in_doubt(ledger: &Ledger, key: &str) -> onceward::Operation {
+async fn in_doubt(ledger: &Ledger, key: &str) -> onceward::CallBuilder {
     let call = ledger.operation("charge").key(key);
     let unknown = call.run(|_| async { Err::<u32, _>(Failure::unknown("time-out")) }).await;
     assert!(unknown.is_err());
@@ -23,7 +23,7 @@ async fn in_doubt(ledger: &Ledger, key: &str) -> onceward::Operation {
 }
 
 #[tokio::test]
-async fn a_person_settles_that_it_happened() {
+async fn an_operator_resolves_that_an_effect_happened() {
     for (ledger, _folder) in every_ledger().await {
         let call = in_doubt(&ledger, "k").await;
         let identity = call.call().unwrap().identity;
@@ -38,12 +38,12 @@ async fn a_person_settles_that_it_happened() {
         assert_eq!((done.value, done.replayed), (42, true));
         let trail = call.get().await.unwrap().unwrap().trail;
         assert_eq!(trail.len(), 1);
-        assert_eq!((trail[0].event.what, trail[0].event.by.as_deref()), (What::ResolvedHappened, Some("ana")));
+        assert_eq!((trail[0].event.what, trail[0].event.by.as_deref()), (EventKind::ResolvedHappened, Some("ana")));
     }
 }
 
 #[tokio::test]
-async fn a_person_settles_that_it_did_not_happen_and_it_may_be_tried_again() {
+async fn an_operator_resolves_that_an_effect_did_not_happen_and_it_may_be_retried() {
     for (ledger, _folder) in every_ledger().await {
         let call = in_doubt(&ledger, "k").await;
         let identity = call.call().unwrap().identity;
@@ -55,7 +55,7 @@ async fn a_person_settles_that_it_did_not_happen_and_it_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn nothing_is_settled_while_somebody_works() {
+async fn an_intent_cannot_be_resolved_while_its_owner_works() {
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
         let guard = acquired(call.begin().await.unwrap());
@@ -67,7 +67,7 @@ async fn nothing_is_settled_while_somebody_works() {
 }
 
 #[tokio::test]
-async fn a_late_owner_changes_nothing_and_is_not_forgotten() {
+async fn a_late_owner_cannot_overwrite_the_outcome_and_is_recorded_in_the_trail() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         let call = ledger.operation("charge").key("k");
         let late = acquired(call.begin().await.unwrap());
@@ -77,22 +77,22 @@ async fn a_late_owner_changes_nothing_and_is_not_forgotten() {
         let version = call.get().await.unwrap().unwrap().seen.record.version;
         let happened = Resolution::Happened(Outcome::success("1"));
         ledger.resolve(&identity, version, happened, None, None).await.unwrap();
-        assert_eq!(late.finish(Outcome::success("2")).await.unwrap(), Reach::Stale);
+        assert_eq!(late.finish(Outcome::success("2")).await.unwrap(), WriteResult::Stale);
         assert_eq!(call.run(|_| async { Ok(3) }).await.unwrap().value, 1);
         let trail = call.get().await.unwrap().unwrap().trail;
-        assert_eq!(trail.last().unwrap().event.what, What::Contradiction);
+        assert_eq!(trail.last().unwrap().event.what, EventKind::Contradiction);
         assert_eq!(ledger.stats().contradictions, 1);
     }
 }
 
 #[tokio::test]
-async fn a_late_owner_that_was_not_superseded_settles_its_own_doubt() {
+async fn a_late_owner_that_was_not_superseded_resolves_its_own_doubt() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         let call = ledger.operation("charge").key("k");
         let late = acquired(call.begin().await.unwrap());
         clock.advance(Duration::from_secs(3600));
         assert_eq!(status(&call).await, "in_doubt");
-        assert_eq!(late.finish(Outcome::success("2")).await.unwrap(), Reach::Written);
+        assert_eq!(late.finish(Outcome::success("2")).await.unwrap(), WriteResult::Written);
         assert_eq!(call.run(|_| async { Ok(3) }).await.unwrap().value, 2);
     }
 }
@@ -117,7 +117,7 @@ async fn an_expired_outcome_is_not_served_from_the_cache() {
 }
 
 #[tokio::test]
-async fn the_ledger_sweeps_by_itself() {
+async fn the_ledger_purges_expired_intents_by_itself() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         for number in 0..10 {
             let call = ledger.operation("charge").key(&number.to_string()).retention(Duration::from_secs(10));
@@ -135,14 +135,14 @@ async fn the_ledger_sweeps_by_itself() {
                 })
                 .count()
         };
-        eventually("the expired ones are gone", async || left().await == 0).await;
+        eventually("the expired intents are gone", async || left().await == 0).await;
     }
 }
 
 #[tokio::test]
-async fn an_owner_that_was_superseded_stops_even_where_nobody_could_take_over() {
+async fn a_superseded_owner_stops_even_if_no_other_caller_could_take_over() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
-        // Held, and renewed after 300 ms: time enough for a person to decide in between.
+        // Doubts are held, and the claim is renewed after 300 ms: an operator has time to resolve it in between.
         let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(300));
         let effects = Effects::default();
         let owner = {

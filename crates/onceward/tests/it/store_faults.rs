@@ -1,4 +1,5 @@
-//! When the store fails, nothing runs unguarded, nothing known is forgotten, and nobody waits for nothing.
+//! Store failures: no work runs unguarded unless its policy allows it, no known outcome is forgotten, and no caller waits
+//! needlessly.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -7,11 +8,11 @@ use std::time::Duration;
 use onceward::core::policy::{Policy, StoreDown};
 use onceward::{Error, InDoubt, Ledger, Outcome};
 
-use crate::faulty::Faulty;
+use crate::faulty::FaultyStore;
 use crate::{Effects, eventually, status};
 
-fn faulty_ledger() -> (Ledger, Arc<Faulty>) {
-    let store = Faulty::new();
+fn faulty_ledger() -> (Ledger, Arc<FaultyStore>) {
+    let store = FaultyStore::new();
     (Ledger::builder().on(store.clone()), store)
 }
 
@@ -28,7 +29,7 @@ async fn a_store_that_is_down_fails_closed() {
 }
 
 #[tokio::test]
-async fn a_policy_may_say_open_and_that_is_counted() {
+async fn a_policy_may_allow_unguarded_runs_and_they_are_counted() {
     let (ledger, store) = faulty_ledger();
     store.set_down(true);
     let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
@@ -42,7 +43,7 @@ async fn a_policy_may_say_open_and_that_is_counted() {
 }
 
 #[tokio::test]
-async fn open_means_a_store_that_is_down_and_not_one_that_fails_while_somebody_works() {
+async fn store_down_open_does_not_apply_to_a_store_that_fails_while_an_owner_works() {
     let (ledger, store) = faulty_ledger();
     let policy = Policy { store_down: StoreDown::Open, wait: Duration::from_secs(5), ..Policy::default() };
     let call = ledger.operation("greet").key("k").policy(policy);
@@ -60,14 +61,14 @@ async fn open_means_a_store_that_is_down_and_not_one_that_fails_while_somebody_w
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_not_given_back_when_the_work_ran_all_the_same() {
+async fn a_claim_whose_answer_was_lost_is_not_released_if_the_work_ran_unguarded() {
     let (ledger, store) = faulty_ledger();
     let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
     let call = ledger.operation("greet").key("k").policy(policy);
     store.lose_next_answer.store(true, Ordering::SeqCst);
     assert_eq!(call.run(|_| async { Ok(1) }).await.unwrap().value, 1);
     tokio::time::sleep(Duration::from_millis(400)).await;
-    assert_eq!(status(&call).await, "running", "it lapses into doubt, because it did run");
+    assert_eq!(status(&call).await, "running", "the claim lapses into doubt, because the work ran");
 }
 
 #[tokio::test]
@@ -80,13 +81,13 @@ async fn a_repeat_of_finished_work_needs_no_store() {
 }
 
 #[tokio::test]
-async fn a_claim_whose_answer_was_lost_is_given_back() {
+async fn a_claim_whose_answer_was_lost_is_released() {
     let (ledger, store) = faulty_ledger();
     let call = ledger.operation("charge").key("k");
     store.lose_next_answer.store(true, Ordering::SeqCst);
     assert!(matches!(call.run(|_| async { Ok(1) }).await, Err(Error::Store(_))));
-    assert_eq!(status(&call).await, "running", "the write held, and nobody owns it");
-    eventually("it is given back", async || status(&call).await == "open").await;
+    assert_eq!(status(&call).await, "running", "the claim was written, and it has no owner");
+    eventually("the claim is released", async || status(&call).await == "open").await;
     assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 2);
 }
 
@@ -121,7 +122,7 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
     });
     assert_eq!(run.await.unwrap().value, 1);
     assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 1);
-    assert!(call.get().await.unwrap().unwrap().trail.is_empty(), "the owner's own second try is no late owner");
+    assert!(call.get().await.unwrap().unwrap().trail.is_empty(), "the owner's own retry is not a late owner");
 }
 
 #[tokio::test]
@@ -161,7 +162,7 @@ async fn a_caller_that_goes_away_while_its_outcome_is_written_loses_nothing() {
     eventually("the outcome is recorded", async || status(&call).await == "done").await;
 }
 
-/// Runs work of a second on a lease of 90 ms, with the store down from the start of the work.
+/// Runs work of 800 ms on a lease of 90 ms, with the store down while the work runs.
 async fn work_through_an_outage(in_doubt: InDoubt) -> (Result<usize, Error>, usize) {
     let (ledger, store) = faulty_ledger();
     let effects = Effects::default();
@@ -178,20 +179,20 @@ async fn work_through_an_outage(in_doubt: InDoubt) -> (Result<usize, Error>, usi
 }
 
 #[tokio::test]
-async fn an_owner_that_cannot_renew_stops_where_somebody_else_may_take_over() {
+async fn an_owner_that_cannot_renew_stops_if_another_caller_may_take_over() {
     let (result, effects) = work_through_an_outage(InDoubt::Retry).await;
     assert!(matches!(result, Err(Error::ClaimLost { .. })), "{result:?}");
     assert_eq!(effects, 0);
 }
 
 #[tokio::test]
-async fn an_owner_that_cannot_renew_goes_on_where_nobody_else_may() {
+async fn an_owner_that_cannot_renew_continues_if_no_other_caller_may_take_over() {
     let (result, effects) = work_through_an_outage(InDoubt::Hold).await;
     assert_eq!((result.unwrap(), effects), (1, 1));
 }
 
 #[tokio::test]
-async fn a_guard_can_be_finished_by_hand() {
+async fn a_guard_can_be_finished_explicitly() {
     let (ledger, _store) = faulty_ledger();
     let call = ledger.operation("charge").key("k");
     match call.begin().await.unwrap() {

@@ -1,16 +1,16 @@
-//! Streams on a store that fails: between the archive and the head, and after either.
+//! Streams on a failing store: failures between the write of the archive and the write of the head, and after each of them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use onceward::core::policy::{Policy, StoreDown};
-use onceward::{Begun, Error, Guard, Ledger, Outcome, Reach};
+use onceward::{Begun, Error, Guard, Ledger, Outcome, WriteResult};
 
-use crate::faulty::Faulty;
+use crate::faulty::FaultyStore;
 use crate::{Effects, eventually, status};
 
-fn faulty_ledger() -> (Ledger, Arc<Faulty>) {
-    let store = Faulty::new();
+fn faulty_ledger() -> (Ledger, Arc<FaultyStore>) {
+    let store = FaultyStore::new();
     (Ledger::builder().on(store.clone()), store)
 }
 
@@ -26,20 +26,20 @@ async fn claim(ledger: &Ledger, number: u64) -> Option<Guard> {
 }
 
 #[tokio::test]
-async fn a_failure_between_the_archive_and_the_head_leaves_both_sound() {
+async fn a_failure_between_the_archive_and_the_head_leaves_both_intact() {
     let (ledger, store) = faulty_ledger();
     apply(&ledger, 1).await.unwrap();
     for _ in 0..3 {
         store.fail_next_replace.store(true, Ordering::SeqCst);
         assert!(matches!(apply(&ledger, 2).await, Err(Error::Store(_))));
-        let archived = store.holds("apply", "s/1").await.expect("item 1 was archived before the head was touched");
+        let archived = store.record("apply", "s/1").await.expect("item 1 was archived before the head was touched");
         assert_eq!(archived.sequence, Some(1));
-        assert_eq!(store.holds("apply", "s/head").await.unwrap().sequence, Some(1), "the head has not moved");
+        assert_eq!(store.record("apply", "s/head").await.unwrap().sequence, Some(1), "the head has not moved");
         assert_eq!(apply(&ledger, 1).await.unwrap().value, 10);
     }
     assert!(!apply(&ledger, 2).await.unwrap().replayed);
     assert_eq!(apply(&ledger, 1).await.unwrap().value, 10);
-    assert_eq!(store.holds("apply", "s/1").await.unwrap().version, 1, "it was written once");
+    assert_eq!(store.record("apply", "s/1").await.unwrap().version, 1, "it was written once");
 }
 
 #[tokio::test]
@@ -53,20 +53,20 @@ async fn an_archive_whose_answer_was_lost_is_found_again() {
 }
 
 #[tokio::test]
-async fn a_claim_on_the_next_item_whose_answer_was_lost_is_given_back_and_the_stream_does_not_go_back() {
+async fn a_claim_on_the_next_item_whose_answer_was_lost_is_released_and_the_stream_does_not_move_back() {
     let (ledger, store) = faulty_ledger();
     apply(&ledger, 1).await.unwrap();
     store.lose_next_replace_answer.store(true, Ordering::SeqCst);
     assert!(matches!(apply(&ledger, 2).await, Err(Error::Store(_))));
     let second = ledger.operation("apply").item("s", 2);
-    eventually("the claim is given back", async || status(&second).await == "open").await;
+    eventually("the claim is released", async || status(&second).await == "open").await;
     assert_eq!(apply(&ledger, 1).await.unwrap().value, 10);
     assert!(!apply(&ledger, 2).await.unwrap().replayed);
     assert!(!apply(&ledger, 3).await.unwrap().replayed);
 }
 
 #[tokio::test]
-async fn an_owner_whose_last_answer_was_lost_learns_that_its_outcome_holds_although_the_stream_went_on() {
+async fn an_owner_whose_last_answer_was_lost_learns_that_its_outcome_is_written_although_the_stream_moved_on() {
     let (ledger, store) = faulty_ledger();
     let other = Ledger::builder().on(store.clone());
     let first = claim(&ledger, 1).await.unwrap();
@@ -77,9 +77,9 @@ async fn an_owner_whose_last_answer_was_lost_learns_that_its_outcome_holds_altho
         next = claim(&other, 2).await;
         tokio::task::yield_now().await;
     }
-    assert_eq!(finishing.await.unwrap().unwrap(), Reach::Written);
+    assert_eq!(finishing.await.unwrap().unwrap(), WriteResult::Written);
     assert_eq!(ledger.stats().contradictions, 0);
-    assert_eq!(next.unwrap().finish(Outcome::success("20")).await.unwrap(), Reach::Written);
+    assert_eq!(next.unwrap().finish(Outcome::success("20")).await.unwrap(), WriteResult::Written);
     assert_eq!(apply(&ledger, 1).await.unwrap().value, 10);
 }
 
@@ -91,5 +91,5 @@ async fn an_item_never_runs_unguarded() {
     let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
     let call = ledger.operation("apply").policy(policy).item("s", 1);
     assert!(matches!(call.run(|_| async { Ok(effects.happen()) }).await, Err(Error::Store(_))));
-    assert_eq!(effects.count(), 0, "nobody could say whether it is its turn");
+    assert_eq!(effects.count(), 0, "without the store, the next item of the stream is unknown");
 }

@@ -1,6 +1,6 @@
-//! Several workers on one stream, in random orders of their steps, with crashes anywhere. Every call of a worker to its
-//! store waits for its turn twice, before it and before its answer, and a seeded die says whose turn it is. A worker
-//! that crashed never gets a turn again.
+//! Several workers on one stream, with their steps in random order and crashes at any step. Every store call of a worker waits
+//! for its turn twice, before the call and before its result, and a seeded generator chooses the next worker. A worker that
+//! crashed never gets a turn again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,73 +13,75 @@ use onceward::core::hash::Digest;
 use onceward::core::record::{Draft, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
-use onceward::store::{Counts, Cursor, Entry, Error, Event, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+use onceward::store::{
+    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+};
 use onceward::{InDoubt, Ledger, Outcome, Resolved};
 use tokio::sync::oneshot;
 
 const ITEMS: u64 = 6;
 const WORKERS: usize = 3;
-const MOST_CRASHES: usize = 8;
+const MAX_CRASHES: usize = 8;
 
-/// Who waits for a turn, who is gone, and who made which claim.
+/// Which workers wait for a turn, which have crashed, and which worker made which claim.
 #[derive(Debug, Default)]
-struct Turns {
+struct Scheduler {
     waiting: Vec<(usize, oneshot::Sender<()>)>,
     gone: BTreeSet<usize>,
     claims: BTreeMap<[u8; 16], usize>,
 }
 
-type Shared = Arc<Mutex<Turns>>;
+type SharedScheduler = Arc<Mutex<Scheduler>>;
 
-async fn turn(turns: &Shared, worker: usize) {
+async fn turn(scheduler: &SharedScheduler, worker: usize) {
     let (grant, granted) = oneshot::channel();
-    turns.lock().unwrap().waiting.push((worker, grant));
+    scheduler.lock().unwrap().waiting.push((worker, grant));
     if granted.await.is_err() {
         std::future::pending::<()>().await;
     }
 }
 
-/// One worker's way to the store that all share.
+/// The store as one worker sees it: every call waits for its turn.
 #[derive(Debug)]
-struct Gate {
+struct TurnTakingStore {
     real: Arc<Memory>,
-    turns: Shared,
+    scheduler: SharedScheduler,
     worker: usize,
 }
 
-impl Gate {
-    async fn through<A>(&self, call: impl Future<Output = A>) -> A {
-        turn(&self.turns, self.worker).await;
+impl TurnTakingStore {
+    async fn in_turn<A>(&self, call: impl Future<Output = A>) -> A {
+        turn(&self.scheduler, self.worker).await;
         let answer = call.await;
-        turn(&self.turns, self.worker).await;
+        turn(&self.scheduler, self.worker).await;
         answer
     }
 
     fn note(&self, draft: &Draft) {
         if let State::Leased(lease) = &draft.state {
-            self.turns.lock().unwrap().claims.insert(lease.fence.to_bytes(), self.worker);
+            self.scheduler.lock().unwrap().claims.insert(lease.fence.to_bytes(), self.worker);
         }
     }
 }
 
 #[async_trait]
-impl Store for Gate {
-    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
+impl Store for TurnTakingStore {
+    async fn insert(&self, draft: Draft, limit: Option<u64>) -> Result<Inserted, Error> {
         self.note(&draft);
-        self.through(self.real.insert(draft, most)).await
+        self.in_turn(self.real.insert(draft, limit)).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
         self.note(&replace.draft);
-        self.through(self.real.replace(replace)).await
+        self.in_turn(self.real.replace(replace)).await
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
-        self.through(self.real.get(id)).await
+        self.in_turn(self.real.get(id)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        self.through(self.real.purge(limit)).await
+        self.in_turn(self.real.purge(limit)).await
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
@@ -90,11 +92,11 @@ impl Store for Gate {
         self.real.counts(tenant).await
     }
 
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
-        self.through(self.real.append(id, event)).await
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
+        self.in_turn(self.real.append(id, event)).await
     }
 
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
         self.real.trail(id).await
     }
 
@@ -103,45 +105,45 @@ impl Store for Gate {
     }
 }
 
-/// What really happened, seen from outside.
+/// What really happened, as an observer outside of the ledger sees it.
 #[derive(Debug, Default)]
 struct Truth {
-    /// The effects in their order: of which item, by which run.
+    /// The effects in order: the item, and the run that performed it.
     effects: Vec<(u64, String)>,
-    /// What callers were told about each item.
-    told: BTreeMap<u64, String>,
+    /// The results that callers got for each item.
+    results: BTreeMap<u64, String>,
     runs: usize,
 }
 
 impl Truth {
-    fn tell(&mut self, number: u64, value: &str) {
-        let first = self.told.entry(number).or_insert_with(|| value.to_owned());
-        assert_eq!(first, value, "two callers were told different results of item {number}");
+    fn add_result(&mut self, number: u64, value: &str) {
+        let first = self.results.entry(number).or_insert_with(|| value.to_owned());
+        assert_eq!(first, value, "two callers got different results of item {number}");
         let of = self.effects.iter().find(|(_, run)| run == value).map(|(of, _)| *of);
         assert_eq!(of, Some(number), "a result of another item, or of no run: {value}");
     }
 }
 
-/// A seeded die: splitmix64.
-struct Die(u64);
+/// A seeded random generator: splitmix64.
+struct Random(u64);
 
-impl Die {
-    fn roll(&mut self, sides: usize) -> usize {
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((mixed ^ (mixed >> 31)) % sides as u64) as usize
+        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
     }
 }
 
 struct Run {
     real: Arc<Memory>,
     clock: ManualClock,
-    turns: Shared,
+    scheduler: SharedScheduler,
     truth: Arc<Mutex<Truth>>,
     in_doubt: InDoubt,
-    die: Die,
+    random: Random,
     workers: BTreeMap<usize, tokio::task::JoinHandle<()>>,
     started: usize,
     crashes: usize,
@@ -153,34 +155,34 @@ impl Run {
         Self {
             real: Arc::new(Memory::new(Arc::new(clock.clone()))),
             clock,
-            turns: Shared::default(),
+            scheduler: SharedScheduler::default(),
             truth: Arc::default(),
             in_doubt,
-            die: Die(seed),
+            random: Random(seed),
             workers: BTreeMap::new(),
             started: 0,
             crashes: 0,
         }
     }
 
-    /// A worker with a ledger of its own, as in a process of its own.
+    /// A worker with its own ledger, as in its own process.
     fn start(&mut self) {
         self.started += 1;
         let worker = self.started;
-        let gate = Gate { real: Arc::clone(&self.real), turns: Arc::clone(&self.turns), worker };
+        let gate = TurnTakingStore { real: Arc::clone(&self.real), scheduler: Arc::clone(&self.scheduler), worker };
         let ledger = Ledger::builder().on(Arc::new(gate));
-        let (turns, truth, in_doubt) = (Arc::clone(&self.turns), Arc::clone(&self.truth), self.in_doubt);
-        let die = Die(self.die.0 ^ worker as u64);
-        let working = work(ledger, turns, truth, in_doubt, die, worker);
+        let (scheduler, truth, in_doubt) = (Arc::clone(&self.scheduler), Arc::clone(&self.truth), self.in_doubt);
+        let random = Random(self.random.0 ^ worker as u64);
+        let working = work(ledger, scheduler, truth, in_doubt, random, worker);
         self.workers.insert(worker, tokio::spawn(working));
     }
 
     fn crash(&mut self, worker: usize) {
         self.crashes += 1;
-        let mut turns = self.turns.lock().unwrap();
-        turns.gone.insert(worker);
-        turns.waiting.retain(|(waiting, _)| *waiting != worker);
-        // The task stays where it is: a dead process cleans nothing up.
+        let mut scheduler = self.scheduler.lock().unwrap();
+        scheduler.gone.insert(worker);
+        scheduler.waiting.retain(|(waiting, _)| *waiting != worker);
+        // The task is never polled again: a dead process cleans nothing up.
         self.workers.remove(&worker);
     }
 
@@ -192,20 +194,22 @@ impl Run {
         futures_util::FutureExt::now_or_never(self.real.get(id)).unwrap().unwrap().map(|seen| seen.record)
     }
 
-    /// A call on a ledger that waits for nobody.
-    fn real_ledger_call(&self, number: u64) -> onceward::Operation {
+    /// A call on a ledger that does not wait for turns.
+    fn real_ledger_call(&self, number: u64) -> onceward::CallBuilder {
         let store: Arc<dyn Store> = self.real.clone();
         Ledger::builder().on(store).operation("apply").item("s", number).in_doubt(self.in_doubt)
     }
 
-    /// The claim of a worker that is gone lapses; a person who knows the truth settles what is held.
-    async fn help(&mut self) {
+    /// Lets the claim of a crashed worker lapse, and resolves held items like an operator with full knowledge.
+    async fn recover(&mut self) {
         let Some(head) = self.head() else { return };
-        let owner_is_gone = |turns: &Turns| match head.fence() {
-            Some(fence) => turns.claims.get(&fence.to_bytes()).is_some_and(|worker| turns.gone.contains(worker)),
+        let owner_is_gone = |scheduler: &Scheduler| match head.fence() {
+            Some(fence) => {
+                scheduler.claims.get(&fence.to_bytes()).is_some_and(|worker| scheduler.gone.contains(worker))
+            }
             None => false,
         };
-        if matches!(head.state, State::Leased(_)) && owner_is_gone(&self.turns.lock().unwrap()) {
+        if matches!(head.state, State::Leased(_)) && owner_is_gone(&self.scheduler.lock().unwrap()) {
             self.clock.advance(Duration::from_secs(200));
         }
         let (number, now) = (head.sequence.unwrap(), self.clock.now());
@@ -234,31 +238,31 @@ impl Run {
             }
             let over = |(worker, task): (&usize, &tokio::task::JoinHandle<()>)| task.is_finished().then_some(*worker);
             for worker in self.workers.iter().filter_map(over).collect::<Vec<_>>() {
-                // A worker that found a fault tells it here.
+                // A worker that found a fault reports it here.
                 self.workers.remove(&worker).unwrap().await.unwrap();
             }
             if self.workers.is_empty() {
                 return;
             }
-            if self.crashes < MOST_CRASHES && self.die.roll(40) == 0 {
-                let nth = self.die.roll(self.workers.len());
+            if self.crashes < MAX_CRASHES && self.random.below(40) == 0 {
+                let nth = self.random.below(self.workers.len());
                 let worker = *self.workers.keys().nth(nth).unwrap();
                 self.crash(worker);
                 self.start();
                 continue;
             }
             let granted = {
-                let mut turns = self.turns.lock().unwrap();
-                turns.waiting.retain(|(_, grant)| !grant.is_closed());
-                match turns.waiting.len() {
+                let mut scheduler = self.scheduler.lock().unwrap();
+                scheduler.waiting.retain(|(_, grant)| !grant.is_closed());
+                match scheduler.waiting.len() {
                     0 => None,
-                    waiting => Some(turns.waiting.swap_remove(self.die.roll(waiting))),
+                    waiting => Some(scheduler.waiting.swap_remove(self.random.below(waiting))),
                 }
             };
             match granted {
                 Some((_, grant)) => drop(grant.send(())),
                 None => {
-                    self.help().await;
+                    self.recover().await;
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
@@ -281,22 +285,29 @@ impl Run {
         for number in 1..=ITEMS {
             let done = self.real_ledger_call(number).run(|_| async { Ok(String::new()) }).await.unwrap();
             assert!(done.replayed);
-            truth.tell(number, &done.value);
+            truth.add_result(number, &done.value);
         }
     }
 }
 
-/// Does items until all are done: the next one, sometimes an old one, sometimes one that is too early.
-async fn work(ledger: Ledger, turns: Shared, truth: Arc<Mutex<Truth>>, in_doubt: InDoubt, mut die: Die, worker: usize) {
+/// Does items until all are done: mostly the next one, sometimes an old one, sometimes one that is too early.
+async fn work(
+    ledger: Ledger,
+    scheduler: SharedScheduler,
+    truth: Arc<Mutex<Truth>>,
+    in_doubt: InDoubt,
+    mut random: Random,
+    worker: usize,
+) {
     let mut next = 1;
     while next <= ITEMS {
-        let number = match die.roll(6) {
-            0 => 1 + die.roll(next as usize) as u64,
-            1 => (next + 1 + die.roll(2) as u64).min(ITEMS),
+        let number = match random.below(6) {
+            0 => 1 + random.below(next as usize) as u64,
+            1 => (next + 1 + random.below(2) as u64).min(ITEMS),
             _ => next,
         };
         let effect = async |_| {
-            turn(&turns, worker).await;
+            turn(&scheduler, worker).await;
             let run = {
                 let mut truth = truth.lock().unwrap();
                 truth.runs += 1;
@@ -304,12 +315,12 @@ async fn work(ledger: Ledger, turns: Shared, truth: Arc<Mutex<Truth>>, in_doubt:
                 truth.effects.push((number, run.clone()));
                 run
             };
-            turn(&turns, worker).await;
+            turn(&scheduler, worker).await;
             Ok(run)
         };
         match ledger.operation("apply").item("s", number).in_doubt(in_doubt).run(effect).await {
             Ok(done) => {
-                truth.lock().unwrap().tell(number, &done.value);
+                truth.lock().unwrap().add_result(number, &done.value);
                 next = next.max(number + 1);
             }
             Err(onceward::Error::OutOfOrder { expected, given, .. }) => {
@@ -317,8 +328,8 @@ async fn work(ledger: Ledger, turns: Shared, truth: Arc<Mutex<Truth>>, in_doubt:
                 next = next.max(expected);
             }
             Err(onceward::Error::InFlight { .. } | onceward::Error::InDoubt { .. }) => {}
-            // One that is gone hears of nothing any more, and of that sooner or later a time-out.
-            Err(_) if turns.lock().unwrap().gone.contains(&worker) => return,
+            // A crashed worker never answers, which its caller notices with a timeout.
+            Err(_) if scheduler.lock().unwrap().gone.contains(&worker) => return,
             Err(error) => panic!("{error}"),
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -326,7 +337,7 @@ async fn work(ledger: Ledger, turns: Shared, truth: Arc<Mutex<Truth>>, in_doubt:
 }
 
 #[tokio::test(start_paused = true)]
-async fn whatever_the_order_and_whoever_crashes_items_enter_in_order_and_keep_their_results() {
+async fn items_are_done_in_order_and_keep_their_results_whichever_workers_crash() {
     let mut crashes = 0;
     for seed in 0..150 {
         for in_doubt in [InDoubt::Hold, InDoubt::Retry] {
@@ -337,5 +348,5 @@ async fn whatever_the_order_and_whoever_crashes_items_enter_in_order_and_keep_th
         }
     }
     println!("{crashes} crashes in 300 runs");
-    assert!(crashes > 300, "hardly anybody crashed: {crashes}");
+    assert!(crashes > 300, "too few crashes: {crashes}");
 }

@@ -1,4 +1,4 @@
-//! Streams: items in order, old numbers, gaps, doubt, late owners, waiting, expiry, and what is refused.
+//! Streams: items in order, old numbers, gaps, doubt, late owners, waiting, expiry and refused calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use onceward::clock::SystemClock;
 use onceward::core::decide::Resolution;
 use onceward::core::record::Status;
 use onceward::store::memory::Memory;
-use onceward::store::{Store, What};
-use onceward::{Begun, Error, Failure, Guard, InDoubt, Ledger, Operation, Outcome, Reach, Resolved};
+use onceward::store::{EventKind, Store};
+use onceward::{Begun, CallBuilder, Error, Failure, Guard, InDoubt, Ledger, Outcome, Resolved, WriteResult};
 
 use crate::{Effects, every_ledger, every_timed_ledger, status};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-fn item(ledger: &Ledger, number: u64) -> Operation {
+fn item(ledger: &Ledger, number: u64) -> CallBuilder {
     ledger.operation("apply").item("account-7", number)
 }
 
@@ -22,7 +22,7 @@ async fn apply(ledger: &Ledger, number: u64) -> Result<onceward::Done<String>, E
     item(ledger, number).run(|_| async { Ok(format!("applied {number}")) }).await
 }
 
-async fn claim(call: &Operation) -> Guard {
+async fn claim(call: &CallBuilder) -> Guard {
     match call.begin().await.unwrap() {
         Begun::Acquired(guard) => guard,
         Begun::Answered(decision) => panic!("not acquired: {decision:?}"),
@@ -36,7 +36,7 @@ fn out_of_order<T>(result: Result<T, Error>) -> (u64, u64, Option<Status>) {
     }
 }
 
-async fn resolve(ledger: &Ledger, call: &Operation, resolution: Resolution) -> Resolved {
+async fn resolve(ledger: &Ledger, call: &CallBuilder, resolution: Resolution) -> Resolved {
     let identity = call.call().unwrap().identity;
     let version = ledger.get(&identity).await.unwrap().unwrap().seen.record.version;
     ledger.resolve(&identity, version, resolution, Some("ana"), Some("looked")).await.unwrap()
@@ -99,7 +99,7 @@ async fn of_many_callers_of_the_next_item_one_runs() {
 }
 
 #[tokio::test]
-async fn each_item_has_a_downstream_key_of_its_own_that_is_the_same_on_every_attempt() {
+async fn each_item_has_its_own_downstream_key_that_is_the_same_on_every_attempt() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let mut keys = Vec::new();
     for number in 1..=3 {
@@ -114,11 +114,11 @@ async fn each_item_has_a_downstream_key_of_its_own_that_is_the_same_on_every_att
     }
     keys.sort();
     keys.dedup();
-    assert_eq!(keys.len(), 3, "the other side would take the second item for the first");
+    assert_eq!(keys.len(), 3, "the downstream would treat the second item as a repeat of the first");
 }
 
 #[tokio::test]
-async fn the_next_item_does_not_begin_while_one_runs_or_was_given_back() {
+async fn the_next_item_does_not_begin_while_one_runs_or_was_released() {
     for (ledger, _folder) in every_ledger().await {
         let running = claim(&item(&ledger, 1)).await;
         assert_eq!(out_of_order(apply(&ledger, 2).await), (1, 2, Some(Status::Running)));
@@ -131,9 +131,9 @@ async fn the_next_item_does_not_begin_while_one_runs_or_was_given_back() {
 }
 
 #[tokio::test]
-async fn a_final_failure_is_done_and_stays_that_items_answer() {
+async fn a_final_failure_completes_its_item_and_is_replayed() {
     for (ledger, _folder) in every_ledger().await {
-        let declined = item(&ledger, 1).run(|_| async { Err::<String, _>(Failure::last("declined")) }).await;
+        let declined = item(&ledger, 1).run(|_| async { Err::<String, _>(Failure::permanent("declined")) }).await;
         assert!(matches!(declined, Err(Error::Failed { replayed: false, .. })));
         apply(&ledger, 2).await.unwrap();
         assert!(matches!(apply(&ledger, 1).await, Err(Error::Failed { replayed: true, .. })));
@@ -148,9 +148,9 @@ async fn an_item_in_doubt_holds_its_stream_and_the_error_says_how_to_settle_it()
         assert!(lost.is_err());
         assert!(matches!(apply(&ledger, 2).await, Err(Error::InDoubt { .. })));
         let held = apply(&ledger, 3).await.unwrap_err();
-        let said = held.to_string();
-        assert!(said.contains("item 2 is in doubt") && said.contains("onceward resolve"), "{said}");
-        assert!(said.contains("/head") && !said.contains("account-7"), "{said}");
+        let message = held.to_string();
+        assert!(message.contains("item 2 is in doubt") && message.contains("onceward resolve"), "{message}");
+        assert!(message.contains("/head") && !message.contains("account-7"), "{message}");
         assert_eq!(out_of_order::<()>(Err(held)), (2, 3, Some(Status::InDoubt)));
 
         let happened = Resolution::Happened(Outcome::success("\"by hand\""));
@@ -181,7 +181,7 @@ async fn a_reset_frees_the_number_and_never_moves_the_stream_back() {
 }
 
 #[tokio::test]
-async fn a_late_owner_cannot_touch_the_next_item_and_is_judged_by_its_own() {
+async fn a_late_owner_cannot_change_the_next_item_and_is_compared_with_its_own_item() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         let retried = item(&ledger, 1).in_doubt(InDoubt::Retry);
         let late = [claim(&retried).await, {
@@ -190,30 +190,30 @@ async fn a_late_owner_cannot_touch_the_next_item_and_is_judged_by_its_own() {
         }];
         clock.advance(Duration::from_secs(200));
         let owner = claim(&retried).await;
-        assert_eq!(owner.finish(Outcome::success("\"one\"")).await.unwrap(), Reach::Written);
+        assert_eq!(owner.finish(Outcome::success("\"one\"")).await.unwrap(), WriteResult::Written);
         let next = claim(&item(&ledger, 2)).await;
         let [same, other] = late;
         // The record of item 2 says nothing about item 1.
-        assert_eq!(same.finish(Outcome::success("\"one\"")).await.unwrap(), Reach::Stale);
+        assert_eq!(same.finish(Outcome::success("\"one\"")).await.unwrap(), WriteResult::Stale);
         assert_eq!(ledger.stats().contradictions, 0);
-        assert_eq!(other.finish(Outcome::success("\"other\"")).await.unwrap(), Reach::Stale);
+        assert_eq!(other.finish(Outcome::success("\"other\"")).await.unwrap(), WriteResult::Stale);
         assert_eq!(ledger.stats().contradictions, 1);
         let trail = item(&ledger, 1).get().await.unwrap().unwrap().trail;
         let events: Vec<_> = trail.iter().map(|entry| entry.event.what).collect();
-        assert_eq!(events, [What::StaleFinish, What::Contradiction]);
+        assert_eq!(events, [EventKind::StaleFinish, EventKind::Contradiction]);
         assert!(trail[1].event.note.as_deref().unwrap().starts_with("item 1, attempt 2"), "{trail:?}");
 
         assert_eq!(status(&item(&ledger, 2)).await, "running");
-        assert_eq!(next.finish(Outcome::success("\"two\"")).await.unwrap(), Reach::Written);
+        assert_eq!(next.finish(Outcome::success("\"two\"")).await.unwrap(), WriteResult::Written);
         assert_eq!(apply(&ledger, 1).await.unwrap().value, "one");
         assert_eq!(apply(&ledger, 2).await.unwrap().value, "two");
     }
 }
 
 #[tokio::test]
-async fn who_waits_for_an_item_gets_it_although_the_stream_goes_on() {
+async fn a_waiting_caller_gets_its_item_although_the_stream_moves_on() {
     let store: Arc<dyn Store> = Arc::new(Memory::new(Arc::new(SystemClock)));
-    // The owner has a ledger of its own, as in another process, so nobody wakes the one who waits.
+    // The owner has its own ledger, as in another process, so it does not wake the waiting caller.
     let (owner, ledger) = (Ledger::builder().on(Arc::clone(&store)), Ledger::builder().on(store));
     let first = claim(&item(&owner, 1)).await;
     let waiting = {
@@ -244,7 +244,7 @@ async fn the_newest_item_is_never_purged_and_the_others_never_run_again() {
         assert!(matches!(gone, Error::OutcomeNotKept { outcome: None, .. }), "{gone}");
         assert_eq!(apply(&ledger, 2).await.unwrap().value, "applied 2");
         assert!(!apply(&ledger, 3).await.unwrap().replayed);
-        // Kept for a day from when it was done, and that was long ago.
+        // The outcome is kept for a day after the item is done, and that day is long over.
         assert!(matches!(apply(&ledger, 2).await, Err(Error::OutcomeNotKept { .. })));
     }
 }
@@ -265,7 +265,7 @@ async fn a_stream_may_start_with_another_number() {
 }
 
 #[tokio::test]
-async fn streams_tenants_and_operations_never_meet() {
+async fn streams_tenants_and_operations_do_not_share_items() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let effects = Effects::default();
     let calls = [
@@ -313,13 +313,13 @@ async fn a_stream_shares_no_key_with_other_calls() {
         }
         ledger.operation("apply").key("account-7/2").run(|_| async { Ok(()) }).await.unwrap();
         let taken = apply(&ledger, 3).await;
-        assert!(matches!(taken, Err(Error::MixedUse { .. })), "the outcome of item 2 has no place: {taken:?}");
+        assert!(matches!(taken, Err(Error::MixedUse { .. })), "the key for the outcome of item 2 is taken: {taken:?}");
         assert_eq!(apply(&ledger, 2).await.unwrap().value, "applied 2");
     }
 }
 
 #[tokio::test]
-async fn the_largest_number_has_no_next() {
+async fn the_largest_number_has_no_next_item() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let last = onceward::core::stream::LARGEST_NUMBER;
     let call = ledger.operation("o").item("s", last).starts_at(last);

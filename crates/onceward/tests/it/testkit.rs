@@ -1,4 +1,4 @@
-//! The test kit: good tools pass, and each fault is found, in the right scenario and for the right reason.
+//! The test kit: good tools pass, and each bug is found, in the right scenario and with the right cause.
 
 mod buggy;
 mod dying;
@@ -16,41 +16,41 @@ use std::time::Duration;
 use onceward::clock::{ManualClock, SystemClock};
 use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
-use onceward::testkit::{self, Bench, Cause, Check, Kind, Line, Place, Report, Verdict};
+use onceward::testkit::{self, Cause, Check, Report, ScenarioKind, ScenarioReport, TestBench, TestStore, Verdict};
 
-async fn in_a_file(clock: ManualClock) -> Place {
+async fn in_a_file(clock: ManualClock) -> TestStore {
     let folder = tempfile::tempdir().unwrap();
     let store = Sqlite::open(&folder.path().join("ledger.db"), Arc::new(clock)).await.unwrap();
-    Place::new(store).keeping(folder)
+    TestStore::new(store).keeping(folder)
 }
 
 /// A store whose clock cannot be set.
-async fn on_its_own_time(_: ManualClock) -> Place {
-    Place::new(Memory::new(Arc::new(SystemClock)))
+async fn on_the_system_clock(_: ManualClock) -> TestStore {
+    TestStore::new(Memory::new(Arc::new(SystemClock)))
 }
 
-/// A check without the pause of a second: of most tools, no key changes with time.
-fn check<'a, T, E: Display, W: Future<Output = Result<T, E>> + 'a>(tool: impl Fn(Bench) -> W + 'a) -> Check<'a> {
+/// A check without the pause of a second: the keys of most tools do not depend on the time.
+fn check<'a, T, E: Display, W: Future<Output = Result<T, E>> + 'a>(tool: impl Fn(TestBench) -> W + 'a) -> Check<'a> {
     testkit::check("tool", tool).pause(Duration::ZERO)
 }
 
 /// The reports of a tool on each kind of store.
 async fn reports<'a, T, E: Display, W: Future<Output = Result<T, E>> + 'a>(
-    tool: impl Fn(Bench) -> W + Copy + 'a,
+    tool: impl Fn(TestBench) -> W + Copy + 'a,
     with: impl Fn(Check<'a>) -> Check<'a>,
 ) -> Vec<Report> {
     vec![
         with(check(tool)).await,
         with(check(tool)).on_store("a file", in_a_file).await,
-        with(check(tool)).on_store("a store on its own time", on_its_own_time).await,
+        with(check(tool)).on_store("a store on its own time", on_the_system_clock).await,
     ]
 }
 
-fn names<'a>(lines: impl Iterator<Item = &'a Line>) -> Vec<String> {
+fn names<'a>(lines: impl Iterator<Item = &'a ScenarioReport>) -> Vec<String> {
     lines.map(|line| line.scenario().to_string()).collect()
 }
 
-/// Asserts that exactly these scenarios are broken, all of them for this reason and so that its text is in the report.
+/// Asserts that exactly these scenarios are broken, all of them with this cause, and that the report contains its text.
 #[track_caller]
 fn assert_broken(reports: &[Report], scenarios: &[&str], verdict: Verdict, cause: &Cause) {
     for report in reports {
@@ -65,7 +65,7 @@ fn assert_broken(reports: &[Report], scenarios: &[&str], verdict: Verdict, cause
     }
 }
 
-/// What happens when an attempt that acted is not known to have acted, and is made again.
+/// The scenarios in which an attempt acted, this was not recorded, and the attempt is repeated.
 const AFTER_THE_EFFECT: [&str; 4] = [
     "the provider acts and its answer is lost",
     "given up after the effect",
@@ -73,8 +73,8 @@ const AFTER_THE_EFFECT: [&str; 4] = [
     "killed before the outcome is written",
 ];
 
-/// The scenarios that end in doubt for a tool that holds doubts.
-const GRAY: [&str; 7] = [
+/// The scenarios that end in doubt for a tool with `InDoubt::Hold`.
+const IN_DOUBT: [&str; 7] = [
     "the provider acts and its answer is lost",
     "given up before the effect",
     "given up after the effect",
@@ -85,10 +85,10 @@ const GRAY: [&str; 7] = [
 ];
 
 #[tokio::test]
-async fn a_guarded_tool_acts_once_and_is_held_exactly_where_nobody_can_know() {
+async fn a_guarded_tool_acts_once_and_is_held_exactly_where_the_outcome_is_unknown() {
     for report in reports(good::guarded, Check::with_pauses).await {
-        let report = report.assert_once().assert_at_most(1).assert_held(GRAY.len());
-        assert_eq!(names(report.lines().iter().filter(|line| line.ends_held())), GRAY, "{report}");
+        let report = report.assert_once().assert_at_most(1).assert_held(IN_DOUBT.len());
+        assert_eq!(names(report.lines().iter().filter(|line| line.ends_held())), IN_DOUBT, "{report}");
         let never = report.lines().iter().filter(|line| line.happened() == 0);
         let before = ["given up before the effect", "killed after the claim is written", "killed before the effect"];
         assert_eq!(names(never), before, "{report}");
@@ -97,10 +97,10 @@ async fn a_guarded_tool_acts_once_and_is_held_exactly_where_nobody_can_know() {
 }
 
 #[tokio::test]
-async fn a_tool_that_marks_is_held_only_from_the_mark_on() {
+async fn a_tool_that_marks_sent_is_held_only_after_the_mark() {
     for report in reports(good::marking, Check::with_pauses).await {
         let report = report.assert_once();
-        let killed = report.lines().iter().filter(|line| line.scenario().kind() == Some(Kind::Killed));
+        let killed = report.lines().iter().filter(|line| line.scenario().kind() == Some(ScenarioKind::Killed));
         let held = names(killed.filter(|line| line.ends_held()));
         let gray = [
             "killed after `sent` is marked",
@@ -127,25 +127,25 @@ async fn a_tool_that_probes_acts_once_and_is_never_held() {
 }
 
 #[tokio::test]
-async fn a_probe_cannot_see_what_a_paused_process_is_still_to_do() {
-    let reports = reports(good::probing, |check| check.only([Kind::Paused])).await;
+async fn a_probe_cannot_see_the_later_effect_of_a_paused_process() {
+    let reports = reports(good::probing, |check| check.only([ScenarioKind::Paused])).await;
     let broken = ["paused after the claim is written", "paused before the effect"];
     assert_broken(&reports, &broken, Verdict::Again, &Cause::LateOwner);
 }
 
 #[tokio::test]
-async fn a_double_that_only_counts_is_enough_for_everything_but_lost_answers() {
-    for report in reports(good::with_its_own_double, Check::with_pauses).await {
+async fn a_test_double_that_only_counts_is_enough_except_for_lost_responses() {
+    for report in reports(good::with_its_own_test_double, Check::with_pauses).await {
         let report = report.assert_once();
         let not_tried = names(report.lines().iter().filter(|line| line.verdict() == Verdict::NotTried));
         let needed = ["the provider acts and its answer is lost", "the provider refuses before it acts"];
         assert_eq!(not_tried, needed, "{report}");
-        assert!(report.to_string().contains("not tried: the tool's own double only counts"));
+        assert!(report.to_string().contains("not tried: the tool's own test double only counts"));
     }
 }
 
 #[tokio::test]
-async fn each_effect_of_a_tool_is_counted_and_lost_by_itself() {
+async fn each_effect_of_a_tool_is_counted_and_lost_separately() {
     for report in reports(good::of_two_effects, Check::with_pauses).await {
         let report = report.assert_once().assert_held(0);
         let all = names(report.lines().iter());
@@ -180,8 +180,8 @@ async fn an_effect_before_the_claim_is_found() {
 }
 
 #[tokio::test]
-async fn a_look_before_the_effect_is_no_claim() {
-    for report in reports(buggy::that_looks_and_then_acts, |check| check).await {
+async fn a_lookup_before_the_effect_is_not_a_claim() {
+    for report in reports(buggy::that_looks_up_and_then_acts, |check| check).await {
         let broken = names(report.violations());
         assert!(!broken.contains(&"called 3 times".to_owned()), "it does look: {report}");
         for scenario in ["called 8 times at once", "killed after the effect"] {
@@ -203,15 +203,15 @@ async fn a_fresh_key_for_each_call_is_found_and_shown() {
 }
 
 #[tokio::test]
-async fn a_key_with_the_second_in_it_is_found_because_the_first_repeat_waits() {
-    let report = testkit::check("tool", buggy::with_the_second_in_its_key).only([Kind::Repeats]).await;
+async fn a_key_that_contains_the_second_is_found_because_the_first_repeat_waits() {
+    let report = testkit::check("tool", buggy::with_the_time_in_its_key).only([ScenarioKind::Repeats]).await;
     assert_eq!(names(report.violations()), ["called 3 times"], "{report}");
     assert!(matches!(report.violations().next().unwrap().cause(), Some(Cause::OtherKey { .. })), "{report}");
 }
 
 #[tokio::test]
-async fn an_error_that_is_taken_for_harmless_is_found_by_a_lost_answer() {
-    let reports = reports(buggy::that_takes_any_error_for_harmless, |check| check).await;
+async fn an_error_treated_as_harmless_is_found_by_a_lost_response() {
+    let reports = reports(buggy::that_treats_every_error_as_harmless, |check| check).await;
     let broken = ["the provider acts and its answer is lost"];
     assert_broken(&reports, &broken, Verdict::Again, &Cause::ReleasedAfterEffect);
 }
@@ -225,7 +225,7 @@ async fn an_effect_after_the_run_is_found() {
 }
 
 #[tokio::test]
-async fn an_outcome_that_is_recorded_before_its_effect_is_found_when_the_effect_never_comes() {
+async fn an_outcome_recorded_before_its_effect_is_found_when_the_effect_never_happens() {
     let broken = [
         "the provider refuses before it acts",
         "given up before the outcome is written",
@@ -239,15 +239,15 @@ async fn an_outcome_that_is_recorded_before_its_effect_is_found_when_the_effect_
 }
 
 #[tokio::test]
-async fn a_tool_that_runs_although_it_is_told_not_to_is_found() {
-    let reports = reports(buggy::that_runs_although_it_is_in_doubt, |check| check).await;
-    assert_broken(&reports, &GRAY, Verdict::Again, &Cause::ActedAnyway);
+async fn a_tool_that_acts_although_it_was_refused_is_found() {
+    let reports = reports(buggy::that_runs_in_doubt, |check| check).await;
+    assert_broken(&reports, &IN_DOUBT, Verdict::Again, &Cause::ActedAnyway);
 }
 
 #[tokio::test]
-async fn a_tool_that_says_done_although_it_is_in_doubt_is_found() {
+async fn a_tool_that_reports_success_although_it_is_in_doubt_is_found() {
     let broken = ["given up before the effect", "killed after the claim is written", "killed before the effect"];
-    let reports = reports(buggy::that_says_done_although_it_is_in_doubt, |check| check).await;
+    let reports = reports(buggy::that_reports_success_in_doubt, |check| check).await;
     assert_broken(&reports, &broken, Verdict::Never, &Cause::ReportedAnyway);
 }
 
@@ -259,7 +259,7 @@ async fn a_forgotten_mark_is_found() {
 
 #[tokio::test]
 async fn a_mark_that_failed_and_was_ignored_is_found_by_a_pause() {
-    let reports = reports(buggy::that_goes_on_when_it_cannot_mark, Check::with_pauses).await;
+    let reports = reports(buggy::that_continues_when_it_cannot_mark, Check::with_pauses).await;
     let broken = ["paused after the claim is written", "paused before `sent` is marked"];
     assert_broken(&reports, &broken, Verdict::Again, &Cause::LossIgnored);
 }
@@ -277,20 +277,20 @@ async fn a_retried_doubt_with_another_key_is_found() {
 }
 
 #[tokio::test]
-async fn a_probe_that_is_not_made_is_found() {
+async fn a_missing_probe_is_found() {
     let reports = reports(buggy::that_does_not_probe, |check| check).await;
     assert_broken(&reports, &AFTER_THE_EFFECT, Verdict::Again, &Cause::ProbeIgnored);
 }
 
 #[tokio::test]
-async fn a_tool_that_tries_again_by_itself_is_found() {
-    let reports = reports(buggy::that_tries_again_by_itself, |check| check).await;
+async fn a_tool_that_retries_internally_is_found() {
+    let reports = reports(buggy::that_retries_internally, |check| check).await;
     let broken = ["the provider acts and its answer is lost"];
     assert_broken(&reports, &broken, Verdict::Again, &Cause::RetriedInside);
 }
 
 #[tokio::test]
-async fn a_tool_whose_effect_is_not_seen_does_not_pass() {
+async fn a_tool_without_a_visible_effect_does_not_pass() {
     let reports = reports(buggy::that_does_nothing, |check| check).await;
     assert_broken(&reports, &["called once"], Verdict::Never, &Cause::Unseen);
     assert!(reports[0].to_string().contains("no route"), "what the tool said is shown");
@@ -303,38 +303,38 @@ async fn a_tool_that_acts_twice_in_one_call_does_not_pass() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_come_back_is_found() {
-    let tool = buggy::that_never_comes_back;
-    let report = check(tool).only([Kind::LostAnswer]).patience(Duration::from_millis(200)).await;
-    assert_broken(&[report], &["the provider acts and its answer is lost"], Verdict::Silent, &Cause::Silent);
+async fn a_call_that_does_not_return_is_found() {
+    let tool = buggy::that_never_returns;
+    let report = check(tool).only([ScenarioKind::LostAnswer]).timeout(Duration::from_millis(200)).await;
+    assert_broken(&[report], &["the provider acts and its answer is lost"], Verdict::TimedOut, &Cause::TimedOut);
 }
 
 #[tokio::test]
-async fn a_panic_does_not_pass_for_a_failure() {
-    let report = check(buggy::that_panics_without_an_answer).only([Kind::LostAnswer]).await;
+async fn a_panic_is_not_treated_as_a_failure() {
+    let report = check(buggy::that_panics_without_a_response).only([ScenarioKind::LostAnswer]).await;
     assert!(report.to_string().contains("no receipt"), "{report}");
     assert_broken(&[report], &["the provider acts and its answer is lost"], Verdict::Panicked, &Cause::Panicked);
 }
 
 #[tokio::test]
-async fn a_needless_doubt_is_no_fault_but_worth_a_note() {
-    let report = check(good::careful).only([Kind::Refused]).await.assert_once();
+async fn an_unnecessary_doubt_is_not_an_error_but_noted() {
+    let report = check(good::careful).only([ScenarioKind::Refused]).await.assert_once();
     assert_eq!(report.lines()[1].verdict(), Verdict::Held, "{report}");
     assert!(report.to_string().contains("held after a refusal"), "{report}");
 }
 
 #[tokio::test]
-async fn a_kept_refusal_is_not_done_and_no_fault() {
-    let report = check(good::giving_up_for_good).only([Kind::Refused]).await.assert_once();
+async fn a_kept_refusal_is_not_done_and_not_an_error() {
+    let report = check(good::keeping_a_refusal).only([ScenarioKind::Refused]).await.assert_once();
     let line = &report.lines()[1];
     assert_eq!((line.verdict(), line.happened(), line.replayed()), (Verdict::NotDone, 0, 2), "{report}");
 }
 
 #[tokio::test]
-async fn several_tools_have_a_line_each_and_the_broken_ones_their_report() {
+async fn each_of_several_tools_has_a_line_and_broken_ones_a_report() {
     let tools = || testkit::tools().pause(Duration::ZERO).tool("charge", good::keyed);
     tools().await.assert_once();
-    let reports = tools().tool("mail", buggy::that_takes_any_error_for_harmless).await;
+    let reports = tools().tool("mail", buggy::that_treats_every_error_as_harmless).await;
     assert!(!reports.is_once());
     let text = reports.to_string();
     let lines: Vec<_> = text.lines().collect();
@@ -353,8 +353,8 @@ async fn assert_once_fails_for_a_broken_tool() {
 
 #[tokio::test]
 #[should_panic(expected = "at most 2 times, and it happened 3 times")]
-async fn assert_at_most_fails_beyond_it() {
-    let report = check(buggy::without_a_ledger).only([Kind::Repeats]).await;
+async fn assert_at_most_fails_above_its_limit() {
+    let report = check(buggy::without_a_ledger).only([ScenarioKind::Repeats]).await;
     report.assert_at_most(3).assert_at_most(2);
 }
 
@@ -365,9 +365,9 @@ async fn assert_held_fails_for_another_number() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_kit_works_on_several_threads_too() {
+async fn the_kit_works_on_a_runtime_with_several_threads() {
     for report in reports(good::guarded, Check::with_pauses).await {
-        report.assert_once().assert_held(GRAY.len());
+        report.assert_once().assert_held(IN_DOUBT.len());
     }
 }
 

@@ -1,19 +1,19 @@
-//! Time windows for low stakes: the key holds for a while, and nothing is left behind.
+//! Window policies for low stakes: the ledger remembers a key for the window only, without a tombstone.
 
 use std::time::Duration;
 
-use onceward::{Begun, Failure, Ledger, Operation, Policy};
+use onceward::{Begun, CallBuilder, Failure, Ledger, Policy};
 
 use crate::{Effects, every_timed_ledger, status};
 
 const WINDOW: Duration = Duration::from_secs(600);
 
-fn alert(ledger: &Ledger) -> Operation {
+fn alert(ledger: &Ledger) -> CallBuilder {
     ledger.operation("alert").key("disk-full").policy(Policy::window(WINDOW))
 }
 
 #[tokio::test]
-async fn the_key_holds_for_the_window_after_done_and_then_the_same_intent_runs_again() {
+async fn an_intent_runs_again_when_the_window_after_its_completion_is_over() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         let effects = Effects::default();
         for round in 1..=3 {
@@ -31,7 +31,7 @@ async fn the_key_holds_for_the_window_after_done_and_then_the_same_intent_runs_a
 }
 
 #[tokio::test]
-async fn a_crash_does_not_block_the_key_however_long_ago_it_was() {
+async fn a_crash_never_blocks_the_key_of_a_window() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         let Begun::Acquired(crashed) = alert(&ledger).begin().await.unwrap() else { panic!("not acquired") };
         std::mem::forget(crashed);
@@ -41,10 +41,10 @@ async fn a_crash_does_not_block_the_key_however_long_ago_it_was() {
 }
 
 #[tokio::test]
-async fn a_failure_is_tried_again_at_once_and_a_final_one_holds_for_the_window() {
+async fn a_failure_is_retried_at_once_and_a_final_one_is_kept_for_the_window() {
     for (ledger, clock, _folder) in every_timed_ledger().await {
         assert!(alert(&ledger).run(|_| async { Err::<u32, _>(Failure::not_sent("down")) }).await.is_err());
-        assert!(alert(&ledger).run(|_| async { Err::<u32, _>(Failure::last("no such channel")) }).await.is_err());
+        assert!(alert(&ledger).run(|_| async { Err::<u32, _>(Failure::permanent("no such channel")) }).await.is_err());
         assert!(alert(&ledger).run(|_| async { Ok(1) }).await.is_err());
         clock.advance(WINDOW);
         assert_eq!(alert(&ledger).run(|_| async { Ok(1) }).await.unwrap().value, 1);

@@ -1,11 +1,11 @@
-//! The rules that the journal alone can break. Each is a promise of the ledger; none trusts the ledger's own word
-//! about what happened.
+//! The rules that the journal alone can break. Each is a promise of the ledger; none trusts the ledger's own account of
+//! what happened.
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::crash::history::{Attempt, History, Known, millis};
-use crate::crash::journal::{Answer, Ending, Line, What};
-use crate::crash::plan::{FORGETFUL, Sort};
+use crate::crash::history::{Attempt, History, KnownOutcome, millis};
+use crate::crash::journal::{CallResult, Ending, Event, Line};
+use crate::crash::plan::{FORGETFUL, IntentKind};
 
 /// All intents, and what was broken.
 #[derive(Debug)]
@@ -28,7 +28,8 @@ pub struct Tally {
     pub claims: u64,
     /// Effects.
     pub effects: u64,
-    /// Effects that came after the other side had forgotten the key, by attempts that took longer than their policy says.
+    /// Effects that came after the downstream had forgotten the key, by attempts that took longer than their policy
+    /// says.
     pub overran: u64,
     /// Outcomes that the ledger acknowledged.
     pub acknowledged: u64,
@@ -36,14 +37,14 @@ pub struct Tally {
     pub replays: u64,
     /// Claims on an intent of which an earlier attempt had not ended.
     pub takeovers: u64,
-    /// Keys that were used anew after they were forgotten.
+    /// Keys that were used again after they were forgotten.
     pub renewals_of_keys: u64,
-    /// The same of what had never happened.
+    /// The same for intents that had never happened.
     pub started_over: u64,
     /// Doubts that the parent settled.
     pub resolved: u64,
     /// Other answers.
-    pub answers: BTreeMap<Answer, u64>,
+    pub answers: BTreeMap<CallResult, u64>,
 }
 
 impl Judge {
@@ -55,52 +56,52 @@ impl Judge {
     /// The history of an intent.
     pub fn history(&mut self, intent: u64) -> &mut History {
         let seed = self.seed;
-        self.histories.entry(intent).or_insert_with(|| History::new(Sort::of(seed, intent)))
+        self.histories.entry(intent).or_insert_with(|| History::new(IntentKind::of(seed, intent)))
     }
 
-    /// Takes note of what was broken.
-    pub fn blame(&mut self, intent: u64, what: impl std::fmt::Display) {
+    /// Records a violation.
+    pub fn blame(&mut self, intent: u64, event: impl std::fmt::Display) {
         let history = self.history(intent);
-        let sort = history.sort;
-        self.violations.push(format!("intent {intent} ({}): {what}", describe(sort)));
+        let kind = history.kind;
+        self.violations.push(format!("intent {intent} ({}): {event}", describe(kind)));
     }
 
     /// Judges one line.
-    pub fn hear(&mut self, line: &Line) {
-        let found = match &line.what {
-            What::Try { attempt, created, until, asked } => self.tried(line, *attempt, *created, (*until, *asked)),
-            What::Sending | What::Sent | What::End(_) => self.marked(line),
-            What::NotFound => {
+    pub fn add(&mut self, line: &Line) {
+        let found = match &line.event {
+            Event::Try { attempt, created, until, asked } => self.tried(line, *attempt, *created, (*until, *asked)),
+            Event::Sending | Event::Sent | Event::End(_) => self.marked(line),
+            Event::NotFound => {
                 self.not_found(line);
                 Ok(())
             }
-            What::Left => {
+            Event::Left => {
                 self.history(line.intent).left += 1;
                 Ok(())
             }
-            What::Effect { key } => self.happened(line, key),
-            What::Ack { value } => self.acknowledged(line, value),
-            What::Replay { value, asked } => self.replayed(line, value, *asked),
-            What::Told { answer, asked, detail } => self.told(line, *answer, *asked, detail),
-            What::NoMismatch { got } => Err(format!("another request under the same key was not refused: {got}")),
-            What::Dies { step } => {
+            Event::Effect { key } => self.happened(line, key),
+            Event::Ack { value } => self.acknowledged(line, value),
+            Event::Replay { value, asked } => self.replayed(line, value, *asked),
+            Event::Answered { answer, asked, detail } => self.told(line, *answer, *asked, detail),
+            Event::NoMismatch { got } => Err(format!("another request under the same key was not refused: {got}")),
+            Event::Dies { step } => {
                 *self.tally.steps.entry(step.clone()).or_default() += 1;
                 Ok(())
             }
-            What::Settled { value, attempts, created, from } => {
+            Event::Settled { value, attempts, created, from } => {
                 self.settled(line, value.as_deref(), *attempts, (*created, *from))
             }
         };
-        if let Err(what) = found {
+        if let Err(event) = found {
             let nonce = &line.nonce;
-            self.blame(line.intent, format_args!("{what} (line of {nonce} at {})", line.at));
+            self.blame(line.intent, format_args!("{event} (line of {nonce} at {})", line.at));
         }
     }
 
     fn tried(&mut self, line: &Line, number: u32, created: i64, (until, asked): (i64, i64)) -> Result<(), String> {
         self.tally.claims += 1;
         let history = self.history(line.intent);
-        let sort = history.sort;
+        let kind = history.kind;
         let is_old = history.generations.last().is_some_and(|last| created < last.created);
         if created == 0 || (is_old && history.generations.iter().all(|generation| generation.created != created)) {
             history.lost.push(line.nonce.clone());
@@ -119,12 +120,12 @@ impl Judge {
             until,
             sending: false,
             sent: false,
-            sent_by: (!sort.marks).then_some(line.at),
+            sent_by: (!kind.marks).then_some(line.at),
             effect: None,
             ended: None,
             told: false,
         };
-        let unproven = generation.unproven(number, sort, left);
+        let unproven = generation.unproven(number, kind, left);
         let unended = (1..number).any(|earlier| generation.attempts.get(&earlier).is_none_or(|a| a.ended.is_none()));
         let first_sent = generation.first_sent();
         let twin = generation.attempts.insert(number, attempt);
@@ -140,13 +141,13 @@ impl Judge {
         {
             return Err(format!("attempt {number} was granted although the outcome is {}", known.value));
         }
-        if sort.holds() && !unproven.is_empty() {
+        if kind.holds() && !unproven.is_empty() {
             return Err(format!("attempt {number} was granted although attempts {unproven:?} may have happened"));
         }
         let known_for = millis(FORGETFUL);
         match first_sent {
-            Some(first) if sort.forgetful && !unproven.is_empty() && asked >= first + known_for => Err(format!(
-                "attempt {number} was granted {} ms after the first, and the other side knows the key for {known_for} ms",
+            Some(first) if kind.forgetful && !unproven.is_empty() && asked >= first + known_for => Err(format!(
+                "attempt {number} was granted {} ms after the first, and the downstream knows the key for {known_for} ms",
                 asked - first
             )),
             _ => Ok(()),
@@ -155,24 +156,24 @@ impl Judge {
 
     fn marked(&mut self, line: &Line) -> Result<(), String> {
         let history = self.history(line.intent);
-        let sort = history.sort;
+        let kind = history.kind;
         let Some((index, number)) = history.attempt(&line.nonce) else {
-            let is_sent = line.what == What::Sent && sort.holds();
-            return if is_sent { Err("`sent` held although the claim was lost".to_owned()) } else { Ok(()) };
+            let is_sent = line.event == Event::Sent && kind.holds();
+            return if is_sent { Err("`sent` succeeded although the claim was lost".to_owned()) } else { Ok(()) };
         };
         let generation = &mut history.generations[index];
         let superseded = generation.attempts.range(number + 1..).next().map(|(other, by)| (*other, by.tried));
         let Some(attempt) = generation.attempts.get_mut(&number) else { return Ok(()) };
         let until = attempt.until;
-        match line.what {
-            What::Sending => attempt.sending = true,
-            What::Sent => (attempt.sent, attempt.sent_by) = (true, Some(line.at)),
-            What::End(ending) => attempt.ended = Some((ending, line.at)),
+        match line.event {
+            Event::Sending => attempt.sending = true,
+            Event::Sent => (attempt.sent, attempt.sent_by) = (true, Some(line.at)),
+            Event::End(ending) => attempt.ended = Some((ending, line.at)),
             _ => {}
         }
         match superseded {
-            Some((other, _)) if line.what == What::Sent && sort.holds() => {
-                Err(format!("`sent` of attempt {number} held although attempt {other} was granted"))
+            Some((other, _)) if line.event == Event::Sent && kind.holds() => {
+                Err(format!("`sent` of attempt {number} succeeded although attempt {other} was granted"))
             }
             Some((other, tried)) if tried < until => Err(format!(
                 "attempt {number} is alive and its lease lasts until {until}, yet attempt {other} began at {tried}"
@@ -184,38 +185,38 @@ impl Judge {
     fn happened(&mut self, line: &Line, key: &str) -> Result<(), String> {
         self.tally.effects += 1;
         let history = self.history(line.intent);
-        let sort = history.sort;
+        let kind = history.kind;
         let first = history.key.get_or_insert_with(|| key.to_owned()).clone();
         let found = history.attempt(&line.nonce);
         let Some((index, number)) = found else {
             return match history.lost.contains(&line.nonce) {
-                true if sort.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
+                true if kind.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
                 true => Ok(()),
                 false => Err("an effect took place without a claim".to_owned()),
             };
         };
         if first != key {
-            return Err(format!("the other side got the key {key}, and before it {first}"));
+            return Err(format!("the downstream key is {key}, and was {first} before"));
         }
         let generation = &mut history.generations[index];
         let Some(attempt) = generation.attempts.get_mut(&number) else { return Ok(()) };
         attempt.effect = Some(line.at);
-        let in_time = line.at - attempt.asked <= millis(sort.max_runtime());
+        let in_time = line.at - attempt.asked <= millis(kind.max_runtime());
         let known_since = generation.attempts.values().filter_map(|attempt| attempt.effect).min().unwrap_or(line.at);
-        let forgotten = sort.forgetful && line.at >= known_since + millis(FORGETFUL);
+        let forgotten = kind.forgetful && line.at >= known_since + millis(FORGETFUL);
         let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
-        if sort.at_most_once() && effects.len() > 1 {
+        if kind.at_most_once() && effects.len() > 1 {
             return Err(format!("it happened {} times, by {effects:?}", effects.len()));
         }
         if forgotten && in_time {
             return Err(format!(
-                "attempt {number} kept to its time, and reached the other side {} ms after the first effect, which it \
+                "attempt {number} kept to its time, and reached the downstream {} ms after the first effect, which it \
                  remembers for {} ms: it happened twice",
                 line.at - known_since,
                 millis(FORGETFUL)
             ));
         }
-        // The policy promised a shorter attempt than this one was: the ledger cannot stop what a process does late.
+        // The policy promised a shorter attempt: the ledger cannot stop what a process does late.
         self.tally.overran += u64::from(forgotten);
         Ok(())
     }
@@ -238,18 +239,18 @@ impl Judge {
         if let Some((later, _)) = generation.attempts.range(number + 1..).next() {
             return Err(format!("{value} of attempt {number} was acknowledged after attempt {later} was granted"));
         }
-        let known = Known { value: value.to_owned(), earliest, latest: line.at, attempt: Some(number) };
+        let known = KnownOutcome { value: value.to_owned(), earliest, latest: line.at, attempt: Some(number) };
         learn(&mut generation.outcome, known)
     }
 
     fn replayed(&mut self, line: &Line, value: &str, asked: i64) -> Result<(), String> {
         self.tally.replays += 1;
         let history = self.history(line.intent);
-        let retention = millis(history.sort.retention());
+        let retention = millis(history.kind.retention());
         let Some((index, attempt, earliest)) = history.producer(value) else {
-            return Err(format!("{value} was replayed, which nobody produced"));
+            return Err(format!("{value} was replayed, and no attempt produced it"));
         };
-        let known = Known { value: value.to_owned(), earliest, latest: line.at, attempt };
+        let known = KnownOutcome { value: value.to_owned(), earliest, latest: line.at, attempt };
         let generation = &mut history.generations[index];
         learn(&mut generation.outcome, known)?;
         match &generation.outcome {
@@ -260,28 +261,30 @@ impl Judge {
         }
     }
 
-    fn told(&mut self, line: &Line, answer: Answer, asked: i64, detail: &str) -> Result<(), String> {
+    fn told(&mut self, line: &Line, answer: CallResult, asked: i64, detail: &str) -> Result<(), String> {
         *self.tally.answers.entry(answer).or_default() += 1;
         let history = self.history(line.intent);
-        let sort = history.sort;
-        let retention = millis(sort.retention());
+        let kind = history.kind;
+        let retention = millis(kind.retention());
         let finished = history.generations.iter().filter_map(|generation| generation.finished()).min();
         let outcome = history.latest().and_then(|generation| generation.outcome.clone());
         match answer {
-            Answer::Wrong => return Err(format!("a right call was told: {detail}")),
-            Answer::ClaimLost if sort.holds() && !sort.marks => {
-                return Err("a claim was lost that nobody may take over".to_owned());
+            CallResult::Wrong => return Err(format!("a correct call got: {detail}")),
+            CallResult::ClaimLost if kind.holds() && !kind.marks => {
+                return Err("a claim was lost that no caller may take over".to_owned());
             }
-            Answer::NotKept if finished.is_none_or(|finished| line.at < finished + retention) => {
+            CallResult::NotKept if finished.is_none_or(|finished| line.at < finished + retention) => {
                 return Err("the outcome was dropped before its time".to_owned());
             }
-            Answer::Store => return Err(format!("the store failed, and nothing was done to it but kills: {detail}")),
-            Answer::ClaimLost => {
+            CallResult::Store => {
+                return Err(format!("the store failed, and nothing was done to it but kills: {detail}"));
+            }
+            CallResult::ClaimLost => {
                 let ended = history.attempt(&line.nonce);
                 let ended = ended.and_then(|(index, number)| history.generations[index].attempts[&number].ended);
                 history.late += usize::from(matches!(ended, Some((Ending::Finish, _))));
             }
-            Answer::Failed => {
+            CallResult::Failed => {
                 if let Some((index, number)) = history.attempt(&line.nonce)
                     && let Some(attempt) = history.generations[index].attempts.get_mut(&number)
                 {
@@ -298,7 +301,7 @@ impl Judge {
         }
     }
 
-    /// A probe asked the other side, which knows of nothing.
+    /// A probe found nothing downstream.
     fn not_found(&mut self, line: &Line) {
         let history = self.history(line.intent);
         if let Some((index, number)) = history.attempt(&line.nonce) {
@@ -322,19 +325,19 @@ impl Judge {
             None => (generation.settled, generation.settled_at) = (attempts, from),
             Some(value) => {
                 let value = value.to_owned();
-                generation.outcome = Some(Known { value, earliest: from, latest: line.at, attempt: None });
+                generation.outcome = Some(KnownOutcome { value, earliest: from, latest: line.at, attempt: None });
             }
         }
         Ok(())
     }
 }
 
-/// Answers about the attempt of the caller itself; it has lines of its own.
-fn is_own(answer: Answer) -> bool {
-    matches!(answer, Answer::Gone | Answer::Failed | Answer::ClaimLost | Answer::Contended)
+/// Answers about the caller's own attempt, which has its own lines.
+fn is_own(answer: CallResult) -> bool {
+    matches!(answer, CallResult::Gone | CallResult::Failed | CallResult::ClaimLost | CallResult::Contended)
 }
 
-fn learn(outcome: &mut Option<Known>, known: Known) -> Result<(), String> {
+fn learn(outcome: &mut Option<KnownOutcome>, known: KnownOutcome) -> Result<(), String> {
     match outcome {
         None => {
             *outcome = Some(known);
@@ -345,13 +348,13 @@ fn learn(outcome: &mut Option<Known>, known: Known) -> Result<(), String> {
     }
 }
 
-fn describe(sort: Sort) -> String {
-    let mut text = format!("{:?}, on error {:?}", sort.in_doubt, sort.on_error).to_lowercase();
+fn describe(kind: IntentKind) -> String {
+    let mut text = format!("{:?}, on error {:?}", kind.in_doubt, kind.on_error).to_lowercase();
     for (is, word) in [
-        (sort.marks, "marks sent"),
-        (sort.slow, "short lease"),
-        (sort.brief, "brief"),
-        (sort.forgetful, "key soon forgotten"),
+        (kind.marks, "marks sent"),
+        (kind.slow, "short lease"),
+        (kind.brief, "brief"),
+        (kind.forgetful, "key soon forgotten"),
     ] {
         if is {
             text += ", ";

@@ -14,31 +14,31 @@ struct Story {
 }
 
 impl Story {
-    fn of(is: impl Fn(Sort) -> bool) -> Self {
-        let intent = (0..100_000).find(|intent| is(Sort::of(SEED, *intent))).unwrap();
+    fn of(is: impl Fn(IntentKind) -> bool) -> Self {
+        let intent = (0..100_000).find(|intent| is(IntentKind::of(SEED, *intent))).unwrap();
         Self { judge: Judge::new(SEED), intent, at: 10_000 }
     }
 
     fn hold() -> Self {
-        Self::of(|sort| sort.holds() && !sort.marks && !sort.brief)
+        Self::of(|kind| kind.holds() && !kind.marks && !kind.brief)
     }
 
     fn marks() -> Self {
-        Self::of(|sort| sort.holds() && sort.marks && !sort.brief)
+        Self::of(|kind| kind.holds() && kind.marks && !kind.brief)
     }
 
     fn retry() -> Self {
-        Self::of(|sort| sort.in_doubt == InDoubt::Retry && !sort.marks && !sort.brief && !sort.forgetful)
+        Self::of(|kind| kind.in_doubt == InDoubt::Retry && !kind.marks && !kind.brief && !kind.forgetful)
     }
 
     fn brief() -> Self {
-        Self::of(|sort| sort.holds() && !sort.marks && sort.brief)
+        Self::of(|kind| kind.holds() && !kind.marks && kind.brief)
     }
 
-    fn say(mut self, nonce: &str, what: What) -> Self {
+    fn say(mut self, nonce: &str, event: Event) -> Self {
         self.at += 1;
-        let line = Line { at: self.at, intent: self.intent, nonce: nonce.to_owned(), what };
-        self.judge.hear(&line);
+        let line = Line { at: self.at, intent: self.intent, nonce: nonce.to_owned(), event };
+        self.judge.add(&line);
         self
     }
 
@@ -51,22 +51,22 @@ impl Story {
         self.tries_since(nonce, attempt, 1)
     }
 
-    /// An attempt on a record that was made at `created`, with a lease that has lapsed already.
+    /// An attempt on a record that was created at `created`, with a lease that has lapsed already.
     fn tries_since(self, nonce: &str, attempt: u32, created: i64) -> Self {
         let (until, asked) = (self.at, self.at);
-        self.say(nonce, What::Try { attempt, created, until, asked })
+        self.say(nonce, Event::Try { attempt, created, until, asked })
     }
 
     fn happens(self, nonce: &str) -> Self {
-        self.say(nonce, What::Effect { key: KEY.to_owned() })
+        self.say(nonce, Event::Effect { key: KEY.to_owned() })
     }
 
     fn ends(self, nonce: &str, ending: Ending) -> Self {
-        self.say(nonce, What::End(ending))
+        self.say(nonce, Event::End(ending))
     }
 
     fn acks(self, nonce: &str) -> Self {
-        self.say(nonce, What::Ack { value: nonce.to_owned() })
+        self.say(nonce, Event::Ack { value: nonce.to_owned() })
     }
 
     /// An attempt that goes well.
@@ -76,17 +76,17 @@ impl Story {
 
     fn replays(self, value: &str) -> Self {
         let asked = self.at;
-        self.say("r", What::Replay { value: value.to_owned(), asked })
+        self.say("r", Event::Replay { value: value.to_owned(), asked })
     }
 
-    fn told(self, answer: Answer) -> Self {
+    fn told(self, answer: CallResult) -> Self {
         let asked = self.at;
-        self.say("t", What::Told { answer, asked, detail: String::new() })
+        self.say("t", Event::Answered { answer, asked, detail: String::new() })
     }
 
     fn settled(self, value: Option<&str>, attempts: u32) -> Self {
         let from = self.at;
-        self.say("", What::Settled { value: value.map(str::to_owned), attempts, created: 1, from })
+        self.say("", Event::Settled { value: value.map(str::to_owned), attempts, created: 1, from })
     }
 
     #[track_caller]
@@ -118,27 +118,27 @@ fn under_hold_an_attempt_that_may_have_happened_is_the_last() {
 #[test]
 fn a_claim_whose_work_never_began_counts_as_one_that_may_have_happened() {
     Story::hold().tries("b", 2).wrong("attempts [1] may have happened");
-    Story::hold().say("a", What::Left).tries("b", 2).fine();
+    Story::hold().say("a", Event::Left).tries("b", 2).fine();
     Story::marks().tries("b", 2).fine();
 }
 
 #[test]
 fn what_marks_sent_may_be_taken_over_until_it_has_done_so() {
-    Story::marks().tries("a", 1).say("a", What::Sending).tries("b", 2).fine();
-    Story::marks().tries("a", 1).say("a", What::Sending).say("a", What::Sent).tries("b", 2).wrong("attempts [1]");
-    Story::marks().tries("a", 1).tries("b", 2).later(9).say("a", What::Sent).wrong("`sent` of attempt 1 held");
+    Story::marks().tries("a", 1).say("a", Event::Sending).tries("b", 2).fine();
+    Story::marks().tries("a", 1).say("a", Event::Sending).say("a", Event::Sent).tries("b", 2).wrong("attempts [1]");
+    Story::marks().tries("a", 1).tries("b", 2).later(9).say("a", Event::Sent).wrong("`sent` of attempt 1 succeeded");
 }
 
 #[test]
-fn under_hold_it_happens_once_even_if_somebody_settled_it_wrongly() {
+fn under_hold_it_happens_once_even_if_an_operator_settled_it_wrongly() {
     Story::hold().tries("a", 1).settled(None, 1).tries("b", 2).happens("b").happens("a").wrong("2 times");
 }
 
 #[test]
 fn under_retry_it_may_happen_again_with_the_same_key() {
     Story::retry().tries("a", 1).happens("a").tries("b", 2).happens("b").ends("b", Ending::Finish).acks("b").fine();
-    let other = What::Effect { key: "other".to_owned() };
-    Story::retry().tries("a", 1).happens("a").tries("b", 2).say("b", other).wrong("got the key other");
+    let other = Event::Effect { key: "other".to_owned() };
+    Story::retry().tries("a", 1).happens("a").tries("b", 2).say("b", other).wrong("the downstream key is other");
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn nothing_begins_after_the_outcome_is_known() {
 }
 
 #[test]
-fn a_lease_that_lasts_is_nobody_elses() {
+fn a_lease_that_lasts_has_one_owner() {
     let until = 99_999;
-    let a = What::Try { attempt: 1, created: 1, until, asked: 1 };
+    let a = Event::Try { attempt: 1, created: 1, until, asked: 1 };
     Story::retry().say("a", a.clone()).tries("b", 2).happens("a").ends("a", Ending::Doubt).wrong("is alive");
     Story::retry().say("a", a).tries("b", 2).fine();
     Story::retry().tries("a", 1).tries("b", 2).ends("a", Ending::Doubt).fine();
@@ -167,7 +167,7 @@ fn an_attempt_is_granted_to_one() {
 #[test]
 fn an_effect_needs_a_claim() {
     Story::retry().happens("a").wrong("without a claim");
-    let lost = || What::Try { attempt: 1, created: 0, until: 0, asked: 0 };
+    let lost = || Event::Try { attempt: 1, created: 0, until: 0, asked: 0 };
     Story::hold().say("a", lost()).happens("a").wrong("claim that was lost");
     Story::retry().say("a", lost()).happens("a").fine();
 }
@@ -182,39 +182,39 @@ fn a_superseded_owner_is_not_told_that_its_outcome_is_kept() {
 fn all_repeats_agree() {
     let story = Story::retry().tries("a", 1).ends("a", Ending::Finish).tries("b", 2).ends("b", Ending::Finish);
     story.replays("a").replays("b").wrong("two outcomes: a and b");
-    Story::hold().done("a", 1).replays("z").wrong("which nobody produced");
-    Story::hold().tries("a", 1).ends("a", Ending::Doubt).replays("a").wrong("which nobody produced");
+    Story::hold().done("a", 1).replays("z").wrong("and no attempt produced it");
+    Story::hold().tries("a", 1).ends("a", Ending::Doubt).replays("a").wrong("and no attempt produced it");
 }
 
 #[test]
 fn a_known_outcome_is_the_only_answer() {
-    for answer in [Answer::InDoubt, Answer::InFlight, Answer::OwnerFailed] {
+    for answer in [CallResult::InDoubt, CallResult::InFlight, CallResult::OwnerFailed] {
         Story::hold().done("a", 1).later(1).told(answer).wrong("was known, but the answer is");
     }
-    Story::hold().tries("a", 1).told(Answer::InFlight).fine();
-    Story::hold().told(Answer::Wrong).wrong("a right call was told");
-    Story::hold().tries("a", 1).told(Answer::ClaimLost).wrong("nobody may take over");
-    Story::retry().tries("a", 1).told(Answer::ClaimLost).fine();
+    Story::hold().tries("a", 1).told(CallResult::InFlight).fine();
+    Story::hold().told(CallResult::Wrong).wrong("a correct call got");
+    Story::hold().tries("a", 1).told(CallResult::ClaimLost).wrong("no caller may take over");
+    Story::retry().tries("a", 1).told(CallResult::ClaimLost).fine();
 }
 
 #[test]
 fn a_brief_outcome_is_kept_for_its_time_and_not_longer() {
-    let sort = Story::brief().judge.history(0).sort;
-    assert!(sort.brief);
-    let (retention, horizon) = (millis(sort.retention()), millis(sort.horizon()));
-    Story::brief().done("a", 1).told(Answer::NotKept).wrong("dropped before its time");
-    Story::brief().done("a", 1).later(retention).told(Answer::NotKept).fine();
+    let kind = Story::brief().judge.history(0).kind;
+    assert!(kind.brief);
+    let (retention, horizon) = (millis(kind.retention()), millis(kind.horizon()));
+    Story::brief().done("a", 1).told(CallResult::NotKept).wrong("dropped before its time");
+    Story::brief().done("a", 1).later(retention).told(CallResult::NotKept).fine();
     Story::brief().done("a", 1).later(retention + 1).replays("a").wrong("was replayed to a call that came");
-    Story::brief().done("a", 1).tries_since("b", 1, 10_005).wrong("the key was used anew");
+    Story::brief().done("a", 1).tries_since("b", 1, 10_005).wrong("the key was used again");
     Story::brief().done("a", 1).later(horizon).tries_since("b", 1, 10_003 + horizon).happens("b").fine();
     Story::brief().tries("a", 1).later(horizon).tries_since("b", 1, 20_000).wrong("the record was lost");
 }
 
 #[test]
 fn what_never_happened_is_forgotten_when_its_key_is_known_nowhere_any_more() {
-    let sort = Sort::of(SEED, Story::brief().intent);
-    let untried = millis(sort.untried_horizon());
-    assert!(untried > millis(sort.horizon()));
+    let kind = IntentKind::of(SEED, Story::brief().intent);
+    let untried = millis(kind.untried_horizon());
+    assert!(untried > millis(kind.horizon()));
     let released = || Story::brief().tries("a", 1).ends("a", Ending::Release).later(untried);
     released().tries_since("b", 1, 10_002 + untried).happens("b").fine();
     released().tries_since("b", 1, 10_001 + untried).wrong("the record was lost");
@@ -229,34 +229,34 @@ fn what_never_happened_is_forgotten_when_its_key_is_known_nowhere_any_more() {
 
 #[test]
 fn a_probe_may_find_the_receipt_of_another_attempt() {
-    let probe = || Story::of(|sort| sort.in_doubt == InDoubt::Probe && !sort.marks);
-    let found = What::Ack { value: "a".to_owned() };
+    let probe = || Story::of(|kind| kind.in_doubt == InDoubt::Probe && !kind.marks);
+    let found = Event::Ack { value: "a".to_owned() };
     let story = probe().tries("a", 1).happens("a").tries("b", 2).ends("b", Ending::Finish);
     story.say("b", found.clone()).replays("a").fine();
-    probe().tries("a", 1).happens("a").tries("b", 2).say("b", What::NotFound).happens("b").wrong("2 times");
+    probe().tries("a", 1).happens("a").tries("b", 2).say("b", Event::NotFound).happens("b").wrong("2 times");
     probe().tries("a", 1).tries("b", 2).ends("b", Ending::Finish).say("b", found).wrong("did not produce it");
 }
 
 #[test]
 fn a_store_that_fails_is_a_fault() {
-    Story::hold().told(Answer::Store).wrong("the store failed");
-    Story::hold().say("a", What::NoMismatch { got: "Ok".to_owned() }).wrong("was not refused");
+    Story::hold().told(CallResult::Store).wrong("the store failed");
+    Story::hold().say("a", Event::NoMismatch { got: "Ok".to_owned() }).wrong("was not refused");
 }
 
 #[test]
-fn a_retry_becomes_a_hold_when_the_other_side_has_forgotten_the_key() {
-    let forgetful = || Story::of(|sort| sort.forgetful && !sort.marks);
+fn a_retry_becomes_a_hold_when_the_downstream_has_forgotten_the_key() {
+    let forgetful = || Story::of(|kind| kind.forgetful && !kind.marks);
     let known_for = millis(FORGETFUL);
     forgetful().tries("a", 1).later(known_for / 2).tries("b", 2).fine();
-    forgetful().tries("a", 1).later(known_for + 1).tries("b", 2).wrong("the other side knows the key for");
+    forgetful().tries("a", 1).later(known_for + 1).tries("b", 2).wrong("the downstream knows the key for");
     forgetful().tries("a", 1).later(known_for + 1).settled(None, 1).tries("b", 2).fine();
     forgetful().tries("a", 1).ends("a", Ending::Release).later(known_for + 1).tries("b", 2).fine();
 }
 
 #[test]
-fn an_effect_that_arrives_after_the_other_side_forgot_the_key_happens_twice() {
-    let forgetful = || Story::of(|sort| sort.forgetful && !sort.marks);
-    let (known_for, runtime) = (millis(FORGETFUL), millis(Sort::of(SEED, forgetful().intent).max_runtime()));
+fn an_effect_that_arrives_after_the_downstream_forgot_the_key_happens_twice() {
+    let forgetful = || Story::of(|kind| kind.forgetful && !kind.marks);
+    let (known_for, runtime) = (millis(FORGETFUL), millis(IntentKind::of(SEED, forgetful().intent).max_runtime()));
     // The second attempt is granted while the key is known, and acts `after` that.
     let late = |granted, after| {
         let story = forgetful().tries("a", 1).happens("a").later(granted).tries("b", 2).later(after);

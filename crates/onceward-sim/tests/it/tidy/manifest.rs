@@ -1,30 +1,46 @@
-//! Who may depend on whom.
+//! Which crate may depend on which, and where the feature of the harness may be on.
 
-/// All that core may use: data types and hashing. Nothing that reads a clock, draws a number, or does I/O.
+/// Everything that core may use: data types and hashing. Nothing that reads a clock, draws random numbers, or does I/O.
 const CORE: [&str; 7] = ["bytes", "jiff", "serde", "serde_json", "sha2", "thiserror", "unicode-normalization"];
 
-/// What each crate must not depend on: dependencies point from the outside in.
-const OUTWARD: [(&str, &[&str]); 4] = [
-    ("crates/onceward-core/Cargo.toml", &["onceward", "onceward-server", "onceward-sim", "onceward-macros"]),
-    ("crates/onceward/Cargo.toml", &["onceward-server", "onceward-sim"]),
-    ("crates/onceward-macros/Cargo.toml", &["onceward", "onceward-server", "onceward-sim"]),
-    ("crates/onceward-server/Cargo.toml", &["onceward-sim"]),
+/// Which of our crates each crate may depend on. Dependencies point one way, from the product to core; the harness and the
+/// benchmark are on top. A new crate is a new row.
+const LAYERS: [(&str, &[&str]); 9] = [
+    ("onceward-core", &[]),
+    ("onceward-macros", &["onceward-core"]),
+    ("onceward", &["onceward-core", "onceward-macros"]),
+    ("onceward-runtime", &["onceward-core", "onceward"]),
+    ("onceward-mcp", &["onceward-core", "onceward", "onceward-runtime"]),
+    ("onceward-server", &["onceward-core", "onceward", "onceward-runtime"]),
+    (
+        "onceward-cli",
+        &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp", "onceward-server", "onceward-bench"],
+    ),
+    ("onceward-bench", &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp", "onceward-server"]),
+    (
+        "onceward-sim",
+        &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp", "onceward-server", "onceward-cli"],
+    ),
 ];
 
 /// Finds dependencies that a crate must not have.
 pub(super) fn direction(path: &str, manifest: &str) -> Vec<String> {
+    let name = path.trim_start_matches("crates/").trim_end_matches("/Cargo.toml");
+    let Some((_, allowed)) = LAYERS.iter().find(|(known, _)| *known == name) else {
+        return vec![format!("{path}: add {name} to LAYERS in {}, with what it may depend on", file!())];
+    };
     let mut faults = Vec::new();
-    for (section, name) in dependencies(manifest) {
-        let outward = OUTWARD.iter().any(|(owner, banned)| *owner == path && banned.contains(&name.as_str()));
-        if outward {
+    for (section, dependency) in dependencies(manifest) {
+        // A crate may have itself as a dependency of its tests, for another feature.
+        let is_ours = LAYERS.iter().any(|(known, _)| *known == dependency) && dependency != name;
+        if is_ours && !allowed.contains(&dependency.as_str()) {
             faults.push(format!(
-                "{path}: depends on {name}, which lies outside of it: move what is needed inwards, or pass it in"
+                "{path}: must not depend on {dependency}: move the code that it needs to a lower crate, or pass it in"
             ));
         }
-        if path == "crates/onceward-core/Cargo.toml" && section != "dev-dependencies" && !CORE.contains(&name.as_str())
-        {
+        if name == "onceward-core" && section != "dev-dependencies" && !CORE.contains(&dependency.as_str()) {
             faults.push(format!(
-                "{path}: core must stay pure and may not depend on {name}; if it is data only, add it to CORE in {}",
+                "{path}: core must stay pure and may not depend on {dependency}; if it is data only, add it to CORE in {}",
                 file!()
             ));
         }
@@ -32,7 +48,7 @@ pub(super) fn direction(path: &str, manifest: &str) -> Vec<String> {
     faults
 }
 
-/// Finds where the feature `sim` is on without a harness: there bugs could be planted, and processes killed at steps.
+/// Finds where the feature `sim` is on outside of a harness: there bugs could be planted, and processes killed at steps.
 pub(super) fn no_sim(path: &str, manifest: &str) -> Vec<String> {
     let is_harness = path == "crates/onceward-sim/Cargo.toml" || path.starts_with("fuzz/");
     let mut section = "";
@@ -42,9 +58,9 @@ pub(super) fn no_sim(path: &str, manifest: &str) -> Vec<String> {
             section = line;
         }
         let names = line.contains("\"sim\"") || line.contains("/sim\"");
-        // A feature of this name that hands itself on inwards is off like its namesake.
-        let hands_on = section == "[features]" && line.starts_with("sim =");
-        if names && !is_harness && !hands_on && !section.contains("dev-dependencies") {
+        // A feature `sim` may turn on the one of a lower crate.
+        let passes_on = section == "[features]" && line.starts_with("sim =");
+        if names && !is_harness && !passes_on && !section.contains("dev-dependencies") {
             faults.push(format!("{path}: `{line}` turns the feature `sim` on; only a harness may"));
         }
     }
@@ -90,20 +106,24 @@ fn only_a_test_of_core_may_use_more() {
 }
 
 #[test]
-fn the_library_knows_neither_server_nor_harness() {
+fn dependencies_point_from_the_product_to_core() {
     let path = "crates/onceward/Cargo.toml";
     assert!(direction(path, "[dependencies]\nonceward-core.workspace = true\ntokio.workspace = true").is_empty());
-    for name in ["onceward-server", "onceward-sim"] {
+    assert!(direction(path, "[dev-dependencies]\nonceward = { path = \".\" }").is_empty());
+    for name in ["onceward-server", "onceward-sim", "onceward-cli"] {
         assert!(!direction(path, &format!("[dependencies]\n{name}.workspace = true")).is_empty());
         assert!(!direction(path, &format!("[dev-dependencies]\n{name}.workspace = true")).is_empty());
     }
+    assert!(!direction("crates/onceward-server/Cargo.toml", "[dependencies]\nonceward-mcp = \"1\"").is_empty());
     assert!(!direction("crates/onceward-server/Cargo.toml", "[dependencies]\nonceward-sim = \"1\"").is_empty());
+    assert!(direction("crates/onceward-cli/Cargo.toml", "[dependencies]\nonceward-mcp = \"1\"").is_empty());
+    assert!(!direction("crates/onceward-new/Cargo.toml", "").is_empty());
 }
 
 #[test]
 fn only_a_harness_turns_sim_on() {
     let path = "crates/onceward/Cargo.toml";
-    assert!(no_sim(path, "[features]\ndefault = [\"sqlite\"]\nsim = [\"onceward-core/sim\"]").is_empty());
+    assert!(no_sim(path, "[features]\ndefault = [\"sqlite\"]\nsim = [\"onceward-runtime/sim\"]").is_empty());
     assert!(!no_sim(path, "[features]\ndefault = [\"sim\", \"sqlite\"]").is_empty());
     assert!(!no_sim(path, "[features]\nsqlite = [\"onceward-core/sim\"]").is_empty());
     let enabled = "[dependencies]\nonceward = { workspace = true, features = [\"sim\"] }";
@@ -115,7 +135,7 @@ fn only_a_harness_turns_sim_on() {
 }
 
 #[test]
-fn other_tables_are_no_dependencies() {
+fn other_tables_are_not_dependencies() {
     let manifest = "[features]\ntokio = []\n[dependencies]\nserde = \"1\"\n[lints]\nworkspace = true\n# tokio = 1";
     assert_eq!(dependencies(manifest), [("dependencies".to_owned(), "serde".to_owned())]);
 }

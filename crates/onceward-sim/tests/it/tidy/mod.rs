@@ -1,12 +1,21 @@
 //! Style and architecture as a test: walks the workspace and applies each rule to each file that it is for.
+//!
+//! - `rules`: purity, layering and form of source files.
+//! - `manifest`: dependencies between crates.
+//! - `names`: names of modules and types.
+//! - `wording`: plain English.
+//! - `architecture`: files that ARCHITECTURE.md names.
 
+mod architecture;
 mod manifest;
+mod names;
 mod rules;
+mod wording;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing of ours.
+/// Folders without files of ours.
 const SKIPPED: [&str; 5] = ["target", ".git", "node_modules", ".venv", "dist"];
 
 /// This test has to name what it forbids.
@@ -85,9 +94,47 @@ fn checkers_judge_for_themselves() {
 }
 
 #[test]
-fn no_module_is_a_drawer_for_anything() {
+fn no_module_is_a_collection_of_anything() {
     let all = files();
-    check(all.iter().flat_map(|(path, _)| rules::no_drawers(path)).collect());
+    check(all.iter().flat_map(|(path, _)| rules::no_collections(path)).collect());
+}
+
+#[test]
+fn module_names_explain_themselves() {
+    let all = files();
+    let faults: Vec<String> = all.iter().flat_map(|(path, _)| names::modules(path)).collect();
+    check(faults);
+}
+
+#[test]
+fn type_names_say_what_the_thing_is() {
+    let all = files();
+    let sources = all.iter().filter(|(path, _)| path.ends_with(".rs") && !path.starts_with(ITSELF));
+    let faults: Vec<String> = sources.flat_map(|(path, text)| names::vague_types(path, text)).collect();
+    check(faults);
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let all = files();
+    let sources = all.iter().filter(|(path, _)| path.starts_with("crates/") && path.ends_with(".rs"));
+    let faults = names::repeated_types(sources.map(|(path, text)| (path.as_str(), text.as_str())));
+    check(faults);
+}
+
+#[test]
+fn the_wording_is_plain() {
+    let all = files();
+    let ours = all.iter().filter(|(path, _)| !path.starts_with(ITSELF));
+    let faults: Vec<String> = ours.flat_map(|(path, text)| wording::plain(path, text)).collect();
+    check(faults);
+}
+
+#[test]
+fn the_files_that_the_architecture_names_exist() {
+    let all = files();
+    let (_, text) = all.iter().find(|(path, _)| path == "ARCHITECTURE.md").unwrap();
+    check(architecture::missing(text, all.iter().map(|(path, _)| path.as_str())));
 }
 
 #[test]
@@ -111,8 +158,8 @@ fn no_spaces_at_the_end_of_lines_and_no_tabs() {
 }
 
 #[test]
-fn no_path_of_somebodys_machine() {
+fn no_path_of_one_machine() {
     let all = files();
-    let own = all.iter().filter(|(path, _)| !path.starts_with(ITSELF));
-    check(own.flat_map(|(path, text)| rules::no_machine_paths(path, text)).collect());
+    let ours = all.iter().filter(|(path, _)| !path.starts_with(ITSELF));
+    check(ours.flat_map(|(path, text)| rules::no_machine_paths(path, text)).collect());
 }

@@ -19,7 +19,7 @@ const IMPURE: [(&str, &str); 13] = [
 ];
 
 /// Names of modules into which anything would fit.
-const DRAWERS: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "misc", "types"];
+const COLLECTIONS: [&str; 7] = ["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
 /// A file past this length has a second idea in it.
 const LONGEST: usize = 500;
@@ -28,7 +28,7 @@ const LONGEST: usize = 500;
 const READ: [&str; 12] =
     [".rs", ".md", ".toml", ".sql", ".json", ".yml", ".yaml", ".sh", ".py", ".ts", "justfile", ".html"];
 
-/// Clocks, randomness and I/O have no place in core. Its tests may read vectors from files, under `tests/`.
+/// Core uses no clocks, randomness or I/O. Its tests may read vectors from files, under `tests/`.
 pub(super) fn core_is_pure(path: &str, text: &str) -> Vec<String> {
     if !path.starts_with("crates/onceward-core/src/") {
         return Vec::new();
@@ -41,7 +41,7 @@ pub(super) fn core_is_pure(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// What may be written is decided in core; a store that knew a policy would decide it a second time.
+/// Core decides what may be written; a store that knew a policy would decide it a second time.
 pub(super) fn stores_know_no_policy(path: &str, text: &str) -> Vec<String> {
     if !path.starts_with("crates/onceward/src/store/") {
         return Vec::new();
@@ -54,9 +54,9 @@ pub(super) fn stores_know_no_policy(path: &str, text: &str) -> Vec<String> {
     found.map(|(place, _)| format!("{place}: a store knows no policy, only the terms in a record")).collect()
 }
 
-/// A planted bug comes from the command line of a harness, and from nowhere else.
+/// Only the command line of a harness plants a bug.
 pub(super) fn only_harnesses_plant(path: &str, text: &str) -> Vec<String> {
-    if path.starts_with("crates/onceward-sim/") || path == "crates/onceward-core/src/plant.rs" {
+    if path.starts_with("crates/onceward-sim/") || path == "crates/onceward/src/plant.rs" {
         return Vec::new();
     }
     let found = lines(path, text).filter(|(_, line)| {
@@ -67,10 +67,10 @@ pub(super) fn only_harnesses_plant(path: &str, text: &str) -> Vec<String> {
 }
 
 /// A module is named for what it is for.
-pub(super) fn no_drawers(path: &str) -> Vec<String> {
+pub(super) fn no_collections(path: &str) -> Vec<String> {
     let parts = path.trim_end_matches(".rs").split('/');
     let is_source = path.ends_with(".rs");
-    let found = parts.filter(|part| is_source && DRAWERS.contains(part));
+    let found = parts.filter(|part| is_source && COLLECTIONS.contains(part));
     found.map(|part| format!("{path}: `{part}` says nothing; name the module for what it is for")).collect()
 }
 
@@ -91,14 +91,14 @@ pub(super) fn says_what_it_is_for(path: &str, text: &str) -> Vec<String> {
     vec![format!("{path}: opens without a `//!` comment that says what it is for")]
 }
 
-/// Nothing that is not there yet, and nothing that was left behind.
+/// No unfinished code, and no debugging aids.
 pub(super) fn nothing_left_undone(path: &str, text: &str) -> Vec<String> {
     let undone = |line: &str| ["todo!", "unimplemented!", "dbg!"].into_iter().find(|name| code(line).contains(name));
     let found = lines(path, text).filter_map(|(place, line)| Some(format!("{place}: `{}` is left", undone(line)?)));
     found.collect()
 }
 
-/// Whitespace that nobody sees until it is in a diff.
+/// Whitespace that shows only in a diff.
 pub(super) fn no_stray_whitespace(path: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for (place, line) in lines(path, text) {
@@ -174,7 +174,7 @@ fn only_core_has_to_be_pure_and_its_tests_may_read_vectors() {
 }
 
 #[test]
-fn a_store_may_know_terms_and_no_policy() {
+fn a_store_may_know_terms_but_not_policies() {
     let path = "crates/onceward/src/store/sqlite/row.rs";
     assert!(stores_know_no_policy(path, "use onceward_core::policy::{InDoubt, Terms};").is_empty());
     assert!(stores_know_no_policy(path, "// policy::Policy is not for us").is_empty());
@@ -186,19 +186,17 @@ fn a_store_may_know_terms_and_no_policy() {
 #[test]
 fn the_product_may_ask_for_a_planted_bug_and_never_plant_one() {
     let path = "crates/onceward/src/ledger/cache.rs";
-    assert!(
-        only_harnesses_plant(path, "use onceward_core::plant::{Plant, planted};\nif planted(Plant::X) {}").is_empty()
-    );
-    assert!(!only_harnesses_plant(path, "onceward_core::plant::plant(Plant::X);").is_empty());
+    assert!(only_harnesses_plant(path, "use crate::plant::{Plant, planted};\nif planted(Plant::X) {}").is_empty());
+    assert!(!only_harnesses_plant(path, "crate::plant::plant(Plant::X);").is_empty());
     assert!(only_harnesses_plant("crates/onceward-sim/src/main.rs", "plant::plant(x)").is_empty());
 }
 
 #[test]
 fn a_module_is_named_for_what_it_is_for() {
-    assert!(no_drawers("crates/onceward/src/ledger/guard.rs").is_empty());
-    assert!(no_drawers("docs/types.md").is_empty());
-    assert!(!no_drawers("crates/onceward/src/util.rs").is_empty());
-    assert!(!no_drawers("crates/onceward/src/common/mod.rs").is_empty());
+    assert!(no_collections("crates/onceward/src/ledger/guard.rs").is_empty());
+    assert!(no_collections("docs/types.md").is_empty());
+    assert!(!no_collections("crates/onceward/src/util.rs").is_empty());
+    assert!(!no_collections("crates/onceward/src/common/mod.rs").is_empty());
 }
 
 #[test]
@@ -217,7 +215,7 @@ fn a_file_opens_with_what_it_is_for() {
 }
 
 #[test]
-fn what_is_left_undone_is_found() {
+fn unfinished_code_is_found() {
     assert!(nothing_left_undone("a.rs", "fn done() {} // no todo! here").is_empty());
     assert_eq!(nothing_left_undone("a.rs", "fn a() { todo!() }\ndbg!(x);").len(), 2);
 }
@@ -243,7 +241,7 @@ fn a_path_of_one_machine_is_found_in_docs_and_sources() {
 #[test]
 fn a_checker_that_asks_the_ledger_is_found() {
     let asks = "let standing = seen.and_then(|seen| seen.standing());";
-    assert_eq!(checkers_judge_for_themselves("crates/onceward-sim/src/witness.rs", asks).len(), 1);
+    assert_eq!(checkers_judge_for_themselves("crates/onceward-sim/src/recording_store.rs", asks).len(), 1);
     assert!(checkers_judge_for_themselves("crates/onceward/src/ledger/begin.rs", asks).is_empty());
-    assert!(checkers_judge_for_themselves("crates/onceward-sim/src/walk/end.rs", "life.standing(now)").is_empty());
+    assert!(checkers_judge_for_themselves("crates/onceward-sim/src/walk/end.rs", "oracle.standing(now)").is_empty());
 }

@@ -1,43 +1,43 @@
 //! The embedded store: one SQLite file that several processes may share. Chosen by measurement: it is the most
 //! trusted engine, ordinary tools can read the file, and it reopens at once.
 //!
-//! - `schema`: opening, checking and migrating the file.
-//! - `row`: records as rows.
-//! - `query`: the statements over them.
-//! - `queue`: what waits to be written. `pace`: how long the writer waits for more of it.
-//! - `job`: what the writer is asked to do.
-//! - `writer`: the one thread that writes; it groups what is waiting into one transaction and one fsync.
-//! - `carrier`: the thread that carries the log over into the file.
-//! - `reader`: a thread with a connection of its own; one looks, one scans, and neither waits for writing.
-//! - `side`: the files beside the ledger, and who may read them.
-//! - `owner`: which processes are alive.
-//! - `mark`: how far the ledger has come, so that an older copy of it is noticed.
-//! - `turn`: processes that share the file take turns to write.
-//! - `fault`: what SQLite's errors mean for a user.
+//! - `schema`: opens, checks and migrates the file.
+//! - `row`: converts records to rows and back.
+//! - `query`: the SQL statements.
+//! - `queue`: the queue in front of the writer. `batch_wait`: how long the writer waits for a fuller batch.
+//! - `write_job`: the jobs of the writer.
+//! - `writer`: the one thread that writes. It groups waiting jobs into one transaction and one fsync.
+//! - `checkpointer`: the thread that copies the write-ahead log into the file.
+//! - `reader`: a thread with its own connection. One reads single records, one scans, and neither waits for the writer.
+//! - `side_files`: the files beside the ledger and their permissions.
+//! - `owner`: detects which processes are alive.
+//! - `high_water_mark`: a counter beside the ledger that shows when the ledger was replaced by an older copy.
+//! - `fair_lock`: lets processes that share the file take turns to write.
+//! - `sqlite_error`: maps SQLite's errors to store errors.
 
-mod carrier;
-mod fault;
-mod job;
-mod mark;
+mod batch_wait;
+mod checkpointer;
+mod fair_lock;
+mod high_water_mark;
 mod owner;
-mod pace;
 mod query;
 mod queue;
 mod reader;
 mod row;
 mod schema;
-mod side;
-mod turn;
+mod side_files;
+mod sqlite_error;
+mod write_job;
 mod writer;
 
-/// The queue of the writer, for a measurement beside it.
+/// The writer's queue, for benchmarks.
 #[doc(hidden)]
 pub mod measured {
-    pub use super::pace::{Moment, Pace};
+    pub use super::batch_wait::{BatchWait, ThreadTime};
     pub use super::queue::{Closed, Queue};
 }
 
-/// What the queue is made of.
+/// The synchronisation primitives of the queue; the schedule checker replaces them.
 mod sync {
     pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
     pub(super) use tokio::sync::Notify;
@@ -56,37 +56,36 @@ use onceward_core::record::{Draft, Owner, Seen};
 use onceward_core::time::Timestamp;
 
 use super::{
-    Counts, Cursor, Entry, Error, Event, Filter, Inserted, LARGEST_PAGE, LARGEST_PURGE, Page, Purged, Replace,
-    Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page, Purged,
+    Replace, Replaced, Store,
 };
 use crate::clock::Clock;
-use job::Job;
-use mark::Mark;
-pub use mark::{Accepted, accept};
+use high_water_mark::HighWaterMark;
+pub use high_water_mark::{Accepted, accept};
 use reader::Reader;
+use write_job::WriteJob;
 use writer::Writer;
 
-/// A commit frees at most this many, so that claims wait for few of them.
-const PURGE_STEP: usize = 32;
+/// The most records that one commit purges, so that waiting claims are not delayed for long.
+const PURGE_BATCH: usize = 32;
 
-/// What every thread of one open ledger shares.
+/// State that all threads of one open ledger share.
 #[derive(Debug)]
 struct Shared {
-    /// As the user gave it, for errors.
+    /// The path as the user gave it, for errors.
     path: PathBuf,
-    /// The file itself, without links.
+    /// The path of the file itself, with symbolic links resolved.
     file: PathBuf,
-    /// Which one that was when it was opened.
+    /// The file's device and inode when it was opened.
     inode: Inode,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
-    /// Set by a failure after which the state of the disk is unknown, whichever thread met it. Only reopening clears
-    /// it.
+    /// Set by any thread after a failure that leaves the state on disk unknown. Only reopening clears it.
     poison: OnceLock<Error>,
 }
 
 impl Shared {
-    /// Whether others who open the ledger get another file than the one that is open here, or none.
+    /// Whether the path now leads to another file than the one that is open, or to none.
     fn is_gone(&self) -> bool {
         match inode(&self.file) {
             Ok(now) => now != self.inode,
@@ -94,20 +93,20 @@ impl Shared {
         }
     }
 
-    /// Remembers a failure, if it is one after which nothing may be written any more.
+    /// Poisons the ledger if the failure is one after which nothing more may be written.
     fn note(&self, error: &Error) {
-        if fault::poisons(error) {
-            self.spoil(error.clone());
+        if sqlite_error::poisons(error) {
+            self.poison(error.clone());
         }
     }
 
-    /// Nothing may be written any more. The first failure says what happened.
-    fn spoil(&self, error: Error) {
+    /// Refuses all further writes. The first failure is the one that is reported.
+    fn poison(&self, error: Error) {
         let _ = self.poison.set(error);
     }
 }
 
-/// A file on its device.
+/// Device and inode number.
 type Inode = (u64, u64);
 
 #[cfg(unix)]
@@ -116,7 +115,7 @@ fn inode(file: &Path) -> io::Result<Inode> {
     std::fs::metadata(file).map(|file| (file.dev(), file.ino()))
 }
 
-/// Elsewhere an open file cannot be removed.
+/// On other systems an open file cannot be removed.
 #[cfg(not(unix))]
 fn inode(_file: &Path) -> io::Result<Inode> {
     Ok((0, 0))
@@ -127,75 +126,75 @@ fn inode(_file: &Path) -> io::Result<Inode> {
 pub struct Sqlite {
     shared: Arc<Shared>,
     writer: Writer,
-    /// Looks at one record: short, and callers wait for them.
-    looks: Reader,
-    /// Lists and counts: long, so they have a thread to themselves.
+    /// Reads single records: short, and callers wait for them.
+    lookups: Reader,
+    /// Lists and counts: these take long, so they have their own thread.
     scans: Reader,
 }
 
 impl Sqlite {
-    /// Opens a ledger, or makes a new one where there is no file. Anything that is not a ledger is refused.
+    /// Opens a ledger, or creates one if there is no file. A file that is not a ledger is refused.
     pub async fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
         let path = path.to_owned();
         let (reply, opened) = oneshot::channel();
-        // Opening reads and may migrate the file: not on the caller's runtime.
+        // Opening reads and may migrate the file, which would block the caller's runtime.
         std::thread::spawn(move || drop(reply.send(Self::open_blocking(&path, clock))));
         opened.await.unwrap_or(Err(Error::Closed))
     }
 
-    /// The same without a runtime.
+    /// Like [`Sqlite::open`], without a runtime.
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
-        let found = mark::find(path)?;
+        let found = high_water_mark::find(path)?;
         let (connection, file) = schema::open(path)?;
-        let mark = Mark::check(&found, &connection, &file, path)?;
-        let owners = owner::Owners::enter(&file)
+        let mark = HighWaterMark::check(&found, &connection, &file, path)?;
+        let owners = owner::Owners::register(&file)
             .map_err(|error| Error::SideFile { path: path.to_owned(), reason: error.to_string() })?;
         let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
         let path = path.to_owned();
         let shared = Arc::new(Shared { path, file, inode, clock, owners, poison: OnceLock::new() });
-        let looks = Reader::start("onceward-look", &shared)?;
+        let lookups = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection, mark)?;
-        Ok(Self { shared, writer, looks, scans })
+        Ok(Self { shared, writer, lookups, scans })
     }
 
-    async fn write<A>(&self, job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job) -> Result<A, Error> {
+    async fn write<A>(&self, job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> WriteJob) -> Result<A, Error> {
         self.write_with(false, job).await
     }
 
-    /// A job that may wait is written with the next one, or after about a second.
+    /// Sends a job to the writer. A job that may wait is written with the next one, or after about a second.
     async fn write_with<A>(
         &self,
         may_wait: bool,
-        job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> Job,
+        job: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> WriteJob,
     ) -> Result<A, Error> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, result) = oneshot::channel();
         self.writer.send(job(reply), may_wait).await?;
-        answer.await.unwrap_or(Err(Error::Closed))
+        result.await.unwrap_or(Err(Error::Closed))
     }
 }
 
 #[async_trait]
 impl Store for Sqlite {
-    async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
-        self.write(|reply| Job::Insert(Box::new(draft), most, reply)).await
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
+        self.write(|reply| WriteJob::Insert(Box::new(draft), max_records, reply)).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
         let may_wait = replace.may_wait;
-        self.write_with(may_wait, |reply| Job::Replace(Box::new(replace), reply)).await
+        self.write_with(may_wait, |reply| WriteJob::Replace(Box::new(replace), reply)).await
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
-        self.looks.read(move |connection, shared| query::get(connection, shared, id)).await
+        self.lookups.read(move |connection, shared| query::get(connection, shared, id)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        let limit = limit.min(LARGEST_PURGE);
+        let limit = limit.min(MAX_PURGE_SIZE);
         let mut purged = Purged::default();
         while purged.total() < limit {
-            let step = PURGE_STEP.min(limit - purged.total());
-            let freed = self.write(|reply| Job::Purge(step, reply)).await?;
+            let step = PURGE_BATCH.min(limit - purged.total());
+            let freed = self.write(|reply| WriteJob::Purge(step, reply)).await?;
             purged =
                 Purged { tombstones: purged.tombstones + freed.tombstones, removed: purged.removed + freed.removed };
             if freed.total() < step {
@@ -207,7 +206,7 @@ impl Store for Sqlite {
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
         let filter = filter.clone();
-        let limit = limit.clamp(1, LARGEST_PAGE);
+        let limit = limit.clamp(1, MAX_PAGE_SIZE);
         self.scans.read(move |connection, shared| query::list(connection, shared, &filter, after, limit)).await
     }
 
@@ -216,24 +215,24 @@ impl Store for Sqlite {
         self.scans.read(move |connection, shared| query::counts(connection, shared, tenant.as_ref())).await
     }
 
-    async fn append(&self, id: Digest, event: Event) -> Result<(), Error> {
-        self.write(|reply| Job::Append(id, event, reply)).await
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
+        self.write(|reply| WriteJob::Append(id, event, reply)).await
     }
 
-    async fn trail(&self, id: Digest) -> Result<Vec<Entry>, Error> {
-        self.looks.read(move |connection, _| query::trail(connection, id)).await
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
+        self.lookups.read(move |connection, _| query::trail(connection, id)).await
     }
 
     async fn check(&self) -> Result<(), Error> {
-        self.write(Job::Check).await
+        self.write(WriteJob::Check).await
     }
 
     fn owner(&self) -> Option<Owner> {
-        self.shared.owners.me()
+        self.shared.owners.own_id()
     }
 
-    fn lend(&self) {
-        self.shared.owners.lend();
+    fn share_with_children(&self) {
+        self.shared.owners.share_with_children();
     }
 
     fn now(&self) -> Option<Timestamp> {
@@ -241,7 +240,7 @@ impl Store for Sqlite {
     }
 
     async fn close(&self) {
-        self.looks.close().await;
+        self.lookups.close().await;
         self.scans.close().await;
         self.writer.close().await;
     }

@@ -1,4 +1,4 @@
-//! The statements over rows: the conditional writes, and the looks.
+//! The SQL statements: conditional writes and reads.
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Statement, params, params_from_iter};
@@ -9,12 +9,13 @@ use onceward_core::record::{Fence, Record, Seen, State, Status};
 use onceward_core::time::Timestamp;
 
 use super::Shared;
-use super::fault::is_unreadable;
 use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
-use crate::store::{Counts, Cursor, Entry, Event, Filter, LARGEST_PAGE, Listed, Page, What};
+use super::sqlite_error::is_unreadable;
+use crate::plant::{Plant, planted};
+use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, ListedRecord, MAX_PAGE_SIZE, Page};
 
-/// The statements, written once from the list of columns.
-struct Statements {
+/// The texts of the statements, built once from the list of columns.
+struct StatementTexts {
     insert: String,
     insert_within: String,
     replace: String,
@@ -24,49 +25,50 @@ struct Statements {
     claims: String,
 }
 
-static STATEMENTS: std::sync::LazyLock<Statements> = std::sync::LazyLock::new(|| {
+static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::LazyLock::new(|| {
     let names = COLUMNS.join(", ");
-    // For lists: neither payloads nor the contents of outcomes are read, however large they are.
-    let light = COLUMNS.map(|name| match name {
+    // For lists: payloads, headers and bodies are not read, because they may be large.
+    let without_contents = COLUMNS.map(|name| match name {
         "payload" => "CASE WHEN payload IS NULL THEN NULL ELSE x'' END",
         "headers" => "NULL",
         "body" => "CASE WHEN body IS NULL THEN NULL ELSE x'' END",
         name => name,
     });
-    let marks: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
-    // The id is the first, and stays: setting it to itself would write its index anew, a page of log for each write.
-    let others = COLUMNS.iter().zip(&marks).skip(1);
-    let sets: Vec<String> = others.map(|(name, mark)| format!("{name} = {mark}")).collect();
-    // The tenant changes only when a tombstone is made or taken: an update that leaves it out runs no trigger.
-    let kept: Vec<&str> = sets.iter().map(String::as_str).filter(|set| !set.starts_with("tenant =")).collect();
-    let (rest, fence, most) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 1);
-    let values = marks.join(", ");
+    let placeholders: Vec<String> = (1..=COLUMNS.len()).map(|number| format!("?{number}")).collect();
+    // The id comes first and is not set: setting it to itself would rewrite its index, a page of log for each write.
+    let others = COLUMNS.iter().zip(&placeholders).skip(1);
+    let sets: Vec<String> = others.map(|(name, placeholder)| format!("{name} = {placeholder}")).collect();
+    // The tenant changes only when a record becomes a tombstone or a tombstone is reused. An update without it runs no trigger.
+    let sets_without_tenant: Vec<&str> =
+        sets.iter().map(String::as_str).filter(|set| !set.starts_with("tenant =")).collect();
+    let (rest, fence, max_records) = (COLUMNS.len(), COLUMNS.len() + 1, COLUMNS.len() + 1);
+    let values = placeholders.join(", ");
     let (version, time) = (fence + 1, fence + 2);
     let unchanged = format!(
         "id = ?1 AND id_rest = ?{rest} AND fence IS ?{fence} AND version = ?{version} \
          AND (?{time} IS NULL OR until = ?{time})"
     );
-    Statements {
+    StatementTexts {
         insert: format!("INSERT INTO intent ({names}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"),
-        // The second column is the tenant. A row without one is not counted.
+        // The second column is the tenant. A row without a tenant is not counted.
         insert_within: format!(
             "INSERT INTO intent ({names}) SELECT {values} \
-             WHERE ?2 IS NULL OR coalesce((SELECT records FROM tenant WHERE name = ?2), 0) < ?{most} \
+             WHERE ?2 IS NULL OR coalesce((SELECT records FROM tenant WHERE name = ?2), 0) < ?{max_records} \
              ON CONFLICT (id) DO NOTHING"
         ),
-        replace: format!("UPDATE intent SET {} WHERE {unchanged} AND tenant IS ?2", kept.join(", ")),
+        replace: format!("UPDATE intent SET {} WHERE {unchanged} AND tenant IS ?2", sets_without_tenant.join(", ")),
         rename: format!("UPDATE intent SET {} WHERE {unchanged}", sets.join(", ")),
         get: format!("SELECT {names} FROM intent WHERE id = ?1 AND id_rest = ?2"),
-        list: format!("SELECT {}, length(body) FROM intent WHERE row < ?", light.join(", ")),
+        list: format!("SELECT {}, length(body) FROM intent WHERE row < ?", without_contents.join(", ")),
         claims: format!(
             "SELECT {} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')",
-            light.join(", ")
+            without_contents.join(", ")
         ),
     }
 });
 
-/// What the writer does all the time, prepared once.
-pub(super) struct Writes<'c> {
+/// The statements that the writer uses for every batch, prepared once.
+pub(super) struct WriteStatements<'c> {
     connection: &'c Connection,
     begin: Statement<'c>,
     commit: Statement<'c>,
@@ -75,11 +77,11 @@ pub(super) struct Writes<'c> {
     replace: Statement<'c>,
     rename: Statement<'c>,
     get: Statement<'c>,
-    raise: Statement<'c>,
+    raise_mark: Statement<'c>,
     version: Statement<'c>,
 }
 
-impl<'c> Writes<'c> {
+impl<'c> WriteStatements<'c> {
     pub(super) fn prepare(connection: &'c Connection) -> rusqlite::Result<Self> {
         Ok(Self {
             connection,
@@ -90,90 +92,90 @@ impl<'c> Writes<'c> {
             replace: connection.prepare(&STATEMENTS.replace)?,
             rename: connection.prepare(&STATEMENTS.rename)?,
             get: connection.prepare(&STATEMENTS.get)?,
-            raise: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
+            raise_mark: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
             version: connection.prepare("PRAGMA user_version")?,
         })
     }
 
-    /// Begins a transaction that nobody else writes in.
+    /// Begins a write transaction.
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
         self.begin.execute([]).map(drop)
     }
 
-    /// Ends it; everything in it is on the disk when this returns.
+    /// Commits the transaction; everything in it is on disk when this returns.
     pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
         self.commit.execute([]).map(drop)
     }
 
-    /// Takes back whatever the engine has not taken back by itself.
-    pub(super) fn undo(&self) {
+    /// Rolls the transaction back, unless SQLite has already done so.
+    pub(super) fn roll_back(&self) {
         if !self.connection.is_autocommit()
             && let Err(error) = self.connection.execute_batch("ROLLBACK")
         {
-            tracing::error!(%error, "a failed batch could not be taken back; the next one will fail too");
+            tracing::error!(%error, "a failed batch could not be rolled back; the next one will fail too");
         }
     }
 
-    /// The version of the schema, which another process may have raised.
+    /// The schema version, which another process may have raised.
     pub(super) fn version(&mut self) -> rusqlite::Result<i64> {
         self.version.query_row([], |row| row.get(0))
     }
 
-    /// Raises the number that the mark beside the ledger follows.
-    pub(super) fn raise(&mut self) -> rusqlite::Result<u64> {
-        // To the end of the statement: it writes before it answers, and must be over before the commit.
-        let raised: Vec<i64> = self.raise.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    /// Raises the number of the high-water mark.
+    pub(super) fn raise_mark(&mut self) -> rusqlite::Result<u64> {
+        // Reads to the end: the statement must be finished before the commit.
+        let raised: Vec<i64> = self.raise_mark.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
         raised.first().map(|number| number.unsigned_abs()).ok_or(rusqlite::Error::QueryReturnedNoRows)
     }
 
-    /// Looks at a record, as of `now`.
+    /// Reads a record, as of `now`.
     pub(super) fn look(&mut self, shared: &Shared, id: Digest, now: Timestamp) -> rusqlite::Result<Option<Seen>> {
         look(&mut self.get, shared, id, now)
     }
 
-    /// Writes a new row; false when there is one already, or when its tenant has `most` rows.
-    pub(super) fn insert(&mut self, record: &Record, most: Option<u64>) -> rusqlite::Result<bool> {
+    /// Writes a new row. Returns false if the row exists, or if the tenant has `max_records` rows.
+    pub(super) fn insert(&mut self, record: &Record, max_records: Option<u64>) -> rusqlite::Result<bool> {
         let columns = Columns::of(record)?;
         let values = columns.values();
-        let written = match most {
+        let written = match max_records {
             None => self.insert.execute(values.as_slice())?,
-            Some(most) => {
-                // No table has more rows than this.
-                let most = i64::try_from(most).unwrap_or(i64::MAX);
-                let last: [&dyn ToSql; 1] = [&most];
+            Some(max_records) => {
+                // No table can have more rows than `i64::MAX`.
+                let max_records = i64::try_from(max_records).unwrap_or(i64::MAX);
+                let last: [&dyn ToSql; 1] = [&max_records];
                 self.insert_within.execute(params_from_iter(values.into_iter().chain(last)))?
             }
         };
         Ok(written == 1)
     }
 
-    /// Writes the next version of a row; false when it is another by now than the one that was seen.
-    pub(super) fn replace(&mut self, record: &Record, last: Last) -> rusqlite::Result<bool> {
+    /// Writes the next version of a row. Returns false if the row is no longer as expected.
+    pub(super) fn replace(&mut self, record: &Record, expected: Expected) -> rusqlite::Result<bool> {
         let columns = Columns::of(record)?;
-        let fence = last.fence.map(Fence::to_bytes);
-        let version = signed(last.version)?;
-        let time = last.time.map(Timestamp::as_millis);
+        let fence = expected.fence.map(Fence::to_bytes);
+        let version = signed(expected.version)?;
+        let time = expected.time.map(Timestamp::as_millis);
         let guard: [&dyn ToSql; 3] = [&fence, &version, &time];
         let values = || params_from_iter(columns.values().into_iter().chain(guard));
         let mut written = self.replace.execute(values())?;
         if written == 0 {
-            // A conflict, or a row whose tenant comes or goes.
+            // A conflict, or a row whose tenant is set or cleared.
             written = self.rename.execute(values())?;
         }
         Ok(written == 1)
     }
 }
 
-/// What a row must still say to be written over.
+/// What a row must still contain to be replaced.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Last {
+pub(super) struct Expected {
     pub(super) fence: Option<Fence>,
     pub(super) version: u64,
     pub(super) time: Option<Timestamp>,
 }
 
-impl Last {
-    /// The row as it was seen.
+impl Expected {
+    /// The row as it was read.
     pub(super) fn of(record: &Record) -> Self {
         Self { fence: record.fence(), version: record.version, time: record.time().copied() }
     }
@@ -185,8 +187,8 @@ pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()
     Ok(())
 }
 
-/// Writes a row and removes it again, which takes as much room in the log as a claim does and leaves nothing. Its id is all
-/// zeros: no digest is.
+/// Writes a row and removes it again, which takes as much space in the log as a claim and leaves nothing behind. Its id is all
+/// zeros, which no digest is.
 pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
     let insert = "INSERT INTO intent (id, id_rest, fingerprint, version, state) \
                   VALUES (zeroblob(16), zeroblob(16), zeroblob(32), 1, 'claimed')";
@@ -209,25 +211,26 @@ fn seen(shared: &Shared, record: Record, now: Timestamp) -> Seen {
         State::Leased(lease) => lease.owner,
         _ => None,
     };
-    let owner_gone = owner.is_some_and(|owner| shared.owners.gone(owner));
+    let owner_gone = owner.is_some_and(|owner| shared.owners.is_gone(owner));
+    let now = if planted(Plant::StoreTimeStands) { record.updated_at } else { now };
     Seen { record, now, owner_gone }
 }
 
-/// Leaves out what cannot be read, where one such record would hide all others. The log says which it is, by
-/// its digest: names may be secret.
+/// `None` for a record that cannot be read, so that it does not hide all others. The log names it by its digest, because names
+/// may be secret.
 pub(super) fn readable<A>(id: Option<Digest>, found: rusqlite::Result<A>) -> rusqlite::Result<Option<A>> {
     match found {
         Err(error) if is_unreadable(&error) => {
             let id = id.map_or_else(|| "unknown".to_owned(), |id| id.short());
-            tracing::warn!(id, "left out a record that cannot be read");
+            tracing::warn!(id, "skipped a record that cannot be read");
             Ok(None)
         }
         found => found.map(Some),
     }
 }
 
-/// The ids of what has expired, the longest first, found by the indexes of expiry: finished work, and what did not
-/// happen.
+/// The ids of expired records, in the order of expiry, found through the expiry indexes: finished work, and work that is known
+/// not to have happened.
 const EXPIRED: &str = "SELECT id, id_rest, until AS expired_at FROM intent
      WHERE state IN ('done', 'tombstone') AND until IS NOT NULL AND until <= ?1
      UNION ALL
@@ -242,18 +245,18 @@ pub(super) fn expired(connection: &Connection, now: Timestamp, limit: usize) -> 
             readable(None, row::id(row, 0, 1))
         })?
         .collect::<rusqlite::Result<_>>()?;
-    Ok(Expired { more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
+    Ok(Expired { has_more: ids.len() == limit, ids: ids.into_iter().flatten().collect() })
 }
 
-/// The first that have expired, as far as their ids can be read.
+/// The ids of the first expired records that can be read.
 pub(super) struct Expired {
     pub(super) ids: Vec<Digest>,
-    /// There may be others.
-    pub(super) more: bool,
+    /// There may be more.
+    pub(super) has_more: bool,
 }
 
-/// A page of records, the newest first. Standing depends on time and on living owners, so statuses that a
-/// lapse can change are checked on the record itself.
+/// A page of records, the newest first. The status of a record depends on the time and on living owners, so statuses that a
+/// lapsed lease can change are checked on the record itself.
 pub(super) fn list(
     connection: &Connection,
     shared: &Shared,
@@ -263,7 +266,7 @@ pub(super) fn list(
 ) -> rusqlite::Result<Page> {
     let now = shared.clock.now();
     let mut sql = STATEMENTS.list.clone();
-    let (end, latest) = place(connection, filter, after)?;
+    let (end, latest) = page_start(connection, filter, after)?;
     let mut values: Vec<Box<dyn ToSql>> = vec![Box::new(end)];
     let mut and = |clause: &str, value: Box<dyn ToSql>| {
         sql.push_str(clause);
@@ -290,13 +293,13 @@ pub(super) fn list(
     let mut rows = statement.query(params_from_iter(values))?;
     let mut page = Page::default();
     while let Some(row) = rows.next()? {
-        let Some(record) = readable(row::whose(row).ok(), read(row))? else { continue };
+        let Some(record) = readable(row::record_id(row).ok(), read(row))? else { continue };
         let seen = seen(shared, record, now);
         let Some(standing) = seen.standing() else { continue };
         if filter.status.is_empty() || filter.status.contains(&standing.status()) {
             page.next = Some(Cursor::at(&seen.record));
             let size: Option<i64> = row.get(COLUMNS.len())?;
-            page.listed.push(Listed { seen, body_size: size.map(i64::unsigned_abs) });
+            page.listed.push(ListedRecord { seen, body_size: size.map(i64::unsigned_abs) });
             if page.listed.len() == limit {
                 return Ok(page);
             }
@@ -306,8 +309,9 @@ pub(super) fn list(
     Ok(page)
 }
 
-/// Before which row a page begins; and where the record of the cursor is gone or another tenant's, from which time on.
-fn place(
+/// The row before which a page begins. If the cursor's record is gone or belongs to another tenant, also the newest time that
+/// the page may contain.
+fn page_start(
     connection: &Connection,
     filter: &Filter,
     after: Option<Cursor>,
@@ -321,7 +325,7 @@ fn place(
     Ok(row.map_or((i64::MAX, Some(cursor.at)), |row| (row, None)))
 }
 
-/// Narrows a list to the states that may stand as wanted, so that the index of unsettled ones can be used.
+/// Restricts a list to the states that may have the wanted statuses, so that the index of unsettled records can be used.
 fn among_states(wanted: &[Status]) -> String {
     if wanted.is_empty() {
         return String::new();
@@ -334,7 +338,7 @@ fn among_states(wanted: &[Status]) -> String {
     format!(" AND state IN ('{}'){index}", states.join("', '"))
 }
 
-/// The states in which an intent may stand like this.
+/// The states in which an intent may have this status.
 fn states_of(status: Status) -> &'static [&'static str] {
     match status {
         Status::Queued => &["queued"],
@@ -347,11 +351,11 @@ fn states_of(status: Status) -> &'static [&'static str] {
     }
 }
 
-/// How many intents stand how. Unsettled ones are counted by their index; claims one by one, because only a look
-/// at each tells whether its owner is alive.
+/// The number of intents in each status. Unsettled ones are counted through their index; claims are read one by one to check
+/// whether their owners are alive.
 pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&Tenant>) -> rusqlite::Result<Counts> {
     let now = shared.clock.now();
-    let whose = tenant.map(Tenant::as_str);
+    let name = tenant.map(Tenant::as_str);
     let mut counts = Counts::default();
     let mut add = |status: Status, count: i64| {
         if count > 0 {
@@ -363,14 +367,14 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
            AND (?1 IS NULL OR tenant = ?1) AND NOT (state = 'open' AND forget_at IS NOT NULL AND forget_at <= ?2)
          GROUP BY state";
     let mut statement = connection.prepare_cached(unsettled)?;
-    let mut rows = statement.query(params![whose, now.as_millis()])?;
+    let mut rows = statement.query(params![name, now.as_millis()])?;
     while let Some(row) = rows.next()? {
-        // Not even a text, if somebody else wrote it.
-        let name = row.get_ref(0)?.as_str().unwrap_or_default();
+        // Another program may have written something that is not a text.
+        let state = row.get_ref(0)?.as_str().unwrap_or_default();
         let count = row.get(1)?;
-        match Status::ALL.into_iter().find(|status| status.as_str() == name) {
+        match Status::ALL.into_iter().find(|status| status.as_str() == state) {
             Some(status) => add(status, count),
-            None => tracing::warn!(count, "left out records in a state that this build does not know"),
+            None => tracing::warn!(count, "skipped records in a state that this build does not know"),
         }
     }
     let settled = "SELECT count(*) FILTER (WHERE state = 'done' AND (until IS NULL OR until > ?1)),
@@ -379,11 +383,11 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
          FROM intent WHERE state IN ('done', 'tombstone') AND (?2 IS NULL OR tenant = ?2)";
     let (done, tombstones) = connection
         .prepare_cached(settled)?
-        .query_row(params![now.as_millis(), whose], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+        .query_row(params![now.as_millis(), name], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
     add(Status::Done, done);
     add(Status::Tombstone, tombstones);
     let mut statement = connection.prepare_cached(&STATEMENTS.claims)?;
-    for record in statement.query_map([], |row| readable(row::whose(row).ok(), read(row)))? {
+    for record in statement.query_map([], |row| readable(row::record_id(row).ok(), read(row)))? {
         let Some(record) = record? else { continue };
         if tenant.is_some() && record.identity.as_ref().map(|identity| &identity.tenant) != tenant {
             continue;
@@ -395,21 +399,21 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
     Ok(counts)
 }
 
-pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event: &Event) -> rusqlite::Result<()> {
+pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event: &AuditEvent) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT INTO audit (id, at, what, by, note, token) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
         .execute(params![id.as_bytes(), now.as_millis(), event.what.as_str(), event.by, event.note, event.token])?;
     Ok(())
 }
 
-pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<Entry>> {
+pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<AuditEntry>> {
     connection
         .prepare_cached("SELECT at, what, by, note, token FROM audit WHERE id = ?1 ORDER BY row LIMIT ?2")?
-        .query_map(params![id.as_bytes(), i64::try_from(LARGEST_PAGE).unwrap_or(i64::MAX)], |row| {
+        .query_map(params![id.as_bytes(), i64::try_from(MAX_PAGE_SIZE).unwrap_or(i64::MAX)], |row| {
             let name: String = row.get(1)?;
-            let what = What::from_name(&name).ok_or_else(|| unreadable(1, format!("no such event: {name}")))?;
-            let event = Event { what, by: row.get(2)?, note: row.get(3)?, token: row.get(4)? };
-            Ok(Entry { at: Timestamp::from_millis(row.get(0)?), event })
+            let what = EventKind::from_name(&name).ok_or_else(|| unreadable(1, format!("unknown event: {name}")))?;
+            let event = AuditEvent { what, by: row.get(2)?, note: row.get(3)?, token: row.get(4)? };
+            Ok(AuditEntry { at: Timestamp::from_millis(row.get(0)?), event })
         })?
         .collect()
 }
@@ -418,9 +422,9 @@ pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec
 mod tests {
     use super::*;
 
-    /// However much there is, a sweep looks at what has expired and at nothing else.
+    /// However large the ledger is, a sweep reads only expired records.
     #[test]
-    fn what_has_expired_is_found_by_the_indexes_in_their_order() {
+    fn expired_records_are_found_through_the_indexes_in_their_order() {
         let connection = Connection::open_in_memory().expect("there is memory");
         for migration in super::super::schema::MIGRATIONS {
             connection.execute_batch(migration).expect("the schema is sound");

@@ -1,66 +1,67 @@
-//! What waits to be written. Callers put jobs in; the one writer takes all that are there at once.
+//! The queue in front of the writer. Callers put jobs in, and the one writer takes all waiting jobs at once.
 //!
-//! Not a channel of a library, for one reason: the writer can wait for a number of jobs.
+//! It is not a library's channel because the writer must be able to wait for a number of jobs.
 
 use std::mem;
 use std::time::{Duration, Instant};
 
-use onceward_core::plant::{Plant, planted};
+use crate::plant::{Plant, planted};
 
-use super::pace::Pace;
-// The harness compiles this very file against primitives that try out every schedule.
+use super::batch_wait::BatchWait;
+// The schedule checker in `onceward-sim` compiles this file with primitives that try out every schedule.
 use super::sync::{Condvar, Mutex, MutexGuard, Notify, PoisonError};
 
-/// A queue with one taker.
+/// A queue with one consumer.
 #[derive(Debug)]
 pub struct Queue<T> {
-    state: Mutex<State<T>>,
-    /// Wakes the taker.
+    state: Mutex<QueueState<T>>,
+    /// Wakes the consumer.
     arrived: Condvar,
     /// Wakes callers that found the queue full.
-    room: Notify,
+    has_room: Notify,
     limit: usize,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     jobs: Vec<T>,
-    /// Jobs that wait for others to be taken along, and until when.
+    /// Jobs that may wait for another job to share its batch, and until when.
     idle: Vec<T>,
     idle_until: Option<Instant>,
-    /// The taker sleeps until there are this many; nobody wakes it for fewer.
+    /// The consumer sleeps until this many jobs wait; it is not woken for fewer.
     wanted: usize,
     closed: bool,
 }
 
-/// The queue takes nothing more.
+/// The queue is closed and accepts no more jobs.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Closed;
 
 impl<T> Queue<T> {
-    /// A queue that holds callers back when as many jobs wait.
+    /// A queue in which at most `limit` jobs wait; further callers wait to enter it.
     pub fn new(limit: usize) -> Self {
-        let state = State { jobs: Vec::new(), idle: Vec::new(), idle_until: None, wanted: usize::MAX, closed: false };
-        Self { state: Mutex::new(state), arrived: Condvar::new(), room: Notify::new(), limit }
+        let state =
+            QueueState { jobs: Vec::new(), idle: Vec::new(), idle_until: None, wanted: usize::MAX, closed: false };
+        Self { state: Mutex::new(state), arrived: Condvar::new(), has_room: Notify::new(), limit }
     }
 
-    /// Puts a job in, once there is room.
+    /// Puts a job in, as soon as there is room.
     pub async fn put(&self, job: T) -> Result<(), Closed> {
         let mut job = job;
         loop {
-            // Waits from before the look, so that room that is made in between is not missed.
-            let room = self.room.notified();
+            // Registered before the attempt, so that a notification in between is not missed.
+            let has_room = self.has_room.notified();
             match self.offer(job, self.limit) {
                 Ok(()) => return Ok(()),
                 Err(None) => return Err(Closed),
                 Err(Some(back)) => job = back,
             }
-            room.await;
+            has_room.await;
         }
     }
 
-    /// Puts a job in that is taken along with the next one, or alone after [`LONGEST_IDLE`]. It comes before whatever is put
-    /// in later.
+    /// Puts in a job that is taken together with the next one, or alone after [`MAX_IDLE`]. It comes before all jobs that are
+    /// put in later.
     pub async fn put_idle(&self, job: T) -> Result<(), Closed> {
         match self.offer_idle(job) {
             Ok(()) => Ok(()),
@@ -69,7 +70,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Gives the job back when too many wait, and nothing when the queue is closed.
+    /// Returns the job if too many wait, and `None` if the queue is closed.
     fn offer_idle(&self, job: T) -> Result<(), Option<T>> {
         let mut state = self.state();
         if state.closed {
@@ -79,9 +80,9 @@ impl<T> Queue<T> {
             return Err(Some(job));
         }
         state.idle.push(job);
-        // A taker that sleeps without a limit has to learn that there is one now.
+        // A consumer that sleeps without a deadline has to learn that there is one now.
         let wake = state.idle_until.is_none() && state.wanted == 1;
-        state.idle_until.get_or_insert_with(|| Instant::now() + LONGEST_IDLE);
+        state.idle_until.get_or_insert_with(|| Instant::now() + MAX_IDLE);
         drop(state);
         if wake {
             self.arrived.notify_one();
@@ -89,12 +90,12 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Puts a job in, room or not.
+    /// Puts a job in, even if the queue is full.
     pub fn push(&self, job: T) {
         let _ = self.offer(job, usize::MAX);
     }
 
-    /// Gives the job back when there is no room, and nothing when the queue is closed.
+    /// Returns the job if the queue is full, and `None` if it is closed.
     fn offer(&self, job: T, limit: usize) -> Result<(), Option<T>> {
         let mut state = self.state();
         if state.closed {
@@ -106,7 +107,7 @@ impl<T> Queue<T> {
         state.jobs.push(job);
         let wake = state.jobs.len() >= state.wanted;
         if wake {
-            // Once is enough.
+            // One wake-up is enough.
             state.wanted = usize::MAX;
         }
         drop(state);
@@ -116,17 +117,17 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Takes up to `most` jobs into `batch`, which is empty. Waits for the first one without a limit, and then for as many
-    /// as are expected until patience is over. False when the queue is closed and nothing is left in it.
-    pub fn take(&self, batch: &mut Vec<T>, most: usize, pace: &Pace) -> bool {
-        let expected = pace.expected.min(most);
+    /// Takes up to `max` jobs into `batch`, which is empty. Waits for the first job without a limit, and then for as many as
+    /// `wait` expects, until its time is over. Returns false if the queue is closed and empty.
+    pub fn take(&self, batch: &mut Vec<T>, max: usize, wait: &BatchWait) -> bool {
+        let expected = wait.expected.min(max);
         let mut state = self.state();
         while state.jobs.is_empty() {
             if state.closed && state.idle.is_empty() {
                 return false;
             }
             let left = state.idle_until.map(|until| until.saturating_duration_since(Instant::now()));
-            if left.is_some_and(|left| left < SHORTEST_WAIT || state.closed) {
+            if left.is_some_and(|left| left < MIN_WAIT || state.closed) {
                 break;
             }
             state.wanted = 1;
@@ -136,8 +137,8 @@ impl<T> Queue<T> {
             };
         }
         while !state.jobs.is_empty() && state.jobs.len() < expected && !state.closed {
-            let left = pace.until.saturating_duration_since(Instant::now());
-            if left < SHORTEST_WAIT {
+            let left = wait.until.saturating_duration_since(Instant::now());
+            if left < MIN_WAIT {
                 break;
             }
             state.wanted = expected;
@@ -146,30 +147,30 @@ impl<T> Queue<T> {
         state.wanted = usize::MAX;
         let was_full = state.jobs.len() >= self.limit;
         if !planted(Plant::DeliveryOvertaken) {
-            state.take_idle(batch, most);
+            state.take_idle(batch, max);
         }
-        if batch.is_empty() && state.jobs.len() <= most {
+        if batch.is_empty() && state.jobs.len() <= max {
             mem::swap(&mut state.jobs, batch);
         } else {
-            state.take_jobs(batch, most);
+            state.take_jobs(batch, max);
         }
         if planted(Plant::DeliveryOvertaken) {
-            state.take_idle(batch, most);
+            state.take_idle(batch, max);
         }
         drop(state);
         if was_full {
-            self.room.notify_waiters();
+            self.has_room.notify_waiters();
         }
         true
     }
 
-    /// Waits until there is a job, or the queue is closed, or the time is over: false then.
+    /// Waits until there is a job or the queue is closed. Returns false if the time is over first.
     pub fn wait(&self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         let mut state = self.state();
         while state.jobs.is_empty() && !state.closed {
             let left = until.saturating_duration_since(Instant::now());
-            if left < SHORTEST_WAIT {
+            if left < MIN_WAIT {
                 state.wanted = usize::MAX;
                 return false;
             }
@@ -180,31 +181,31 @@ impl<T> Queue<T> {
         true
     }
 
-    /// Adds what waits by now to a batch, up to `most` in all. Waits for nothing.
-    pub fn top_up(&self, batch: &mut Vec<T>, most: usize) {
+    /// Adds the waiting jobs to a batch, up to `max` in total. Does not wait.
+    pub fn top_up(&self, batch: &mut Vec<T>, max: usize) {
         let mut state = self.state();
         let was_full = state.jobs.len() >= self.limit;
-        state.take_idle(batch, most);
-        state.take_jobs(batch, most);
+        state.take_idle(batch, max);
+        state.take_jobs(batch, max);
         drop(state);
         if was_full {
-            self.room.notify_waiters();
+            self.has_room.notify_waiters();
         }
     }
 
-    /// How many wait.
+    /// How many jobs wait.
     pub fn waiting(&self) -> usize {
         self.state().jobs.len()
     }
 
-    /// Takes nothing more. What is in it is still handed out.
+    /// Accepts no more jobs. The waiting ones can still be taken.
     pub fn close(&self) {
         self.state().closed = true;
         self.arrived.notify_one();
-        self.room.notify_waiters();
+        self.has_room.notify_waiters();
     }
 
-    /// Nobody takes any more. Whoever waits for what is in it must not wait for ever.
+    /// Closes the queue and drops all jobs: the consumer is gone, and callers must not wait for ever.
     pub fn abandon(&self) {
         self.close();
         let mut state = self.state();
@@ -212,30 +213,30 @@ impl<T> Queue<T> {
         state.idle.clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> State<T> {
-    /// Moves idle jobs into a batch, up to `most` in all.
-    fn take_idle(&mut self, batch: &mut Vec<T>, most: usize) {
-        let taken = self.idle.len().min(most.saturating_sub(batch.len()));
+impl<T> QueueState<T> {
+    /// Moves idle jobs into a batch, up to `max` in total.
+    fn take_idle(&mut self, batch: &mut Vec<T>, max: usize) {
+        let taken = self.idle.len().min(max.saturating_sub(batch.len()));
         batch.extend(self.idle.drain(..taken));
         if self.idle.is_empty() {
             self.idle_until = None;
         }
     }
 
-    /// Moves jobs into a batch, up to `most` in all.
-    fn take_jobs(&mut self, batch: &mut Vec<T>, most: usize) {
-        let taken = self.jobs.len().min(most.saturating_sub(batch.len()));
+    /// Moves jobs into a batch, up to `max` in total.
+    fn take_jobs(&mut self, batch: &mut Vec<T>, max: usize) {
+        let taken = self.jobs.len().min(max.saturating_sub(batch.len()));
         batch.extend(self.jobs.drain(..taken));
     }
 }
 
-/// The longest that an idle job waits for another one.
-const LONGEST_IDLE: Duration = Duration::from_secs(1);
+/// The longest time that an idle job waits for another one.
+const MAX_IDLE: Duration = Duration::from_secs(1);
 
-/// The system wakes nobody sooner than this.
-const SHORTEST_WAIT: Duration = Duration::from_micros(10);
+/// The operating system cannot wake a thread sooner than this.
+const MIN_WAIT: Duration = Duration::from_micros(10);

@@ -1,4 +1,4 @@
-//! A thread that reads, with a connection of its own, so that looking never waits for writing.
+//! A thread that reads through its own connection, so that reads never wait for the writer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -6,26 +6,26 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::fault::named;
+use super::sqlite_error::store_error;
 use super::{Shared, schema};
 use crate::store::Error;
 
-/// How many reads may wait before callers are held back.
-const QUEUE: usize = 1024;
+/// The most reads that may wait in the queue; further callers wait to enter it.
+const QUEUE_LIMIT: usize = 1024;
 
-type Job = Box<dyn FnOnce(&Connection, &Shared) + Send>;
+type ReadJob = Box<dyn FnOnce(&Connection, &Shared) + Send>;
 
 #[derive(Debug)]
 pub(super) struct Reader {
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
+    queue: Mutex<Option<mpsc::Sender<ReadJob>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     shared: Arc<Shared>,
 }
 
 impl Reader {
-    /// Starts a thread of this name.
+    /// Starts a thread with this name.
     pub(super) fn start(name: &str, shared: &Arc<Shared>) -> Result<Self, Error> {
-        let (queue, mut jobs) = mpsc::channel::<Job>(QUEUE);
+        let (queue, mut jobs) = mpsc::channel::<ReadJob>(QUEUE_LIMIT);
         let connection = schema::open_reader(shared)?;
         let read = {
             let shared = Arc::clone(shared);
@@ -44,14 +44,14 @@ impl Reader {
         &self,
         query: impl FnOnce(&Connection, &Shared) -> rusqlite::Result<A> + Send + 'static,
     ) -> Result<A, Error> {
-        let (reply, answer) = oneshot::channel();
-        let job: Job = Box::new(move |connection, shared| {
+        let (reply, result) = oneshot::channel();
+        let job: ReadJob = Box::new(move |connection, shared| {
             let _ = reply.send(query(connection, shared));
         });
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone();
         queue.ok_or(Error::Closed)?.send(job).await.map_err(|_| Error::Closed)?;
-        match answer.await {
-            Ok(found) => found.map_err(|error| named(&self.shared.path, &error)),
+        match result.await {
+            Ok(found) => found.map_err(|error| store_error(&self.shared.path, &error)),
             Err(_) => Err(Error::Closed),
         }
     }

@@ -1,4 +1,4 @@
-//! Records as rows.
+//! Converts records to rows and back.
 
 use std::time::Duration;
 
@@ -18,7 +18,9 @@ use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
-/// The columns, in the order in which [`read`] and [`Columns`] know them.
+use crate::plant::{Plant, planted};
+
+/// The columns, in the order that [`read`] and [`Columns`] use.
 pub(super) const COLUMNS: [&str; 40] = [
     "id",
     "tenant",
@@ -114,6 +116,7 @@ impl<'a> Columns<'a> {
             State::Queued { due } => ("queued", Some(*due), None, None),
             State::Leased(lease) => match lease.phase {
                 Phase::Claimed => ("claimed", Some(lease.until), record.untried_until(), None),
+                Phase::Sent if planted(Plant::PhaseNotStored) => ("claimed", Some(lease.until), None, None),
                 Phase::Sent => ("sent", Some(lease.until), None, None),
                 Phase::Overdue => ("overdue", Some(lease.until), None, None),
             },
@@ -129,7 +132,7 @@ impl<'a> Columns<'a> {
             State::Leased(lease) => lease.owner,
             _ => None,
         };
-        // A tombstone keeps digests, one time, and what the next call has to know of this one: under 128 bytes.
+        // A tombstone keeps digests, one time, and what the next call needs to know about this one: under 128 bytes.
         let live = !matches!(record.state, State::Tombstone { .. });
         let identity = record.identity.as_ref();
         let time = |time: Timestamp| live.then_some(time.as_millis());
@@ -292,7 +295,8 @@ impl<'a> OutcomeColumns<'a> {
 pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
     let name = text(row, 7)?;
     let time = |index: usize| Ok::<_, rusqlite::Error>(Timestamp::from_millis(row.get(index)?));
-    let maybe = |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
+    let optional_time =
+        |index: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis));
     let fingerprint = Fingerprint::from_digest(digest(row, 5)?);
     let version = unsigned(row, 6)?.ok_or_else(|| unreadable(6, "no version".to_owned()))?;
     let state = match name {
@@ -306,35 +310,35 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
             outcome: outcome(row)?,
             fence: fence(row)?,
             finished_at: time(12)?,
-            expires_at: maybe(10)?,
-            forget_at: maybe(11)?,
+            expires_at: optional_time(10)?,
+            forget_at: optional_time(11)?,
         },
         "tombstone" => State::Tombstone { outcome: digest(row, 33)?, forget_at: time(10)? },
         "dead" => State::Dead,
-        other => return Err(unreadable(7, format!("no such state: {other}"))),
+        other => return Err(unreadable(7, format!("unknown state: {other}"))),
     };
     let has_fence = !matches!(state, State::Queued { .. } | State::Open { .. } | State::Tombstone { .. } | State::Dead);
     if !has_fence && row.get_ref(8)? != ValueRef::Null {
-        // No conditional write would ever find it again.
+        // No conditional write could ever match this record.
         return Err(unreadable(8, "a fence without a claim".to_owned()));
     }
     let payload: Option<Vec<u8>> = row.get(21)?;
     Ok(Record {
-        id: whose(row)?,
+        id: record_id(row)?,
         identity: identity(row)?,
         key_digest: row.get::<_, Option<[u8; 32]>>(4)?.map(Digest::from_bytes),
         fingerprint,
         version,
         state,
-        terms: if name == "tombstone" { gone() } else { terms(row)? },
+        terms: if name == "tombstone" { tombstone_terms() } else { terms(row)? },
         attempts: row.get::<_, Option<u32>>(19)?.unwrap_or_default(),
         generation: row.get::<_, Option<u32>>(20)?.unwrap_or_default(),
         payload: payload.map(Bytes::from),
-        created_at: maybe(22)?.unwrap_or(Timestamp::from_millis(0)),
-        updated_at: maybe(23)?.unwrap_or(Timestamp::from_millis(0)),
-        first_sent_at: maybe(24)?,
-        doubt_since: maybe(25)?,
-        delivered_at: maybe(38)?,
+        created_at: optional_time(22)?.unwrap_or(Timestamp::from_millis(0)),
+        updated_at: optional_time(23)?.unwrap_or(Timestamp::from_millis(0)),
+        first_sent_at: optional_time(24)?,
+        doubt_since: optional_time(25)?,
+        delivered_at: optional_time(38)?,
         last_error: row.get(26)?,
         sequence: unsigned(row, 34)?,
         claims: claims(row)?,
@@ -365,20 +369,20 @@ fn claims(row: &Row<'_>) -> rusqlite::Result<Claims> {
 
 fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {
     let duration = |index: usize| Ok::<_, rusqlite::Error>(unsigned(row, index)?.map(Duration::from_millis));
-    let needed = |index: usize| duration(index)?.ok_or_else(|| unreadable(index, "no duration".to_owned()));
+    let required = |index: usize| duration(index)?.ok_or_else(|| unreadable(index, "no duration".to_owned()));
     Ok(Terms {
-        effect: named(row, 13)?,
-        in_doubt: named(row, 14)?,
+        effect: enum_value(row, 13)?,
+        in_doubt: enum_value(row, 14)?,
         retention: duration(15)?,
-        tombstone: needed(16)?,
-        honours_key_for: needed(17)?,
+        tombstone: required(16)?,
+        honours_key_for: required(17)?,
         max_attempts: row.get(18)?,
         after_delivery: duration(37)?,
     })
 }
 
-/// Nothing governs a tombstone any more: its one time says when it goes.
-fn gone() -> Terms {
+/// A tombstone has no terms; its one time says when it is removed.
+fn tombstone_terms() -> Terms {
     Terms {
         effect: Effect::External,
         in_doubt: InDoubt::Hold,
@@ -386,7 +390,7 @@ fn gone() -> Terms {
         tombstone: Duration::ZERO,
         honours_key_for: Duration::ZERO,
         max_attempts: None,
-        // The time after a delivery that it knows of is over.
+        // The time after a recorded delivery is over.
         after_delivery: Some(Duration::ZERO),
     }
 }
@@ -398,7 +402,7 @@ fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
         None => Body::Kept(Bytes::from(row.get::<_, Vec<u8>>(31)?)),
     };
     Ok(Outcome {
-        verdict: named(row, 27)?,
+        verdict: enum_value(row, 27)?,
         status: row.get(28)?,
         content_type: row.get(29)?,
         headers: match headers {
@@ -422,7 +426,7 @@ fn fence(row: &Row<'_>) -> rusqlite::Result<Fence> {
     Ok(Fence::from_bytes(row.get(8)?))
 }
 
-/// An id from its halves.
+/// An id from the columns of its two halves.
 pub(super) fn id(row: &Row<'_>, first: usize, rest: usize) -> rusqlite::Result<Digest> {
     let (first, rest): ([u8; 16], [u8; 16]) = (row.get(first)?, row.get(rest)?);
     let mut bytes = [0; 32];
@@ -431,13 +435,13 @@ pub(super) fn id(row: &Row<'_>, first: usize, rest: usize) -> rusqlite::Result<D
     Ok(Digest::from_bytes(bytes))
 }
 
-/// Whose row it is, where the columns are those of [`COLUMNS`].
-pub(super) fn whose(row: &Row<'_>) -> rusqlite::Result<Digest> {
+/// The id of a record, where the columns are those of [`COLUMNS`].
+pub(super) fn record_id(row: &Row<'_>) -> rusqlite::Result<Digest> {
     id(row, 0, COLUMNS.len() - 1)
 }
 
-/// The halves of an id: the first is looked up, the other is compared. An index of halves is half as large. Should
-/// two ids ever agree in the first half, the second is refused with an error and nothing is mixed up.
+/// The halves of an id: the first is indexed, the second is compared. An index of halves is half as large. Should two ids ever
+/// have the same first half, the second record is refused with an error.
 pub(super) fn halves(id: &Digest) -> [&[u8]; 2] {
     let (first, rest) = id.as_bytes().split_at(16);
     [first, rest]
@@ -447,20 +451,20 @@ fn digest(row: &Row<'_>, index: usize) -> rusqlite::Result<Digest> {
     Ok(Digest::from_bytes(row.get(index)?))
 }
 
-/// A number that is never negative: read as another one, it would not be found again by a conditional write.
+/// A number that is never negative: no conditional write could match a record whose number was changed on reading.
 fn unsigned(row: &Row<'_>, index: usize) -> rusqlite::Result<Option<u64>> {
     let number: Option<i64> = row.get(index)?;
     let unsigned = |number: i64| u64::try_from(number).map_err(|_| unreadable(index, format!("{number} is negative")));
     number.map(unsigned).transpose()
 }
 
-/// A value of an enum that is kept by its name.
-fn named<'a, T: Deserialize<'a>>(row: &'a Row<'_>, index: usize) -> rusqlite::Result<T> {
+/// An enum value that is stored by its name.
+fn enum_value<'a, T: Deserialize<'a>>(row: &'a Row<'_>, index: usize) -> rusqlite::Result<T> {
     let name: StrDeserializer<'a, value::Error> = text(row, index)?.into_deserializer();
     T::deserialize(name).map_err(|error| unreadable(index, error.to_string()))
 }
 
-/// A text where it lies, without a copy.
+/// A text column, without a copy.
 fn text<'a>(row: &'a Row<'_>, index: usize) -> rusqlite::Result<&'a str> {
     row.get_ref(index)?.as_str().map_err(|error| unreadable(index, error.to_string()))
 }

@@ -1,5 +1,5 @@
-//! The one thread of this process that writes. It takes whatever is waiting, writes it in one transaction,
-//! commits with one fsync, and only then answers.
+//! The one thread of this process that writes. It takes all waiting jobs, writes them in one transaction, commits with one
+//! fsync, and only then replies.
 
 use std::mem;
 use std::ops::ControlFlow;
@@ -9,64 +9,63 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use crate::plant::{Plant, planted};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::plant::{Plant, planted};
 use onceward_core::record::{Draft, Seen};
 use onceward_core::time::Timestamp;
 
-use super::carrier::Carrier;
-use super::fault::{is_single, named, named_at_commit};
-use super::job::{Answer, Job, Reply, refuse};
-use super::mark::Mark;
-use super::pace::{Moment, Pace};
-use super::query::{Last, Writes};
+use super::batch_wait::{BatchWait, ThreadTime};
+use super::checkpointer::Checkpointer;
+use super::fair_lock::{FairLock, WriteTurn};
+use super::high_water_mark::HighWaterMark;
+use super::query::{Expected, WriteStatements};
 use super::queue::{Closed, Queue};
-use super::turn::{Turn, Turns};
+use super::sqlite_error::{commit_error, is_single_failure, store_error};
+use super::write_job::{PendingReply, Reply, WriteJob, refuse};
 use super::{Shared, query, schema};
 use crate::step::{Step, reached};
 use crate::store::{Error, Inserted, Purged, Replace, Replaced};
 
-/// One fsync carries at most this many writes: enough to saturate a disk, little enough to answer soon.
-const BATCH: usize = 512;
+/// The most writes in one transaction: enough to saturate a disk, and few enough to reply soon.
+const MAX_BATCH: usize = 512;
 
-/// How many writes may wait before callers are held back.
-const QUEUE: usize = 4096;
+/// The most writes that may wait in the queue; further callers wait to enter it.
+const QUEUE_LIMIT: usize = 4096;
 
-/// Pages written between two checkpoints: about 8 MiB of log. A page that many writes touch is then carried over once
-/// for all of them.
-const CHECKPOINT_EVERY: usize = 2000;
+/// Pages written between two checkpoints: about 8 MiB of log. A page that many writes change is then copied only once.
+const PAGES_PER_CHECKPOINT: usize = 2000;
 
-/// How many expired records that cannot be read a purge goes past. They stay, because nobody knows what they are.
-const UNREADABLE: usize = 1000;
+/// How many unreadable expired records a purge skips at the most. They stay, because their content is unknown.
+const MAX_UNREADABLE: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Arc<Queue<Job>>,
+    queue: Arc<Queue<WriteJob>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Writer {
-    pub(super) fn start(shared: &Arc<Shared>, connection: Connection, mark: Mark) -> Result<Self, Error> {
-        let queue = Arc::new(Queue::new(QUEUE));
+    pub(super) fn start(shared: &Arc<Shared>, connection: Connection, mark: HighWaterMark) -> Result<Self, Error> {
+        let queue = Arc::new(Queue::new(QUEUE_LIMIT));
         let (tick, ticks) = std::sync::mpsc::sync_channel(1);
         let checkpoints = schema::open_reader(shared)?;
-        let turns = Turns::open(&shared.file);
-        let thread = Thread { connection, shared: Arc::clone(shared), turns, tick };
-        let carrier = Carrier { connection: checkpoints, shared: Arc::clone(shared) };
-        let (jobs, start_over) = (Arc::clone(&queue), Arc::clone(&queue));
+        let fair_lock = FairLock::open(&shared.file);
+        let thread = WriterThread { connection, shared: Arc::clone(shared), fair_lock, tick };
+        let checkpointer = Checkpointer { connection: checkpoints, shared: Arc::clone(shared) };
+        let (jobs, checkpointer_jobs) = (Arc::clone(&queue), Arc::clone(&queue));
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
             let thread = std::thread::Builder::new().name(name.to_owned()).spawn(body);
             thread.map_err(|error| Error::Other(error.to_string()))
         };
-        // First, so that a thread ends again when the other cannot be started.
+        // Created first: dropping it ends the first thread if the second one cannot be started.
         let writer = Self { queue, threads: Mutex::default() };
         let write = spawn(
             "onceward-write",
             Box::new(move || {
-                let _taker = Taker(&jobs);
+                let _abandon = AbandonOnDrop(&jobs);
                 thread.run(&jobs, mark);
-                // In this order: the other thread's connection is to be the last.
+                // In this order, so that the checkpoint thread closes the last connection.
                 drop(thread.connection);
                 drop(thread.tick);
             }),
@@ -74,16 +73,16 @@ impl Writer {
         let log = spawn(
             "onceward-log",
             Box::new(move || {
-                carrier.run(&ticks, &start_over);
-                schema::close_last(carrier.connection, &carrier.shared);
+                checkpointer.run(&ticks, &checkpointer_jobs);
+                schema::close_last(checkpointer.connection, &checkpointer.shared);
             }),
         )?;
         writer.threads.lock().unwrap_or_else(PoisonError::into_inner).extend([write, log]);
         Ok(writer)
     }
 
-    /// Has a job written. One that may wait is written with the next one, or after about a second.
-    pub(super) async fn send(&self, job: Job, may_wait: bool) -> Result<(), Error> {
+    /// Queues a job. A job that may wait is written with the next one, or after about a second.
+    pub(super) async fn send(&self, job: WriteJob, may_wait: bool) -> Result<(), Error> {
         let put = match may_wait {
             true => self.queue.put_idle(job).await,
             false => self.queue.put(job).await,
@@ -98,17 +97,17 @@ impl Writer {
     }
 }
 
-/// However the thread ends, nobody waits for it any more.
-struct Taker<'a>(&'a Queue<Job>);
+/// Abandons the queue when the writer thread ends, so that callers do not wait for ever.
+struct AbandonOnDrop<'a>(&'a Queue<WriteJob>);
 
-impl Drop for Taker<'_> {
+impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
         self.0.abandon();
     }
 }
 
 impl Drop for Writer {
-    /// A ledger that is dropped and not closed ends its threads too.
+    /// The threads also end when the ledger is dropped without a call of `close`.
     fn drop(&mut self) {
         self.queue.close();
     }
@@ -126,35 +125,35 @@ pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
     let _ = ended.await;
 }
 
-struct Thread {
+struct WriterThread {
     connection: Connection,
     shared: Arc<Shared>,
-    turns: Turns,
+    fair_lock: FairLock,
     tick: std::sync::mpsc::SyncSender<()>,
 }
 
-impl Thread {
-    fn run(&self, jobs: &Queue<Job>, mut mark: Mark) {
-        let mut writes = match Writes::prepare(&self.connection) {
-            Ok(writes) => Some(writes),
+impl WriterThread {
+    fn run(&self, jobs: &Queue<WriteJob>, mut mark: HighWaterMark) {
+        let mut statements = match WriteStatements::prepare(&self.connection) {
+            Ok(statements) => Some(statements),
             Err(error) => {
-                self.shared.spoil(named(&self.shared.path, &error));
+                self.shared.poison(store_error(&self.shared.path, &error));
                 None
             }
         };
         let mut batch = Vec::new();
-        let mut answers = Vec::new();
-        // How much was written since the last checkpoint.
+        let mut replies = Vec::new();
+        // Pages written since the last checkpoint.
         let mut pages = 0;
-        let mut pace = Pace::idle();
+        let mut wait = BatchWait::none();
         loop {
-            // What was written last is to be covered by the mark as well, when nothing follows.
-            let is_late = mark.patience().is_some_and(|patience| !jobs.wait(patience));
-            let is_over = !is_late && !jobs.take(&mut batch, BATCH, &pace);
+            // If no further write follows, the mark still has to be raised for the last one.
+            let is_late = mark.due_in().is_some_and(|due_in| !jobs.wait(due_in));
+            let is_over = !is_late && !jobs.take(&mut batch, MAX_BATCH, &wait);
             if is_over && !mark.is_behind() {
                 break;
             }
-            let (Some(writes), None) = (&mut writes, self.shared.poison.get()) else {
+            let (Some(statements), None) = (&mut statements, self.shared.poison.get()) else {
                 if is_over {
                     break;
                 }
@@ -163,188 +162,191 @@ impl Thread {
                 batch.drain(..).for_each(|job| refuse(job, &poison));
                 continue;
             };
-            let turn = self.turns.take();
-            // Others may have come while it waited.
-            jobs.top_up(&mut batch, BATCH);
-            let (began, size) = (Moment::now(), batch.len());
-            pages += batch.iter().map(Job::pages).sum::<usize>();
+            let turn = self.fair_lock.take();
+            // More jobs may have arrived while it waited for its turn.
+            jobs.top_up(&mut batch, MAX_BATCH);
+            let (began, size) = (ThreadTime::now(), batch.len());
+            pages += batch.iter().map(WriteJob::pages).sum::<usize>();
             if is_over {
-                mark.hurry();
+                mark.raise_next();
             }
-            self.commit(writes, &mut batch, &mut answers, turn, &mut mark);
+            self.commit(statements, &mut batch, &mut replies, turn, &mut mark);
             if is_over {
                 break;
             }
-            pace = Pace::after(&began, size + jobs.waiting());
-            if pages >= CHECKPOINT_EVERY {
+            wait = BatchWait::after(&began, size + jobs.waiting());
+            if pages >= PAGES_PER_CHECKPOINT {
                 pages = 0;
                 let _ = self.tick.try_send(());
             }
         }
     }
 
-    /// Writes a batch in one transaction, and answers when it is on the disk.
+    /// Writes a batch in one transaction, and replies when it is on disk.
     fn commit(
         &self,
-        writes: &mut Writes<'_>,
-        batch: &mut Vec<Job>,
-        answers: &mut Vec<Answer>,
-        turn: Turn<'_>,
-        mark: &mut Mark,
+        statements: &mut WriteStatements<'_>,
+        batch: &mut Vec<WriteJob>,
+        replies: &mut Vec<PendingReply>,
+        turn: WriteTurn<'_>,
+        mark: &mut HighWaterMark,
     ) {
-        let start_over = batch.iter().position(|job| matches!(job, Job::StartLogOver(_)));
-        let start_over = start_over.map(|index| batch.remove(index));
-        let ended = self.transact(writes, batch, answers, mark.is_due());
-        // Another process may write while this one answers, unless the log is started over: that needs the file too.
-        let turn = start_over.is_some().then_some(turn);
-        if let Err(error) = &ended {
+        let restart = batch.iter().position(|job| matches!(job, WriteJob::RestartLog(_)));
+        let restart = restart.map(|index| batch.remove(index));
+        let committed = self.transact(statements, batch, replies, mark.is_due());
+        // The turn ends before the replies, unless the log is restarted, which needs the file too.
+        let turn = restart.is_some().then_some(turn);
+        if let Err(error) = &committed {
             tracing::error!(%error, "a batch of writes failed; none of it was acknowledged");
             self.shared.note(error);
             batch.drain(..).for_each(|job| refuse(job, error));
         }
-        let (ended, raised) = match ended {
+        let (committed, raised) = match committed {
             Ok(raised) => (Ok(()), raised),
             Err(error) => (Err(error), None),
         };
-        for answer in answers.drain(..) {
-            answer.give(&ended);
+        for reply in replies.drain(..) {
+            reply.send(&committed);
         }
-        match ended {
+        match committed {
             Ok(()) => mark.committed(raised),
             Err(_) => mark.failed(),
         }
-        if let Some(asked) = start_over {
-            self.start_log_over();
-            drop(asked);
+        if let Some(restart) = restart {
+            self.restart_log();
+            drop(restart);
             drop(turn);
         }
     }
 
-    /// Nearly all of the log has been carried over, so this is short.
-    fn start_log_over(&self) {
+    /// Restarts the log. The checkpoint thread has copied nearly all of it, so this is short.
+    fn restart_log(&self) {
         if self.shared.poison.get().is_some() {
             return;
         }
-        match schema::start_log_over(&self.connection).map_err(|error| named(&self.shared.path, &error)) {
+        match schema::restart_log(&self.connection).map_err(|error| store_error(&self.shared.path, &error)) {
             Ok(true) => {}
             Ok(false) => {
-                tracing::warn!("the log of the ledger grows: something has been reading the file for long");
+                tracing::warn!(
+                    "the write-ahead log of the ledger grows: another program has been reading the file for a long time"
+                );
             }
             Err(error) => {
-                tracing::error!(%error, "the log of the ledger could not be started over");
+                tracing::error!(%error, "the write-ahead log of the ledger could not be restarted");
                 self.shared.note(&error);
             }
         }
     }
 
-    /// The answer is the number that the mark beside the ledger may have now, if it was raised.
+    /// Runs the transaction. Returns the new number of the high-water mark if `raises_mark`.
     fn transact(
         &self,
-        writes: &mut Writes<'_>,
-        batch: &mut Vec<Job>,
-        answers: &mut Vec<Answer>,
-        raises: bool,
+        statements: &mut WriteStatements<'_>,
+        batch: &mut Vec<WriteJob>,
+        replies: &mut Vec<PendingReply>,
+        raises_mark: bool,
     ) -> Result<Option<u64>, Error> {
         let shared = &self.shared;
-        let fault = |error: rusqlite::Error| named(&shared.path, &error);
+        let fault = |error: rusqlite::Error| store_error(&shared.path, &error);
         if shared.is_gone() {
             return Err(Error::Gone { path: shared.path.clone() });
         }
-        writes.begin().map_err(fault)?;
-        // A newer build may have opened the ledger since, and may mean something else by a row.
-        let version = writes.version().map_err(fault).and_then(|version| schema::check_version(version, &shared.path));
+        statements.begin().map_err(fault)?;
+        // A newer build may have opened and migrated the ledger in the meantime.
+        let version =
+            statements.version().map_err(fault).and_then(|version| schema::check_version(version, &shared.path));
         if let Err(error) = version {
-            writes.undo();
+            statements.roll_back();
             return Err(error);
         }
         let now = shared.clock.now();
-        let mut at = At { connection: &self.connection, writes, shared, now };
+        let mut transaction = Transaction { connection: &self.connection, statements, shared, now };
         let mut purged = false;
         let mut jobs = mem::take(batch).into_iter();
         while let Some(job) = jobs.next() {
-            purged |= matches!(job, Job::Purge(..));
-            if let ControlFlow::Break(error) = at.apply(job, answers) {
-                // The engine itself failed, so nothing of this batch may be acknowledged.
+            purged |= matches!(job, WriteJob::Purge(..));
+            if let ControlFlow::Break(error) = transaction.apply(job, replies) {
+                // SQLite itself failed, so nothing in this batch may be acknowledged.
                 batch.extend(jobs);
-                at.writes.undo();
+                transaction.statements.roll_back();
                 return Err(error);
             }
         }
-        let raised = raises.then(|| at.writes.raise()).transpose().map_err(|error| {
-            at.writes.undo();
+        let raised = raises_mark.then(|| transaction.statements.raise_mark()).transpose().map_err(|error| {
+            transaction.statements.roll_back();
             fault(error)
         })?;
         reached(Step::StoreUncommitted);
-        let ended = at.writes.commit().map_err(|error| named_at_commit(&shared.path, &error));
-        if ended.is_ok() {
+        let committed = transaction.statements.commit().map_err(|error| commit_error(&shared.path, &error));
+        if committed.is_ok() {
             reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
         } else {
-            at.writes.undo();
+            transaction.statements.roll_back();
         }
-        ended.map(|()| raised)
+        committed.map(|()| raised)
     }
 }
 
-/// One moment inside a transaction.
-struct At<'a, 'c> {
+/// An open transaction, at one point in time.
+struct Transaction<'a, 'c> {
     connection: &'a Connection,
-    writes: &'a mut Writes<'c>,
+    statements: &'a mut WriteStatements<'c>,
     shared: &'a Shared,
     now: Timestamp,
 }
 
-impl At<'_, '_> {
-    fn apply(&mut self, job: Job, answers: &mut Vec<Answer>) -> ControlFlow<Error> {
+impl Transaction<'_, '_> {
+    fn apply(&mut self, job: WriteJob, replies: &mut Vec<PendingReply>) -> ControlFlow<Error> {
         match job {
-            Job::Insert(draft, most, reply) => {
-                let inserted = self.insert(*draft, most);
-                self.answer(inserted, reply, answers, Answer::Inserted)
+            WriteJob::Insert(draft, max_records, reply) => {
+                let inserted = self.insert(*draft, max_records);
+                self.hold_reply(inserted, reply, replies, PendingReply::Inserted)
             }
-            Job::Replace(replace, reply) => {
+            WriteJob::Replace(replace, reply) => {
                 let replaced = match replace.event {
-                    Some(_) => self.together(|at| at.replace(*replace)),
+                    Some(_) => self.atomically(|transaction| transaction.replace(*replace)),
                     None => self.replace(*replace),
                 };
-                self.answer(replaced, reply, answers, Answer::Replaced)
+                self.hold_reply(replaced, reply, replies, PendingReply::Replaced)
             }
-            Job::Purge(limit, reply) => {
+            WriteJob::Purge(limit, reply) => {
                 let purged = self.purge(limit);
-                self.answer(purged, reply, answers, Answer::Purged)
+                self.hold_reply(purged, reply, replies, PendingReply::Purged)
             }
-            Job::Append(id, event, reply) => {
+            WriteJob::Append(id, event, reply) => {
                 let appended = query::append(self.connection, id, self.now, &event);
-                self.answer(appended, reply, answers, Answer::Appended)
+                self.hold_reply(appended, reply, replies, PendingReply::Appended)
             }
-            Job::Check(reply) => {
+            WriteJob::Check(reply) => {
                 let checked = query::check(self.connection);
-                self.answer(checked, reply, answers, Answer::Checked)
+                self.hold_reply(checked, reply, replies, PendingReply::Checked)
             }
-            Job::StartLogOver(_) => ControlFlow::Continue(()),
+            WriteJob::RestartLog(_) => ControlFlow::Continue(()),
         }
     }
 
-    /// Holds an answer back until the commit. A statement that failed alone (too big, say) fails alone; if the
-    /// engine rolled everything back, the batch is over.
-    fn answer<A>(
+    /// Holds a reply back until the commit. A single failed statement (for example, one that is too big) only fails its own
+    /// job; if SQLite rolled everything back, the batch is over.
+    fn hold_reply<A>(
         &self,
         result: rusqlite::Result<A>,
         reply: Reply<A>,
-        answers: &mut Vec<Answer>,
-        held: fn(A, Reply<A>) -> Answer,
+        replies: &mut Vec<PendingReply>,
+        pending: fn(A, Reply<A>) -> PendingReply,
     ) -> ControlFlow<Error> {
         match result {
-            Ok(answer) if planted(Plant::AnswersBeforeSync) => {
-                let _ = reply.send(Ok(answer));
+            Ok(value) if planted(Plant::AnswersBeforeSync) => {
+                let _ = reply.send(Ok(value));
                 ControlFlow::Continue(())
             }
-            Ok(answer) => {
-                answers.push(held(answer, reply));
+            Ok(value) => {
+                replies.push(pending(value, reply));
                 ControlFlow::Continue(())
             }
             Err(error) => {
-                let error = named(&self.shared.path, &error);
+                let error = store_error(&self.shared.path, &error);
                 let _ = reply.send(Err(error.clone()));
-                if self.connection.is_autocommit() || !is_single(&error) {
+                if self.connection.is_autocommit() || !is_single_failure(&error) {
                     return ControlFlow::Break(error);
                 }
                 ControlFlow::Continue(())
@@ -352,17 +354,17 @@ impl At<'_, '_> {
         }
     }
 
-    fn insert(&mut self, draft: Draft, most: Option<u64>) -> rusqlite::Result<Inserted> {
+    fn insert(&mut self, draft: Draft, max_records: Option<u64>) -> rusqlite::Result<Inserted> {
         let record = draft.stamp(self.now);
         if planted(Plant::InsertOverwrites) {
             query::remove(self.connection, record.id)?;
         }
-        if self.writes.insert(&record, most)? {
+        if self.statements.insert(&record, max_records)? {
             return Ok(Inserted::Created { now: self.now });
         }
         match self.seen(record.id)? {
             Some(seen) => Ok(Inserted::Exists(Box::new(seen))),
-            None if most.is_some() => Ok(Inserted::Full),
+            None if max_records.is_some() => Ok(Inserted::Full),
             None => Err(rusqlite::Error::QueryReturnedNoRows),
         }
     }
@@ -378,8 +380,8 @@ impl At<'_, '_> {
             replace.time = None;
         }
         let record = replace.draft.stamp(self.now);
-        let last = Last { fence: replace.fence, version: replace.version, time: replace.time };
-        if !self.writes.replace(&record, last)? {
+        let expected = Expected { fence: replace.fence, version: replace.version, time: replace.time };
+        if !self.statements.replace(&record, expected)? {
             return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
         }
         if let Some(event) = &replace.event {
@@ -388,14 +390,14 @@ impl At<'_, '_> {
         Ok(Replaced::Written { now: self.now })
     }
 
-    /// Several statements as one: if the last fails alone, the first are undone, and the rest of the batch stays.
-    fn together<A>(&mut self, write: impl FnOnce(&mut Self) -> rusqlite::Result<A>) -> rusqlite::Result<A> {
-        self.connection.execute_batch("SAVEPOINT together")?;
+    /// Runs several statements as one: if one of them fails, the earlier ones are undone, and the rest of the batch stays.
+    fn atomically<A>(&mut self, write: impl FnOnce(&mut Self) -> rusqlite::Result<A>) -> rusqlite::Result<A> {
+        self.connection.execute_batch("SAVEPOINT job")?;
         let written = write(self);
         if written.is_ok() {
-            self.connection.execute_batch("RELEASE together")?;
+            self.connection.execute_batch("RELEASE job")?;
         } else if !self.connection.is_autocommit() {
-            self.connection.execute_batch("ROLLBACK TO together; RELEASE together")?;
+            self.connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
         }
         written
     }
@@ -409,22 +411,22 @@ impl At<'_, '_> {
                 if purged.total() == limit {
                     break;
                 }
-                self.free(id, &mut purged)?;
+                self.expire(id, &mut purged)?;
             }
-            if purged.total() == limit || !expired.more || window > limit + UNREADABLE {
+            if purged.total() == limit || !expired.has_more || window > limit + MAX_UNREADABLE {
                 return Ok(purged);
             }
-            // What cannot be read is in the way: look further.
+            // Unreadable records fill the window: look further.
             window = window.saturating_mul(4);
         }
     }
 
-    fn free(&mut self, id: Digest, purged: &mut Purged) -> rusqlite::Result<()> {
+    fn expire(&mut self, id: Digest, purged: &mut Purged) -> rusqlite::Result<()> {
         let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { return Ok(()) };
         match decide(Some(&seen), &Command::Expire).write {
             Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                match self.writes.replace(&draft.stamp(self.now), Last::of(&seen.record)) {
-                    // No row can hold its next version. It stays, and stops no other.
+                match self.statements.replace(&draft.stamp(self.now), Expected::of(&seen.record)) {
+                    // The next version does not fit into a row. The record stays, and the purge continues with the others.
                     Err(rusqlite::Error::ToSqlConversionFailure(_)) => {}
                     written => purged.tombstones += usize::from(written?),
                 }
@@ -439,6 +441,6 @@ impl At<'_, '_> {
     }
 
     fn seen(&mut self, id: Digest) -> rusqlite::Result<Option<Seen>> {
-        self.writes.look(self.shared, id, self.now)
+        self.statements.look(self.shared, id, self.now)
     }
 }

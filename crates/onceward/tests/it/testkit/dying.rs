@@ -1,16 +1,16 @@
-//! How a process dies in the kit: nothing more is written by it, nothing more is done by it, and nothing is cleaned up.
+//! How a process dies in the kit: it writes nothing more, does nothing more, and cleans nothing up.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use onceward::Error;
 use onceward::core::record::State;
-use onceward::testkit::{Answer, Bench, Kind, Verdict};
+use onceward::testkit::{CallResult, ScenarioKind, TestBench, Verdict};
 
 use super::{check, good};
 
-/// What the second call finds, by the name of the state.
-async fn found(bench: &Bench) -> Option<&'static str> {
+/// The name of the state that the second call finds.
+async fn found(bench: &TestBench) -> Option<&'static str> {
     let intent = bench.ledger().operation("charge_payment").intent(&42).get().await.unwrap()?;
     Some(match intent.seen.record.state {
         State::Leased(_) => "leased",
@@ -21,10 +21,10 @@ async fn found(bench: &Bench) -> Option<&'static str> {
     })
 }
 
-/// What every second call finds, scenario by scenario.
-async fn found_after(kind: Kind) -> Vec<(String, Option<&'static str>)> {
+/// The state that the second call of each scenario finds.
+async fn found_after(kind: ScenarioKind) -> Vec<(String, Option<&'static str>)> {
     let (calls, finds) = (Cell::new(0), RefCell::new(Vec::new()));
-    let tool = async |bench: Bench| {
+    let tool = async |bench: TestBench| {
         // The first scenario is one undisturbed call; every other one has three.
         if calls.replace(calls.get() + 1) % 3 == 2 {
             let find = found(&bench).await;
@@ -49,11 +49,11 @@ async fn a_killed_process_leaves_its_lease_as_it_was() {
         ("killed before the outcome is written", Some("leased")),
         ("killed after the outcome is written", Some("done")),
     ];
-    assert_eq!(found_after(Kind::Killed).await, expected.map(|(name, state)| (name.to_owned(), state)));
+    assert_eq!(found_after(ScenarioKind::Killed).await, expected.map(|(name, state)| (name.to_owned(), state)));
 }
 
 #[tokio::test]
-async fn a_process_whose_caller_gave_up_writes_down_what_it_knows() {
+async fn a_process_whose_caller_gave_up_records_what_it_knows() {
     let expected = [
         ("given up before the claim is written", Some("open")),
         ("given up after the claim is written", Some("open")),
@@ -62,7 +62,7 @@ async fn a_process_whose_caller_gave_up_writes_down_what_it_knows() {
         ("given up before the outcome is written", Some("done")),
         ("given up after the outcome is written", Some("done")),
     ];
-    assert_eq!(found_after(Kind::GivenUp).await, expected.map(|(name, state)| (name.to_owned(), state)));
+    assert_eq!(found_after(ScenarioKind::GivenUp).await, expected.map(|(name, state)| (name.to_owned(), state)));
 }
 
 /// Counts how often it was dropped.
@@ -74,11 +74,10 @@ impl Drop for Drops<'_> {
     }
 }
 
-/// How many of the tool's own values were cleaned up by the time of the second call of each scenario, the undisturbed
-/// call not counted.
-async fn cleaned_up_after(kind: Kind) -> Vec<usize> {
+/// How many values of the tool were dropped before the second call of each scenario, without the undisturbed call.
+async fn cleaned_up_after(kind: ScenarioKind) -> Vec<usize> {
     let (calls, drops, seen) = (Cell::new(0), Cell::new(0), RefCell::new(Vec::new()));
-    let tool = async |bench: Bench| {
+    let tool = async |bench: TestBench| {
         match calls.replace(calls.get() + 1) % 3 {
             1 => drops.set(0),
             2 => seen.borrow_mut().push(drops.get()),
@@ -92,15 +91,15 @@ async fn cleaned_up_after(kind: Kind) -> Vec<usize> {
 }
 
 #[tokio::test]
-async fn a_dead_process_cleans_nothing_up_and_one_that_lives_on_does() {
-    assert_eq!(cleaned_up_after(Kind::Killed).await, [0; 6]);
-    assert_eq!(cleaned_up_after(Kind::GivenUp).await, [1; 6]);
+async fn a_dead_process_cleans_nothing_up_and_a_live_one_does() {
+    assert_eq!(cleaned_up_after(ScenarioKind::Killed).await, [0; 6]);
+    assert_eq!(cleaned_up_after(ScenarioKind::GivenUp).await, [1; 6]);
 }
 
 #[tokio::test]
-async fn what_a_dead_process_has_started_does_nothing_more() {
-    // The tool acts from a task of its own, which nobody drops.
-    let tool = async |bench: Bench| -> Result<(), Error> {
+async fn a_task_of_a_dead_process_does_nothing_more() {
+    // The tool acts from a separate task, which is never dropped.
+    let tool = async |bench: TestBench| -> Result<(), Error> {
         let provider = bench.provider();
         let call = bench.ledger().operation("charge_payment").intent(&42);
         let run = call.run(|_| async move {
@@ -112,18 +111,18 @@ async fn what_a_dead_process_has_started_does_nothing_more() {
         });
         run.await.map(drop)
     };
-    let report = check(tool).only([Kind::Killed]).await.assert_once();
+    let report = check(tool).only([ScenarioKind::Killed]).await.assert_once();
     for (step, charged) in [("before the effect (charge)", 0), ("after the effect (charge)", 1)] {
         let name = format!("killed {step}");
         let line = report.lines().iter().find(|line| line.scenario().to_string() == name).unwrap();
         assert_eq!((line.happened(), line.verdict()), (charged, Verdict::Held), "{name}: {report}");
-        assert_eq!(line.answers(), [Answer::Cut, Answer::Held, Answer::Held], "{name}: {report}");
+        assert_eq!(line.results(), [CallResult::Interrupted, CallResult::Held, CallResult::Held], "{name}: {report}");
     }
 }
 
 #[tokio::test]
-async fn a_double_that_does_not_wait_does_nothing_more_either_once_its_process_is_dead() {
-    let tool = async |bench: Bench| -> Result<(), Error> {
+async fn a_test_double_that_does_not_wait_does_nothing_once_its_process_is_dead() {
+    let tool = async |bench: TestBench| -> Result<(), Error> {
         let call = bench.ledger().operation("charge_payment").intent(&42);
         let run = call.run(|_| async {
             bench.provider().happened("charge");
@@ -145,8 +144,8 @@ async fn a_double_that_does_not_wait_does_nothing_more_either_once_its_process_i
 
 #[tokio::test]
 async fn a_dead_process_renews_no_lease() {
-    // A lease of 30 ms is renewed every 10 ms by whoever lives.
-    let tool = async |bench: Bench| {
+    // A live process renews a lease of 30 ms every 10 ms.
+    let tool = async |bench: TestBench| {
         let provider = bench.provider();
         let max_runtime = Duration::from_millis(10);
         let call = bench.ledger().operation("charge_payment").max_runtime(max_runtime).intent(&42);
@@ -157,6 +156,6 @@ async fn a_dead_process_renews_no_lease() {
         });
         run.await.map(drop)
     };
-    let report = check(tool).on_store("real time", super::on_its_own_time).await.assert_once();
-    assert_eq!(report.held(), super::GRAY.len(), "{report}");
+    let report = check(tool).on_store("real time", super::on_the_system_clock).await.assert_once();
+    assert_eq!(report.held(), super::IN_DOUBT.len(), "{report}");
 }

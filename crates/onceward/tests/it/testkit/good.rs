@@ -1,11 +1,11 @@
-//! Tools that do it right, each in its own way.
+//! Correct tools, each with another policy.
 
 use onceward::core::policy::Policy;
 use onceward::testkit::provider;
-use onceward::testkit::{Bench, Receipt};
+use onceward::testkit::{Receipt, TestBench};
 use onceward::{Error, Failure, InDoubt, Ledger, Tier};
 
-/// What a tool may say of the stand-in's errors: only a refusal proves anything.
+/// Classifies the errors of the stand-in: only a refusal proves that nothing happened.
 pub(crate) fn classified(error: provider::Error) -> Failure {
     match error {
         provider::Error::Refused => Failure::not_sent(error),
@@ -13,15 +13,15 @@ pub(crate) fn classified(error: provider::Error) -> Failure {
     }
 }
 
-/// Holds a doubt for somebody to settle.
-pub(crate) async fn guarded(bench: Bench) -> Result<Receipt, Error> {
+/// Holds a doubt until an operator settles it.
+pub(crate) async fn guarded(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").intent(&42);
     Ok(call.run(|_| async move { provider.act("charge").await.map_err(classified) }).await?.value)
 }
 
-/// Marks the moment at which the first byte leaves.
-pub(crate) async fn marking(bench: Bench) -> Result<Receipt, Error> {
+/// Marks `sent` right before the first byte leaves.
+pub(crate) async fn marking(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").intent(&42).marks_sent();
     let done = call.run(|claim| async move {
@@ -31,16 +31,16 @@ pub(crate) async fn marking(bench: Bench) -> Result<Receipt, Error> {
     Ok(done.await?.value)
 }
 
-/// Retries a doubt, with the key by which the provider knows it again.
-pub(crate) async fn keyed(bench: Bench) -> Result<Receipt, Error> {
+/// Retries a doubt with the key by which the provider recognises the repeat.
+pub(crate) async fn keyed(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").tier(Tier::Payment).in_doubt(InDoubt::Retry).intent(&42);
     let done = call.run(|claim| async move { Ok(provider.act_with_key("charge", claim.downstream_key()).await?) });
     Ok(done.await?.value)
 }
 
-/// Asks the provider when there is a doubt.
-pub(crate) async fn probing(bench: Bench) -> Result<Receipt, Error> {
+/// Probes the provider in doubt.
+pub(crate) async fn probing(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").in_doubt(InDoubt::Probe).probes().intent(&42);
     let done = call.run(|claim| async move {
@@ -55,8 +55,8 @@ pub(crate) async fn probing(bench: Bench) -> Result<Receipt, Error> {
     Ok(done.await?.value)
 }
 
-/// Has a ledger with policies of its own, and a double of its own that only counts.
-pub(crate) async fn with_its_own_double(bench: Bench) -> Result<u32, Error> {
+/// Has a ledger with its own policies, and its own test double that only counts.
+pub(crate) async fn with_its_own_test_double(bench: TestBench) -> Result<u32, Error> {
     let policy = Policy { in_doubt: InDoubt::Hold, ..Policy::of(Tier::Payment) };
     let ledger = Ledger::builder().policy("charge_payment", policy).on(bench.store());
     let charge = || bench.provider().happened("charge");
@@ -68,8 +68,8 @@ pub(crate) async fn with_its_own_double(bench: Bench) -> Result<u32, Error> {
     Ok(done.await?.value)
 }
 
-/// Two effects, each an operation of its own.
-pub(crate) async fn of_two_effects(bench: Bench) -> Result<(), Error> {
+/// Two effects, each in its own operation.
+pub(crate) async fn of_two_effects(bench: TestBench) -> Result<(), Error> {
     for (operation, effect) in [("charge_payment", "charge"), ("send_receipt", "mail")] {
         let provider = bench.provider();
         let call = bench.ledger().operation(operation).in_doubt(InDoubt::Retry).key("invoice-42");
@@ -81,16 +81,16 @@ pub(crate) async fn of_two_effects(bench: Bench) -> Result<(), Error> {
     Ok(())
 }
 
-/// Doubts every error.
-pub(crate) async fn careful(bench: Bench) -> Result<Receipt, Error> {
+/// Puts every error in doubt.
+pub(crate) async fn careful(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").tier(Tier::Payment).intent(&42);
     Ok(call.run(|_| async move { Ok(provider.act("charge").await?) }).await?.value)
 }
 
-/// Keeps a refusal as the final answer.
-pub(crate) async fn giving_up_for_good(bench: Bench) -> Result<Receipt, Error> {
+/// Keeps a refusal as a final failure.
+pub(crate) async fn keeping_a_refusal(bench: TestBench) -> Result<Receipt, Error> {
     let provider = bench.provider();
     let call = bench.ledger().operation("charge_payment").intent(&42);
-    Ok(call.run(|_| async move { provider.act("charge").await.map_err(Failure::last) }).await?.value)
+    Ok(call.run(|_| async move { provider.act("charge").await.map_err(Failure::permanent) }).await?.value)
 }

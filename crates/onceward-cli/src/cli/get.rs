@@ -1,0 +1,134 @@
+//! `onceward get`: shows one intent.
+
+use onceward::Intent;
+use onceward::core::name::Identity;
+use onceward::core::outcome::{Body, Outcome};
+use onceward::core::record::{Standing, State};
+use serde_json::{Value, json};
+
+use super::intent_arguments::{IntentArguments, command_line};
+use super::{Global, block_on, open};
+use crate::run::{CONTENT_TYPE, Stream, decode};
+use onceward_runtime::config::Settings;
+use onceward_runtime::exit::{Fault, NO};
+use onceward_runtime::output;
+use onceward_server::view::{IntentView, KeyDisplay, age, table};
+
+/// Show one intent
+///
+/// Exits with 1 if the intent does not exist.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  onceward get --operation digest --key 2026-11-15")]
+pub(super) struct Get {
+    #[command(flatten)]
+    intent: IntentArguments,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers, instead of a digest
+    #[arg(long)]
+    show_keys: bool,
+    /// Print one JSON object, with the outcome and the audit trail
+    #[arg(long)]
+    json: bool,
+}
+
+impl Get {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let keys = KeyDisplay::shown_if(self.show_keys);
+        block_on(async {
+            let identity = self.intent.identity(global, &settings).await?;
+            let ledger = open(&settings).await?;
+            let found = ledger.get(&identity).await?;
+            ledger.close().await;
+            let shown = found.as_ref().and_then(|intent| Some((intent, IntentView::of(&intent.seen, keys)?)));
+            let Some((intent, view)) = shown else {
+                output::say(&format!("{identity} not found in {}", settings.store()?));
+                return Ok(NO);
+            };
+            if self.json {
+                output::json(&as_json(intent, &view));
+            } else {
+                output::out(&as_text(intent, &view, &settings, &identity, keys));
+            }
+            Ok(0)
+        })
+    }
+}
+
+fn as_json(intent: &Intent, view: &IntentView) -> Value {
+    let mut value = json!(view);
+    value["trail"] = json!(intent.trail.iter().map(entry).collect::<Vec<_>>());
+    if let (State::Done { outcome, .. }, Some(Standing::Done)) = (&intent.seen.record.state, intent.seen.standing()) {
+        for (name, content) in contents(outcome) {
+            value["outcome"][name] = content;
+        }
+    }
+    value
+}
+
+fn entry(entry: &onceward::store::AuditEntry) -> Value {
+    json!({ "at": entry.at.to_string(), "what": entry.event.what, "by": entry.event.by, "token": entry.event.token, "note": entry.event.note })
+}
+
+/// The bytes of an outcome: both streams of a command, or the body.
+fn contents(outcome: &Outcome) -> Vec<(&'static str, Value)> {
+    let Body::Kept(body) = &outcome.body else { return vec![("body", json!(outcome.body))] };
+    let segments = if outcome.content_type == CONTENT_TYPE { decode(body) } else { None };
+    let Some(segments) = segments else { return vec![("body", json!(outcome.body))] };
+    let of = |stream| {
+        let parts = segments.iter().filter(|segment| segment.stream == stream).map(|segment| &segment.bytes[..]);
+        json!(Body::Kept(parts.collect::<Vec<_>>().concat().into()))
+    };
+    vec![("stdout", of(Stream::Stdout)), ("stderr", of(Stream::Stderr))]
+}
+
+fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &Identity, keys: KeyDisplay) -> String {
+    let seen = &intent.seen;
+    let ago = |time| format!("{time} ({})", age(time, seen.now));
+    let mut rows = vec![
+        ("intent", identity.to_string()),
+        ("tenant", identity.tenant.to_string()),
+        ("operation", identity.operation.to_string()),
+        ("key", keys.masked(&identity.key).unwrap_or_else(|| identity.key.as_str().to_owned())),
+        ("state", view.state.to_owned()),
+        ("attempts", view.attempts.to_string()),
+        ("version", view.version.to_string()),
+        ("recorded", ago(seen.record.created_at)),
+        ("changed", ago(seen.record.updated_at)),
+    ];
+    let mut add = |name, value: Option<String>| rows.extend(value.map(|value| (name, value)));
+    add("item", view.sequence.map(|number| number.to_string()));
+    add("running until", view.running_until.clone());
+    add("not before", view.not_before.clone());
+    add("in doubt since", view.doubt_since.clone());
+    add("finished", view.finished_at.clone());
+    add("kept until", view.expires_at.clone());
+    add("last error", view.last_error.clone());
+    add(
+        "outcome",
+        view.outcome.as_ref().map(|outcome| {
+            let kept = if outcome.kept { "kept" } else { "too large to keep" };
+            format!("{}, {}{} bytes {kept}", word(outcome.verdict), outcome.ended(), outcome.size)
+        }),
+    );
+    for entry in &intent.trail {
+        let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let token = entry.event.token.as_deref().map(|token| format!(" (token {token})")).unwrap_or_default();
+        let note = entry.event.note.as_deref().map(|note| format!(": {note}")).unwrap_or_default();
+        add("trail", Some(format!("{} {}{by}{token}{note}", entry.at, entry.event.what.as_str())));
+    }
+    let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
+    let mut text = table(&rows);
+    if matches!(seen.standing(), Some(Standing::InDoubt { .. })) {
+        let resolve = command_line("resolve", settings, identity, keys);
+        text +=
+            &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
+    }
+    text
+}
+
+fn word(verdict: onceward::core::outcome::Verdict) -> &'static str {
+    match verdict {
+        onceward::core::outcome::Verdict::Success => "success",
+        onceward::core::outcome::Verdict::Failure => "final failure",
+    }
+}

@@ -1,0 +1,121 @@
+//! `onceward list`: lists intents, newest first.
+
+use onceward::clock::{Clock, SystemClock};
+use onceward::core::name::Operation;
+use onceward::core::record::{Seen, Standing, Status};
+use onceward::store::{Cursor, Filter, MAX_PAGE_SIZE};
+use serde_json::json;
+
+use super::{Global, block_on, open};
+use onceward_runtime::config::Length;
+use onceward_runtime::exit::Fault;
+use onceward_runtime::output;
+use onceward_server::view::{IntentView, KeyDisplay, age, before, shortened, status_named, table};
+
+/// Width limit of a key or an error: three such columns fit on a common screen.
+const MAX_WIDTH: usize = 48;
+
+/// List intents, newest first
+///
+/// Shows all tenants unless --tenant names one.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  onceward list --state in_doubt\n  onceward list --operation charge --older-than 1h --json"
+)]
+pub(super) struct List {
+    /// Only these states: queued, running, open, in_doubt, done, tombstone, dead
+    #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = status_named)]
+    state: Vec<Status>,
+    /// Only this operation
+    #[arg(long, value_name = "NAME")]
+    operation: Option<String>,
+    /// Only intents recorded longer ago than this
+    #[arg(long, value_name = "DURATION")]
+    older_than: Option<Length>,
+    /// Only intents recorded within this time
+    #[arg(long, value_name = "DURATION")]
+    newer_than: Option<Length>,
+    /// Maximum number of intents
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=MAX_PAGE_SIZE as u64))]
+    limit: u64,
+    /// Continue after an earlier list
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<Cursor>,
+    /// Show keys that look like e-mail addresses, phone numbers or card numbers, instead of a digest
+    #[arg(long)]
+    show_keys: bool,
+    /// Print one JSON object with `intents` and `next`
+    #[arg(long)]
+    json: bool,
+}
+
+impl List {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let now = SystemClock.now();
+        let filter = Filter {
+            status: self.state.clone(),
+            tenant: global.tenant()?,
+            operation: self.operation.as_deref().map(Operation::new).transpose().map_err(Fault::usage)?,
+            created_before: self.older_than.map(|length| before(now, length.0)),
+            created_since: self.newer_than.map(|length| before(now, length.0)),
+        };
+        let limit = usize::try_from(self.limit).unwrap_or(MAX_PAGE_SIZE);
+        let keys = KeyDisplay::shown_if(self.show_keys);
+        block_on(async {
+            let ledger = open(&settings).await?;
+            let page = ledger.list(&filter, self.cursor, limit).await?;
+            ledger.close().await;
+            let shown: Vec<_> = page
+                .listed
+                .iter()
+                .filter_map(|listed| Some((&listed.seen, IntentView::listed(listed, keys)?)))
+                .collect();
+            if self.json {
+                let intents: Vec<_> = shown.iter().map(|(_, view)| view).collect();
+                output::json(&json!({ "intents": intents, "next": page.next }));
+            } else {
+                output::out(&as_table(&shown, page.next));
+            }
+            Ok(0)
+        })
+    }
+}
+
+fn as_table(shown: &[(&Seen, IntentView)], next: Option<Cursor>) -> String {
+    if shown.is_empty() {
+        return "no intents".to_owned();
+    }
+    let titles = ["STATE", "TENANT", "OPERATION", "KEY", "ATTEMPTS", "RECORDED", "NOTE"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for (seen, view) in shown {
+        let name =
+            |name: &Option<String>| name.as_deref().map_or_else(|| "-".to_owned(), |name| shortened(name, MAX_WIDTH));
+        rows.push(vec![
+            view.state.to_owned(),
+            name(&view.tenant),
+            name(&view.operation),
+            name(&view.key),
+            view.attempts.to_string(),
+            age(seen.record.created_at, seen.now),
+            note(seen, view),
+        ]);
+    }
+    let mut text = table(&rows);
+    if let Some(next) = next {
+        text += &format!("\n\nThere are more: add --cursor {next}");
+    }
+    text
+}
+
+fn note(seen: &Seen, view: &IntentView) -> String {
+    match seen.standing() {
+        Some(Standing::InDoubt { since }) => format!("in doubt: {}", age(since, seen.now)),
+        Some(Standing::Done) => view
+            .outcome
+            .as_ref()
+            .map(|outcome| format!("{}{} bytes", outcome.ended(), outcome.size))
+            .unwrap_or_default(),
+        _ => view.last_error.as_deref().map(|error| shortened(error, MAX_WIDTH)).unwrap_or_default(),
+    }
+}

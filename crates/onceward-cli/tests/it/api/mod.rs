@@ -1,0 +1,12 @@
+//! The HTTP API of a real server, over real connections.
+
+mod access_control;
+mod claims;
+mod document;
+mod example;
+mod limits;
+mod operating;
+mod process;
+mod repeats;
+mod server;
+mod with_gateway;

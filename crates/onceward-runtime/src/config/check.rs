@@ -1,0 +1,314 @@
+//! Parses the text of `onceward.toml`: every name is known, every value has the right type, every recipe makes sense.
+//! Pure: returns all mistakes, with their positions in the text.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use onceward::core::policy::{LARGEST_KEEP_LIMIT, LONGEST_MAX_RUNTIME};
+use onceward::core::recipe;
+use schemars::{JsonSchema, schema_for};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::api::{Api, Token};
+use super::error::{Mistake, suggestion};
+use super::file::{File, Limits, Operation, RESERVED, Window};
+use super::gateway::{Gateway, Route};
+use super::mcp::{Mcp, Probe, Server, Tool};
+use crate::proxy::unreachable_route;
+
+/// The default path of a route.
+const EVERYTHING: &str = "/*";
+
+/// Parses the text, or returns all mistakes.
+pub(super) fn read(text: &str) -> Result<File, Vec<Mistake>> {
+    let tree = DeTable::parse(text).map_err(|error| vec![syntax(&error)])?;
+    let mut problems = unknown_names(tree.get_ref());
+    match toml::from_str::<File>(text) {
+        Ok(file) => {
+            problems.extend(invalid_values(&file, tree.get_ref()));
+            if problems.is_empty() { Ok(file) } else { Err(problems) }
+        }
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            let path = path_at(tree.get_ref(), at);
+            problems.push(Mistake { at, path, what: one_line(error.message()) });
+            Err(problems)
+        }
+    }
+}
+
+fn syntax(error: &toml::de::Error) -> Mistake {
+    let what = format!("invalid TOML: {}", one_line(error.message()));
+    Mistake { at: error.span().map_or(0, |span| span.start), path: String::new(), what }
+}
+
+fn one_line(message: &str) -> String {
+    message.trim().replace('\n', "; ")
+}
+
+/// The fields that a table may have: those of the type that it is parsed into.
+fn names<T: JsonSchema>() -> BTreeSet<String> {
+    let schema = schema_for!(T);
+    let properties = schema.get("properties").and_then(|properties| properties.as_object());
+    properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default()
+}
+
+fn unknown_names(root: &DeTable<'_>) -> Vec<Mistake> {
+    let mut problems = Vec::new();
+    check_names(root, "", &names::<File>(), &RESERVED, &mut problems);
+    if let Some(DeValue::Table(limits)) = value(root, "limits") {
+        check_names(limits, "limits", &names::<Limits>(), &[], &mut problems);
+    }
+    if let Some(DeValue::Table(api)) = value(root, "api") {
+        check_names(api, "api", &names::<Api>(), &[], &mut problems);
+        for (index, token) in tables(api, "token").enumerate() {
+            check_names(token, &format!("api.token[{index}]"), &names::<Token>(), &[], &mut problems);
+        }
+    }
+    if let Some(DeValue::Table(gateway)) = value(root, "gateway") {
+        check_names(gateway, "gateway", &names::<Gateway>(), &[], &mut problems);
+        for (index, route) in tables(gateway, "route").enumerate() {
+            check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
+        }
+    }
+    if let Some(DeValue::Table(mcp)) = value(root, "mcp") {
+        check_names(mcp, "mcp", &names::<Mcp>(), &[], &mut problems);
+        for (name, server) in named_tables(mcp, "server") {
+            let path = format!("mcp.server.{name}");
+            check_names(server, &path, &names::<Server>(), &[], &mut problems);
+            for (name, tool) in named_tables(server, "tool") {
+                let path = format!("{path}.tool.{name}");
+                check_names(tool, &path, &names::<Tool>(), &[], &mut problems);
+                if let Some(DeValue::Table(probe)) = value(tool, "probe") {
+                    check_names(probe, &format!("{path}.probe"), &names::<Probe>(), &[], &mut problems);
+                }
+            }
+        }
+    }
+    let Some(DeValue::Table(operations)) = value(root, "operation") else { return problems };
+    for (name, operation) in operations {
+        let DeValue::Table(operation) = operation.get_ref() else { continue };
+        let path = format!("operation.{}", toml_name(name.get_ref()));
+        check_names(operation, &path, &names::<Operation>(), &RESERVED[..1], &mut problems);
+        if let Some(DeValue::Table(window)) = value(operation, "window") {
+            check_names(window, &format!("{path}.window"), &names::<Window>(), &[], &mut problems);
+        }
+    }
+    problems
+}
+
+/// The subtables of a table, with their names.
+fn named_tables<'a>(table: &'a DeTable<'a>, name: &str) -> impl Iterator<Item = (String, &'a DeTable<'a>)> {
+    let tables = value(table, name).and_then(DeValue::as_table).into_iter().flatten();
+    tables.filter_map(|(name, table)| Some((toml_name(name.get_ref()).to_string(), table.get_ref().as_table()?)))
+}
+
+fn check_names(
+    table: &DeTable<'_>,
+    path: &str,
+    known: &BTreeSet<String>,
+    later: &[(&str, &str)],
+    problems: &mut Vec<Mistake>,
+) {
+    for (name, _) in table {
+        let written = name.get_ref().as_ref();
+        let what = match later.iter().find(|(later, _)| *later == written) {
+            Some((_, brings)) => format!("this version of onceward does not have {brings} yet; remove `{written}`"),
+            None if known.contains(written) => continue,
+            None => format!("unknown field; {}", suggestion(written, known.iter().map(String::as_str))),
+        };
+        let dot = if path.is_empty() { "" } else { "." };
+        problems.push(Mistake { at: name.span().start, path: format!("{path}{dot}{}", toml_name(written)), what });
+    }
+}
+
+/// Checks that types cannot express: limits and recipes.
+fn invalid_values(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let mut problems = Vec::new();
+    for (name, operation) in &file.operation {
+        for (field, what) in wrong(name, operation) {
+            let at = position(tree, &["operation", name, field]).or_else(|| position(tree, &["operation", name]));
+            let path = format!("operation.{}{}{field}", toml_name(name), if field.is_empty() { "" } else { "." });
+            problems.push(Mistake { at: at.unwrap_or(0), path, what });
+        }
+    }
+    if file.limits.records_per_tenant == Some(0) {
+        let at = position(tree, &["limits", "records_per_tenant"]).unwrap_or(0);
+        let what = "0 would refuse every key; leave it out for no limit".to_owned();
+        problems.push(Mistake { at, path: "limits.records_per_tenant".to_owned(), what });
+    }
+    problems.extend(invalid_tokens(file, tree));
+    problems.extend(invalid_routes(file, tree));
+    problems
+}
+
+fn invalid_routes(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let Some(gateway) = &file.gateway else { return Vec::new() };
+    let at = position(tree, &["gateway"]).unwrap_or(0);
+    let mut problems = Vec::new();
+    if gateway.route.is_empty() {
+        let what = "a gateway needs at least one `[[gateway.route]]`".to_owned();
+        problems.push(Mistake { at, path: "gateway.route".to_owned(), what });
+    }
+    let path = |route: &'_ Route| route.path.clone().unwrap_or_else(|| EVERYTHING.to_owned());
+    let paths: Vec<String> = gateway.route.iter().map(path).collect();
+    if let Some((index, earlier)) = unreachable_route(paths.iter().map(String::as_str)) {
+        let table = value(tree, "gateway").and_then(|gateway| tables(gateway.as_table()?, "route").nth(index));
+        let here = table.and_then(|table| position(table, &["path"])).unwrap_or(at);
+        let what = format!(
+            "this route is never reached: the earlier route with {earlier:?} matches all of its paths, and the first match is used"
+        );
+        problems.push(Mistake { at: here, path: format!("gateway.route[{index}].path"), what });
+    }
+    let routes = match value(tree, "gateway") {
+        Some(DeValue::Table(gateway)) => value(gateway, "route"),
+        _ => None,
+    };
+    for (index, route) in gateway.route.iter().enumerate() {
+        let table = match routes {
+            Some(DeValue::Array(routes)) => routes.get(index).map(Spanned::get_ref),
+            _ => None,
+        };
+        let Some(name) = &route.operation else { continue };
+        if !file.operation.contains_key(name) {
+            let here = match table {
+                Some(DeValue::Table(table)) => position(table, &["operation"]),
+                _ => None,
+            };
+            let what = format!("unknown operation; {}", suggestion(name, file.operation.keys().map(String::as_str)));
+            problems.push(Mistake { at: here.unwrap_or(at), path: format!("gateway.route[{index}].operation"), what });
+        }
+    }
+    problems
+}
+
+fn invalid_tokens(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let mut problems = Vec::new();
+    for (index, token) in file.api.iter().flat_map(|api| &api.token).enumerate() {
+        let table = value(tree, "api").and_then(|api| tables(api.as_table()?, "token").nth(index));
+        for (field, what) in token.wrong() {
+            let at = table.and_then(|table| position(table, &[field])).unwrap_or(0);
+            problems.push(Mistake { at, path: format!("api.token[{index}].{field}"), what });
+        }
+    }
+    problems
+}
+
+fn wrong(name: &str, operation: &Operation) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if let Err(error) = onceward::core::name::Operation::new(name) {
+        wrong.push(("", error.to_string()));
+    }
+    if operation.max_runtime.is_some_and(|length| length.0 > LONGEST_MAX_RUNTIME) {
+        wrong.push(("max_runtime", "the maximum is 24h: a lease is three times as long".to_owned()));
+    }
+    if operation.keep_limit.is_some_and(|size| size.0 > LARGEST_KEEP_LIMIT) {
+        wrong.push(("keep_limit", "the maximum is 8MiB: a ledger is not a file store".to_owned()));
+    }
+    if operation.dedup.is_some() {
+        let instead = [
+            ("tier", operation.tier.is_some()),
+            ("retention", operation.retention.is_some()),
+            ("tombstone", operation.tombstone.is_some()),
+            ("window", operation.window.is_some()),
+        ];
+        let why = "`dedup` already sets how long the key is held: use one or the other";
+        wrong.extend(instead.into_iter().filter(|(_, given)| *given).map(|(field, _)| (field, why.to_owned())));
+    }
+    let needs_key = [
+        ("match", operation.match_fields.is_some()),
+        ("normalise", operation.normalise.is_some()),
+        ("window", operation.window.is_some()),
+    ];
+    if operation.key.is_none() {
+        let alone = needs_key.into_iter().filter(|(_, given)| *given);
+        wrong.extend(
+            alone.map(|(field, _)| (field, "this needs `key`: the fields that identify the intent".to_owned())),
+        );
+    } else if let Err(error) = operation.recipe() {
+        wrong.push((field_of(&error), error.to_string()));
+    }
+    wrong
+}
+
+/// The field that a recipe error belongs to.
+fn field_of(error: &recipe::Error) -> &'static str {
+    use recipe::{Error, Role};
+    match error {
+        Error::Pointer { role, .. }
+        | Error::Repeated { role, .. }
+        | Error::AlreadyInKey { role, .. }
+        | Error::Volatile { role, .. }
+        | Error::Missing { role, .. } => match role {
+            Role::Key => "key",
+            Role::Match => "match",
+            Role::Window => "window",
+        },
+        Error::EmptyKey => "key",
+        Error::UnknownNormaliser { .. } => "normalise",
+        Error::NowNotAllowed | Error::UnknownEvery { .. } | Error::UnknownZone { .. } | Error::BadTime { .. } => {
+            "window"
+        }
+    }
+}
+
+fn entry<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<(Range<usize>, &'t Spanned<DeValue<'i>>)> {
+    table.iter().find(|(key, _)| key.get_ref() == name).map(|(key, value)| (key.span(), value))
+}
+
+fn value<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> Option<&'t DeValue<'i>> {
+    entry(table, name).map(|(_, value)| value.get_ref())
+}
+
+/// The tables of `[[NAME]]`.
+fn tables<'t, 'i>(table: &'t DeTable<'i>, name: &str) -> impl Iterator<Item = &'t DeTable<'i>> {
+    let array = value(table, name).and_then(DeValue::as_array);
+    array.into_iter().flat_map(|array| array.iter()).filter_map(|each| each.get_ref().as_table())
+}
+
+/// The position of the last name of a path.
+fn position(table: &DeTable<'_>, path: &[&str]) -> Option<usize> {
+    let (name, rest) = path.split_first()?;
+    let (span, value) = entry(table, name)?;
+    match (rest, value.get_ref()) {
+        ([], _) => Some(span.start),
+        (rest, DeValue::Table(inner)) => position(inner, rest),
+        _ => None,
+    }
+}
+
+/// The path of the innermost field at a position in the text.
+fn path_at(table: &DeTable<'_>, at: usize) -> String {
+    for (name, value) in table {
+        let here = toml_name(name.get_ref());
+        let inner = match value.get_ref() {
+            DeValue::Table(inner) => path_at(inner, at),
+            DeValue::Array(array) => {
+                let inner = array.iter().enumerate().find_map(|(number, each)| {
+                    let inner = each.get_ref().as_table().map(|table| path_at(table, at)).unwrap_or_default();
+                    match inner.is_empty() {
+                        false => Some(format!("[{number}].{inner}")),
+                        true => each.span().contains(&at).then(|| format!("[{number}]")),
+                    }
+                });
+                inner.unwrap_or_default()
+            }
+            _ => String::new(),
+        };
+        if !inner.is_empty() {
+            let dot = if inner.starts_with('[') { "" } else { "." };
+            return format!("{here}{dot}{inner}");
+        }
+        if name.span().contains(&at) || value.span().contains(&at) {
+            return here;
+        }
+    }
+    String::new()
+}
+
+/// A name in TOML syntax.
+fn toml_name(name: &str) -> String {
+    let is_bare = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}

@@ -1,0 +1,45 @@
+//! `onceward.toml`: its sections, its checks, and the settings that result from the file, the flags and the environment.
+//!
+//! - `file`: the top level and `[operation]`; `api`, `gateway` and `mcp`: their sections. `values`: the types of single values.
+//! - `secret`: where a secret is stored. `certificate`: the files of a TLS certificate.
+//! - `check`: parses and validates the text. `error`: error messages with file and line. `reference`: the reference page.
+//! - `settings`: finds the file and merges it with flags and environment.
+
+mod api;
+mod certificate;
+mod check;
+mod error;
+mod file;
+mod gateway;
+mod mcp;
+mod reference;
+mod secret;
+mod settings;
+mod values;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use onceward::Policy;
+use onceward::core::recipe::Recipe;
+
+pub use api::{ApiSettings, Bearer};
+pub use error::suggestion;
+pub use file::Operation;
+pub use gateway::{EncodedSlashes, KeyMode, Profile, Route};
+pub use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
+pub use reference::reference;
+pub use settings::{ConfigSource, Settings};
+pub use values::{InDoubt, KeyWindow, Length, OnError, Retention, Scope, Size, Tier};
+
+/// Parses the text of a configuration like every command does. Returns the policy and the recipe of each operation, or a
+/// message that lists every mistake.
+pub fn checked(text: &str) -> Result<BTreeMap<String, (Policy, Option<Recipe>)>, String> {
+    let file = check::read(text)
+        .map_err(|problems| error::Mistakes::new(Path::new("onceward.toml"), text, problems).to_string())?;
+    let operations = file.operation.into_iter().map(|(name, operation)| match operation.recipe() {
+        Ok(recipe) => Ok((name, (operation.policy(), recipe))),
+        Err(error) => Err(error.to_string()),
+    });
+    operations.collect()
+}

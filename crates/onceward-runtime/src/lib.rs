@@ -1,0 +1,19 @@
+//! The runtime of the binary `onceward`, shared by all of its surfaces. Internal: other programs use the library `onceward`.
+//!
+//! # Layout
+//!
+//! - `config`: `onceward.toml`, its sections and errors, and the settings that file, flags and environment make together.
+//! - `exit`: exit codes. `output`: the only way to the terminal. `stderr_writer`: a non-blocking writer for stderr.
+//! - `process`: starting child processes, passing signals on, exit codes.
+//! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
+//! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
+
+#![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
+
+pub mod config;
+pub mod exit;
+pub mod net;
+pub mod output;
+pub mod process;
+pub mod proxy;
+pub mod stderr_writer;

@@ -1,0 +1,257 @@
+//! Requests of the owner of a claim: sent, renew, finish, release, doubt. Only the fence counts, never the deadline.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use onceward::core::outcome::Outcome;
+use onceward::core::record::{self, Standing};
+use onceward::remote::{Owner, WriteResult};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Api;
+use super::body::Json;
+use super::caller::{Caller, User};
+use super::outcome::OutcomeInput;
+use super::problem::Problem;
+use super::schema::{
+    BodyErrors, CommonErrors, IntentState, MAX_LEASE_MS, MAX_NOT_BEFORE_MS, given, given_whole, whole,
+};
+
+/// A request about a claim, which is identified by its fence.
+macro_rules! about_a_claim {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })+) => {$(
+        $(#[$doc])*
+        #[derive(Debug, Deserialize, ToSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(super) struct $name {
+            /// The operation of the intent.
+            #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+            operation: String,
+            /// The key of the intent, from the response of begin.
+            #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+            key: String,
+            /// The fence, from the response of begin.
+            #[schema(pattern = "^[0-9a-fA-F]{32}$")]
+            fence: String,
+            $($(#[$field_doc])* $field: $type,)*
+        }
+
+        impl $name {
+            fn owner(&self, api: &Api, caller: &Caller) -> Result<Owner, Problem> {
+                let identity = caller.identity(&self.operation, &self.key)?;
+                let fence = record::Fence::try_from(self.fence.clone());
+                let fence = fence.map_err(|wrong| Problem::invalid(format!("fence: {wrong}")))?;
+                Ok(api.ledger().remote_owner(identity, fence))
+            }
+        }
+    )+};
+}
+
+about_a_claim! {
+    /// The claim
+    ClaimRequest {}
+
+    /// The claim and its duration
+    LeaseRequest {
+        /// How long the claim lasts from now on. Defaults to three times the operation's `max_runtime`.
+        #[serde(default, deserialize_with = "given_whole")]
+        #[schema(minimum = 1, maximum = 259_200_000, nullable = false)]
+        lease_ms: Option<u64>,
+    }
+
+    /// The claim and the outcome of the work
+    FinishRequest {
+        outcome: OutcomeInput,
+    }
+
+    /// The claim and the error
+    ReleaseRequest {
+        /// How long to wait before the next attempt.
+        #[serde(default, deserialize_with = "whole")]
+        #[schema(maximum = 604_800_000)]
+        not_before_ms: u64,
+        /// The error, kept for people, up to 1,000 characters.
+        #[serde(default, deserialize_with = "given")]
+        #[schema(nullable = false)]
+        error: Option<String>,
+    }
+
+    /// The claim and the reason for the doubt
+    DoubtRequest {
+        /// The error, kept for people, up to 1,000 characters.
+        #[serde(default, deserialize_with = "given")]
+        #[schema(nullable = false)]
+        error: Option<String>,
+    }
+}
+
+/// Whether the change was written
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(tag = "result", rename_all = "snake_case")]
+pub(super) enum ClaimUpdate {
+    /// The change is written. Repeating the same finish gets this as well: its response may have been lost.
+    Written {
+        #[schema(value_type = IntentState)]
+        state: &'static str,
+        /// The version of the record.
+        version: u64,
+        /// When the claim lapses by the store's clock, if it is still held.
+        #[schema(format = DateTime, required)]
+        lease_until: Option<String>,
+        /// When the outcome expires, if it is done; null for never.
+        #[schema(format = DateTime, required)]
+        expires_at: Option<String>,
+    },
+    /// The caller no longer holds the claim: it was taken over or settled. Nothing changed, and a late outcome is recorded in
+    /// the audit trail.
+    Stale,
+}
+
+fn answer(caller: &Caller, result: WriteResult) -> Result<Json<ClaimUpdate>, Problem> {
+    let WriteResult::Written(seen) = result else {
+        caller.note_answer("stale");
+        return Ok(Json(ClaimUpdate::Stale));
+    };
+    caller.note_answer("written");
+    let standing = seen.standing();
+    Ok(Json(ClaimUpdate::Written {
+        state: standing.map_or("tombstone", |standing| standing.status().as_str()),
+        version: seen.record.version,
+        lease_until: match standing {
+            Some(Standing::Running { until }) => Some(until.to_string()),
+            _ => None,
+        },
+        expires_at: match &seen.record.state {
+            record::State::Done { expires_at, .. } => expires_at.map(|time| time.to_string()),
+            _ => None,
+        },
+    }))
+}
+
+fn lease(lease_ms: Option<u64>) -> Result<Option<Duration>, Problem> {
+    if lease_ms.is_some_and(|lease| lease == 0 || lease > MAX_LEASE_MS) {
+        return Err(Problem::invalid(format!("lease_ms: the range is 1 to {MAX_LEASE_MS}")));
+    }
+    Ok(lease_ms.map(Duration::from_millis))
+}
+
+/// Mark as sent, before the first byte leaves
+///
+/// For callers that began with `marks_sent`. From now on, a missing result leaves the intent in doubt.
+#[utoipa::path(
+    post,
+    path = "/v1/sent",
+    tag = "claims",
+    request_body = LeaseRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn sent(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<LeaseRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    let result = request.owner(&api, &caller)?.sent(lease(request.lease_ms)?).await?;
+    answer(&caller, result)
+}
+
+/// Renew the claim while the work runs
+///
+/// Call it after a third of the lease.
+#[utoipa::path(
+    post,
+    path = "/v1/renew",
+    tag = "claims",
+    request_body = LeaseRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn renew(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<LeaseRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    let result = request.owner(&api, &caller)?.renew(lease(request.lease_ms)?).await?;
+    answer(&caller, result)
+}
+
+/// Finish the work
+///
+/// The outcome is kept and replayed to every repeat. An owner that is late but was not superseded finishes normally.
+#[utoipa::path(
+    post,
+    path = "/v1/finish",
+    tag = "claims",
+    request_body = FinishRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn finish(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<FinishRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    let owner = request.owner(&api, &caller)?;
+    let result = owner.finish(Outcome::try_from(request.outcome)?).await?;
+    answer(&caller, result)
+}
+
+/// Release the claim: this attempt provably did nothing
+///
+/// The next begin may try. The proof is about this attempt only: an older doubt stays.
+#[utoipa::path(
+    post,
+    path = "/v1/release",
+    tag = "claims",
+    request_body = ReleaseRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn release(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<ReleaseRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    if request.not_before_ms > MAX_NOT_BEFORE_MS {
+        return Err(Problem::invalid(format!("not_before_ms: the maximum is {MAX_NOT_BEFORE_MS}")));
+    }
+    let not_before = Duration::from_millis(request.not_before_ms);
+    let result = request.owner(&api, &caller)?.release(not_before, request.error.as_deref()).await?;
+    answer(&caller, result)
+}
+
+/// Give up the claim: it is unknown whether this attempt did anything
+///
+/// The lease ends at once and the intent is in doubt. If nothing was sent yet, this is a release.
+#[utoipa::path(
+    post,
+    path = "/v1/doubt",
+    tag = "claims",
+    request_body = DoubtRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn doubt(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<DoubtRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    let result = request.owner(&api, &caller)?.doubt(request.error.as_deref()).await?;
+    answer(&caller, result)
+}
+
+/// Report that the probe found nothing
+///
+/// For callers that began with `probes` and got `probe_first`: the doubt is settled, and the work may go on under the same
+/// claim.
+#[utoipa::path(
+    post,
+    path = "/v1/not_found",
+    tag = "claims",
+    request_body = ClaimRequest,
+    responses((status = 200, description = "Whether the change was written", body = ClaimUpdate), CommonErrors, BodyErrors)
+)]
+pub(super) async fn not_found(
+    State(api): State<Api>,
+    User(caller): User,
+    Json(request): Json<ClaimRequest>,
+) -> Result<Json<ClaimUpdate>, Problem> {
+    let result = request.owner(&api, &caller)?.not_found().await?;
+    answer(&caller, result)
+}

@@ -1,0 +1,160 @@
+"""Every stage of the test command. Within a pool, stages start in the order in which they stand here."""
+
+import os
+import pathlib
+import sys
+
+from runner import cargo, counts
+from runner.schedule import Stage
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# One build at a time: cargo has a lock. Four tests at a time: they wait more than they compute, and more of them would be
+# slower for each other's time-outs on two cores.
+POOLS = {"cargo": 1, "release": 1, "install": 1, "tests": 4}
+
+BUILD, HARNESS_BUILD, RELEASE_BUILD = "build with lints", "build of the harnesses", "release build"
+TOOLS, CLIENTS = "system tools", "clients from PyPI and npm"
+
+# Scripts do not try again what the installation stage could not install.
+PREPARED = {"TEST_PACKAGES": "prepared"}
+
+# The longest first.
+SCRIPTS = (
+    ("faults: signals, disks, clocks, descriptors, schemas", ("tests/faults/faults.py",), (TOOLS,)),
+    ("MCP equal calls: new ones and retries", ("tests/mcp/repeats.py",), ()),
+    ("MCP clients and servers", ("tests/mcp/clients.py",), (CLIENTS,)),
+    ("MCP clients over HTTP", ("tests/mcp/clients_http.py",), (CLIENTS,)),
+    ("API against its OpenAPI document", ("tests/http/schemathesis.py", "--seconds", "45"), (CLIENTS,)),
+    ("MCP incidents, with a server that counts", ("tests/mcp/incidents.py",), ()),
+    ("MCP over HTTP", ("tests/mcp/remote.py",), ()),
+    ("HTTP clients through the gateway", ("tests/http/clients.py",), (TOOLS, CLIENTS)),
+    ("MCP conformance over HTTP", ("tests/mcp/conformance.py",), (CLIENTS,)),
+    ("MCP conformance over stdio", ("tests/mcp/conformance.py", "--stdio"), (CLIENTS,)),
+    ("MCP servers, directly and through the gateway", ("tests/mcp/real_servers.py",), (CLIENTS,)),
+    ("MCP clients that time out", ("tests/mcp/client_timeouts.py",), (CLIENTS,)),
+    ("MCP aggregate of servers", ("tests/mcp/aggregate.py",), (CLIENTS,)),
+    ("Claude Agent SDK with a scripted model", ("tests/mcp/agent.py",), (CLIENTS,)),
+    ("MCP structured results", ("tests/mcp/structured.py",), (CLIENTS,)),
+    ("MCP byte for byte", ("tests/mcp/byte_exact.py",), (CLIENTS,)),
+    ("MCP malformed frames", ("tests/mcp/fuzz.py", "--cases", "600", "--seed", "1"), ()),
+    ("slow HTTP clients", ("tests/http/slow_clients.py",), (TOOLS,)),
+    ("malformed HTTP requests", ("tests/http/malformed.py",), ()),
+    ("WebSockets through the gateway", ("tests/http/upgrades.py",), (CLIENTS,)),
+    ("gRPC through the gateway", ("tests/http/grpc_calls.py",), (CLIENTS,)),
+    ("README's examples", ("tests/docs/readme.py",), ()),
+    ("TLS and HTTP/2 through the gateway", ("tests/http/tls.py",), (TOOLS,)),
+)
+
+
+def python(script, *options):
+    return [sys.executable, ROOT / script, *options]
+
+
+def check(name, command, **options):
+    """A stage that passes or fails as a whole."""
+    return Stage(name, command, read=counts.of_check, **options)
+
+
+def every_stage(target):
+    """All stages, but for the test programs: each build adds a stage for each one that it has made."""
+    debug, release = target / "debug", target / "release"
+    return builds() + examples(debug) + scripts(debug / "onceward") + [
+        Stage(
+            "release build: demo, run, gateway, mcp",
+            [*python("tests/release/smoke.py"), "--binary", release / "onceward"],
+            needs=(RELEASE_BUILD,),
+        ),
+    ]
+
+
+def builds():
+    return [
+        check(TOOLS, python("tests/packages/tools.py"), pool="install"),
+        Stage(CLIENTS, python("tests/packages/install.py"), pool="install"),
+        check("the test runner itself", python("tests/runner/tests.py")),
+        Stage("links in the documentation", python("tests/docs/links.py")),
+        check("formatting", ["cargo", "fmt", "--all", "--check"]),
+        check("dependencies: licences, bans, sources", python("tests/packages/deny.py")),
+        check(BUILD, cargo.build(cargo.TESTS), pool="cargo", environment=cargo.LINTED, title="tests"),
+        check(
+            HARNESS_BUILD,
+            cargo.build(cargo.HARNESSES),
+            needs=(BUILD,),
+            pool="cargo",
+            environment=cargo.LINTED,
+            title="harnesses",
+        ),
+        # With a low priority it uses the time in which the other build links and the tests wait.
+        check(
+            RELEASE_BUILD,
+            ["nice", "-n", "10", "cargo", "build", "--release", "--locked", "--bin", "onceward"],
+            pool="release",
+        ),
+        *documentation(),
+        check("fuzz targets compile", ["fuzz/check"], needs=(BUILD,), pool="cargo"),
+    ]
+
+
+def documentation():
+    documented = ["-p", "onceward-core", "-p", "onceward"]
+    features = ["--features", "onceward/axum,onceward/conformance,onceward/testkit"]
+    return [
+        Stage(
+            "documentation tests",
+            ["cargo", "test", "--locked", "--doc", *cargo.TESTS],
+            needs=(BUILD,),
+            pool="cargo",
+            read=counts.of_cargo,
+            environment=cargo.LINTED,
+        ),
+        check(
+            "documentation",
+            ["cargo", "doc", "--locked", "--no-deps", *documented, *features],
+            needs=(BUILD,),
+            pool="cargo",
+            environment={"RUSTDOCFLAGS": "-D warnings"},
+        ),
+    ]
+
+
+def examples(debug):
+    compiled = [
+        check(f"example {source.stem}", [debug / "examples" / source.stem], needs=(BUILD,))
+        for source in sorted(ROOT.glob("examples/*.rs"))
+    ]
+    shell = [
+        check(f"example {source.stem}", [source], needs=(BUILD, TOOLS), environment={"ONCEWARD": debug / "onceward"})
+        for source in sorted(ROOT.glob("examples/*.sh"))
+    ]
+    return compiled + shell
+
+
+def scripts(binary):
+    through = [
+        Stage(name, [*python(*command), "--binary", binary], needs=(BUILD, *needs), environment=PREPARED)
+        for name, command, needs in SCRIPTS
+    ]
+    direct = python("tests/http/clients.py", "--direct")
+    return [*through, Stage("HTTP clients without the gateway", direct, needs=(CLIENTS,), environment=PREPARED)]
+
+
+def only(stages, text):
+    """The stages whose names contain a text, the builds of test programs whose names start with it, and what these need."""
+    wanted = [stage for stage in stages if text in stage.name or (stage.title and text.startswith(stage.title))]
+    needed = {name for stage in wanted for name in stage.needs}
+    while more := {name for stage in stages if stage.name in needed for name in stage.needs} - needed:
+        needed |= more
+    return [stage for stage in stages if stage in wanted or stage.name in needed]
+
+
+def environment(target):
+    """Variables of every stage."""
+    # The harnesses check that the product contains none of their hooks.
+    variables = {"CARGO_TARGET_DIR": str(target), "ONCEWARD_PRODUCT": str(target / "debug" / "onceward")}
+    # `python3` is this Python in every stage; a wrapper in its place (pyenv) takes longer to start than many tests.
+    variables["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
+    # Without an earlier build to update, incremental compilation only costs time.
+    if not (target / "debug" / "incremental").exists():
+        variables.setdefault("CARGO_INCREMENTAL", os.environ.get("CARGO_INCREMENTAL", "0"))
+    return variables
