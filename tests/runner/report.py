@@ -17,12 +17,14 @@ class Report:
     def __init__(self, strict):
         self.strict, self.started = strict, time.monotonic()
         self.counts, self.failures = counts.Counts(), []
+        # Stages that failed beside others and passed alone.
+        self.unstable = []
 
     def line(self, text):
         seconds = int(time.monotonic() - self.started)
         print(f"{seconds // 60:3d}:{seconds % 60:02d}  {text}", flush=True)
 
-    def finished(self, result):
+    def finished(self, result, ran_alone=False):
         name, found = result.stage.name, result.counts
         reasons = [f"{name}: {reason}" for reason in found.reasons]
         self.counts += counts.Counts(found.passed, found.failed, found.skipped, reasons)
@@ -30,15 +32,22 @@ class Report:
         self.line(f"{verdict} {result.seconds:6.1f} s (cpu {result.cpu:6.1f} s)  {name}: {found}")
         if result.left:
             self.line(f"        ended {len(result.left)} processes that it left running: {', '.join(result.left[:10])}")
+        if result.passed and ran_alone:
+            self.unstable.append(name)
         if not result.passed:
             self.failures.append(name)
             self.show(result)
+
+    def runs_again(self, result):
+        """The stage failed beside others, and runs once more when nothing else does."""
+        self.line(f"failed   {result.stage.name}: {result.counts}; runs again alone, at the end")
+        self.show(result)
 
     def show(self, result):
         lines = [line for line in result.log.splitlines() if not line.startswith(NOISE) and not line.endswith(" ... ok")]
         print(*lines[-LOG_LINES:], sep="\n")
         why = f"{result.stage.name} ended with code {result.code}"
-        print(f"FAILED: {why}{', out of time' if result.code == 124 else ''}", flush=True)
+        print(f"failed: {why}{', out of time' if result.code == 124 else ''}", flush=True)
 
     def not_run(self, stage, needed):
         self.counts += counts.Counts(skipped=1, reasons=[f"{stage.name}: {needed} failed"])
@@ -51,6 +60,8 @@ class Report:
     def close(self, completed):
         """Prints the totals. Returns the exit code."""
         self.show_skipped()
+        if self.unstable:
+            print("passed only when run alone, which a test should not need: " + "; ".join(self.unstable))
         if self.failures:
             print("failed stages: " + "; ".join(self.failures))
         refused = self.strict and self.counts.skipped > 0

@@ -134,6 +134,19 @@ class Scheduling(unittest.TestCase):
         self.assertEqual(str(found), "0 passed, 1 failed, 2 skipped")
         self.assertIn("not run  third: second failed", printed)
 
+    def test_a_stage_that_fails_beside_others_has_to_pass_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mark = pathlib.Path(folder) / "mark"
+            first = Stage("first", ["sh", "-c", f"test -e '{mark}' || {{ touch '{mark}'; exit 1; }}"], read=counts.of_check)
+            found, printed = self.run_stages(first, Stage("second", ["true"], ("first",), read=counts.of_check))
+        self.assertEqual(str(found), "2 passed, 0 failed, 0 skipped")
+        self.assertIn("runs again alone", printed)
+
+    def test_stages_that_fail_twice_or_are_many_have_failed(self):
+        found, printed = self.run_stages(*(Stage(f"stage {n}", ["false"], read=counts.of_check) for n in range(5)))
+        self.assertEqual(str(found), "0 passed, 5 failed, 0 skipped")
+        self.assertEqual(printed.count("runs again alone"), 3)
+
     def test_every_stage_needs_stages_that_exist(self):
         every = stages.every_stage(pathlib.Path("target"))
         names = {stage.name for stage in every}
