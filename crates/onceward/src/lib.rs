@@ -41,6 +41,7 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`blocking`]: the same for code without async.
 //! - [`remote`]: claims whose owners are in another process.
+//! - [`fork`]: for programs that fork.
 //! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
 //!   store. [`clock`]: the time of stores in this process.
 //! - `http` (feature): which HTTP requests are the same, what is kept of a response, and what a repeat gets.
@@ -66,6 +67,7 @@ pub mod clock;
 pub mod conformance;
 mod error;
 mod evidence;
+pub mod fork;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]

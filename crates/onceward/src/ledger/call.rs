@@ -201,6 +201,13 @@ impl CallBuilder {
         self
     }
 
+    /// The intent as a value that was read or built before.
+    #[doc(hidden)]
+    pub fn intent_value(mut self, intent: Value) -> Self {
+        self.intent = Some(Ok(intent));
+        self
+    }
+
     /// An argument vector: part of the fingerprint, so that one key cannot mean two commands.
     pub fn arguments(mut self, arguments: Vec<Vec<u8>>) -> Self {
         self.arguments = Some(arguments);

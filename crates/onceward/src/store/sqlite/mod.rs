@@ -13,11 +13,14 @@
 //! - `owner`: detects which processes are alive.
 //! - `high_water_mark`: a counter beside the ledger that shows when the ledger was replaced by an older copy.
 //! - `fair_lock`: lets processes that share the file take turns to write.
+//! - `fork`: lets a child process open the ledgers of its parent again.
 //! - `sqlite_error`: maps SQLite's errors to store errors.
 
 mod batch_wait;
 mod checkpointer;
 mod fair_lock;
+#[cfg(unix)]
+mod fork;
 mod high_water_mark;
 mod owner;
 mod query;
@@ -61,6 +64,10 @@ use super::{
 };
 use crate::clock::Clock;
 use high_water_mark::HighWaterMark;
+#[cfg(unix)]
+pub(crate) use fork::{
+    prepare as before_fork, resume_child as after_fork_in_child, resume_parent as after_fork_in_parent,
+};
 pub use high_water_mark::{Accepted, accept};
 use reader::Reader;
 use write_job::WriteJob;
@@ -82,6 +89,9 @@ struct Shared {
     owners: owner::Owners,
     /// Set by any thread after a failure that leaves the state on disk unknown. Only reopening clears it.
     poison: OnceLock<Error>,
+    /// What a child process has to know about the file.
+    #[cfg(unix)]
+    _open: fork::OpenFile,
 }
 
 impl Shared {
@@ -144,6 +154,9 @@ impl Sqlite {
 
     /// Like [`Sqlite::open`], without a runtime.
     pub fn open_blocking(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        // Before anything is opened: a fork may come at any moment.
+        #[cfg(unix)]
+        let open = fork::OpenFile::new(path);
         let found = high_water_mark::find(path)?;
         let (connection, file) = schema::open(path)?;
         let mark = HighWaterMark::check(&found, &connection, &file, path)?;
@@ -151,7 +164,17 @@ impl Sqlite {
             .map_err(|error| Error::SideFile { path: path.to_owned(), reason: error.to_string() })?;
         let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
         let path = path.to_owned();
-        let shared = Arc::new(Shared { path, file, inode, clock, owners, poison: OnceLock::new() });
+        let poison = OnceLock::new();
+        let shared = Arc::new(Shared {
+            path,
+            file,
+            inode,
+            clock,
+            owners,
+            poison,
+            #[cfg(unix)]
+            _open: open,
+        });
         let lookups = Reader::start("onceward-look", &shared)?;
         let scans = Reader::start("onceward-scan", &shared)?;
         let writer = Writer::start(&shared, connection, mark)?;
