@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use onceward_core::class::Class;
+use onceward_core::decide::Decision;
 use onceward_core::hash::Digest;
 use onceward_core::outcome::Outcome;
 use onceward_core::record::Status;
@@ -177,6 +178,25 @@ pub enum Error {
         /// Which intent, masked.
         intent: String,
     },
+}
+
+impl Error {
+    /// Why a call without a claim and without an outcome has no value.
+    pub fn of_decision(intent: String, decision: Decision) -> Self {
+        match decision {
+            Decision::InFlight { retry_after, .. } => Self::InFlight { intent, retry_after },
+            Decision::InDoubt { since } => Self::InDoubt { intent, since },
+            Decision::Mismatch => Self::Mismatch { intent },
+            Decision::Collision => Self::Collision { intent },
+            Decision::MixedUse => Self::MixedUse { intent },
+            Decision::OutOfOrder { expected, given, status } => Self::OutOfOrder { intent, expected, given, status },
+            Decision::OutcomeNotKept { outcome, status } => Self::OutcomeNotKept { intent, outcome, status },
+            Decision::Queued { .. } => Self::Queued { intent },
+            Decision::Dead => Self::Dead { intent },
+            // A claim comes as a guard, and an outcome as a value.
+            _ => Self::Contended { intent },
+        }
+    }
 }
 
 /// What is wrong with a call. Nothing has reached the store.

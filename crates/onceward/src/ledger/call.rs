@@ -215,14 +215,14 @@ impl CallBuilder {
     }
 
     /// Uses this recipe instead of the configured one.
-    pub fn recipe(mut self, recipe: Recipe) -> Self {
-        self.settings.recipe = Some(Arc::new(recipe));
+    pub fn recipe(mut self, recipe: impl Into<Arc<Recipe>>) -> Self {
+        self.settings.recipe = Some(recipe.into());
         self
     }
 
     /// Uses this policy instead of the configured one.
-    pub fn policy(mut self, policy: Policy) -> Self {
-        self.settings.policy = Arc::new(policy);
+    pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Self {
+        self.settings.policy = policy.into();
         self
     }
 

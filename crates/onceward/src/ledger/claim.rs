@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use crate::plant::{Plant, planted};
 use onceward_core::decide::Command;
 use onceward_core::name::Identity;
+use onceward_core::policy::InDoubt;
 use onceward_core::record::downstream_key;
 
 use super::Call;
@@ -109,6 +110,19 @@ impl Claim {
     pub async fn not_found(&self) -> Result<(), Error> {
         let Some(claim) = self.owned() else { return Ok(()) };
         self.still_owned(claim.write(&Command::NotFound { fence: claim.acquired.fence }).await?)
+    }
+
+    /// Whether another caller may take the work over when this owner cannot keep its lease.
+    pub fn may_be_taken_over(&self) -> bool {
+        self.owned().is_some_and(|claim| claim.acquired.in_doubt != InDoubt::Hold)
+    }
+
+    /// Resolves when another caller may go on with the work, so that this owner should stop.
+    pub async fn lost(&self) {
+        match self.owned() {
+            Some(claim) => claim.lost.received().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// Whether the work has marked `sent` itself.

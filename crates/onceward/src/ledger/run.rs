@@ -145,21 +145,29 @@ impl Guard {
         }
     }
 
-    async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<(), Error> {
+    /// Records that the work failed: releases, keeps or doubts, by the class of the failure and the policy. Returns which.
+    pub async fn fail(self, failure: &Failure) -> Result<Disposition, Error> {
+        let marked_sent = self.claim().marked_sent();
+        self.settle_failure(failure, marked_sent).await
+    }
+
+    async fn settle_failure(self, failure: &Failure, marked_sent: bool) -> Result<Disposition, Error> {
         let intent = self.call().name();
         let message = failure.message();
-        let ended = match disposition(failure.class(), self.call().policy.errors(), marked_sent) {
+        let disposition = disposition(failure.class(), self.call().policy.errors(), marked_sent);
+        let ended = match disposition {
             Disposition::Release(not_before) => self.release(not_before, Some(message)).await,
             Disposition::Doubt => self.doubt(Some(message)).await,
             Disposition::Keep => {
                 let body = serde_json::Value::String(message.to_owned()).to_string();
-                return self.finish_unless_stale(Outcome::failure(body)).await;
+                self.finish_unless_stale(Outcome::failure(body)).await?;
+                return Ok(disposition);
             }
         };
         if let Err(error) = ended {
             tracing::warn!(%intent, %error, "a failed claim could not be given back and is left to lapse");
         }
-        Ok(())
+        Ok(disposition)
     }
 }
 
@@ -170,17 +178,7 @@ pub(crate) fn replay<T: DeserializeOwned>(intent: String, decision: Decision) ->
             let value = stored_value(intent, &outcome)?;
             Ok(Done { value, replayed: true, expires_at })
         }
-        Decision::InFlight { retry_after, .. } => Err(Error::InFlight { intent, retry_after }),
-        Decision::InDoubt { since } => Err(Error::InDoubt { intent, since }),
-        Decision::Mismatch => Err(Error::Mismatch { intent }),
-        Decision::Collision => Err(Error::Collision { intent }),
-        Decision::MixedUse => Err(Error::MixedUse { intent }),
-        Decision::OutOfOrder { expected, given, status } => Err(Error::OutOfOrder { intent, expected, given, status }),
-        Decision::OutcomeNotKept { outcome, status } => Err(Error::OutcomeNotKept { intent, outcome, status }),
-        Decision::Queued { .. } => Err(Error::Queued { intent }),
-        Decision::Dead => Err(Error::Dead { intent }),
-        // A claim comes as a guard, and not as a decision.
-        _ => Err(Error::Contended { intent }),
+        decision => Err(Error::of_decision(intent, decision)),
     }
 }
 

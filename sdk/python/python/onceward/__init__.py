@@ -1,0 +1,101 @@
+"""Onceward makes side effects happen once: a retried payment, email or tool call runs one time, and every repeat gets the result
+of that run.
+
+    import onceward
+
+    ledger = onceward.Ledger("onceward.db")
+
+    @ledger.once(operation="send_email", key=["to", "template", "day"], tier="email")
+    def send_email(to: str, template: str, day: str, body: str) -> str: ...
+"""
+
+import atexit as _atexit
+import os as _os
+
+from . import _native
+from ._claim import Claim
+from ._context import claim, current_session, session
+from ._errors import (
+    AlreadyDone,
+    ClaimLost,
+    Collision,
+    Contended,
+    Dead,
+    Error,
+    Failed,
+    InDoubt,
+    InFlight,
+    InvalidCall,
+    Mismatch,
+    MixedUse,
+    NotRecorded,
+    OutcomeNotKept,
+    OutOfOrder,
+    OwnerFailed,
+    OwnerUnknown,
+    Queued,
+    QuotaReached,
+    SessionRequired,
+    StoreUnavailable,
+    Unreadable,
+)
+from ._failures import Failure, NotSent, Permanent, Refused, Unknown
+from ._ledger import Block, BlockClaim, Call, Intent, Ledger
+from ._once import Guarded, guarded, key_of, options
+from ._operation import NOT_FOUND, Settings, Window
+
+__version__ = _native.__version__
+
+__all__ = [
+    "NOT_FOUND",
+    "AlreadyDone",
+    "Block",
+    "BlockClaim",
+    "Call",
+    "Claim",
+    "ClaimLost",
+    "Collision",
+    "Contended",
+    "Dead",
+    "Error",
+    "Failed",
+    "Failure",
+    "Guarded",
+    "InDoubt",
+    "InFlight",
+    "Intent",
+    "InvalidCall",
+    "Ledger",
+    "Mismatch",
+    "MixedUse",
+    "NotRecorded",
+    "NotSent",
+    "OutOfOrder",
+    "OutcomeNotKept",
+    "OwnerFailed",
+    "OwnerUnknown",
+    "Permanent",
+    "Queued",
+    "QuotaReached",
+    "Refused",
+    "SessionRequired",
+    "Settings",
+    "StoreUnavailable",
+    "Unknown",
+    "Unreadable",
+    "Window",
+    "claim",
+    "current_session",
+    "guarded",
+    "key_of",
+    "options",
+    "session",
+]
+
+_atexit.register(_native.shut_down)
+if hasattr(_os, "register_at_fork"):
+    _os.register_at_fork(
+        before=_native.before_fork,
+        after_in_parent=_native.after_fork_in_parent,
+        after_in_child=_native.after_fork_in_child,
+    )

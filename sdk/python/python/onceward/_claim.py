@@ -1,0 +1,72 @@
+"""A claim as the work sees it: the key to pass on, and the means to say how far the work has come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ._native import NativeClaim
+
+
+class Claim:
+    """The right to do the work. `onceward.claim()` returns it inside a guarded function."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: NativeClaim) -> None:
+        self._native = native
+
+    @property
+    def downstream_key(self) -> str:
+        """The key to pass to the service that you call: the same on every attempt of this intent, and on no other."""
+        return self._native.downstream_key
+
+    @property
+    def key(self) -> str:
+        """The key of the intent."""
+        return self._native.key
+
+    @property
+    def intent(self) -> str:
+        """The name of the intent in messages: its operation and a short hash."""
+        return self._native.intent
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._native.attempt
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the intent is recorded. It is not while the store is down and `store_down` is `"open"`."""
+        return self._native.is_guarded
+
+    @property
+    def probe_first(self) -> bool:
+        """Whether an earlier attempt may have happened, so that the service must be asked first."""
+        return self._native.probe_first
+
+    def sent(self) -> None:
+        """Marks that the first byte is about to leave: for operations with `marks_sent=True`. A crash before it leaves no doubt."""
+        self._native.sent(None)
+
+    async def sent_async(self) -> None:
+        """`sent` for async code."""
+        await settled(self._native.sent(asyncio.get_running_loop()))
+
+    def not_found(self) -> None:
+        """Records that the service was asked and knows of no earlier attempt: the doubt is settled."""
+        self._native.not_found(None)
+
+    async def not_found_async(self) -> None:
+        """`not_found` for async code."""
+        await settled(self._native.not_found(asyncio.get_running_loop()))
+
+    def __repr__(self) -> str:
+        return f"<onceward.Claim of {self.intent}, attempt {self.attempt}>"
+
+
+async def settled(answer: tuple[bool, Any]) -> Any:
+    """The result of a native call in an event loop."""
+    is_ready, result = answer
+    return result if is_ready else await result

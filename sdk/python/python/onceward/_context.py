@@ -1,0 +1,51 @@
+"""What belongs to the running call: the session that its caller set, and the claim under which a function runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from ._errors import InvalidCall
+
+if TYPE_CHECKING:
+    from ._claim import Claim
+
+_session: ContextVar[str | None] = ContextVar("onceward_session", default=None)
+_claim: ContextVar[Claim | None] = ContextVar("onceward_claim", default=None)
+
+
+@contextlib.contextmanager
+def session(name: str) -> Iterator[None]:
+    """Sets the session for the guarded calls inside: operations with `session=True` run once in each session."""
+    if not name or not isinstance(name, str):
+        raise InvalidCall("a session is a text that is not empty, such as the id of the conversation or the run")
+    token = _session.set(name)
+    try:
+        yield
+    finally:
+        _session.reset(token)
+
+
+def current_session() -> str | None:
+    """The session that is set here, if any."""
+    return _session.get()
+
+
+def claim() -> Claim:
+    """The claim of the guarded function that is running: its `downstream_key` goes to the service that you call."""
+    current = _claim.get()
+    if current is None:
+        raise InvalidCall("no guarded call is running here: onceward.claim() works inside a function with @ledger.once")
+    return current
+
+
+@contextlib.contextmanager
+def running(current: Claim) -> Iterator[None]:
+    """Makes a claim the current one."""
+    token = _claim.set(current)
+    try:
+        yield
+    finally:
+        _claim.reset(token)

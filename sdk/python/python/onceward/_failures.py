@@ -1,0 +1,109 @@
+"""How a function says what became of its effect: it raises one of these, or `on_error` names the class of its exceptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, Union
+
+from ._errors import InvalidCall
+
+Treatment = Literal["retry", "doubt", "keep"]
+OnError = Union[Literal["classify"], Treatment, Mapping[type[BaseException], Treatment]]
+
+# How many errors of a chain are looked at.
+_MAX_CHAIN = 16
+
+_CLASSES = {"retry": "not_sent", "doubt": "unknown", "keep": "permanent"}
+
+
+class Failure(Exception):
+    """An error that says what became of the effect. Raise one of its subclasses, `from` the original error."""
+
+    kind = "unknown"
+    retry_after: float | None = None
+
+
+class NotSent(Failure):
+    """It never reached the downstream: nothing happened, and the next call may try."""
+
+    kind = "not_sent"
+
+
+class Refused(Failure):
+    """The downstream says that it was not done, perhaps later: the next call may try, after `retry_after` seconds."""
+
+    kind = "refused"
+
+    def __init__(self, *args: object, retry_after: float | None = None) -> None:
+        super().__init__(*args)
+        self.retry_after = retry_after
+
+
+class Permanent(Failure):
+    """The same request would fail in the same way again: kept, and raised to every repeat as `onceward.Failed`."""
+
+    kind = "permanent"
+
+
+class Unknown(Failure):
+    """It may have happened: the intent is in doubt."""
+
+    kind = "unknown"
+
+
+def check(on_error: object) -> tuple[str, dict[type[BaseException], str]]:
+    """The policy's word and the classes of exceptions, from what the user gave."""
+    if isinstance(on_error, str):
+        if on_error not in ("classify", *_CLASSES):
+            raise InvalidCall(f'on_error is "classify", "retry", "doubt" or "keep", not {on_error!r}')
+        return on_error, {}
+    if not isinstance(on_error, Mapping):
+        raise InvalidCall("on_error is a word, or a dict from exception classes to words")
+    classes = {}
+    for kind, treatment in on_error.items():
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise InvalidCall(f"on_error: {kind!r} is not a class of exceptions")
+        if treatment not in _CLASSES:
+            raise InvalidCall(f'on_error: {kind.__name__} is "retry", "doubt" or "keep", not {treatment!r}')
+        classes[kind] = _CLASSES[treatment]
+    return "classify", classes
+
+
+def classify(error: BaseException, classes: dict[type[BaseException], str]) -> tuple[str | None, list[str], float | None]:
+    """The class of an error, the messages of its chain, and when it may be tried again."""
+    messages = _messages(error)
+    # The nearest class in the order of inheritance is the most specific one.
+    for kind in type(error).__mro__:
+        if kind in classes:
+            return classes[kind], messages, None
+    if isinstance(error, Failure):
+        return error.kind, messages, error.retry_after
+    if not isinstance(error, Exception):
+        # Ctrl-C, a cancelled task, the end of the program: the work was interrupted.
+        return "unknown", messages, None
+    return None, messages, None
+
+
+def _messages(error: BaseException) -> list[str]:
+    """The error and those that it came from, each as the last line of a traceback."""
+    found: list[str] = []
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) < _MAX_CHAIN:
+        one = waiting.pop(0)
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        found.append(f"{type(one).__name__}: {_text(one)}")
+        waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
+        # The members of a group.
+        members = getattr(one, "exceptions", ())
+        waiting.extend(member for member in members if isinstance(member, BaseException))
+    return found
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""

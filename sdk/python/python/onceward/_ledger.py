@@ -1,0 +1,314 @@
+"""The ledger: records intents, lets one caller do the work, and gives every repeat the outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from ._claim import Claim, settled
+from ._context import _claim as current_claim
+from ._errors import AlreadyDone, InvalidCall
+from ._native import NativeClaim, NativeLedger, Stored
+from ._once import Guarded, KeyRule, SessionRule, TenantRule
+from ._operation import Operation, Settings, session_of
+from ._results import Codec
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Intent:
+    """An intent as it stands now."""
+
+    status: str
+    tenant: str
+    operation: str
+    key: str
+    attempts: int
+    version: int
+    recorded_at: datetime
+    doubt_since: datetime | None
+    error: str | None
+    # Everything that the ledger knows, as `onceward get --json` shows it.
+    record: Mapping[str, Any]
+
+
+class Ledger:
+    """A ledger: a file that any number of processes on this machine may share, or `memory:`."""
+
+    def __init__(self, store: str | os.PathLike[str] = "onceward.db", *, tenant: str | None = None) -> None:
+        """Opens the ledger, and creates the file if it is missing. `tenant` is whose intents these are; `default` unless given."""
+        self.store = os.fspath(store)
+        self.tenant = tenant
+        self._native = NativeLedger(self.store)
+
+    @overload
+    def once(self, function: Callable[P, R], /) -> Callable[P, R]: ...
+
+    @overload
+    def once(
+        self,
+        *,
+        operation: str | None = None,
+        key: KeyRule = None,
+        session: SessionRule = None,
+        tenant: TenantRule = None,
+        probe: Callable[..., Any] | None = None,
+        **settings: Unpack[Settings],
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+    def once(
+        self,
+        function: Any = None,
+        /,
+        *,
+        operation: str | None = None,
+        key: KeyRule = None,
+        session: SessionRule = None,
+        tenant: TenantRule = None,
+        probe: Callable[..., Any] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """Makes a function run once for each intent. The first call runs it; every repeat gets its result.
+
+        `key` names the arguments that make the same intent; without it, all arguments do. `match` names arguments that must
+        agree whenever the intent comes again. See `docs/guides/python.md` for all settings.
+        """
+        unknown = set(settings) - set(Settings.__annotations__)
+        if unknown:
+            raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+
+        def decorate(decorated: Any) -> Any:
+            if isinstance(decorated, (staticmethod, classmethod)):
+                return type(decorated)(decorate(decorated.__func__))
+            guarded = Guarded(
+                self,
+                decorated,
+                operation=operation,
+                key=key,
+                session=session,
+                tenant=tenant,
+                probe=probe,
+                settings=dict(settings),
+            )
+            return guarded.wrapper()
+
+        return decorate if function is None else decorate(function)
+
+    def call(
+        self,
+        operation: str,
+        *,
+        key: str | None = None,
+        intent: Any = None,
+        fields: Sequence[str] | None = None,
+        item: tuple[str, int] | None = None,
+        session: SessionRule = None,
+        tenant: str | None = None,
+        result: Any = Any,
+        probe: Callable[..., Any] | None = None,
+        **settings: Unpack[Settings],
+    ) -> Call:
+        """One guarded call without a decorator: `ledger.call("charge", key="invoice-7").run(charge, 1999)`.
+
+        `key` is your own key; otherwise it is derived from `intent`, or from the `fields` of it. `item` is a stream and a
+        number instead of a key. `result` is the type of the result, for repeats.
+        """
+        made = Operation.make(
+            self._native,
+            operation,
+            settings,
+            key=fields,
+            codec=Codec(annotation=result),
+            tenant=tenant or self.tenant,
+            probe=probe,
+        )
+        parts = (made.tenant, session_of(session or None, operation, (), {}), key, intent, item)
+        return Call(made, parts)
+
+    def begin(self, operation: str, **call: Any) -> Block:
+        """A guarded `with` block: `with ledger.begin("charge", key="invoice-7") as claim:`. Takes what `call` takes."""
+        return self.call(operation, **call).begin()
+
+    def consume(self, source: str, message_id: str, **call: Any) -> Call:
+        """A guarded call for a message from a queue: each message id of a source is handled once."""
+        return self.call(f"consume:{source}", key=message_id, **call)
+
+    def consume_event(self, source: str, aggregate: str, sequence: int, **call: Any) -> Call:
+        """A guarded call for an event: each event of an aggregate is handled once, in the order of its sequence numbers."""
+        return self.call(f"events:{source}", item=(aggregate, sequence), **call)
+
+    # Looking and settling.
+
+    def get(self, operation: str, key: str, *, tenant: str | None = None) -> Intent | None:
+        """An intent as it stands now, or None."""
+        found = self._native.get(tenant or self.tenant or "default", operation, key)
+        return None if found is None else _intent(json.loads(found))
+
+    def list(self, *, state: str | None = None, tenant: str | None = None, limit: int = 50) -> list[Intent]:
+        """The newest intents, of one state or all: `ledger.list(state="in_doubt")`."""
+        listed = json.loads(self._native.list(tenant or self.tenant, state, limit))
+        return [_intent(one) for one in listed]
+
+    def resolve(
+        self,
+        operation: str,
+        key: str,
+        *,
+        happened: bool,
+        result: Any = None,
+        tenant: str | None = None,
+        version: int | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None:
+        """Settles an intent in doubt: it happened, with this result, or it did not. `version` is the one that you looked at."""
+        tenant = tenant or self.tenant or "default"
+        if version is None:
+            seen = self.get(operation, key, tenant=tenant)
+            if seen is None:
+                raise InvalidCall(f"there is no such intent of {operation}", operation=operation, tenant=tenant)
+            version = seen.version
+        outcome = None
+        if happened:
+            outcome = json.dumps(result, ensure_ascii=False, allow_nan=False).encode()
+        self._native.resolve(tenant, operation, key, version, outcome, by, note)
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the ledger was opened: acquired, replayed, collisions, contradictions, unguarded."""
+        return dict(self._native.stats())
+
+    def close(self) -> None:
+        """Closes the ledger. Guarded functions of it can no longer be called."""
+        self._native.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"onceward.Ledger({self.store!r})"
+
+
+class Call:
+    """One guarded call. Nothing happens until `run`, `run_async` or `begin`."""
+
+    def __init__(self, operation: Operation, parts: tuple[Any, ...]) -> None:
+        self._operation, self._parts = operation, parts
+
+    @property
+    def key(self) -> str:
+        """The key of the intent."""
+        return self._operation.native.key(*self._parts)
+
+    def run(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Runs the function, or returns the stored result."""
+        started = self._operation.native.start(None, *self._parts)
+        if type(started) is Stored:
+            return self._operation.read(started)  # type: ignore[no-any-return]
+        return self._operation.run(started, function, args, kwargs)  # type: ignore[no-any-return]
+
+    async def run_async(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
+        """Runs the async function, or returns the stored result."""
+        started = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        if type(started) is Stored:
+            return self._operation.read(started)  # type: ignore[no-any-return]
+        return await self._operation.run_async(started, function, args, kwargs)  # type: ignore[no-any-return]
+
+    def begin(self) -> Block:
+        """The call as a `with` or `async with` block."""
+        return Block(self._operation, self._parts)
+
+
+class BlockClaim(Claim):
+    """The claim of a `with` block. `finish` says what the result is; without it, the result is None."""
+
+    __slots__ = ("result",)
+
+    def __init__(self, native: NativeClaim) -> None:
+        super().__init__(native)
+        self.result: Any = None
+
+    def finish(self, result: Any) -> None:
+        """The result of the work, which every repeat gets. It is recorded at the end of the block."""
+        self.result = result
+
+
+class Block:
+    """A guarded block. If the work is done already, entering it raises `AlreadyDone`, so that the block cannot run again."""
+
+    def __init__(self, operation: Operation, parts: tuple[Any, ...]) -> None:
+        self._operation, self._parts = operation, parts
+        self._claim: BlockClaim | None = None
+        self._token: Any = None
+
+    def _entered(self, started: Any) -> BlockClaim:
+        if type(started) is Stored:
+            value = self._operation.read(started)
+            raise AlreadyDone(f"{self._operation.name} is done already", operation=self._operation.name, value=value)
+        self._claim = BlockClaim(started)
+        self._token = current_claim.set(self._claim)
+        return self._claim
+
+    def _left(self) -> BlockClaim:
+        if self._claim is None:
+            raise InvalidCall("the block was not entered")
+        current_claim.reset(self._token)
+        claim, self._claim = self._claim, None
+        return claim
+
+    def __enter__(self) -> BlockClaim:
+        return self._entered(self._operation.native.start(None, *self._parts))
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        claim = self._left()
+        if error is not None:
+            self._operation._failed(claim._native, error)
+        else:
+            claim._native.finish(None, self._operation._kept(claim._native, claim.result))
+
+    async def __aenter__(self) -> BlockClaim:
+        loop = asyncio.get_running_loop()
+        return self._entered(await settled(self._operation.native.start(loop, *self._parts)))
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        claim, loop = self._left(), asyncio.get_running_loop()
+        if error is not None:
+            await self._operation._failed_async(claim._native, error, loop)
+        else:
+            await settled(claim._native.finish(loop, self._operation._kept(claim._native, claim.result)))
+
+
+def _intent(found: dict[str, Any]) -> Intent:
+    record = found["intent"]["record"]
+    # A tombstone has no names any more.
+    names = record.get("identity") or {}
+    return Intent(
+        status=found["status"] or "expired",
+        tenant=names.get("tenant", ""),
+        operation=names.get("operation", ""),
+        key=names.get("key", ""),
+        attempts=record.get("attempts", 0),
+        version=record.get("version", 0),
+        recorded_at=_moment(record["created_at"]),
+        doubt_since=None if record.get("doubt_since") is None else _moment(record["doubt_since"]),
+        error=record.get("last_error"),
+        record=found["intent"],
+    )
+
+
+def _moment(value: Any) -> datetime:
+    if isinstance(value, str):
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))
+    return datetime.fromtimestamp(value / 1000, timezone.utc)

@@ -1,0 +1,231 @@
+//! An open ledger. After a fork, the child opens the store again.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use onceward::{Ledger, Resolution, Resolved, StoreUrl, store};
+use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outcome::Outcome;
+use onceward_core::record::Status;
+use pyo3::prelude::*;
+use serde_json::json;
+
+use crate::error::{self, About};
+use crate::operation::NativeOperation;
+use crate::runtime::{self, runtime, wait};
+
+/// The largest page of a list.
+const PAGE: usize = 200;
+
+/// Every ledger that was opened, for the end of the process.
+static OPENED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
+
+/// A store and the ledger on it, shared by all operations.
+pub(crate) struct Handle {
+    url: String,
+    open: RwLock<Open>,
+}
+
+struct Open {
+    /// `None` after `close`.
+    ledger: Option<Ledger>,
+    /// The process that opened it, counted in forks.
+    generation: u64,
+}
+
+impl Handle {
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The ledger, for this process.
+    pub(crate) fn ledger(&self, py: Python<'_>) -> PyResult<Ledger> {
+        {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            if open.generation == runtime::generation() {
+                return open.ledger.clone().ok_or_else(|| self.closed(py));
+            }
+        }
+        self.reopen(py)
+    }
+
+    fn closed(&self, py: Python<'_>) -> PyErr {
+        error::store_unavailable(py, &store::Error::Closed, &self.about())
+    }
+
+    /// A child process opens the store again. The parent's ledger is forgotten, because its threads do not exist here.
+    fn reopen(&self, py: Python<'_>) -> PyResult<Ledger> {
+        if self.url == "memory:" {
+            let why = "a ledger in memory belongs to the process that opened it; processes share a ledger in a file";
+            return Err(error::store_unavailable(py, &store::Error::Unreachable(why.to_owned()), &self.about()));
+        }
+        let ledger = open(py, &self.url)?;
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if open.generation == runtime::generation() {
+            // Another thread was faster.
+            return open.ledger.clone().ok_or_else(|| self.closed(py));
+        }
+        let inherited = std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: runtime::generation() });
+        std::mem::forget(inherited);
+        Ok(ledger)
+    }
+
+    fn about(&self) -> About {
+        About { store: self.url.clone(), ..About::default() }
+    }
+
+    /// Waits until every claim has ended.
+    pub(crate) async fn writes_done(&self) {
+        let ledger = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            if open.generation == runtime::generation() { open.ledger.clone() } else { None }
+        };
+        if let Some(ledger) = ledger {
+            ledger.idle().await;
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if open.generation != runtime::generation() {
+            std::mem::forget(open.ledger.take());
+        }
+    }
+}
+
+fn open(py: Python<'_>, url: &str) -> PyResult<Ledger> {
+    let about = About { store: url.to_owned(), ..About::default() };
+    wait(py, Ledger::open(StoreUrl::from(url)))?.map_err(|error| error::store_unavailable(py, &error, &about))
+}
+
+/// The ledgers that are still open.
+pub(crate) fn open_ledgers() -> Vec<Arc<Handle>> {
+    let mut opened = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|ledger| ledger.strong_count() > 0);
+    opened.iter().filter_map(Weak::upgrade).collect()
+}
+
+/// A ledger.
+#[pyclass(frozen, module = "onceward")]
+pub(crate) struct NativeLedger {
+    handle: Arc<Handle>,
+}
+
+#[pymethods]
+impl NativeLedger {
+    #[new]
+    fn new(py: Python<'_>, url: String) -> PyResult<Self> {
+        runtime()?;
+        let open = Open { ledger: Some(open(py, &url)?), generation: runtime::generation() };
+        let handle = Arc::new(Handle { url, open: RwLock::new(open) });
+        OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
+        Ok(Self { handle })
+    }
+
+    /// An operation with its settings, as JSON with the names of `onceward.toml`.
+    #[pyo3(signature = (name, settings, marks_sent = false, probes = false))]
+    fn operation(
+        &self,
+        py: Python<'_>,
+        name: String,
+        settings: &str,
+        marks_sent: bool,
+        probes: bool,
+    ) -> PyResult<NativeOperation> {
+        NativeOperation::new(py, Arc::clone(&self.handle), name, settings, marks_sent, probes)
+    }
+
+    /// One intent as JSON, or `None`.
+    fn get(&self, py: Python<'_>, tenant: &str, operation: &str, key: &str) -> PyResult<Option<String>> {
+        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let identity = identity(py, tenant, operation, key)?;
+        let found = wait(py, ledger.get(&identity))?.map_err(|error| error::raised(py, &error, &about))?;
+        Ok(found.map(|intent| {
+            let status = intent.status().map(|status| status.as_str());
+            json!({ "status": status, "intent": intent }).to_string()
+        }))
+    }
+
+    /// The newest intents, as a JSON list.
+    #[pyo3(signature = (tenant = None, state = None, limit = 50))]
+    fn list(&self, py: Python<'_>, tenant: Option<&str>, state: Option<&str>, limit: usize) -> PyResult<String> {
+        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let refuse = |why: &str| error::invalid(py, why, &about);
+        let mut filter = store::Filter::default();
+        filter.tenant = tenant.map(Tenant::new).transpose().map_err(|error| refuse(&error.to_string()))?;
+        if let Some(state) = state {
+            let known = Status::ALL.into_iter().find(|status| status.as_str() == state);
+            filter.status = vec![known.ok_or_else(|| refuse(&format!("unknown state `{state}`")))?];
+        }
+        let page = wait(py, ledger.list(&filter, None, limit.min(PAGE)))?;
+        let page = page.map_err(|error| error::store_unavailable(py, &error, &about))?;
+        let listed: Vec<_> = page
+            .listed
+            .iter()
+            .map(|listed| {
+                let status = listed.seen.standing().map(|standing| standing.status().as_str());
+                json!({ "status": status, "intent": listed.seen })
+            })
+            .collect();
+        Ok(json!(listed).to_string())
+    }
+
+    /// Settles an intent. `outcome` is JSON; without it the intent did not happen.
+    #[pyo3(signature = (tenant, operation, key, version, outcome = None, by = None, note = None))]
+    #[allow(clippy::too_many_arguments, reason = "Python passes them by name")]
+    fn resolve(
+        &self,
+        py: Python<'_>,
+        tenant: &str,
+        operation: &str,
+        key: &str,
+        version: u64,
+        outcome: Option<Vec<u8>>,
+        by: Option<&str>,
+        note: Option<&str>,
+    ) -> PyResult<()> {
+        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let identity = identity(py, tenant, operation, key)?;
+        let resolution = match outcome {
+            Some(body) => Resolution::Happened(Outcome::success(body)),
+            None => Resolution::DidNotHappen,
+        };
+        let resolved = wait(py, ledger.resolve(&identity, version, resolution, by, note))?;
+        match resolved.map_err(|error| error::raised(py, &error, &about))? {
+            Resolved::Settled => Ok(()),
+            Resolved::Refused(refusal) => Err(error::invalid(py, &format!("not settled: {refusal}"), &about)),
+        }
+    }
+
+    /// Counters since the ledger was opened.
+    fn stats(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
+        let stats = self.handle.ledger(py)?.stats();
+        Ok(vec![
+            ("acquired", stats.acquired),
+            ("replayed", stats.replayed),
+            ("collisions", stats.collisions),
+            ("contradictions", stats.contradictions),
+            ("unguarded", stats.unguarded),
+        ])
+    }
+
+    /// Closes the store. Calls after that are refused.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let ledger = {
+            let mut open = self.handle.open.write().unwrap_or_else(PoisonError::into_inner);
+            if open.generation == runtime::generation() { open.ledger.take() } else { None }
+        };
+        match ledger {
+            Some(ledger) => wait(py, ledger.close()),
+            None => Ok(()),
+        }
+    }
+}
+
+fn identity(py: Python<'_>, tenant: &str, operation: &str, key: &str) -> PyResult<Identity> {
+    let names = || -> Result<Identity, onceward_core::name::Error> {
+        Ok(Identity { tenant: Tenant::new(tenant)?, operation: Operation::new(operation)?, key: Key::new(key)? })
+    };
+    names().map_err(|error| error::invalid(py, &error.to_string(), &About::default()))
+}

@@ -1,0 +1,47 @@
+//! The native module of the Python package `onceward`. Keys, policies and decisions are those of the library; what Python adds
+//! (signatures, annotations, exceptions) is written in Python, in `python/onceward/`.
+//!
+//! In the order in which a call passes them:
+//! - `ledger`: opens a store, and opens it again after a fork.
+//! - `operation`: from Python's arguments to a `Call`, and its start.
+//! - `value`: a Python value as JSON that has one canonical form.
+//! - `runtime`: waits for a future, on a thread or in an event loop.
+//! - `claim`: the right to do the work, and how it ended.
+//! - `stored`: the outcome that a repeat gets.
+//! - `error`: the exceptions.
+//! - `vectors`: what the test vectors need.
+
+mod claim;
+mod error;
+mod ledger;
+mod operation;
+mod runtime;
+mod stored;
+mod value;
+mod vectors;
+
+use pyo3::prelude::*;
+
+/// The native part of `onceward`.
+#[pymodule]
+mod _native {
+    use super::*;
+
+    #[pymodule_export]
+    use super::claim::NativeClaim;
+    #[pymodule_export]
+    use super::ledger::NativeLedger;
+    #[pymodule_export]
+    use super::operation::NativeOperation;
+    #[pymodule_export]
+    use super::runtime::{after_fork_in_child, after_fork_in_parent, before_fork, shut_down};
+    #[pymodule_export]
+    use super::stored::Stored;
+    #[pymodule_export]
+    use super::vectors::{canonical, derived_key, evidence};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

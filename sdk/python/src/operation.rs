@@ -1,0 +1,175 @@
+//! An operation with its policy and recipe, and the start of its calls.
+
+use std::sync::Arc;
+
+use onceward::{Call, CallBuilder, Error, Guard, Ledger, Policy, Recipe, StartOptions, Started};
+use onceward_core::decide::Decision;
+use onceward_core::policy::Effect;
+use onceward_runtime::config::Operation;
+use pyo3::prelude::*;
+
+use crate::claim::{NativeClaim, answer};
+use crate::error::{self, About};
+use crate::ledger::Handle;
+use crate::runtime::{Completion, runtime};
+use crate::stored::Stored;
+use crate::value;
+
+/// An operation of a ledger.
+#[pyclass(frozen, module = "onceward")]
+pub(crate) struct NativeOperation {
+    handle: Arc<Handle>,
+    name: String,
+    policy: Arc<Policy>,
+    recipe: Option<Arc<Recipe>>,
+}
+
+impl NativeOperation {
+    pub(crate) fn new(
+        py: Python<'_>,
+        handle: Arc<Handle>,
+        name: String,
+        settings: &str,
+        marks_sent: bool,
+        probes: bool,
+    ) -> PyResult<Self> {
+        let about = About { operation: name.clone(), ..About::default() };
+        let refuse = |why: String| error::invalid(py, &why, &about);
+        let settings: Operation = serde_json::from_str(settings).map_err(|error| refuse(error.to_string()))?;
+        let recipe = settings.recipe().map_err(|error| refuse(error.to_string()))?;
+        let policy = Policy { marks_sent, probes, ..settings.policy() };
+        if policy.effect == Effect::Transactional {
+            return Err(refuse("effect = \"transactional\" is not supported from Python".to_owned()));
+        }
+        Ok(Self { handle, name, policy: Arc::new(policy), recipe: recipe.map(Arc::new) })
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of one call")]
+    fn builder(
+        &self,
+        ledger: &Ledger,
+        tenant: Option<&str>,
+        session: Option<&str>,
+        key: Option<&str>,
+        intent: Option<&Bound<'_, PyAny>>,
+        item: Option<(String, u64)>,
+    ) -> PyResult<CallBuilder> {
+        let mut builder = ledger.operation(&self.name).policy(self.policy.clone());
+        if let Some(recipe) = &self.recipe {
+            builder = builder.recipe(recipe.clone());
+        }
+        if let Some(tenant) = tenant {
+            builder = builder.tenant(tenant);
+        }
+        if let Some(session) = session {
+            builder = builder.session(session);
+        }
+        if let Some(key) = key {
+            builder = builder.key(key);
+        }
+        if let Some((stream, number)) = item {
+            builder = builder.item(&stream, number);
+        }
+        if let Some(intent) = intent {
+            builder = builder.intent_value(value::of(intent)?);
+        }
+        Ok(builder)
+    }
+
+    fn about(&self, call: &Call) -> About {
+        let identity = &call.identity;
+        About {
+            store: self.handle.url().to_owned(),
+            tenant: identity.tenant.as_str().to_owned(),
+            operation: identity.operation.as_str().to_owned(),
+            key: identity.key.as_str().to_owned(),
+            intent: identity.to_string(),
+        }
+    }
+}
+
+#[pymethods]
+impl NativeOperation {
+    /// Starts a call: returns a claim, or the stored outcome, or raises what the ledger decided.
+    #[pyo3(signature = (event_loop, tenant, session, key, intent, item = None, wait = None))]
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of one call")]
+    fn start(
+        &self,
+        py: Python<'_>,
+        event_loop: Option<&Bound<'_, PyAny>>,
+        tenant: Option<&str>,
+        session: Option<&str>,
+        key: Option<&str>,
+        intent: Option<&Bound<'_, PyAny>>,
+        item: Option<(String, u64)>,
+        wait: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let ledger = self.handle.ledger(py)?;
+        let builder = self.builder(&ledger, tenant, session, key, intent, item)?;
+        let call = builder.call().map_err(|error| {
+            let about = About { operation: self.name.clone(), ..About::default() };
+            error::raised(py, &Error::Invalid(error), &about)
+        })?;
+        let mut options = StartOptions::default();
+        if let Some(wait) = wait {
+            options = options.wait(error::duration_of(py, wait)?);
+        }
+        let about = self.about(&call);
+        let starting = async move {
+            let started = ledger.start(&call, options).await;
+            StartedCall { started, about }
+        };
+        answer(py, event_loop, starting)
+    }
+
+    /// The key of a call.
+    #[pyo3(signature = (tenant, session, key, intent, item = None))]
+    fn key(
+        &self,
+        py: Python<'_>,
+        tenant: Option<&str>,
+        session: Option<&str>,
+        key: Option<&str>,
+        intent: Option<&Bound<'_, PyAny>>,
+        item: Option<(String, u64)>,
+    ) -> PyResult<String> {
+        let ledger = self.handle.ledger(py)?;
+        let call = self.builder(&ledger, tenant, session, key, intent, item)?.call().map_err(|error| {
+            let about = About { operation: self.name.clone(), ..About::default() };
+            error::raised(py, &Error::Invalid(error), &about)
+        })?;
+        Ok(call.identity.key.as_str().to_owned())
+    }
+}
+
+/// What a start leads to.
+struct StartedCall {
+    started: Result<Started, Error>,
+    about: About,
+}
+
+impl Completion for StartedCall {
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let Self { started, about } = self;
+        let claim = |claim: NativeClaim| Ok(Py::new(py, claim)?.into_any());
+        match started {
+            Ok(Started::Acquired(guard)) => claim(NativeClaim::guarded(guard, about)),
+            Ok(Started::Unguarded { claim: unguarded, .. }) => claim(NativeClaim::unguarded(unguarded, about)),
+            Ok(Started::Answered(Decision::Replay { outcome, expires_at, .. })) => {
+                Ok(Py::new(py, Stored::new(outcome, expires_at))?.into_any())
+            }
+            Ok(Started::Answered(decision)) => Err(error::raised(py, &Error::of_decision(about.intent.clone(), decision), &about)),
+            Err(error) => Err(error::raised(py, &error, &about)),
+        }
+    }
+
+    /// Nothing was done under the claim: the next caller may have it at once.
+    fn abandon(self) {
+        let (Ok(Started::Acquired(guard)), Ok(runtime)) = (self.started, runtime()) else { return };
+        runtime.spawn(withdraw(guard));
+    }
+}
+
+async fn withdraw(guard: Guard) {
+    let _: Result<_, Error> = guard.withdraw(Some("the caller went away before the work began")).await;
+}

@@ -1,0 +1,275 @@
+//! Waits for the library's futures: a thread that calls blocks with the interpreter released and Ctrl-C noticed; an event loop
+//! gets a future of its own, which a thread of this runtime completes.
+//!
+//! Threads of the runtime take the interpreter only to complete such a future, and never once the interpreter is ending: a
+//! thread that asks for it then would be ended in the middle of Rust code.
+
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use tokio::runtime::{Builder, Runtime};
+
+/// How often a thread that waits looks for signals, so that Ctrl-C ends the wait.
+const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Leases are renewed, and futures completed, on these threads. Work itself runs on Python's.
+const THREADS: usize = 2;
+
+/// How long the end of the interpreter waits for the last writes.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(1);
+
+/// The runtime of this process; null before it is needed, and again in a child after a fork. It is never freed: threads may use
+/// it until the process ends.
+static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
+
+/// How many forks there were between the first process and this one.
+static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// Whether the interpreter is ending. Threads of the runtime hold it for reading while they use the interpreter.
+static IS_ENDING: RwLock<bool> = RwLock::new(false);
+
+/// Which process this is, counted in forks: what was opened in another one cannot be used.
+pub(crate) fn generation() -> u64 {
+    FORKS.load(Ordering::Relaxed)
+}
+
+/// The runtime of this process.
+#[allow(unsafe_code)]
+pub(crate) fn runtime() -> PyResult<&'static Runtime> {
+    let known = RUNTIME.load(Ordering::Acquire);
+    if !known.is_null() {
+        // SAFETY: it was made by `Box::leak` below, and is never freed.
+        return Ok(unsafe { &*known });
+    }
+    let made = Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("onceward")
+        .enable_all()
+        .build()
+        .map_err(|error| PyRuntimeError::new_err(format!("onceward cannot start its threads: {error}")))?;
+    let made: *mut Runtime = Box::leak(Box::new(made));
+    match RUNTIME.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: as above.
+        Ok(_) => Ok(unsafe { &*made }),
+        Err(other) => {
+            // Another thread was faster. This one has nothing to run, so its threads end at once.
+            // SAFETY: it was leaked above, and no other thread has seen it.
+            unsafe { Box::from_raw(made) }.shutdown_background();
+            // SAFETY: as above.
+            Ok(unsafe { &*other })
+        }
+    }
+}
+
+/// Polls a future once. Most answers from the cache and from memory are ready at once, and cost no change of threads.
+fn poll_once<F: Future>(runtime: &Runtime, future: Pin<&mut F>) -> Poll<F::Output> {
+    let _inside = runtime.enter();
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// Waits for a future on this thread. A signal handler that raises, as for Ctrl-C, ends the wait and drops the future.
+pub(crate) fn wait<F>(py: Python<'_>, future: F) -> PyResult<F::Output>
+where
+    F: Future + Send,
+    F::Output: Send,
+{
+    let runtime = runtime()?;
+    let mut future = pin!(future);
+    if let Poll::Ready(output) = poll_once(runtime, future.as_mut()) {
+        return Ok(output);
+    }
+    loop {
+        let waited = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
+        match waited {
+            Ok(output) => return Ok(output),
+            Err(_) => py.check_signals()?,
+        }
+    }
+}
+
+/// What a future leads to, as Python gets it.
+pub(crate) trait Completion: Send + 'static {
+    /// Hands it to the caller.
+    fn deliver(self, py: Python<'_>) -> PyResult<Py<PyAny>>;
+
+    /// The caller has gone away before it could have it.
+    fn abandon(self)
+    where
+        Self: Sized,
+    {
+    }
+}
+
+/// Waits for a future in an event loop. Returns `(True, result)` if it is ready at once, and otherwise `(False, future)` with a
+/// future of the loop.
+pub(crate) fn wait_in_loop<F>(py: Python<'_>, event_loop: &Bound<'_, PyAny>, future: F) -> PyResult<(bool, Py<PyAny>)>
+where
+    F: Future + Send + 'static,
+    F::Output: Completion,
+{
+    let runtime = runtime()?;
+    let mut future = Box::pin(future);
+    if let Poll::Ready(output) = poll_once(runtime, future.as_mut()) {
+        return Ok((true, output.deliver(py)?));
+    }
+    let waiting = event_loop.call_method0("create_future")?;
+    let (target, target_loop) = (waiting.clone().unbind(), event_loop.clone().unbind());
+    let task = runtime.spawn(async move {
+        let output = future.await;
+        // Completing takes the interpreter, for which this thread may have to wait.
+        tokio::task::spawn_blocking(move || complete(output, target, target_loop));
+    });
+    let abort = Py::new(py, AbortOnCancel { task: task.abort_handle() })?;
+    waiting.call_method1("add_done_callback", (abort,))?;
+    Ok((false, waiting.unbind()))
+}
+
+/// Hands the output to the event loop, unless the loop has gone or the interpreter is ending.
+fn complete<C: Completion>(output: C, target: Py<PyAny>, event_loop: Py<PyAny>) {
+    let is_ending = IS_ENDING.read().unwrap_or_else(PoisonError::into_inner);
+    if *is_ending {
+        output.abandon();
+        // Freeing them takes the interpreter.
+        std::mem::forget((target, event_loop));
+        return;
+    }
+    Python::attach(|py| {
+        let delivery = Delivery { deliver: std::sync::Mutex::new(Some(Box::new(Parcel(output)))) };
+        let Ok(delivery) = Py::new(py, delivery) else { return };
+        // A loop that was closed takes nothing; then the delivery is dropped, which abandons the output.
+        let _ = event_loop.bind(py).call_method1("call_soon_threadsafe", (delivery, target));
+    });
+}
+
+/// An output that is handed over once, or else abandoned.
+trait Deliverable: Send {
+    fn deliver(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
+    fn abandon(self: Box<Self>);
+}
+
+struct Parcel<C>(C);
+
+impl<C: Completion> Deliverable for Parcel<C> {
+    fn deliver(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        self.0.deliver(py)
+    }
+
+    fn abandon(self: Box<Self>) {
+        self.0.abandon();
+    }
+}
+
+/// Completes a future when the event loop calls it.
+#[pyclass(frozen, name = "_Delivery")]
+struct Delivery {
+    deliver: std::sync::Mutex<Option<Box<dyn Deliverable>>>,
+}
+
+#[pymethods]
+impl Delivery {
+    fn __call__(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<()> {
+        let output = self.deliver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(output) = output else { return Ok(()) };
+        if target.call_method0("done")?.is_truthy()? {
+            output.abandon();
+            return Ok(());
+        }
+        match output.deliver(py) {
+            Ok(result) => target.call_method1("set_result", (result,))?,
+            Err(error) => target.call_method1("set_exception", (error.into_value(py),))?,
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(output) = self.deliver.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+            output.abandon();
+        }
+    }
+}
+
+/// Stops the task when its caller no longer waits.
+#[pyclass(frozen, name = "_AbortOnCancel")]
+struct AbortOnCancel {
+    task: tokio::task::AbortHandle,
+}
+
+#[pymethods]
+impl AbortOnCancel {
+    fn __call__(&self, target: &Bound<'_, PyAny>) -> PyResult<()> {
+        if target.call_method0("cancelled")?.is_truthy()? {
+            self.task.abort();
+        }
+        Ok(())
+    }
+}
+
+/// Runs work in the background that takes the interpreter, unless it is ending.
+pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
+    let is_ending = IS_ENDING.read().unwrap_or_else(PoisonError::into_inner);
+    if !*is_ending {
+        Python::attach(work);
+    }
+}
+
+/// Ends the use of the interpreter by the threads of the runtime, and waits for the last writes. Registered with `atexit`.
+#[pyfunction]
+pub(crate) fn shut_down(py: Python<'_>) {
+    let known = RUNTIME.load(Ordering::Acquire);
+    py.detach(|| {
+        *IS_ENDING.write().unwrap_or_else(PoisonError::into_inner) = true;
+    });
+    if known.is_null() {
+        return;
+    }
+    let Ok(runtime) = runtime() else { return };
+    let ledgers = crate::ledger::open_ledgers();
+    py.detach(|| {
+        runtime.block_on(async {
+            let all = async {
+                for ledger in ledgers {
+                    ledger.writes_done().await;
+                }
+            };
+            let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all).await;
+        });
+    });
+}
+
+/// To be called before a fork.
+#[pyfunction]
+pub(crate) fn before_fork() {
+    onceward::fork::prepare();
+}
+
+/// To be called in the parent after a fork.
+#[pyfunction]
+pub(crate) fn after_fork_in_parent() {
+    onceward::fork::resume_parent();
+}
+
+/// To be called in the child after a fork: threads are gone, and so is everything that they kept alive.
+#[pyfunction]
+pub(crate) fn after_fork_in_child() {
+    FORKS.fetch_add(1, Ordering::Relaxed);
+    RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
+    onceward::fork::resume_child();
+}
+
+/// A function of the Python part of the package.
+pub(crate) fn python<'py>(
+    py: Python<'py>,
+    cell: &'static PyOnceLock<Py<PyAny>>,
+    module: &str,
+    name: &str,
+) -> PyResult<&'py Bound<'py, PyAny>> {
+    cell.import(py, module, name)
+}

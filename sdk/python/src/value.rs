@@ -1,0 +1,116 @@
+//! A Python value as JSON that has one canonical form. JSON's own types are read here; `_keys.plain` turns the other documented
+//! types (dates, decimals, models, …) into these. Anything else is refused: a text made by `str()` could change between runs.
+
+use onceward_core::json::{MAX_DEPTH, Number, Value};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use crate::runtime::python;
+
+static PLAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// The value of a Python object. An error names the place of the value that is refused.
+pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Value> {
+    Reader { depth: 0 }.read(object)
+}
+
+struct Reader {
+    depth: usize,
+}
+
+impl Reader {
+    fn read(&mut self, object: &Bound<'_, PyAny>) -> PyResult<Value> {
+        // Subclasses of these types, such as enumerations of strings, have rules of their own.
+        if let Ok(text) = object.cast_exact::<PyString>() {
+            return Ok(Value::String(text_of(text)?));
+        }
+        if object.is_none() {
+            return Ok(Value::Null);
+        }
+        if let Ok(truth) = object.cast_exact::<PyBool>() {
+            return Ok(Value::Bool(truth.is_true()));
+        }
+        if let Ok(integer) = object.cast_exact::<PyInt>() {
+            return integer_of(integer);
+        }
+        if let Ok(float) = object.cast_exact::<PyFloat>() {
+            let refusal = || PyValueError::new_err("a number is infinite or not a number");
+            return Ok(Value::Number(Number::from_f64(float.value()).ok_or_else(refusal)?));
+        }
+        if let Ok(dict) = object.cast_exact::<PyDict>() {
+            return self.nested(|reader| reader.object(dict));
+        }
+        if let Ok(list) = object.cast_exact::<PyList>() {
+            return self.nested(|reader| reader.array(list.iter()));
+        }
+        if let Ok(tuple) = object.cast_exact::<PyTuple>() {
+            return self.nested(|reader| reader.array(tuple.iter()));
+        }
+        let plain = python(object.py(), &PLAIN, "onceward._keys", "plain")?.call1((object,))?;
+        self.nested(|reader| reader.read(&plain))
+    }
+
+    /// Reads one level deeper. The limit also ends values that contain themselves.
+    fn nested(&mut self, read: impl FnOnce(&mut Self) -> PyResult<Value>) -> PyResult<Value> {
+        if self.depth >= MAX_DEPTH {
+            return Err(PyValueError::new_err(format!("the value is nested deeper than {MAX_DEPTH} levels")));
+        }
+        self.depth += 1;
+        let value = read(self);
+        self.depth -= 1;
+        value
+    }
+
+    fn object(&mut self, dict: &Bound<'_, PyDict>) -> PyResult<Value> {
+        let mut members = Vec::with_capacity(dict.len());
+        for (name, value) in dict.iter() {
+            let Ok(name) = name.cast_exact::<PyString>() else {
+                let kind = name.get_type().name()?;
+                return Err(PyTypeError::new_err(format!("a name in a dict must be a str, not {kind}")));
+            };
+            let name = text_of(name)?;
+            let value = self.read(&value).map_err(|error| inside(value.py(), &name, error))?;
+            members.push((name, value));
+        }
+        Value::object(members).map_err(|name| PyValueError::new_err(format!("two members are called {name}")))
+    }
+
+    fn array<'py>(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<Value> {
+        let mut values = Vec::new();
+        for (index, item) in items.enumerate() {
+            values.push(self.read(&item).map_err(|error| inside(item.py(), &index.to_string(), error))?);
+        }
+        Ok(Value::Array(values))
+    }
+}
+
+/// The error with the place of the value in front.
+fn inside(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
+    let is_ours = error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
+    if !is_ours {
+        return error;
+    }
+    let text = error.value(py).to_string();
+    let text = match text.strip_prefix('/') {
+        Some(rest) => format!("/{place}/{rest}"),
+        None => format!("/{place}: {text}"),
+    };
+    let kind = error.get_type(py);
+    PyErr::from_type(kind, text)
+}
+
+fn text_of(text: &Bound<'_, PyString>) -> PyResult<String> {
+    let refusal = |_| PyValueError::new_err("a text contains half of a surrogate pair, which is not a character");
+    text.to_str().map(ToOwned::to_owned).map_err(refusal)
+}
+
+fn integer_of(integer: &Bound<'_, PyInt>) -> PyResult<Value> {
+    if let Ok(small) = integer.extract::<i64>() {
+        return Ok(Value::Number(Number::from(small)));
+    }
+    // Python refuses to write integers with very many digits.
+    let digits = integer.str().map_err(|_| PyValueError::new_err("an integer has too many digits"))?;
+    Value::parse(digits.to_str()?.as_bytes()).map_err(|error| PyValueError::new_err(error.to_string()))
+}
