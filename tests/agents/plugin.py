@@ -125,9 +125,9 @@ def what_the_prompt_lines_say_about_the_status_tool_is_true(sandbox):
     own, prefixed = ({"tool": name, "arguments": MAIL} for name in ("send_email", "mcp__mail__send_email"))
     ask = [[call("mcp__mail__onceward_status", about)] for about in (own, prefixed)]
     model = claude.with_plugin("Send the mail", [[SEND], *ask, [DONE]], *TRUSTED)
-    _, (known, _), (unknown, _) = model.told()
+    _, (known, _), (also_known, _) = model.told()
     assert '"done"' in known, known
-    assert "unknown_call" in unknown, unknown
+    assert '"done"' in also_known, also_known
 
 
 def the_prompt_lines_are_the_same_in_the_plugin_and_beside_it(sandbox):

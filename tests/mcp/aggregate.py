@@ -216,6 +216,10 @@ def the_status_tool_knows_all_of_them(sandbox):
     assert "mail:" in said and "chat:" in said, said
     one = agent.call("onceward_status", {"tool": "mail__send_email", "arguments": MAIL})
     is_equal(one["structuredContent"]["state"], "done")
+    prefixed = agent.call("onceward_status", {"tool": "mcp__all__mail__send_email", "arguments": MAIL})
+    is_equal(prefixed["structuredContent"]["state"], "done")
+    missing = agent.call("onceward_status", {"tool": "mail__send_emails", "arguments": MAIL})
+    assert missing["isError"] and "no tool" in missing["content"][0]["text"], missing
     other = agent.call("onceward_status", {"tool": "mail__send_email", "arguments": {"to": "no-one-yet"}})
     is_equal(other["structuredContent"]["state"], "unknown_call")
 

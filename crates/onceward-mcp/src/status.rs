@@ -64,10 +64,12 @@ pub(super) async fn answer(gate: &Gate, tool_call: &ToolCall) -> Reply {
     let (tool, identity) = match StatusQuery::read(tool_call.arguments()) {
         Ok(StatusQuery::Recent) => return recent(gate, &ledger, tool_call).await,
         Ok(StatusQuery::Key(tool, key)) => {
+            let Some(tool) = gate.tools.own_name(&tool).map(str::to_owned) else { return unknown_tool(&tool) };
             let identity = tool_call.identity(&gate.settings, &tool, &key);
             (tool, identity)
         }
         Ok(StatusQuery::Arguments(tool, arguments)) => {
+            let Some(tool) = gate.tools.own_name(&tool).map(str::to_owned) else { return unknown_tool(&tool) };
             let about = tool_call.about(&tool, arguments, None, &gate.tools);
             let call = about.and_then(|about| about.call(&ledger, &gate.settings, &gate.tools, about.repeat));
             (tool, call.map(|call| call.identity))
@@ -92,6 +94,11 @@ pub(super) async fn answer(gate: &Gate, tool_call: &ToolCall) -> Reply {
             status_reply(&text, &json!({ "state": "unknown_call", "tool": tool, "means": text }))
         }
     }
+}
+
+/// The answer about a tool that the server does not have. It must not look like an answer about a call.
+fn unknown_tool(tool: &str) -> Reply {
+    status_error(&format!("the server has no tool `{tool}`: name the tool as the server lists it"))
 }
 
 async fn recent(gate: &Gate, ledger: &onceward::Ledger, tool_call: &ToolCall) -> Reply {

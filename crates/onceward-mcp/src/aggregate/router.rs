@@ -16,7 +16,7 @@ use super::super::pending::{Cancellation, Recipient};
 use super::super::reply::{Reply, invalid_call};
 use super::super::status;
 use super::super::stdio::{ClientSession, Router, ServerConnection, duplicate_id, request_id};
-use super::super::tools::Tools;
+use super::super::tools::{Tools, names_without_prefix};
 use super::super::verdict::{self, Ending};
 use super::merge::{self, Merged};
 use super::protocol_version::{self, ClientIntroduction, ProtocolFamily, Translation};
@@ -307,9 +307,12 @@ impl Aggregate {
             Err(why) => return invalid_call(&why.0),
         };
         if let Some(tool) = asked.arguments().text("tool") {
-            let mut named = Members::default();
-            named.set("name", &tool);
-            if let Some((server, named)) = self.find(&named) {
+            let find = |tool: &str| {
+                let mut named = Members::default();
+                named.set("name", &tool);
+                self.find(&named)
+            };
+            if let Some((server, named)) = names_without_prefix(&tool).find_map(find) {
                 let mut arguments = asked.arguments().clone();
                 arguments.set("tool", &named.text("name").unwrap_or_default());
                 return match asked.about(STATUS[0], arguments, None, &server.gate().tools) {

@@ -42,7 +42,7 @@ from ._errors import (
 from ._failures import Failure, NotSent, Permanent, Refused, Unknown
 from ._ledger import Block, BlockClaim, Call, Intent, Ledger
 from ._once import Guarded, guarded, key_of, options
-from ._operation import NOT_FOUND, Settings, Window
+from ._operation import NOT_FOUND, NotFound, Settings, Window
 
 __version__ = _native.__version__
 
@@ -68,6 +68,7 @@ __all__ = [
     "Ledger",
     "Mismatch",
     "MixedUse",
+    "NotFound",
     "NotRecorded",
     "NotSent",
     "OutOfOrder",

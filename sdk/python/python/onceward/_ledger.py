@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -50,6 +51,14 @@ class Ledger:
         self.store = os.fspath(store)
         self.tenant = tenant
         self._native = NativeLedger(self.store)
+        self._functions: weakref.WeakSet[Guarded] = weakref.WeakSet()
+        _ledgers.add(self)
+
+    def _move_to(self, native: NativeLedger) -> None:
+        """Uses another store from now on, for all guarded functions too. Only the test kit does this."""
+        self._native = native
+        for function in self._functions:
+            function._move_to(native)
 
     @overload
     def once(self, function: Callable[P, R], /) -> Callable[P, R]: ...
@@ -199,6 +208,10 @@ class Ledger:
 
     def __repr__(self) -> str:
         return f"onceward.Ledger({self.store!r})"
+
+
+# Every ledger of this process, for the test kit.
+_ledgers: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
 class Call:

@@ -17,6 +17,7 @@ from ._results import Codec
 
 if TYPE_CHECKING:
     from ._ledger import Ledger
+    from ._native import NativeLedger
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,15 +62,21 @@ class Guarded:
         # A recipe also reads the time of its window.
         window = (settings.get("window") or {}).get("of", "now")
         self.bind = _binder(signature, {_root(one) for one in [*fields, *match, window]})
-        self.operation = Operation.make(
-            ledger._native,
-            self.name,
-            settings,
+        self._make = functools.partial(
+            Operation.make,
+            name=self.name,
+            settings=settings,
             key=recipe,
             codec=Codec(function),
             tenant=ledger.tenant,
             probe=probe,
         )
+        self._move_to(ledger._native)
+        ledger._functions.add(self)
+
+    def _move_to(self, native: NativeLedger) -> None:
+        """Puts the function on this ledger. The test kit moves it to the ledger of a scenario."""
+        self.operation = self._make(native)
 
     def parts(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> tuple[Any, ...]:
         """Tenant, session, key and intent of a call; `given` overrides what the decorator says."""

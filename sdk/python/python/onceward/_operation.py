@@ -59,14 +59,14 @@ class Settings(TypedDict, total=False):
     marks_sent: bool
 
 
-class _NotFound:
+class NotFound:
     """The answer of a probe: the service knows of no earlier attempt."""
 
     def __repr__(self) -> str:
         return "onceward.NOT_FOUND"
 
 
-NOT_FOUND = _NotFound()
+NOT_FOUND = NotFound()
 
 
 class _ProbeFailed(InDoubt):
