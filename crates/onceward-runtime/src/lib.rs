@@ -10,6 +10,12 @@
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
 
+#[cfg(not(unix))]
+compile_error!(
+    "onceward-runtime needs Unix: the commands, the servers and the Python package do not run on Windows yet. Use the library \
+     crate `onceward` alone, or WSL. See docs/internals/platforms.md."
+);
+
 pub mod config;
 pub mod exit;
 pub mod net;

@@ -51,7 +51,7 @@ function binaryNamedByUser(file) {
   requireExecutable(file, `ONCEWARD_BINARY names ${file}, which`, "Correct or unset ONCEWARD_BINARY.");
   // Otherwise the launcher would start itself without end.
   if (fs.realpathSync(file) === fs.realpathSync(__filename)) {
-    throw new Error(`ONCEWARD_BINARY names ${file}, which is the launcher itself, not a binary.\n  Unset ONCEWARD_BINARY.`);
+    throw new Error(`ONCEWARD_BINARY names ${file}, which is the launcher itself.\n  Unset ONCEWARD_BINARY.`);
   }
   return file;
 }
@@ -85,7 +85,7 @@ function folderOfPackage(name) {
   }
   throw new Error(
     `the package ${name}, which contains the binary, is not installed.\n` +
-      "  npm omits it with --omit=optional (or --no-optional), and a node_modules folder from another platform lacks it.\n" +
+      "  npm omits it with --omit=optional, and a node_modules folder from another platform lacks it.\n" +
       "  Install onceward again with `npm install --include=optional onceward`,\n" +
       `  or ${OVERRIDE}.`,
   );
@@ -120,8 +120,8 @@ function replaceProcess(binary, args) {
 }
 
 function runChild(binary, args) {
-  // The gateway ends when its stdin closes. Its stdin is a pipe from the launcher, so that it ends with the launcher even
-  // after SIGKILL. Commands other than `mcp` may share their stdin with other processes, so it is passed on unread.
+  // The MCP gateway ends when its stdin closes. Its stdin is a pipe from the launcher, so that it ends with the launcher
+  // even after SIGKILL. Other commands may share their stdin with other processes, so the launcher does not read it.
   const relays = args[0] === "mcp" && !tty.isatty(0);
   const child = spawn(binary, args, { stdio: [relays ? "pipe" : "inherit", "inherit", "inherit"] });
   child.on("error", (error) => fail(`cannot run ${binary}: ${error.message}`));
@@ -133,7 +133,7 @@ function runChild(binary, args) {
   for (const signal of FORWARDED) {
     const isDelivered = hasTerminal && SENT_BY_TERMINAL.includes(signal);
     // Without a handler, the signal would end the launcher before the binary.
-    process.on(signal, () => isDelivered || 0);
+    process.on(signal, () => isDelivered || child.kill(signal));
   }
 }
 

@@ -22,8 +22,8 @@ static OPEN: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 /// Changes the device numbers that SQLite sees; 0 in a process that was not forked.
 static SALT: AtomicU64 = AtomicU64::new(0);
 
-/// Larger than any real device number, so that two salts never lead to the same one.
-const SALT_STEP: u64 = 1 << 48;
+/// Changes the upper byte of a device number, whose size differs between systems.
+const SALT_STEP: u64 = 1 << (8 * (size_of::<nix::libc::dev_t>() - 1));
 
 thread_local! {
     /// Held by the thread that forks, from before the fork until after it.
