@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 POOLS = {"cargo": 1, "release": 1, "install": 1, "tests": 4}
 
 BUILD, HARNESS_BUILD, RELEASE_BUILD = "build with lints", "build of the harnesses", "release build"
+MODULE_BUILD, PACKAGE = "build of the Python module", "Python package"
 TOOLS, CLIENTS = "system tools", "clients from PyPI and npm"
 
 # Scripts do not try again what the installation stage could not install.
@@ -35,6 +36,7 @@ SCRIPTS = (
     ("MCP clients that time out", ("tests/mcp/client_timeouts.py",), (CLIENTS,)),
     ("MCP aggregate of servers", ("tests/mcp/aggregate.py",), (CLIENTS,)),
     ("Claude Agent SDK with a scripted model", ("tests/mcp/agent.py",), (CLIENTS,)),
+    ("Claude Code plugin and skill", ("tests/agents/plugin.py",), (CLIENTS,)),
     ("MCP structured results", ("tests/mcp/structured.py",), (CLIENTS,)),
     ("MCP byte for byte", ("tests/mcp/byte_exact.py",), (CLIENTS,)),
     ("MCP malformed frames", ("tests/mcp/fuzz.py", "--cases", "600", "--seed", "1"), ()),
@@ -42,6 +44,8 @@ SCRIPTS = (
     ("malformed HTTP requests", ("tests/http/malformed.py",), ()),
     ("WebSockets through the gateway", ("tests/http/upgrades.py",), (CLIENTS,)),
     ("gRPC through the gateway", ("tests/http/grpc_calls.py",), (CLIENTS,)),
+    ("npm packages", ("tests/npm/package.py",), ()),
+    ("n8n guide's examples", ("tests/docs/n8n.py",), (TOOLS,)),
     ("README's examples", ("tests/docs/readme.py",), ()),
     ("TLS and HTTP/2 through the gateway", ("tests/http/tls.py",), (TOOLS,)),
 )
@@ -59,13 +63,41 @@ def check(name, command, **options):
 def every_stage(target):
     """All stages, but for the test programs: each build adds a stage for each one that it has made."""
     debug, release = target / "debug", target / "release"
-    return builds() + examples(debug) + scripts(debug / "onceward") + [
+    return builds() + examples(debug) + package(target) + scripts(debug / "onceward") + [
         Stage(
             "release build: demo, run, gateway, mcp",
             [*python("tests/release/smoke.py"), "--binary", release / "onceward"],
             needs=(RELEASE_BUILD,),
         ),
+        Stage(
+            "Python wheel",
+            [*python("tests/python/wheel.py"), "--binary", release / "onceward"],
+            needs=(RELEASE_BUILD, CLIENTS),
+            environment=PREPARED,
+        ),
     ]
+
+
+def package(target):
+    """The Python package: a stage for each suite, in the environment of its framework."""
+    folder, binary = target / "tests" / "python-package", target / "debug" / "onceward"
+    module = target / "debug" / "lib_native.so"
+    made = [
+        check(
+            MODULE_BUILD,
+            # With the selection of the other build, so that dependencies are built once.
+            ["cargo", "build", "--locked", "--lib", *cargo.TESTS],
+            needs=(BUILD,),
+            pool="cargo",
+            environment=cargo.LINTED,
+        ),
+        check(PACKAGE, [*python("tests/python/assemble.py"), "--module", module, "--out", folder], needs=(MODULE_BUILD,)),
+        Stage("Python versions", [*python("tests/python/versions.py"), "--package", folder], needs=(PACKAGE,)),
+    ]
+    for suite in sorted(folder.name for folder in (ROOT / "sdk/python/tests").iterdir() if folder.is_dir()):
+        command = [*python("tests/python/suite.py", suite), "--package", folder, "--binary", binary]
+        made.append(Stage(f"Python: {suite}", command, needs=(PACKAGE, CLIENTS), environment=PREPARED))
+    return made
 
 
 def builds():
@@ -88,7 +120,7 @@ def builds():
         # With a low priority it uses the time in which the other build links and the tests wait.
         check(
             RELEASE_BUILD,
-            ["nice", "-n", "10", "cargo", "build", "--release", "--locked", "--bin", "onceward"],
+            ["nice", "-n", "10", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
             pool="release",
         ),
         *documentation(),
