@@ -40,13 +40,20 @@ def the_plugin_and_its_marketplace_are_valid(sandbox):
     claude = Claude(sandbox)
     claude.works("plugin", "validate", "--strict", PLUGIN)
     claude.works("plugin", "validate", "--profile", "directory", PLUGIN)
-    claude.works("plugin", "validate", "--strict", AGENTS)
+    claude.works("plugin", "validate", "--strict", clone(sandbox.folder))
+
+
+def clone(parent):
+    """The files of the repository that a marketplace has, in a folder with a space."""
+    folder = parent / "a clone"
+    shutil.copytree(AGENTS, folder / "agents")
+    shutil.copytree(ROOT / ".claude-plugin", folder / ".claude-plugin")
+    return folder
 
 
 def the_marketplace_installs_the_plugin(sandbox):
     claude = Claude(sandbox)
-    copied = shutil.copytree(AGENTS, sandbox.folder / "a clone" / "agents")
-    claude.works("plugin", "marketplace", "add", copied)
+    claude.works("plugin", "marketplace", "add", clone(sandbox.folder))
     claude.works("plugin", "install", "onceward@onceward")
     listed = json.loads(claude.works("plugin", "list", "--json"))
     is_equal([(plugin["id"], plugin["enabled"]) for plugin in listed], [("onceward@onceward", True)], "listed")
