@@ -14,6 +14,18 @@ bench *options:
     cargo build --profile dist -p onceward-cli -p onceward-bench
     cargo run --profile dist -p onceward-bench -- --out docs/benchmarks.md {{options}}
 
+# The Python package beside idemkit and CTRLRun; writes docs/benchmarks-python.md. Needs redis-server. About four minutes.
+bench-python *options:
+    cargo build --profile dist -p onceward-python
+    tests/python/assemble.py --module target/dist/lib_native.so --out target/bench-python/package
+    python3 -m venv target/bench-python/peers
+    target/bench-python/peers/bin/pip install --quiet --requirement sdk/python/benchmarks/requirements.txt
+    sdk/python/benchmarks/compare.py --package target/bench-python/package --peers target/bench-python/peers/bin/python {{options}}
+
+# The wheel for this machine, in dist/. Needs maturin (pip install maturin).
+wheel:
+    sdk/python/build.py --out dist
+
 # A long crash run: real processes, real kill -9.
 crash cycles="10000" seed="1":
     cargo run --release -p onceward-sim -- crash --cycles {{cycles}} --seed {{seed}}
