@@ -236,6 +236,21 @@ def without_a_store_a_call_has_the_key_of_a_guarded_one(sandbox):
     assert keys[0] != keys[1], keys
 
 
+def a_store_that_answers_is_not_down(sandbox):
+    sandbox.offer(pay=paying())
+    sandbox.configure('[mcp.server.fixture.tool.pay]\nstore_down = "open"\n')
+    agent = sandbox.agent()
+    agent.call("pay", {"amount": 10})
+    agent.close()
+    database = sqlite3.connect(sandbox.folder / "ledger.db", isolation_level=None)
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    # As a newer build leaves it: the record of the call is there, and this build cannot read it.
+    database.execute(f"PRAGMA user_version = {version + 1}")
+    database.close()
+    is_state(sandbox.agent().call("pay", {"amount": 10}), "ledger_down")
+    is_equal(len(sent(sandbox)), 1, "effects")
+
+
 def a_store_that_fails_later_changes_no_key(sandbox):
     sandbox.offer(pay=paying(TEXT | {"format": "uuid"}))
     sandbox.configure('[mcp.server.fixture.tool.pay]\nstore_down = "open"\n')

@@ -65,6 +65,17 @@ def accounts_under_one_token_are_different_callers(sandbox):
             remote.end()
 
 
+@with_remote
+def addresses_that_may_name_an_account_are_different_callers(remote):
+    addresses = ["/?account=a", "/?account=b", "/mcp;account=a", "/mcp;account=b", "/mcp/a", "/mcp//a"]
+    for path in addresses:
+        message = remote.message("send_email", {"to": "bob"})
+        is_fresh(remote.post(message, path=path)[2][-1]["result"])
+    is_equal(remote.effects(), len(addresses), "effects")
+    sent = {one["path"] for one in remote.received()}
+    is_equal(sent, {path.replace("/?", "/mcp?") for path in addresses}, "the addresses that the server got")
+
+
 def listed_headers_tell_callers_apart_or_do_not(sandbox):
     sandbox.configure('[mcp.server.remote]\nidentity_headers = ["DD-API-KEY"]\nignored_headers = ["cookie", "X-Api-Key"]\n')
     remote = Remote(sandbox)

@@ -54,7 +54,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         message = json.loads(body)
         with open(os.environ["RECEIVED_FILE"], "a") as received:
             head = {name.lower(): value for name, value in self.headers.items()}
-            received.write(json.dumps({"head": head, "body": body.decode()}) + "\n")
+            received.write(json.dumps({"path": self.path, "head": head, "body": body.decode()}) + "\n")
         method, params = message.get("method"), message.get("params", {})
         if "id" not in message:
             if method == "notifications/cancelled":

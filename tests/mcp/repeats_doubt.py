@@ -2,7 +2,7 @@
 
 import time
 
-from checks import is_equal
+from checks import is_equal, until
 from repeats_scene import EVERY, HTTP, INITIALIZED, MAIN, OLD, SEVERAL, STDIO, doubted, on, ran, told_once, wait
 
 CHECKS = []
@@ -162,3 +162,26 @@ def a_mail_that_a_person_stopped_is_not_sent_again(scene):
     for _ in range(2):
         doubted(agent.call("send_email", mail))
     is_equal(scene.effects(), 1, "effects")
+
+
+@on(INITIALIZED, CHECKS)
+def a_late_answer_settles_its_own_call_and_no_later_one(scene):
+    agent, value = scene.agent(), VALUE | {"hold_each": "v"}
+    stopped_by_person(scene, agent, value)
+    told_once(agent.call("set_value", value))
+    scene.let_go("v-2")
+    ran(agent.call("set_value", value))
+    stopped_by_person(scene, agent, value)
+    scene.let_go("v-1")
+    wait(1)
+    told_once(agent.call("set_value", value))
+    is_equal(scene.effects(), 3, "effects")
+
+
+def stopped_by_person(scene, agent, value):
+    """A call that a person stopped, and whose outcome is unknown."""
+    effects = scene.effects()
+    call = agent.start_call("set_value", value)
+    scene.acted(effects + 1)
+    agent.cancel(call, "the user pressed Esc")
+    until(lambda: '"in_doubt"' in scene.listed(), "the doubt")

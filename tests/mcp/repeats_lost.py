@@ -5,6 +5,8 @@ arrive, the next equal call runs.
 """
 
 import http.client
+import sqlite3
+import time
 
 from checks import is_equal
 from repeats_scene import (
@@ -263,3 +265,22 @@ def who_gave_up_on_a_shared_call_gets_its_answer_by_asking_again(scene):
         again = agent.call("set_value", held)
     ran(again)
     is_equal(scene.effects(), 2, "effects")
+
+
+@on(INITIALIZED, CHECKS)
+def a_busy_ledger_holds_back_nothing_but_the_retry_after_a_late_cancellation(scene):
+    agent = scene.agent()
+    call = agent.start_call("set_value", VALUE)
+    ran(agent.result(call))
+    other = sqlite3.connect(scene.sandbox.folder / "ledger.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    agent.cancel(call, "Request timed out")
+    agent.call("get_value", {"name": "x"})
+    took = time.monotonic() - begun
+    assert took < 5, f"a call that reads waited {took:.0f} s for the ledger"
+    retry = agent.start_call("set_value", VALUE)
+    wait(0.5)
+    other.rollback()
+    replayed(agent.result(retry))
+    is_equal(scene.effects(), 1, "effects")

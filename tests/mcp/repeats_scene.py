@@ -113,6 +113,11 @@ class Scene:
         with open(self.sandbox.folder / "state-of-server") as file:
             return json.load(file).get(name)
 
+    def listed(self):
+        """The intents of the ledger as JSON."""
+        command = [self.sandbox.binary, "list", "--store", str(self.sandbox.folder / "ledger.db"), "--json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, check=True).stdout
+
     def end(self):
         for process in self.processes:
             process.kill()

@@ -4,6 +4,7 @@
 STATE_FILE holds the state as JSON and survives the server; COUNT_FILE gets a line for every effect before the response.
 Every tool takes these arguments:
 - `hold`: after the effect, wait until the file `STATE_FILE.NAME` is there.
+- `hold_each`: the same for the file `STATE_FILE.NAME-N`, where N is the number of calls that held for the name so far.
 - `delay_ms`: wait that long after the effect.
 - `lost`: after the first call's effect, exit without a response (stdio), or close the connection without one (HTTP).
 - `stops`: with `hold`, stop without a response when the call is cancelled.
@@ -148,6 +149,15 @@ def is_let_go(name):
     return os.path.exists(f"{os.environ['STATE_FILE']}.{name}")
 
 
+def held_for(held, arguments):
+    """The name of the file that a call waits for, or None."""
+    if "hold_each" not in arguments:
+        return arguments.get("hold")
+    name, numbers = arguments["hold_each"], held.setdefault("held", {})
+    numbers[name] = numbers.get(name, 0) + 1
+    return f"{name}-{numbers[name]}"
+
+
 def call(name, arguments, is_cancelled):
     """The result of a call, or None if it was stopped."""
     if name not in TOOLS:
@@ -162,11 +172,12 @@ def call(name, arguments, is_cancelled):
         is_lost = "lost" in arguments and not held.get("lost", {}).get(arguments["lost"])
         if is_lost:
             held.setdefault("lost", {})[arguments["lost"]] = True
+        hold = held_for(held, arguments)
     if is_lost:
         raise Lost
     deadline = time.monotonic() + TIMEOUT
-    while "hold" in arguments and time.monotonic() < deadline:
-        if is_let_go(arguments["hold"]):
+    while hold and time.monotonic() < deadline:
+        if is_let_go(hold):
             break
         if "stops" in arguments and is_cancelled():
             return None

@@ -19,6 +19,7 @@ use onceward::{CallBuilder, Delivery, Ledger};
 use tokio::time::Instant;
 
 use super::delivery::Receipt;
+use super::in_progress::InProgress;
 use super::lazy_ledger::LazyLedger;
 use super::members::Members;
 use super::message::Id;
@@ -54,6 +55,8 @@ pub(super) struct Client {
     /// Whether it announces time-outs.
     announces: AtomicBool,
     responses: Mutex<Responses>,
+    /// Cancellations that are being written to the ledger.
+    cancellations: InProgress,
 }
 
 /// How a client has introduced itself.
@@ -93,7 +96,13 @@ struct WrittenResponse {
 
 impl Client {
     pub(super) fn new(patience: Duration) -> Self {
-        Self { patience, introduction: OnceLock::new(), announces: AtomicBool::new(false), responses: Mutex::default() }
+        Self {
+            patience,
+            introduction: OnceLock::new(),
+            announces: AtomicBool::new(false),
+            responses: Mutex::default(),
+            cancellations: InProgress::default(),
+        }
     }
 
     /// The client introduces itself: in `initialize`, or in a request of the modern protocol.
@@ -170,8 +179,9 @@ impl Client {
         responses.add(WrittenResponse { id, delivery, at, is_delivered, events, is_after_the_end });
     }
 
-    /// The client cancels a call, before its response or after. Returns whether this is its first cancellation.
-    pub(super) async fn cancelled(&self, id: &Id) -> bool {
+    /// The client cancels a call, before its response or after. Returns whether this is its first cancellation. What it says
+    /// about a response is written in the background: a ledger that is busy must not hold back the client's other messages.
+    pub(super) fn cancelled(&self, id: &Id) -> bool {
         let (is_first, revoked) = {
             let mut responses = self.responses();
             let written = responses.take_written(id);
@@ -182,9 +192,19 @@ impl Client {
         };
         let is_revoked = |written: &WrittenResponse| written.is_delivered && !planted(Plant::LateCancellationIgnored);
         if let Some(written) = revoked.filter(is_revoked) {
-            written.delivery.did_not_arrive().await;
+            let writing = self.cancellations.enter();
+            tokio::spawn(async move {
+                written.delivery.did_not_arrive().await;
+                drop(writing);
+            });
         }
         is_first
+    }
+
+    /// Waits until the ledger knows of the client's cancellations. Every guarded call does so first: an equal earlier call whose
+    /// response did not arrive must not look like a delivered one.
+    pub(super) async fn cancellations_recorded(&self) {
+        self.cancellations.none().await;
     }
 
     /// The client resumes a stream from an event. A response after that event did not reach it.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::clock::{Clock, SystemClock};
-use onceward::core::decide::{Again, Decision, Resolution};
+use onceward::core::decide::{Again, Decision};
 use onceward::core::name::Tenant;
 use onceward::core::outcome::Verdict;
 use onceward::core::policy::StoreDown;
-use onceward::core::record::{State, downstream_key};
+use onceward::core::record::downstream_key;
 use onceward::plant::{Plant, planted};
-use onceward::{Call, Delivery, Error, Guard, Ledger, StartOptions, Started};
+use onceward::{Call, Delivery, Error, Guard, Ledger, StartOptions, Started, store};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
@@ -199,26 +199,7 @@ impl Gate {
         }
         let ledger = match self.lazy_ledger.ledger().await {
             Ok(ledger) => ledger,
-            Err(error) => {
-                let may_run = tool_call.policy(&self.settings, &self.tools).store_down == StoreDown::Open;
-                if may_run {
-                    tracing::warn!(%error, "a call runs unguarded: the ledger is not available");
-                    // The key of a call does not depend on the store.
-                    let call = match Ledger::open("memory:").await {
-                        Ok(ledger) => tool_call.call(&ledger, &self.settings, &self.tools, tool_call.repeat),
-                        Err(error) => Err(call::InvalidCall(error.to_string())),
-                    };
-                    return match call {
-                        Ok(call) => self
-                            .without_store(request, &tool_call, &call, &**transport)
-                            .await
-                            .map(OutgoingResponse::from),
-                        Err(why) => Some(invalid_call(&why.0).answer(request)),
-                    };
-                }
-                tracing::error!(%error, "a guarded call was refused: the ledger is not available");
-                return Some(ledger_down(&tool_call.tool).answer(request));
-            }
+            Err(error) => return self.without_ledger(request, &tool_call, &error, &**transport).await,
         };
         let mut call = match tool_call.call(&ledger, &self.settings, &self.tools, tool_call.repeat) {
             Ok(call) => call,
@@ -343,9 +324,7 @@ impl Gate {
                 }
                 Some((line, Some(delivery)))
             }
-            Err(no_answer) => {
-                self.no_answer(ledger, guarded, guard, no_answer).await.map(|line| (line, Some(delivery)))
-            }
+            Err(no_answer) => self.no_answer(guarded, guard, no_answer).await.map(|line| (line, Some(delivery))),
         }
     }
 
@@ -406,13 +385,7 @@ impl Gate {
         answer.line
     }
 
-    async fn no_answer(
-        self: &Arc<Self>,
-        ledger: &Ledger,
-        guarded: &GuardedCall<'_>,
-        guard: Guard,
-        no_answer: NoResponse,
-    ) -> Option<Vec<u8>> {
+    async fn no_answer(&self, guarded: &GuardedCall<'_>, guard: Guard, no_answer: NoResponse) -> Option<Vec<u8>> {
         match no_answer {
             NoResponse::Cancelled => {
                 log_error(guard.withdraw(Some("the client cancelled it before it was sent")).await.err());
@@ -427,16 +400,43 @@ impl Gate {
                 Some(self.replies.lost(guarded.about(), &why, SystemClock.now()).line(guarded.request))
             }
             NoResponse::GaveUp(late) => {
-                let attempt = guard.claim().attempt();
+                let owner = guard.late_owner();
                 log_error(guard.doubt(Some("the client cancelled it, and the server has not responded")).await.err());
-                let (ledger, call) = (ledger.clone(), guarded.call.clone());
+                let policy = Arc::clone(&guarded.call.policy);
                 tokio::spawn(async move {
-                    if let Some(answer) = late.answer().await {
-                        log_error(settled_late(&ledger, &call, attempt, &answer).await.err());
+                    let Some(answer) = late.answer().await else { return };
+                    if let Ending::Keep(outcome) = verdict::of(&answer.members, &policy, true) {
+                        log_error(owner.finish(outcome).await.err());
                     }
                 });
                 None
             }
+        }
+    }
+
+    /// Answers a call whose ledger cannot be opened.
+    async fn without_ledger(
+        &self,
+        request: &Request,
+        tool_call: &ToolCall,
+        error: &store::Error,
+        transport: &impl Transport,
+    ) -> Option<OutgoingResponse> {
+        // The key and the policy of a call do not depend on the store.
+        let call = match Ledger::open("memory:").await {
+            Ok(ledger) => tool_call.call(&ledger, &self.settings, &self.tools, tool_call.repeat),
+            Err(error) => Err(call::InvalidCall(error.to_string())),
+        };
+        match call {
+            Ok(call) if call.may_run_without_store(error) => {
+                tracing::warn!(%error, "a call runs unguarded: the ledger is not available");
+                self.without_store(request, tool_call, &call, transport).await.map(OutgoingResponse::from)
+            }
+            Ok(_) => {
+                tracing::error!(%error, "a guarded call was refused: the ledger is not available");
+                Some(ledger_down(&tool_call.tool).answer(request))
+            }
+            Err(why) => Some(invalid_call(&why.0).answer(request)),
         }
     }
 
@@ -474,20 +474,6 @@ impl Gate {
             }
         }
     }
-}
-
-/// Settles a doubt with a late response, unless it was settled before.
-async fn settled_late(ledger: &Ledger, call: &Call, attempt: u32, answer: &CallResponse) -> Result<(), Error> {
-    let Ending::Keep(outcome) = verdict::of(&answer.members, &call.policy, true) else { return Ok(()) };
-    let Some(intent) = ledger.get(&call.identity).await? else { return Ok(()) };
-    let record = &intent.seen.record;
-    if matches!(record.state, State::InDoubt { .. }) && record.attempts == attempt {
-        let outcome = outcome.within(call.policy.keep_limit);
-        let happened = Resolution::Happened(outcome);
-        let note = Some("the server responded after the call was cancelled");
-        ledger.resolve(&call.identity, record.version, happened, Some("onceward mcp"), note).await?;
-    }
-    Ok(())
 }
 
 /// Logs that an outcome could not be recorded, without details of the call.

@@ -4,11 +4,11 @@
 //!   `reply`: the gateway's own replies to models. `owners`: the running calls of this process. `repeated_call`: calls that were
 //!   made before. `probe_call`, `probe_first`: ask another tool whether a call took effect. `task`: work that continues after its
 //!   response. `status`: the gateway's own tool. `lazy_ledger`: the ledger.
-//! - `tools`: which tools are guarded, and why. `kind`: what a tool's name says. `list`: the response to `tools/list`. `ask_list`:
-//!   requests it. `result_schema`: structured results. `key_argument`: the argument that takes a key. `volatile_arguments`:
+//! - `tools`: which tools are guarded, and why. `tool_name`: their names with a client's prefix. `kind`: what a tool's name
+//!   says. `list`: the response to `tools/list`. `ask_list`: requests it. `result_schema`: structured results. `key_argument`: the argument that takes a key. `volatile_arguments`:
 //!   arguments that change with every attempt. `warning_log`: warnings already given. `server_name`: names servers.
 //! - `repeat_rule`: when an equal call is a repeat. `delivery`: which responses reached their clients. `client`: facts about a
-//!   client.
+//!   client. `in_progress`: counts work to wait for.
 //! - `message`, `members`: JSON-RPC; every byte that the gateway does not change stays as it came.
 //! - `transport`: carries requests to a server. `pending`: requests that wait for a response. `stdio`: the relay in front of one or
 //!   several servers that are commands. `aggregate`: what only several servers need. `http`: a server that is reached by
@@ -24,6 +24,7 @@ mod client;
 mod delivery;
 mod gate;
 mod http;
+mod in_progress;
 pub mod inspect;
 pub mod install;
 mod key_argument;
@@ -44,6 +45,7 @@ mod server_name;
 mod status;
 mod stdio;
 mod task;
+mod tool_name;
 mod tools;
 mod transport;
 mod verdict;
@@ -143,7 +145,7 @@ async fn gate(options: GatewayOptions, mcp: &Mcp) -> Arc<Gate> {
 async fn opened_ledger(options: &GatewayOptions) -> Arc<LazyLedger> {
     let lazy_ledger = LazyLedger::at(&options.store, options.records_per_tenant);
     if let Err(error) = lazy_ledger.ledger().await {
-        tracing::error!(%error, "cannot open the ledger; guarded calls are refused until it opens");
+        tracing::error!(%error, "cannot open the ledger; each guarded call tries to open it again");
     }
     Arc::new(lazy_ledger)
 }

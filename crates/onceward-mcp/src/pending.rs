@@ -44,6 +44,8 @@ enum Pending {
 pub(super) enum Recipient {
     /// The client, unchanged.
     Client,
+    /// No request of this id was sent to the server. Only where the client has no other server can it be for the client.
+    Unexpected,
     /// The client, once the gateway has edited the list.
     List(Members),
     /// A task of the gateway, which has it now.
@@ -188,10 +190,11 @@ impl PendingRequests {
         let id = mixed_up.as_ref().unwrap_or(id);
         // A call that was not sent yet cannot have a response.
         if matches!(all.get(id), Some(Pending::Call { answer: None, .. })) {
-            return Recipient::Client;
+            return Recipient::Unexpected;
         }
         match all.remove(id) {
-            None | Some(Pending::Passed) => Recipient::Client,
+            None => Recipient::Unexpected,
+            Some(Pending::Passed) => Recipient::Client,
             Some(Pending::List) => Recipient::List(members),
             Some(Pending::Own(taker)) => {
                 let _ = taker.send(members);
@@ -342,8 +345,10 @@ mod tests {
         let pending = PendingRequests::default();
         pending.expect_call(request("a"));
         let members = || Members::read(r#"{"id":"a"}"#).unwrap();
-        assert!(matches!(pending.take(&request("a"), members(), b"early"), Recipient::Client));
+        assert!(matches!(pending.take(&request("a"), members(), b"early"), Recipient::Unexpected));
         let sent = pending.send(&request("a")).unwrap();
+        assert!(matches!(pending.take(&request("b"), members(), b"other"), Recipient::Unexpected));
+        pending.expect_any(request("b"));
         assert!(matches!(pending.take(&request("b"), members(), b"other"), Recipient::Client));
         assert!(matches!(pending.take(&request("a"), members(), b"line"), Recipient::Taken));
         assert_eq!(sent.answer().await.unwrap().line, b"line");

@@ -117,7 +117,10 @@ impl Replies {
             Decision::InFlight { retry_after, .. } => error_reply(
                 "not_yet",
                 about,
-                &format!("{tool} asked to wait. Make the same call again in {} seconds.", retry_after.as_secs() + 1),
+                &format!(
+                    "This call of {tool} may not run yet; nothing was called. Make the same call again in {} seconds.",
+                    retry_after.as_secs() + 1
+                ),
                 json!({ "retry_after_seconds": retry_after.as_secs() + 1 }),
             ),
             Decision::InDoubt { since } => self.in_doubt(about, since, None),

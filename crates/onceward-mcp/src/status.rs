@@ -13,6 +13,7 @@ use super::call::{InvalidCall, ToolCall};
 use super::gate::Gate;
 use super::members::Members;
 use super::reply::{Reply, ledger_down, status_error};
+use super::tool_name::on_server;
 
 /// How many recent calls are shown, and how many intents are searched for them.
 const MAX_SHOWN: usize = 20;
@@ -64,12 +65,12 @@ pub(super) async fn answer(gate: &Gate, tool_call: &ToolCall) -> Reply {
     let (tool, identity) = match StatusQuery::read(tool_call.arguments()) {
         Ok(StatusQuery::Recent) => return recent(gate, &ledger, tool_call).await,
         Ok(StatusQuery::Key(tool, key)) => {
-            let Some(tool) = gate.tools.own_name(&tool).map(str::to_owned) else { return unknown_tool(&tool) };
+            let Some(tool) = on_server(&tool, &gate.tools).map(str::to_owned) else { return unknown_tool(&tool) };
             let identity = tool_call.identity(&gate.settings, &tool, &key);
             (tool, identity)
         }
         Ok(StatusQuery::Arguments(tool, arguments)) => {
-            let Some(tool) = gate.tools.own_name(&tool).map(str::to_owned) else { return unknown_tool(&tool) };
+            let Some(tool) = on_server(&tool, &gate.tools).map(str::to_owned) else { return unknown_tool(&tool) };
             let about = tool_call.about(&tool, arguments, None, &gate.tools);
             let call = about.and_then(|about| about.call(&ledger, &gate.settings, &gate.tools, about.repeat));
             (tool, call.map(|call| call.identity))

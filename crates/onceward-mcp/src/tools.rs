@@ -269,12 +269,9 @@ impl Tools {
         is_configured || listed.iter().any(|name| self.guard_reason(name).is_guarded())
     }
 
-    /// The name under which the server itself knows a tool. Some clients show models a name with a prefix, such as
-    /// `mcp__mail__send_email`; `None` if the server's list has no such tool.
-    pub(super) fn own_name<'a>(&self, name: &'a str) -> Option<&'a str> {
-        let is_empty = self.listing().tools.is_empty();
-        let is_known = |name: &&str| is_empty || self.has(name) || self.configured(name).is_some();
-        names_without_prefix(name).find(is_known)
+    /// Whether a tool of this name may exist: it is listed or configured, or the server has listed nothing yet.
+    pub(super) fn may_have(&self, name: &str) -> bool {
+        self.listing().tools.is_empty() || self.has(name) || self.configured(name).is_some()
     }
 
     /// Whether the server itself has a tool of this name.
@@ -404,13 +401,6 @@ impl Tools {
     }
 }
 
-/// A name as it is, and, if it has the prefix of a client, without more and more of its parts.
-pub(super) fn names_without_prefix(name: &str) -> impl Iterator<Item = &str> {
-    let rest = name.strip_prefix("mcp__");
-    let parts = rest.into_iter().flat_map(|rest| rest.match_indices("__").map(|(at, _)| &rest[at + 2..]));
-    std::iter::once(name).chain(parts)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -494,18 +484,6 @@ mod tests {
         assert!(!tools.may_ask(now + MAX_PAUSE / 2) && tools.may_ask(now + MAX_PAUSE));
         tools.set_complete(false);
         assert!(tools.may_ask(now), "the server announced a new list");
-    }
-
-    #[test]
-    fn the_name_that_a_client_shows_is_the_name_of_the_server() {
-        let names = |name| names_without_prefix(name).map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(names("mcp__mail__send__all"), ["mcp__mail__send__all", "send__all", "all"]);
-        assert_eq!(names("mail__send"), ["mail__send"]);
-        let tools = Tools::default();
-        assert_eq!(tools.own_name("mcp__mail__send"), Some("mcp__mail__send"), "nothing is known of the server yet");
-        tools.learn("send", &Members::default(), "onceward_repeat");
-        assert_eq!((tools.own_name("mcp__mail__send"), tools.own_name("send")), (Some("send"), Some("send")));
-        assert_eq!((tools.own_name("mcp__mail__sent"), tools.own_name("sent")), (None, None));
     }
 
     #[test]

@@ -1,29 +1,82 @@
 //! The right to do the work, as Python holds it, and how the work ended. Each method takes an event loop, or `None` to block.
 
-use std::sync::{Mutex, PoisonError};
+use std::pin::Pin;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use onceward::{Claim, Error, Failure, Guard, Outcome, WriteResult};
 use onceward_core::class::{Class, Disposition};
 use onceward_core::evidence::{Evidence, in_message};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use crate::error::{self, About};
-use crate::runtime::{self, Completion, wait, wait_in_loop, with_interpreter};
-
-/// How many errors of a chain are looked at for evidence.
-const MAX_CHAIN: usize = 16;
+use crate::operation::withdraw;
+use crate::remote::{Ownership, RemoteClaim};
+use crate::runtime::{self, Completion, TaskHandle, wait, wait_in_loop, with_interpreter};
 
 /// A claim of this process.
 #[pyclass(frozen, module = "onceward", weakref)]
 pub(crate) struct NativeClaim {
-    claim: Claim,
-    /// `None` once the claim has ended, and for work that runs without a record.
-    guard: Mutex<Option<Guard>>,
+    source: Source,
     about: About,
     is_guarded: bool,
     /// The process that made the claim, counted in forks.
     generation: u64,
+}
+
+/// Which ledger has the record.
+enum Source {
+    Local(LocalClaim),
+    Remote(RemoteClaim),
+}
+
+/// A claim on a record in this process.
+struct LocalClaim {
+    /// `None` once the work is over: the end of the interpreter waits for every claim, and Python code may keep this object, as
+    /// the traceback of an error does.
+    claim: Mutex<Option<Claim>>,
+    /// `None` once the claim has ended, and for work that runs without a record.
+    guard: Mutex<Option<Guard>>,
+    /// The key and the downstream key, which can be read after the end too.
+    names: OnceLock<(String, String)>,
+    attempt: u32,
+    probe_first: bool,
+    may_be_taken_over: bool,
+}
+
+impl LocalClaim {
+    fn new(claim: Claim, guard: Option<Guard>) -> Self {
+        let (attempt, probe_first, may_be_taken_over) = (claim.attempt(), claim.probe_first(), claim.may_be_taken_over());
+        let (claim, guard, names) = (Mutex::new(Some(claim)), Mutex::new(guard), OnceLock::new());
+        Self { claim, guard, names, attempt, probe_first, may_be_taken_over }
+    }
+
+    fn claim(&self) -> Option<Claim> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn take_guard(&self) -> Option<Guard> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Takes the claim once the work is over.
+    fn take_claim(&self) -> Option<Claim> {
+        self.names();
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn names(&self) -> &(String, String) {
+        self.names.get_or_init(|| {
+            self.claim().map(|claim| (claim.key().to_owned(), claim.downstream_key().to_owned())).unwrap_or_default()
+        })
+    }
+}
+
+/// A claim that is taken to end it.
+enum Ending {
+    Local(Guard),
+    Remote(Ownership),
 }
 
 /// What a write of the owner leads to.
@@ -43,25 +96,41 @@ impl Completion for Written {
 
 impl NativeClaim {
     pub(crate) fn guarded(guard: Guard, about: About) -> Self {
-        let (claim, guard) = (guard.claim(), Mutex::new(Some(guard)));
-        Self { claim, guard, about, is_guarded: true, generation: runtime::generation() }
+        let source = Source::Local(LocalClaim::new(guard.claim(), Some(guard)));
+        Self { source, about, is_guarded: true, generation: runtime::generation() }
     }
 
     pub(crate) fn unguarded(claim: Claim, about: About) -> Self {
-        Self { claim, guard: Mutex::new(None), about, is_guarded: false, generation: runtime::generation() }
+        let source = Source::Local(LocalClaim::new(claim, None));
+        Self { source, about, is_guarded: false, generation: runtime::generation() }
+    }
+
+    pub(crate) fn remote(claim: RemoteClaim, about: About, is_guarded: bool) -> Self {
+        Self { source: Source::Remote(claim), about, is_guarded, generation: runtime::generation() }
+    }
+
+    /// Takes what ends the claim, if it is still there.
+    fn taken(&self) -> Option<Ending> {
+        match &self.source {
+            Source::Local(claim) => claim.take_guard().map(Ending::Local),
+            Source::Remote(claim) => claim.take().map(Ending::Remote),
+        }
     }
 
     /// Takes the guard to end the claim; `None` for work without a record.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Guard>> {
+    fn take(&self, py: Python<'_>) -> PyResult<Option<Ending>> {
         self.check_process(py)?;
         if !self.is_guarded {
             return Ok(None);
         }
-        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match guard {
-            Some(guard) => Ok(Some(guard)),
-            None => Err(error::invalid(py, "this claim has ended already", &self.about)),
+        match self.taken() {
+            Some(ending) => Ok(Some(ending)),
+            None => Err(self.has_ended(py)),
         }
+    }
+
+    fn has_ended(&self, py: Python<'_>) -> PyErr {
+        error::invalid(py, "this claim has ended already", &self.about)
     }
 
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
@@ -99,22 +168,34 @@ where
 impl NativeClaim {
     #[getter]
     fn downstream_key(&self) -> &str {
-        self.claim.downstream_key()
+        match &self.source {
+            Source::Local(claim) => &claim.names().1,
+            Source::Remote(claim) => &claim.downstream_key,
+        }
     }
 
     #[getter]
     fn key(&self) -> &str {
-        self.claim.key()
+        match &self.source {
+            Source::Local(claim) => &claim.names().0,
+            Source::Remote(claim) => &claim.key,
+        }
     }
 
     #[getter]
     fn attempt(&self) -> u32 {
-        self.claim.attempt()
+        match &self.source {
+            Source::Local(claim) => claim.attempt,
+            Source::Remote(claim) => claim.attempt,
+        }
     }
 
     #[getter]
     fn probe_first(&self) -> bool {
-        self.claim.probe_first()
+        match &self.source {
+            Source::Local(claim) => claim.probe_first,
+            Source::Remote(claim) => claim.probe_first,
+        }
     }
 
     /// Whether the intent is recorded. It is not when the store is down and `store_down` is `"open"`.
@@ -129,24 +210,43 @@ impl NativeClaim {
         &self.about.intent
     }
 
+    /// What an exception says about the call.
+    #[getter]
+    fn about<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.about.fields(py)
+    }
+
     /// Whether another caller may take the work over while this owner still runs.
     #[getter]
     fn may_be_taken_over(&self) -> bool {
-        self.claim.may_be_taken_over()
+        match &self.source {
+            Source::Local(claim) => claim.may_be_taken_over,
+            Source::Remote(claim) => claim.may_be_taken_over,
+        }
     }
 
     /// Marks that the first byte is about to leave.
     fn sent(&self, py: Python<'_>, event_loop: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         self.check_process(py)?;
-        let claim = self.claim.clone();
-        self.write(py, event_loop, async move { claim.sent().await.map(|()| "sent") })
+        match &self.source {
+            Source::Local(claim) => {
+                let claim = claim.claim().ok_or_else(|| self.has_ended(py))?;
+                self.write(py, event_loop, async move { claim.sent().await.map(|()| "sent") })
+            }
+            Source::Remote(claim) => answer(py, event_loop, claim.sent(&self.about)),
+        }
     }
 
     /// Records that the downstream knows of no earlier attempt.
     fn not_found(&self, py: Python<'_>, event_loop: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
         self.check_process(py)?;
-        let claim = self.claim.clone();
-        self.write(py, event_loop, async move { claim.not_found().await.map(|()| "not_found") })
+        match &self.source {
+            Source::Local(claim) => {
+                let claim = claim.claim().ok_or_else(|| self.has_ended(py))?;
+                self.write(py, event_loop, async move { claim.not_found().await.map(|()| "not_found") })
+            }
+            Source::Remote(claim) => answer(py, event_loop, claim.not_found(&self.about)),
+        }
     }
 
     /// The work is done. Without `body`, its result cannot be kept.
@@ -156,7 +256,11 @@ impl NativeClaim {
         event_loop: Option<&Bound<'_, PyAny>>,
         body: Option<Vec<u8>>,
     ) -> PyResult<Py<PyAny>> {
-        let Some(guard) = self.take(py)? else { return self.write(py, event_loop, async { Ok("done") }) };
+        let guard = match self.take(py)? {
+            None => return self.write(py, event_loop, async { Ok("done") }),
+            Some(Ending::Remote(ended)) => return answer(py, event_loop, ended.finish(body, self.about.clone())),
+            Some(Ending::Local(guard)) => guard,
+        };
         let intent = self.about.intent.clone();
         let outcome = match body {
             Some(body) => Outcome::success(body),
@@ -182,7 +286,7 @@ impl NativeClaim {
         messages: Vec<String>,
         retry_after: Option<f64>,
     ) -> PyResult<Py<PyAny>> {
-        let Some(guard) = self.take(py)? else { return self.write(py, event_loop, async { Ok("released") }) };
+        let Some(ending) = self.take(py)? else { return self.write(py, event_loop, async { Ok("released") }) };
         let retry_after = retry_after.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let class = match class {
             Some("not_sent") => Class::NotSent,
@@ -191,7 +295,12 @@ impl NativeClaim {
             Some(_) => Class::Unknown,
             None => Class::Unclassified { evidence: evidence_in(&messages) },
         };
-        let failure = Failure::of(class, messages.into_iter().next().unwrap_or_default());
+        let message = messages.into_iter().next().unwrap_or_default();
+        let guard = match ending {
+            Ending::Remote(ended) => return answer(py, event_loop, ended.fail(class, message, self.about.clone())),
+            Ending::Local(guard) => guard,
+        };
+        let failure = Failure::of(class, message);
         self.write(py, event_loop, async move {
             Ok(match guard.fail(&failure).await? {
                 Disposition::Release(_) => "released",
@@ -203,22 +312,50 @@ impl NativeClaim {
 
     /// Gives the claim back before anything was done.
     fn withdraw(&self, py: Python<'_>, event_loop: Option<&Bound<'_, PyAny>>, why: String) -> PyResult<Py<PyAny>> {
-        let Some(guard) = self.take(py)? else { return self.write(py, event_loop, async { Ok("released") }) };
-        self.write(py, event_loop, async move { guard.withdraw(Some(&why)).await.map(|_| "released") })
+        match self.take(py)? {
+            None => self.write(py, event_loop, async { Ok("released") }),
+            Some(Ending::Remote(ended)) => answer(py, event_loop, ended.withdraw(self.about.clone())),
+            Some(Ending::Local(guard)) => {
+                self.write(py, event_loop, async move { guard.withdraw(Some(&why)).await.map(|_| "released") })
+            }
+        }
     }
 
-    /// Gives the claim up without waiting: from now on the outcome is unknown, unless nothing was sent yet.
+    /// The work is over. If the claim has not ended, its outcome is unknown from now on, unless nothing was sent yet.
     fn abandon(&self) {
         if self.generation == runtime::generation() {
-            drop(self.guard.lock().unwrap_or_else(PoisonError::into_inner).take());
+            drop(self.taken());
+            if let Source::Local(claim) = &self.source {
+                drop(claim.take_claim());
+            }
         }
+    }
+
+    /// Gives the claim back without waiting, because the caller went away before the work began.
+    fn give_back(&self) -> PyResult<()> {
+        if self.generation != runtime::generation() {
+            return Ok(());
+        }
+        match self.taken() {
+            Some(Ending::Local(guard)) => drop(runtime::runtime()?.spawn(withdraw(guard))),
+            Some(Ending::Remote(ended)) => drop(runtime::runtime()?.spawn(ended.withdraw(self.about.clone()))),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Calls `callback` in the event loop when another caller may go on with the work. Returns a function that ends the watch.
     fn on_lost(&self, py: Python<'_>, event_loop: Py<PyAny>, callback: Py<PyAny>) -> PyResult<Py<LostWatch>> {
-        let claim = self.claim.clone();
+        self.check_process(py)?;
+        let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match &self.source {
+            Source::Local(claim) => {
+                let claim = claim.claim().ok_or_else(|| self.has_ended(py))?;
+                Box::pin(async move { claim.lost().await })
+            }
+            Source::Remote(claim) => Box::pin(claim.lost()),
+        };
         let task = runtime::runtime()?.spawn(async move {
-            claim.lost().await;
+            lost.await;
             tokio::task::spawn_blocking(move || {
                 with_interpreter(|py| {
                     // A loop that was closed has nothing to cancel.
@@ -226,7 +363,7 @@ impl NativeClaim {
                 });
             });
         });
-        Py::new(py, LostWatch { task: task.abort_handle() })
+        Py::new(py, LostWatch { task: TaskHandle::of(&task) })
     }
 }
 
@@ -234,7 +371,10 @@ impl Drop for NativeClaim {
     fn drop(&mut self) {
         if self.generation != runtime::generation() {
             // The parent's claim: the child must neither end it nor touch the threads that it does not have.
-            std::mem::forget(self.guard.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+            std::mem::forget(self.taken());
+            if let Source::Local(claim) = &self.source {
+                std::mem::forget(claim.take_claim());
+            }
         }
     }
 }
@@ -242,7 +382,7 @@ impl Drop for NativeClaim {
 /// Ends the watch for a lost claim.
 #[pyclass(frozen, name = "_LostWatch")]
 pub(crate) struct LostWatch {
-    task: tokio::task::AbortHandle,
+    task: TaskHandle,
 }
 
 #[pymethods]
@@ -254,5 +394,5 @@ impl LostWatch {
 
 /// Evidence in any error of a chain.
 fn evidence_in(messages: &[String]) -> Option<Evidence> {
-    messages.iter().take(MAX_CHAIN).find_map(|message| in_message(message))
+    messages.iter().find_map(|message| in_message(message))
 }

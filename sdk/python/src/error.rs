@@ -23,6 +23,30 @@ pub(crate) struct About {
     pub(crate) intent: String,
 }
 
+impl About {
+    /// What is known, by the names of the exception's attributes.
+    pub(crate) fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = PyDict::new(py);
+        self.add_to(&fields)?;
+        Ok(fields)
+    }
+
+    fn add_to(&self, fields: &Bound<'_, PyDict>) -> PyResult<()> {
+        for (name, value) in [
+            ("store", &self.store),
+            ("tenant", &self.tenant),
+            ("operation", &self.operation),
+            ("key", &self.key),
+            ("intent", &self.intent),
+        ] {
+            if !value.is_empty() {
+                fields.set_item(name, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The exception for an error of the library.
 pub(crate) fn raised(py: Python<'_>, error: &Error, about: &About) -> PyErr {
     make(py, error, about).unwrap_or_else(|failure| failure)
@@ -35,7 +59,12 @@ pub(crate) fn store_unavailable(py: Python<'_>, error: &store::Error, about: &Ab
 
 /// The exception for a mistake in a call or a setting.
 pub(crate) fn invalid(py: Python<'_>, message: &str, about: &About) -> PyErr {
-    exception(py, "InvalidCall", message, about, PyDict::new(py)).unwrap_or_else(|failure| failure)
+    named(py, "InvalidCall", message, about)
+}
+
+/// An exception of the Python package, by name.
+pub(crate) fn named(py: Python<'_>, kind: &str, message: &str, about: &About) -> PyErr {
+    exception(py, kind, message, about, PyDict::new(py)).unwrap_or_else(|failure| failure)
 }
 
 fn make(py: Python<'_>, error: &Error, about: &About) -> PyResult<PyErr> {
@@ -92,24 +121,8 @@ fn make(py: Python<'_>, error: &Error, about: &About) -> PyResult<PyErr> {
     exception(py, kind, &error.to_string(), about, fields)
 }
 
-fn exception(
-    py: Python<'_>,
-    kind: &str,
-    message: &str,
-    about: &About,
-    fields: Bound<'_, PyDict>,
-) -> PyResult<PyErr> {
-    for (name, value) in [
-        ("store", &about.store),
-        ("tenant", &about.tenant),
-        ("operation", &about.operation),
-        ("key", &about.key),
-        ("intent", &about.intent),
-    ] {
-        if !value.is_empty() {
-            fields.set_item(name, value)?;
-        }
-    }
+fn exception(py: Python<'_>, kind: &str, message: &str, about: &About, fields: Bound<'_, PyDict>) -> PyResult<PyErr> {
+    about.add_to(&fields)?;
     let made = python(py, &MAKE, "onceward._errors", "make")?.call1((kind, message, fields))?;
     Ok(PyErr::from_value(made))
 }
@@ -129,7 +142,13 @@ fn set_outcome(py: Python<'_>, fields: &Bound<'_, PyDict>, outcome: Option<&Outc
 /// Reads a duration as Python gives it: seconds, or a text such as `"20s"`.
 pub(crate) fn duration_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<std::time::Duration> {
     if let Ok(seconds) = given.extract::<f64>() {
-        let refuse = |_| invalid(py, "a wait must be a number of seconds, not negative, or a text such as \"20s\"", &About::default());
+        let refuse = |_| {
+            invalid(
+                py,
+                "a wait must be a number of seconds, not negative, or a text such as \"20s\"",
+                &About::default(),
+            )
+        };
         return std::time::Duration::try_from_secs_f64(seconds).map_err(refuse);
     }
     duration::parse(&given.extract::<String>()?).map_err(|error| invalid(py, &error.to_string(), &About::default()))

@@ -1,5 +1,6 @@
 //! An open ledger. After a fork, the child opens the store again.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
 use onceward::{Ledger, Resolution, Resolved, StoreUrl, store};
@@ -11,6 +12,7 @@ use serde_json::json;
 
 use crate::error::{self, About};
 use crate::operation::NativeOperation;
+use crate::remote::{self, RemoteLedger, Settlement};
 use crate::runtime::{self, runtime, wait};
 
 /// The largest page of a list.
@@ -22,6 +24,8 @@ static OPENED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 /// A store and the ledger on it, shared by all operations.
 pub(crate) struct Handle {
     url: String,
+    /// What a child process opens again. It is absolute: a process that becomes a daemon changes its working directory.
+    absolute: StoreUrl,
     open: RwLock<Open>,
 }
 
@@ -58,13 +62,14 @@ impl Handle {
             let why = "a ledger in memory belongs to the process that opened it; processes share a ledger in a file";
             return Err(error::store_unavailable(py, &store::Error::Unreachable(why.to_owned()), &self.about()));
         }
-        let ledger = open(py, &self.url)?;
+        let ledger = open(py, &self.url, self.absolute.clone())?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         if open.generation == runtime::generation() {
             // Another thread was faster.
             return open.ledger.clone().ok_or_else(|| self.closed(py));
         }
-        let inherited = std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: runtime::generation() });
+        let inherited =
+            std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: runtime::generation() });
         std::mem::forget(inherited);
         Ok(ledger)
     }
@@ -94,9 +99,24 @@ impl Drop for Handle {
     }
 }
 
-fn open(py: Python<'_>, url: &str) -> PyResult<Ledger> {
+fn open(py: Python<'_>, url: &str, store: StoreUrl) -> PyResult<Ledger> {
     let about = About { store: url.to_owned(), ..About::default() };
-    wait(py, Ledger::open(StoreUrl::from(url)))?.map_err(|error| error::store_unavailable(py, &error, &about))
+    wait(py, Ledger::open(store))?.map_err(|error| error::store_unavailable(py, &error, &about))
+}
+
+/// The file of a ledger, wherever the process is then.
+fn absolute(url: &str) -> StoreUrl {
+    match std::path::absolute(url.strip_prefix("file:").unwrap_or(url)) {
+        Ok(path) => StoreUrl::from(path),
+        Err(_) => StoreUrl::from(url),
+    }
+}
+
+/// Where a ledger is.
+#[derive(Clone)]
+pub(crate) enum Source {
+    Local(Arc<Handle>),
+    Remote(Arc<RemoteLedger>),
 }
 
 /// The ledgers that are still open.
@@ -109,18 +129,45 @@ pub(crate) fn open_ledgers() -> Vec<Arc<Handle>> {
 /// A ledger.
 #[pyclass(frozen, module = "onceward")]
 pub(crate) struct NativeLedger {
-    handle: Arc<Handle>,
+    source: Source,
+}
+
+impl NativeLedger {
+    /// The store in this process; a server has none here.
+    pub(crate) fn local(&self, py: Python<'_>) -> PyResult<&Arc<Handle>> {
+        match &self.source {
+            Source::Local(handle) => Ok(handle),
+            Source::Remote(server) => Err(error::invalid(
+                py,
+                "this needs a ledger in a file; it cannot use a ledger behind HTTP",
+                &server.about(),
+            )),
+        }
+    }
 }
 
 #[pymethods]
 impl NativeLedger {
     #[new]
-    fn new(py: Python<'_>, url: String) -> PyResult<Self> {
+    #[pyo3(signature = (url, token = None, ca = None))]
+    fn new(py: Python<'_>, url: String, token: Option<&str>, ca: Option<PathBuf>) -> PyResult<Self> {
         runtime()?;
-        let open = Open { ledger: Some(open(py, &url)?), generation: runtime::generation() };
-        let handle = Arc::new(Handle { url, open: RwLock::new(open) });
+        if remote::is_http(&url) {
+            let server = RemoteLedger::open(py, &url, token, ca.as_deref())?;
+            return Ok(Self { source: Source::Remote(server) });
+        }
+        let store = StoreUrl::from(url.as_str());
+        let absolute = absolute(&url);
+        let open = Open { ledger: Some(open(py, &url, store)?), generation: runtime::generation() };
+        let handle = Arc::new(Handle { url, absolute, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
-        Ok(Self { handle })
+        Ok(Self { source: Source::Local(handle) })
+    }
+
+    /// Whether it is behind HTTP: then the server has the settings of operations.
+    #[getter]
+    fn is_remote(&self) -> bool {
+        matches!(self.source, Source::Remote(_))
     }
 
     /// An operation with its settings, as JSON with the names of `onceward.toml`.
@@ -133,12 +180,16 @@ impl NativeLedger {
         marks_sent: bool,
         probes: bool,
     ) -> PyResult<NativeOperation> {
-        NativeOperation::new(py, Arc::clone(&self.handle), name, settings, marks_sent, probes)
+        NativeOperation::new(py, self.source.clone(), name, settings, marks_sent, probes)
     }
 
     /// One intent as JSON, or `None`.
     fn get(&self, py: Python<'_>, tenant: &str, operation: &str, key: &str) -> PyResult<Option<String>> {
-        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => return server.get(py, tenant, operation, key),
+        };
+        let (ledger, about) = (handle.ledger(py)?, handle.about());
         let identity = identity(py, tenant, operation, key)?;
         let found = wait(py, ledger.get(&identity))?.map_err(|error| error::raised(py, &error, &about))?;
         Ok(found.map(|intent| {
@@ -150,10 +201,14 @@ impl NativeLedger {
     /// The newest intents, as a JSON list.
     #[pyo3(signature = (tenant = None, state = None, limit = 50))]
     fn list(&self, py: Python<'_>, tenant: Option<&str>, state: Option<&str>, limit: usize) -> PyResult<String> {
-        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => return server.list(py, tenant, state, limit),
+        };
+        let (ledger, about) = (handle.ledger(py)?, handle.about());
         let refuse = |why: &str| error::invalid(py, why, &about);
-        let mut filter = store::Filter::default();
-        filter.tenant = tenant.map(Tenant::new).transpose().map_err(|error| refuse(&error.to_string()))?;
+        let tenant = tenant.map(Tenant::new).transpose().map_err(|error| refuse(&error.to_string()))?;
+        let mut filter = store::Filter { tenant, ..store::Filter::default() };
         if let Some(state) = state {
             let known = Status::ALL.into_iter().find(|status| status.as_str() == state);
             filter.status = vec![known.ok_or_else(|| refuse(&format!("unknown state `{state}`")))?];
@@ -185,7 +240,14 @@ impl NativeLedger {
         by: Option<&str>,
         note: Option<&str>,
     ) -> PyResult<()> {
-        let (ledger, about) = (self.handle.ledger(py)?, self.handle.about());
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => {
+                let result = outcome.as_deref();
+                return server.resolve(py, tenant, &Settlement { operation, key, version, result, by, note });
+            }
+        };
+        let (ledger, about) = (handle.ledger(py)?, handle.about());
         let identity = identity(py, tenant, operation, key)?;
         let resolution = match outcome {
             Some(body) => Resolution::Happened(Outcome::success(body)),
@@ -200,7 +262,11 @@ impl NativeLedger {
 
     /// Counters since the ledger was opened.
     fn stats(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
-        let stats = self.handle.ledger(py)?.stats();
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => return server.stats(py),
+        };
+        let stats = handle.ledger(py)?.stats();
         Ok(vec![
             ("acquired", stats.acquired),
             ("replayed", stats.replayed),
@@ -212,9 +278,20 @@ impl NativeLedger {
 
     /// Closes the store. Calls after that are refused.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => return server.close(py),
+        };
         let ledger = {
-            let mut open = self.handle.open.write().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() { open.ledger.take() } else { None }
+            let mut open = handle.open.write().unwrap_or_else(PoisonError::into_inner);
+            let ledger = open.ledger.take();
+            if open.generation == runtime::generation() {
+                ledger
+            } else {
+                std::mem::forget(ledger);
+                open.generation = runtime::generation();
+                None
+            }
         };
         match ledger {
             Some(ledger) => wait(py, ledger.close()),

@@ -8,13 +8,17 @@
 //! - `runtime`: waits for a future, on a thread or in an event loop.
 //! - `claim`: the right to do the work, and how it ended.
 //! - `stored`: the outcome that a repeat gets.
+//! - `http`: guards the requests of an ASGI app.
+//! - `remote`: the same for a ledger behind HTTP.
 //! - `error`: the exceptions.
 //! - `vectors`: what the test vectors need.
 
 mod claim;
 mod error;
+mod http;
 mod ledger;
 mod operation;
+mod remote;
 mod runtime;
 mod stored;
 mod value;
@@ -30,6 +34,8 @@ mod _native {
     #[pymodule_export]
     use super::claim::NativeClaim;
     #[pymodule_export]
+    use super::http::{NativeHttpCall, NativeHttpClaim, NativeHttpExchange, NativeHttpGuard, NativeHttpResponse};
+    #[pymodule_export]
     use super::ledger::NativeLedger;
     #[pymodule_export]
     use super::operation::NativeOperation;
@@ -38,7 +44,9 @@ mod _native {
     #[pymodule_export]
     use super::stored::Stored;
     #[pymodule_export]
-    use super::vectors::{canonical, derived_key, evidence};
+    use super::vectors::{
+        apply_recipe, canonical, derived_key, downstream_key, evidence, evidence_in_text, identity_digest,
+    };
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -10,7 +10,8 @@ use pyo3::prelude::*;
 
 use crate::claim::{NativeClaim, answer};
 use crate::error::{self, About};
-use crate::ledger::Handle;
+use crate::ledger::{Handle, Source};
+use crate::remote::{self, CallParts, RemoteOperation};
 use crate::runtime::{Completion, runtime};
 use crate::stored::Stored;
 use crate::value;
@@ -18,16 +19,19 @@ use crate::value;
 /// An operation of a ledger.
 #[pyclass(frozen, module = "onceward")]
 pub(crate) struct NativeOperation {
-    handle: Arc<Handle>,
+    source: Source,
     name: String,
     policy: Arc<Policy>,
     recipe: Option<Arc<Recipe>>,
+    /// Whether the caller set them: otherwise a server uses its own.
+    sets_runtime: bool,
+    sets_wait: bool,
 }
 
 impl NativeOperation {
     pub(crate) fn new(
         py: Python<'_>,
-        handle: Arc<Handle>,
+        source: Source,
         name: String,
         settings: &str,
         marks_sent: bool,
@@ -41,7 +45,18 @@ impl NativeOperation {
         if policy.effect == Effect::Transactional {
             return Err(refuse("effect = \"transactional\" is not supported from Python".to_owned()));
         }
-        Ok(Self { handle, name, policy: Arc::new(policy), recipe: recipe.map(Arc::new) })
+        let (sets_runtime, sets_wait) = (settings.max_runtime.is_some(), settings.wait.is_some());
+        Ok(Self { source, name, policy: Arc::new(policy), recipe: recipe.map(Arc::new), sets_runtime, sets_wait })
+    }
+
+    fn on_server(&self) -> RemoteOperation<'_> {
+        RemoteOperation {
+            name: &self.name,
+            recipe: self.recipe.as_deref(),
+            policy: &self.policy,
+            lease: self.sets_runtime.then(|| self.policy.lease()),
+            wait: self.sets_wait.then_some(self.policy.wait),
+        }
     }
 
     #[allow(clippy::too_many_arguments, reason = "they are the parts of one call")]
@@ -76,10 +91,10 @@ impl NativeOperation {
         Ok(builder)
     }
 
-    fn about(&self, call: &Call) -> About {
+    fn about(handle: &Handle, call: &Call) -> About {
         let identity = &call.identity;
         About {
-            store: self.handle.url().to_owned(),
+            store: handle.url().to_owned(),
             tenant: identity.tenant.as_str().to_owned(),
             operation: identity.operation.as_str().to_owned(),
             key: identity.key.as_str().to_owned(),
@@ -104,7 +119,15 @@ impl NativeOperation {
         item: Option<(String, u64)>,
         wait: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
-        let ledger = self.handle.ledger(py)?;
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => {
+                let parts = CallParts { tenant, session, key, intent, is_item: item.is_some() };
+                let wait = wait.map(|wait| error::duration_of(py, wait)).transpose()?;
+                return remote::start(py, event_loop, server, &self.on_server(), &parts, wait);
+            }
+        };
+        let ledger = handle.ledger(py)?;
         let builder = self.builder(&ledger, tenant, session, key, intent, item)?;
         let call = builder.call().map_err(|error| {
             let about = About { operation: self.name.clone(), ..About::default() };
@@ -114,7 +137,7 @@ impl NativeOperation {
         if let Some(wait) = wait {
             options = options.wait(error::duration_of(py, wait)?);
         }
-        let about = self.about(&call);
+        let about = Self::about(handle, &call);
         let starting = async move {
             let started = ledger.start(&call, options).await;
             StartedCall { started, about }
@@ -133,7 +156,14 @@ impl NativeOperation {
         intent: Option<&Bound<'_, PyAny>>,
         item: Option<(String, u64)>,
     ) -> PyResult<String> {
-        let ledger = self.handle.ledger(py)?;
+        let handle = match &self.source {
+            Source::Local(handle) => handle,
+            Source::Remote(server) => {
+                let parts = CallParts { tenant, session, key, intent, is_item: item.is_some() };
+                return self.on_server().key(py, server, &parts);
+            }
+        };
+        let ledger = handle.ledger(py)?;
         let call = self.builder(&ledger, tenant, session, key, intent, item)?.call().map_err(|error| {
             let about = About { operation: self.name.clone(), ..About::default() };
             error::raised(py, &Error::Invalid(error), &about)
@@ -155,10 +185,16 @@ impl Completion for StartedCall {
         match started {
             Ok(Started::Acquired(guard)) => claim(NativeClaim::guarded(guard, about)),
             Ok(Started::Unguarded { claim: unguarded, .. }) => claim(NativeClaim::unguarded(unguarded, about)),
-            Ok(Started::Answered(Decision::Replay { outcome, expires_at, .. })) => {
-                Ok(Py::new(py, Stored::new(outcome, expires_at))?.into_any())
+            Ok(Started::Answered(Decision::Replay { outcome, .. })) if remote::is_not_kept(&outcome) => {
+                let error = Error::OutcomeNotKept { intent: about.intent.clone(), status: None, outcome: None };
+                Err(error::raised(py, &error, &about))
             }
-            Ok(Started::Answered(decision)) => Err(error::raised(py, &Error::of_decision(about.intent.clone(), decision), &about)),
+            Ok(Started::Answered(Decision::Replay { outcome, expires_at, .. })) => {
+                Ok(Py::new(py, Stored::new(outcome, expires_at, about))?.into_any())
+            }
+            Ok(Started::Answered(decision)) => {
+                Err(error::raised(py, &Error::of_decision(about.intent.clone(), decision), &about))
+            }
             Err(error) => Err(error::raised(py, &error, &about)),
         }
     }
@@ -170,6 +206,7 @@ impl Completion for StartedCall {
     }
 }
 
-async fn withdraw(guard: Guard) {
+/// Gives a claim back before the work began.
+pub(crate) async fn withdraw(guard: Guard) {
     let _: Result<_, Error> = guard.withdraw(Some("the caller went away before the work began")).await;
 }

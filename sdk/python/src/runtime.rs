@@ -5,7 +5,7 @@
 //! thread that asks for it then would be ended in the middle of Rust code.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -31,8 +31,13 @@ static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 /// How many forks there were between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Whether the interpreter is ending. Threads of the runtime hold it for reading while they use the interpreter.
-static IS_ENDING: RwLock<bool> = RwLock::new(false);
+/// Whether the interpreter is ending.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Threads of the runtime hold the gate for reading while they use the interpreter. A child process replaces it: a thread of
+/// the parent may have held it during the fork. Null means the first one.
+static GATE: AtomicPtr<RwLock<()>> = AtomicPtr::new(std::ptr::null_mut());
+static FIRST_GATE: RwLock<()> = RwLock::new(());
 
 /// Which process this is, counted in forks: what was opened in another one cannot be used.
 pub(crate) fn generation() -> u64 {
@@ -67,6 +72,14 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
     }
 }
 
+/// The gate of this process.
+#[allow(unsafe_code)]
+fn gate() -> &'static RwLock<()> {
+    let replaced = GATE.load(Ordering::Acquire);
+    // SAFETY: it is null, or was made by `Box::leak` after a fork, and is never freed.
+    unsafe { replaced.as_ref() }.unwrap_or(&FIRST_GATE)
+}
+
 /// Polls a future once. Most answers from the cache and from memory are ready at once, and cost no change of threads.
 fn poll_once<F: Future>(runtime: &Runtime, future: Pin<&mut F>) -> Poll<F::Output> {
     let _inside = runtime.enter();
@@ -85,7 +98,8 @@ where
         return Ok(output);
     }
     loop {
-        let waited = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
+        let waited =
+            py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
         match waited {
             Ok(output) => return Ok(output),
             Err(_) => py.check_signals()?,
@@ -118,6 +132,10 @@ where
     if let Poll::Ready(output) = poll_once(runtime, future.as_mut()) {
         return Ok((true, output.deliver(py)?));
     }
+    if IS_ENDING.load(Ordering::SeqCst) {
+        // An exit handler that runs after ours: there is no thread left that could complete a future of the loop.
+        return Ok((true, wait(py, future)?.deliver(py)?));
+    }
     let waiting = event_loop.call_method0("create_future")?;
     let (target, target_loop) = (waiting.clone().unbind(), event_loop.clone().unbind());
     let task = runtime.spawn(async move {
@@ -125,15 +143,15 @@ where
         // Completing takes the interpreter, for which this thread may have to wait.
         tokio::task::spawn_blocking(move || complete(output, target, target_loop));
     });
-    let abort = Py::new(py, AbortOnCancel { task: task.abort_handle() })?;
+    let abort = Py::new(py, AbortOnCancel { task: TaskHandle::of(&task) })?;
     waiting.call_method1("add_done_callback", (abort,))?;
     Ok((false, waiting.unbind()))
 }
 
 /// Hands the output to the event loop, unless the loop has gone or the interpreter is ending.
 fn complete<C: Completion>(output: C, target: Py<PyAny>, event_loop: Py<PyAny>) {
-    let is_ending = IS_ENDING.read().unwrap_or_else(PoisonError::into_inner);
-    if *is_ending {
+    let _inside = gate().read().unwrap_or_else(PoisonError::into_inner);
+    if IS_ENDING.load(Ordering::SeqCst) {
         output.abandon();
         // Freeing them takes the interpreter.
         std::mem::forget((target, event_loop));
@@ -199,7 +217,7 @@ impl Drop for Delivery {
 /// Stops the task when its caller no longer waits.
 #[pyclass(frozen, name = "_AbortOnCancel")]
 struct AbortOnCancel {
-    task: tokio::task::AbortHandle,
+    task: TaskHandle,
 }
 
 #[pymethods]
@@ -212,10 +230,28 @@ impl AbortOnCancel {
     }
 }
 
+/// A task of the runtime, which can be stopped only in its own process: its queue does not work in a forked child.
+pub(crate) struct TaskHandle {
+    task: tokio::task::AbortHandle,
+    generation: u64,
+}
+
+impl TaskHandle {
+    pub(crate) fn of(task: &tokio::task::JoinHandle<()>) -> Self {
+        Self { task: task.abort_handle(), generation: generation() }
+    }
+
+    pub(crate) fn abort(&self) {
+        if self.generation == generation() {
+            self.task.abort();
+        }
+    }
+}
+
 /// Runs work in the background that takes the interpreter, unless it is ending.
 pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
-    let is_ending = IS_ENDING.read().unwrap_or_else(PoisonError::into_inner);
-    if !*is_ending {
+    let _inside = gate().read().unwrap_or_else(PoisonError::into_inner);
+    if !IS_ENDING.load(Ordering::SeqCst) {
         Python::attach(work);
     }
 }
@@ -225,7 +261,9 @@ pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
 pub(crate) fn shut_down(py: Python<'_>) {
     let known = RUNTIME.load(Ordering::Acquire);
     py.detach(|| {
-        *IS_ENDING.write().unwrap_or_else(PoisonError::into_inner) = true;
+        // Threads that are inside finish first; every later one sees the mark.
+        let _all_outside = gate().write().unwrap_or_else(PoisonError::into_inner);
+        IS_ENDING.store(true, Ordering::SeqCst);
     });
     if known.is_null() {
         return;
@@ -238,6 +276,7 @@ pub(crate) fn shut_down(py: Python<'_>) {
                 for ledger in ledgers {
                     ledger.writes_done().await;
                 }
+                crate::remote::writes_done().await;
             };
             let _ = tokio::time::timeout(SHUTDOWN_LIMIT, all).await;
         });
@@ -261,6 +300,7 @@ pub(crate) fn after_fork_in_parent() {
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
+    GATE.store(Box::leak(Box::new(RwLock::new(()))), Ordering::Release);
     onceward::fork::resume_child();
 }
 

@@ -9,15 +9,21 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use crate::runtime::python;
 
+/// How often the value at one place may be converted: an enumeration of dates takes two steps.
+const MAX_CONVERSIONS: usize = 8;
+
 static PLAIN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+static DIGITS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// The value of a Python object. An error names the place of the value that is refused.
 pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    Reader { depth: 0 }.read(object)
+    Reader { depth: 0, conversions: 0 }.read(object)
 }
 
 struct Reader {
     depth: usize,
+    /// How often the value at this place was converted.
+    conversions: usize,
 }
 
 impl Reader {
@@ -49,7 +55,18 @@ impl Reader {
             return self.nested(|reader| reader.array(tuple.iter()));
         }
         let plain = python(object.py(), &PLAIN, "onceward._keys", "plain")?.call1((object,))?;
-        self.nested(|reader| reader.read(&plain))
+        self.converted(|reader| reader.read(&plain))
+    }
+
+    /// Reads what a value was converted to, which is not a level deeper. An enumeration may hold another one, but not itself.
+    fn converted(&mut self, read: impl FnOnce(&mut Self) -> PyResult<Value>) -> PyResult<Value> {
+        if self.conversions >= MAX_CONVERSIONS {
+            return Err(PyValueError::new_err("a value is converted to a value that has to be converted again"));
+        }
+        self.conversions += 1;
+        let value = read(self);
+        self.conversions -= 1;
+        value
     }
 
     /// Reads one level deeper. The limit also ends values that contain themselves.
@@ -58,7 +75,9 @@ impl Reader {
             return Err(PyValueError::new_err(format!("the value is nested deeper than {MAX_DEPTH} levels")));
         }
         self.depth += 1;
+        let conversions = std::mem::take(&mut self.conversions);
         let value = read(self);
+        self.conversions = conversions;
         self.depth -= 1;
         value
     }
@@ -88,16 +107,17 @@ impl Reader {
 
 /// The error with the place of the value in front.
 fn inside(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
-    let is_ours = error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyValueError>(py);
-    if !is_ours {
+    let kind = error.get_type(py);
+    // Subclasses, which code of the user may raise, need not take one text.
+    if !kind.is(py.get_type::<PyTypeError>()) && !kind.is(py.get_type::<PyValueError>()) {
         return error;
     }
+    let place = place.replace('~', "~0").replace('/', "~1");
     let text = error.value(py).to_string();
     let text = match text.strip_prefix('/') {
         Some(rest) => format!("/{place}/{rest}"),
         None => format!("/{place}: {text}"),
     };
-    let kind = error.get_type(py);
     PyErr::from_type(kind, text)
 }
 
@@ -110,7 +130,6 @@ fn integer_of(integer: &Bound<'_, PyInt>) -> PyResult<Value> {
     if let Ok(small) = integer.extract::<i64>() {
         return Ok(Value::Number(Number::from(small)));
     }
-    // Python refuses to write integers with very many digits.
-    let digits = integer.str().map_err(|_| PyValueError::new_err("an integer has too many digits"))?;
-    Value::parse(digits.to_str()?.as_bytes()).map_err(|error| PyValueError::new_err(error.to_string()))
+    let digits = python(integer.py(), &DIGITS, "onceward._keys", "digits")?.call1((integer,))?.extract::<String>()?;
+    Value::parse(digits.as_bytes()).map_err(|error| PyValueError::new_err(error.to_string()))
 }

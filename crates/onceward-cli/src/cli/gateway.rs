@@ -88,7 +88,7 @@ impl Gateway {
             HostCheck::of(listen, &self.allow_host).map_err(|what| Fault::usage(format!("--allow-host: {what}")))?;
         let tenant = global.tenant_flag().unwrap_or("authorization").to_owned();
         if !tenant.starts_with("whoami:") {
-            tenant_source(global)?;
+            tenant_source(global, "authorization, whoami:PATH#POINTER or header:NAME")?;
         }
         let route = self.route(tenant)?.naming(&settings.tenant_names()?);
         block_on_every_core(async move {
@@ -129,13 +129,13 @@ fn flag(field: &str) -> String {
 }
 
 /// The source of the tenant in `--tenant`. A bare name would put all callers into one tenant, and each would get the stored
-/// responses of the others: that has to be stated explicitly.
-pub(super) fn tenant_source(global: &Global) -> Result<Option<Tenant>, Fault> {
+/// responses of the others: that has to be stated explicitly. `others` names the other sources of the command.
+pub(super) fn tenant_source(global: &Global, others: &str) -> Result<Option<Tenant>, Fault> {
     let Some(source) = global.tenant_flag() else { return Ok(None) };
     if !["authorization", "token"].contains(&source) && !source.contains(':') {
         return Err(Fault::usage(format!(
             "--tenant {source}: write fixed:{source} if all callers are one tenant and each may get the stored responses of the \
-             others; or authorization, whoami:PATH#POINTER, or header:NAME"
+             others; or {others}"
         )));
     }
     source.parse().map(Some).map_err(Fault::usage)

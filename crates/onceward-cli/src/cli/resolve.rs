@@ -177,11 +177,17 @@ impl Resolve {
             output::json(&json!({ "was": was, "is": is }));
         } else {
             let state = is.as_ref().map_or("gone", |is| is.state);
-            let next = match state {
-                "done" => "repeats get the outcome",
-                "in_doubt" => "its owner may still finish it; settle it with --happened or --did-not-happen",
-                _ if self.happened.reset => "its key may be used for another command or intent",
-                _ => "the next run may try again",
+            let not_before = is.as_ref().and_then(|is| is.not_before.as_deref());
+            let next = match (state, not_before) {
+                ("done", _) => "repeats get the outcome".to_owned(),
+                ("in_doubt", _) => {
+                    "its owner may still finish it; settle it with --happened or --did-not-happen".to_owned()
+                }
+                _ if self.happened.reset => "its key may be used for another command or intent".to_owned(),
+                (_, Some(time)) => {
+                    format!("the next run may try again from {time}; until then the owner may still be at work")
+                }
+                (_, None) => "the next run may try again".to_owned(),
             };
             output::out(&format!("{identity} was {} and is now {state}: {next}", was.state));
         }

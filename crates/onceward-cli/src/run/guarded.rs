@@ -335,7 +335,7 @@ impl Job {
             format!("{intent} is running elsewhere (attempt {attempt}); nothing was run.\n  {hint}")
         } else {
             let after = duration::format(retry_after);
-            format!("{intent} failed before and must not be retried yet; nothing was run.\n  Run it again in {after}.")
+            format!("{intent} must not be tried again yet; nothing was run.\n  Run it again in {after}.")
         };
         // Only a run that goes on may count as success and stay silent; a failed one must be reported.
         let chosen = self.conflict_exit_code.filter(|_| running);

@@ -270,3 +270,18 @@ fn the_owner_of_work_that_was_forced_into_doubt_and_settled_cannot_overwrite_it(
     assert_eq!(intent["outcome"]["stdout"]["text"], "by hand\n");
     assert_eq!(intent["trail"][2]["what"], "contradiction");
 }
+
+#[test]
+fn after_force_the_time_is_named_until_which_the_owner_may_be_at_work() {
+    let folder = TestFolder::new();
+    let script = "echo $$ > pid; while [ ! -e go ]; do sleep 0.02; done; echo late";
+    let mut running = folder.start(&["--key", "k"], script);
+    folder.wait_for_file("pid");
+    resolve(&folder, "k", &["--force", "--why", "it hangs"]).says(0, &[]);
+    let settled = resolve(&folder, "k", &["--did-not-happen"]);
+    let settled = settled.out();
+    assert!(settled.contains("may try again from 2") && settled.contains("may still be at work"), "{settled}");
+    folder.run(&["--key", "k"], script).says(75, &["must not be tried again yet", "Run it again in"]);
+    folder.write("go", "");
+    running.wait().unwrap();
+}

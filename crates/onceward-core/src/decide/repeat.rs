@@ -70,7 +70,7 @@ pub(super) fn give_back(current: Option<&Seen>, fence: Fence, version: u64, erro
     if let Write::Replace(draft) = &mut transition.write {
         draft.claims.current = None;
     }
-    transition
+    marked(transition, Some(Mark::of_withdrawal()))
 }
 
 /// A request of an owner. A repeat of the request that ended its claim is accepted again until the record changes.

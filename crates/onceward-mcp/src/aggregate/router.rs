@@ -16,7 +16,8 @@ use super::super::pending::{Cancellation, Recipient};
 use super::super::reply::{Reply, invalid_call};
 use super::super::status;
 use super::super::stdio::{ClientSession, Router, ServerConnection, duplicate_id, request_id};
-use super::super::tools::{Tools, names_without_prefix};
+use super::super::tool_name::without_prefix;
+use super::super::tools::Tools;
 use super::super::verdict::{self, Ending};
 use super::merge::{self, Merged};
 use super::protocol_version::{self, ClientIntroduction, ProtocolFamily, Translation};
@@ -133,6 +134,8 @@ impl Aggregate {
         // Several servers may end one subscription.
         let is_subscription = self.subscriptions.has(&id);
         match server.connection.take_response(id, judged, &line) {
+            // It would be taken for the response of another server.
+            Recipient::Unexpected => None,
             Recipient::Client | Recipient::List(_) if !is_subscription => Some(line),
             _ => None,
         }
@@ -312,7 +315,7 @@ impl Aggregate {
                 named.set("name", &tool);
                 self.find(&named)
             };
-            if let Some((server, named)) = names_without_prefix(&tool).find_map(find) {
+            if let Some((server, named)) = without_prefix(&tool).find_map(find) {
                 let mut arguments = asked.arguments().clone();
                 arguments.set("tool", &named.text("name").unwrap_or_default());
                 return match asked.about(STATUS[0], arguments, None, &server.gate().tools) {

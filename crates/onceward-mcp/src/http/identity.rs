@@ -1,12 +1,12 @@
 //! Which headers tell callers apart. A repeat is answered without asking the server, so a header that names an account counts, and
 //! one that may be a credential must be listed in the configuration before calls with it are accepted. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 use onceward::core::hash::Fields;
-use onceward::http::identity_headers::has_identifying_cookie;
+use onceward::http::identity_headers::{has_identifying_cookie, identifying_values};
 use onceward::http::tenant::TenantNames;
 
 use super::header_names::Meaning;
@@ -67,15 +67,15 @@ impl Identity {
 
     /// A tenant name for callers with these header values, in addition to `tenant`; `None` for a request without any such header.
     pub(super) fn of(&self, headers: &HeaderMap, tenant: Option<&str>) -> Option<String> {
+        let counted = headers.keys().filter(|name| self.is_counted(name));
         // Sorted by name: a retry may send them in another order.
-        let names: BTreeSet<&str> =
-            headers.keys().filter(|name| self.is_counted(name)).map(HeaderName::as_str).collect();
-        if names.is_empty() {
-            return None;
-        }
-        let given = names.iter().flat_map(|name| headers.get_all(*name).iter().map(move |value| (name, value)));
+        let given: BTreeMap<&str, Vec<Vec<u8>>> =
+            counted.map(|name| (name.as_str(), identifying_values(headers, name))).collect();
+        let mut given =
+            given.iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value))).peekable();
+        given.peek()?;
         let all = Fields::new().field(b"mcp caller v1").field(tenant.unwrap_or_default());
-        let all = given.fold(all, |all, (name, value)| all.field(name).field(value.as_bytes()));
+        let all = given.fold(all, |all, (name, value)| all.field(name).field(value));
         Some(self.names.name("credential-", all.digest()))
     }
 
@@ -329,5 +329,24 @@ mod tests {
         let balanced = [("cookie", "AWSALB=1"), ("authorization", "a")];
         assert_eq!(plain.refusal(&headers(&balanced)), None);
         assert_eq!(plain.of(&headers(&balanced), None), plain.of(&headers(&balanced[1..]), None));
+    }
+
+    #[test]
+    fn a_load_balancers_cookie_and_the_lines_of_a_cookie_do_not_count() {
+        let by_cookie = identity(None, &["Cookie"], &[]);
+        let of = |lines: &[&str]| {
+            let mut all = HeaderMap::new();
+            for line in lines {
+                all.append(COOKIE, line.parse().unwrap());
+            }
+            by_cookie.of(&all, None)
+        };
+        let one = of(&["a=1; b=2"]);
+        assert!(one.is_some());
+        for same in [&["a=1", "b=2"][..], &["a=1; AWSALB=x; b=2"], &["a=1;b=2 "]] {
+            assert_eq!(of(same), one, "{same:?}");
+        }
+        assert_ne!(of(&["a=1"]), one);
+        assert_eq!(of(&["AWSALB=x"]), None);
     }
 }

@@ -1,20 +1,20 @@
 //! A gateway in front of an MCP server that speaks streamable HTTP.
 //!
-//! - `identity`: which headers tell callers apart; `header_names`: what the name of a header means. `caller_gates`: one gate per
-//!   caller. `sessions`, `session_requests`: what is known of a client by its session.
+//! - `identity`: which headers tell callers apart; `header_names`: what the name of a header means; `address`: what the URL says.
+//!   `caller_gates`: one gate per caller. `sessions`, `session_requests`: what is known of a client by its session.
 //! - `http_call`: one guarded call. `message_headers`: headers that repeat parts of a message. `sse`, `event_source`: server-sent events. `listing`:
 //!   the response to `tools/list`. `server_events`: messages on streams that pass through.
-//! - `stream_readers`: which clients resume a stream. `reconnect_budget`: how long a broken stream is resumed. `in_progress`:
-//!   responses to finish before the process ends. `response_watch`: whether a response was written. `origin_check`: host and origin
+//! - `stream_readers`: which clients resume a stream. `reconnect_budget`: how long a broken stream is resumed.
+//!   `tracked_body`: responses to finish before the process ends. `response_watch`: whether a response was written. `origin_check`: host and origin
 //!   checks on loopback. `content_type`: what headers say about a body. `local_response`: responses that the gateway makes.
 
+mod address;
 mod caller_gates;
 mod content_type;
 mod event_source;
 mod header_names;
 mod http_call;
 mod identity;
-mod in_progress;
 mod listing;
 mod local_response;
 mod message_headers;
@@ -26,6 +26,7 @@ mod session_requests;
 mod sessions;
 mod sse;
 mod stream_readers;
+mod tracked_body;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -39,7 +40,6 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use onceward::core::hash::Fields;
 use onceward::core::name::Tenant;
 use onceward::http::body::{self, full};
 use onceward::http::body_memory::BodyMemory;
@@ -51,15 +51,14 @@ use tokio::sync::oneshot;
 
 use super::call::CallSource;
 use super::gate::{self, Gate, Handling};
+use super::in_progress::InProgress;
 use super::members::Members;
 use super::message::{CALL, INVALID_REQUEST, Id, Message, PARSE_ERROR, RequestId};
 use super::pending::{Cancellation, PendingRequests};
-use super::server_name::DIGITS;
 use caller_gates::CallerGates;
 use content_type::{is_form, is_plain};
 use http_call::{HttpCall, KEY, LAST_EVENT};
 pub(super) use identity::Identity;
-use in_progress::InProgress;
 use local_response::{empty, refused};
 use onceward_runtime::exit::{Fault, STORE};
 use onceward_runtime::net::listener::{BoundListener, HttpVersions, Peer};
@@ -105,6 +104,10 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(30);
 
 /// The limit for writing the last responses after that.
 const DRAIN_LIMIT: Duration = Duration::from_millis(500);
+
+/// What an operator can use where a credential cannot name a tenant.
+const OTHER_SOURCES: &str = "Start the gateway with --tenant header:NAME or fixed:NAME, or on a loopback address without \
+                             --tenant: then each token is a caller of its own.";
 
 /// A request whose response is a stream of notifications that never ends.
 const LISTEN: &str = "subscriptions/listen";
@@ -261,11 +264,7 @@ impl Server {
         if let Some(why) = self.identity.refusal(&parts.headers) {
             return refused(StatusCode::BAD_REQUEST, None, INVALID_REQUEST, &why);
         }
-        if parts.uri.path() == "/"
-            && let Ok(path) = self.path.parse()
-        {
-            parts.uri = path;
-        }
+        parts.uri = address::at_endpoint(parts.uri, &self.path);
         if parts.method != Method::POST {
             self.without_message(&parts, peer).await;
             let client = self.client(&parts, peer).unwrap_or_default();
@@ -308,7 +307,7 @@ impl Server {
         let in_progress = (!is_news).then(|| self.in_progress.enter());
         let response = self.handle(message, parts, body, peer, is_form).await;
         match in_progress {
-            Some(in_progress) => response.map(|body| in_progress.until_read(body)),
+            Some(in_progress) => response.map(|body| tracked_body::until_read(in_progress, body)),
             None => response,
         }
     }
@@ -335,7 +334,7 @@ impl Server {
                 response
             }
             Message::Notification { method, members } if method == "notifications/cancelled" => {
-                self.cancelled(&parts, peer, &members).await;
+                self.cancelled(&parts, peer, &members);
                 let client = self.client(&parts, peer).unwrap_or_default();
                 if self.pending.cancel(members.object("params").as_ref(), &client) == Cancellation::Keep {
                     return empty(StatusCode::ACCEPTED);
@@ -402,7 +401,7 @@ impl Server {
         }
         let (reply, answer) = oneshot::channel();
         let gate = self.gate(&parts, peer);
-        let scope = self.scope(&parts.uri);
+        let scope = address::scope(&parts.uri, &self.path);
         let session = self.client(&parts, peer);
         let known = self.sessions.of_request(session.as_deref(), &members);
         let source = CallSource { client: known.name().to_owned(), connection: session.unwrap_or_default() };
@@ -412,6 +411,7 @@ impl Server {
         let request =
             gate::Request { scope, key, source, announces, ..gate::Request::new(tenant, id, written, body, members) };
         tokio::spawn(async move {
+            known.cancellations_recorded().await;
             let answer = gate.carry_out(&request, &post).await;
             let is_wanted = self.pending.answered(&request_id);
             // The server has not seen these headers, which it may refuse; forwarding them now could execute the call again.
@@ -428,27 +428,14 @@ impl Server {
 
     /// The tenant of a request: from `--tenant`, refined by the headers that tell callers apart.
     fn tenant(&self, parts: &request::Parts, peer: Peer) -> Result<Tenant, Problem> {
-        let named = self.route.tenant.of(parts, peer)?;
+        let named = self.route.tenant.of(parts, peer, OTHER_SOURCES)?;
         let name = self.identity.of(&parts.headers, Some(&named)).unwrap_or(named);
         Tenant::new(name).map_err(|_| Problem::new(Kind::BadCredential))
     }
 
     /// The gate of the request's caller.
     fn gate(&self, parts: &request::Parts, peer: Peer) -> Arc<Gate> {
-        self.gates.gate(self.tenant(parts, peer).ok().as_ref(), &self.scope(&parts.uri))
-    }
-
-    /// What the URL says besides the server's path: it may name an account.
-    fn scope(&self, uri: &Uri) -> String {
-        let path = proxy::canonical_path(uri.path());
-        let is_here = path.trim_end_matches('/') == self.path.trim_end_matches('/');
-        match (is_here, uri.query()) {
-            (true, None | Some("")) => String::new(),
-            (_, query) => {
-                let given = Fields::new().field(path.trim_end_matches('/')).field(query.unwrap_or_default());
-                format!("?{}", &given.digest().to_hex()[..DIGITS])
-            }
-        }
+        self.gates.gate(self.tenant(parts, peer).ok().as_ref(), &address::scope(&parts.uri, &self.path))
     }
 
     /// Makes a redirect to the server itself relative: its absolute URL would lead clients around the gateway.

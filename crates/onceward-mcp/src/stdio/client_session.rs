@@ -10,13 +10,14 @@ use bytes::Bytes;
 use onceward::core::name::Tenant;
 use onceward::plant::{Plant, planted};
 use serde_json::value::RawValue;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::super::call::CallSource;
 use super::super::client::Client;
 use super::super::delivery::OutgoingResponse;
 use super::super::gate::{Gate, Request};
+use super::super::in_progress::InProgress;
 use super::super::lazy_ledger::LazyLedger;
 use super::super::members::Members;
 use super::super::message::{Id, RequestId};
@@ -36,27 +37,11 @@ pub(crate) struct ClientSession {
     /// Tells this process apart from others in front of the same server.
     connection: String,
     /// How many calls are in progress.
-    in_progress: watch::Sender<usize>,
+    in_progress: InProgress,
     /// Whether the client reads what is written. Locked while a line is being written.
     output: Arc<Mutex<bool>>,
     /// The last line was written without its end: a server ended in the middle of it.
     is_mid_line: AtomicBool,
-}
-
-/// Counts as one call in progress until it is dropped: also by a panic.
-struct InProgress(watch::Sender<usize>);
-
-impl InProgress {
-    fn new(count: &watch::Sender<usize>) -> Self {
-        count.send_modify(|count| *count += 1);
-        Self(count.clone())
-    }
-}
-
-impl Drop for InProgress {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
 }
 
 impl ClientSession {
@@ -67,7 +52,7 @@ impl ClientSession {
             ledger,
             known: Client::new(patience),
             connection,
-            in_progress: watch::Sender::new(0),
+            in_progress: InProgress::default(),
             output: Arc::new(Mutex::new(true)),
             is_mid_line: AtomicBool::new(false),
         })
@@ -104,7 +89,7 @@ impl ClientSession {
 
     /// Runs work that the shutdown waits for.
     pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let in_progress = InProgress::new(&self.in_progress);
+        let in_progress = self.in_progress.enter();
         tokio::spawn(async move {
             let _in_progress = in_progress;
             work.await;
@@ -113,7 +98,7 @@ impl ClientSession {
 
     /// Waits until no call is in progress.
     pub(crate) async fn idle(&self) {
-        let _ = self.in_progress.subscribe().wait_for(|count| *count == 0).await;
+        self.in_progress.none().await;
     }
 
     /// The client says who it is, with the parameters of its first request.
@@ -141,6 +126,7 @@ impl ClientSession {
         transport: &Arc<L>,
         to_client: impl FnOnce(Vec<u8>) -> Vec<u8>,
     ) {
+        self.known.cancellations_recorded().await;
         let response = server.gate.carry_out(request, transport).await;
         // A call that was not passed on lets those behind it go as well.
         transport.step_back();
@@ -155,14 +141,17 @@ impl ClientSession {
         }
     }
 
-    /// The client has cancelled a request.
-    pub(super) async fn cancelled<'a>(self: &Arc<Self>, id: &Id, gates: impl Iterator<Item = &'a Gate>) {
+    /// The client has cancelled a request. Does not wait for the ledger.
+    pub(super) fn cancelled<'a>(self: &Arc<Self>, id: &Id, gates: impl Iterator<Item = &'a Gate>) {
         let request = RequestId { connection: self.connection.clone(), id: id.clone() };
         gates.for_each(|gate| gate.equals.cancel(&request));
-        if self.known.cancelled(id).await {
-            let session = Arc::clone(self);
-            self.start(async move { session.known.remember(&session.ledger, &session.tenant).await });
-        }
+        let (is_first, session) = (self.known.cancelled(id), Arc::clone(self));
+        self.start(async move {
+            session.known.cancellations_recorded().await;
+            if is_first {
+                session.known.remember(&session.ledger, &session.tenant).await;
+            }
+        });
     }
 
     /// The client sends nothing more. It has ended in order if it has read everything that was written to it.
@@ -174,22 +163,5 @@ impl ClientSession {
     /// The gateway is about to end: records which of the last responses the client has read.
     pub(super) async fn judge_last_responses(&self) {
         self.known.judge_last(has_read_everything(io::stdout())).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn work_that_panics_is_no_longer_in_progress() {
-        let count = watch::Sender::new(0);
-        let in_progress = InProgress::new(&count);
-        assert_eq!(*count.borrow(), 1);
-        let work = tokio::spawn(async move {
-            let _in_progress = in_progress;
-            panic!("on purpose");
-        });
-        assert!(work.await.is_err() && *count.borrow() == 0);
     }
 }

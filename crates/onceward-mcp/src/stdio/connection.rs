@@ -128,7 +128,7 @@ impl ServerConnection {
         let is_own = self.is_own_request(&id);
         match self.pending().take(&request_id(id), members, line) {
             // A late response to a request of the gateway is not for the client.
-            Recipient::Client if is_own => Recipient::Taken,
+            Recipient::Client | Recipient::Unexpected if is_own => Recipient::Taken,
             taker => taker,
         }
     }

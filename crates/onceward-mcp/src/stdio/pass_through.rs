@@ -77,7 +77,7 @@ impl PassThrough {
         }
         match Message::read_lenient(&line) {
             Message::Response { id, members } => match self.server.take_response(id, members, &line) {
-                Recipient::Client => Some(line),
+                Recipient::Client | Recipient::Unexpected => Some(line),
                 Recipient::List(members) => match list::edited(&members, &self.server.gate.tools) {
                     Some(edited) => Some(message::to_line(&edited)),
                     None => Some(line),

@@ -127,7 +127,7 @@ async fn cancel<R: Router>(router: &Arc<R>, members: &Members, line: Vec<u8>) {
     // Before anything is waited for: a call that is being decided on must not be sent meanwhile.
     let told = router.cancel(parameters.as_ref(), id.as_ref());
     if let Some(id) = &id {
-        router.client().cancelled(id, router.servers().map(|server| &*server.gate)).await;
+        router.client().cancelled(id, router.servers().map(|server| &*server.gate));
     }
     for number in told {
         router.pass(number, line.clone()).await;

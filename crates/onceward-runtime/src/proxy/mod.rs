@@ -16,7 +16,7 @@ mod tunnel;
 mod upstream;
 mod whoami;
 
-pub use route::{Route, Routes, canonical_path, unreachable_route};
+pub use route::{Route, Routes, unreachable_route};
 pub use tenant::{CREDENTIALS, Tenant};
 pub use tunnel::{Tunnels, UpgradeRequest};
 pub use upstream::{Upstreams, address, boxed, is_h2c, streamed};

@@ -62,7 +62,7 @@ impl Routes {
 }
 
 /// A path without needless escapes, double slashes, and parameters after semicolons.
-pub fn canonical_path(path: &str) -> Cow<'_, str> {
+fn canonical_path(path: &str) -> Cow<'_, str> {
     let path = paths::normalised(path);
     if !path.contains("//") && !path.contains(';') {
         return path;

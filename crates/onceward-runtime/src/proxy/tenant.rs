@@ -52,6 +52,10 @@ pub enum Tenant {
     Fixed(String),
 }
 
+/// What a route of the HTTP gateway can use where a credential cannot name a tenant.
+const OTHER_SOURCES: &str =
+    "Use tenant = \"whoami:PATH#POINTER\", \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.";
+
 impl Tenant {
     /// The tenant of a request, or why it is unknown. Asks the upstream if the route is configured to.
     pub async fn resolve(
@@ -63,7 +67,7 @@ impl Tenant {
     ) -> Result<String, Problem> {
         match self {
             Self::Whoami(whoami) => whoami.tenant(parts, upstreams, route).await,
-            tenant => tenant.of(parts, peer),
+            tenant => tenant.of(parts, peer, OTHER_SOURCES),
         }
     }
 
@@ -75,8 +79,9 @@ impl Tenant {
         }
     }
 
-    /// The tenant of a request, or why it is unknown. Does not ask the upstream.
-    pub fn of(&self, parts: &request::Parts, peer: Peer) -> Result<String, Problem> {
+    /// The tenant of a request, or why it is unknown. Does not ask the upstream. `instead` says what the operator can use where
+    /// the credential cannot name a tenant.
+    pub fn of(&self, parts: &request::Parts, peer: Peer, instead: &str) -> Result<String, Problem> {
         match self {
             Self::Token(tokens) => {
                 let (_, bearer) = bearer(tokens, &parts.headers).ok_or_else(|| {
@@ -106,11 +111,7 @@ impl Tenant {
                 };
                 verifier.claim(token).map_err(|what| Problem::because(Kind::BadCredential, what))
             }
-            Self::Authorization(names) => tenant::of_authorization(
-                parts,
-                names,
-                "Use tenant = \"whoami:PATH#POINTER\", \"token\", \"jwt:CLAIM\" or \"header:NAME\" on this route.",
-            ),
+            Self::Authorization(names) => tenant::of_authorization(parts, names, instead),
         }
     }
 
@@ -180,7 +181,7 @@ mod tests {
         }
         let peer = Peer { address: from.parse().unwrap(), secure: false };
         let tenant: Tenant = tenant.parse().unwrap();
-        tenant.of(&request.body(()).unwrap().into_parts().0, peer).map_err(|problem| problem.kind)
+        tenant.of(&request.body(()).unwrap().into_parts().0, peer, OTHER_SOURCES).map_err(|problem| problem.kind)
     }
 
     #[test]
@@ -228,7 +229,7 @@ mod tests {
                 request = request.header(*name, *value);
             }
             let (mut parts, ()) = request.body(()).unwrap().into_parts();
-            let answer = tenant.of(&parts, peer).map_err(|problem| problem.kind);
+            let answer = tenant.of(&parts, peer, OTHER_SOURCES).map_err(|problem| problem.kind);
             tenant.strip(&mut parts.headers);
             let left: Vec<_> = parts.headers.values().map(|value| value.to_str().unwrap().to_owned()).collect();
             (answer, left)

@@ -325,12 +325,14 @@ fn candidates(before: Option<&Record>, after: Option<&Record>, now: Timestamp, c
         ],
         State::Open { not_before } => vec![
             Command::Release { fence: last, not_before: now.until(*not_before), error: error.clone() },
+            Command::Withdraw { fence: last, error: error.clone() },
             Command::Doubt { fence: last, error },
             resolve(Resolution::DidNotHappen, last),
             resolve(Resolution::Reset, last),
         ],
         State::InDoubt { .. } => vec![
             Command::Doubt { fence: last, error: error.clone() },
+            Command::Withdraw { fence: last, error: error.clone() },
             Command::Release { fence: last, not_before: Duration::ZERO, error },
         ],
         State::Tombstone { .. } => vec![Command::Expire],

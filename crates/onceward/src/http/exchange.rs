@@ -66,6 +66,10 @@ pub enum NoAnswer {
     TimedOut,
 }
 
+/// An extension of a request that runs without a record, because the ledger is down and the policy allows that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unrecorded;
+
 /// Guards one request. `send` takes it upstream, with the claim under which that happens.
 pub async fn exchange<S, F, B>(
     ledger: &Ledger,
@@ -118,7 +122,11 @@ where
         }
         Started::Unguarded { claim, .. } => {
             set_downstream_key(&mut request, downstream, &claim, None);
-            pass_through(dialect, send(request, Some(claim)).await)
+            request.extensions_mut().insert(Unrecorded);
+            let mut answer = pass_through(dialect, send(request, Some(claim)).await);
+            answer.headers_mut().remove(stored_response::EXPIRES);
+            answer.headers_mut().insert(stored_response::RECORDED, HeaderValue::from_static("false"));
+            answer
         }
     }
 }
@@ -193,7 +201,7 @@ fn answered(rules: &Rules, dialect: Dialect, identity: &Identity, decision: Deci
         }
         Decision::InFlight { retry_after, .. } => Problem::because(
             Kind::InFlight,
-            "The upstream refused the last attempt and asked to wait. Ask again with the same key after Retry-After.",
+            "The last attempt is recorded as having had no effect, and the next one may not start yet. Ask again with the same key after Retry-After.",
         )
         .later(retry_after),
         Decision::InDoubt { since } => Problem::new(Kind::InDoubt).since(since).about(identity),

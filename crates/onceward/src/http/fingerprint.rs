@@ -10,6 +10,7 @@ use crate::plant::{Plant, planted};
 use onceward_core::fingerprint::{Builder, Fingerprint};
 use onceward_core::json::Value;
 
+use super::identity_headers::identifying_values;
 use super::paths;
 
 /// The limit for decompressing a body. A body that decompresses to more is compared in its compressed form.
@@ -77,7 +78,7 @@ fn values(parts: &request::Parts, name: &HeaderName) -> Option<Vec<u8>> {
         let host = named.or_else(|| parts.headers.get(HOST).map(http::HeaderValue::as_bytes));
         return host.map(<[u8]>::to_ascii_lowercase);
     }
-    let values: Vec<&[u8]> = parts.headers.get_all(name).iter().map(http::HeaderValue::as_bytes).collect();
+    let values = identifying_values(&parts.headers, name);
     (!values.is_empty()).then(|| values.join(&b'\n'))
 }
 
@@ -150,6 +151,8 @@ fn decompressed(parts: &request::Parts, body: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use std::io::Write;
 
+    use http::header::COOKIE;
+
     use super::*;
 
     fn of(kind: &str, body: &[u8]) -> Fingerprint {
@@ -161,7 +164,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        of_request(&request.body(()).unwrap().into_parts().0, body, &[&HeaderName::from_static("x-account")])
+        of_request(&request.body(()).unwrap().into_parts().0, body, &[&HeaderName::from_static("x-account"), &COOKIE])
     }
 
     #[test]
@@ -172,6 +175,14 @@ mod tests {
         assert_ne!(of(json, br#"{"a":null}"#), of(json, br"{}"));
         assert_ne!(of(json, b"1"), of("text/plain", b"1"));
         assert_ne!(of(json, b"{broken"), of(json, b"{broken "));
+    }
+
+    #[test]
+    fn a_compared_cookie_counts_without_load_balancer_cookies_and_line_breaks() {
+        let one = with(&[("cookie", "a=1; b=2")], "/a", b"");
+        assert_eq!(with(&[("cookie", "a=1"), ("cookie", "b=2")], "/a", b""), one);
+        assert_eq!(with(&[("cookie", "a=1; AWSALB=x; b=2")], "/a", b""), one);
+        assert_ne!(with(&[("cookie", "a=1")], "/a", b""), one);
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) fn tenant(tenant: &str, headers: &HeaderMap, listed: &[HeaderName], n
     listed.sort_unstable_by_key(|name| name.as_str());
     listed.dedup();
     let all = listed.into_iter().fold(Fields::new(), |all, name| {
-        let values = values(headers, name);
+        let values = identifying_values(headers, name);
         let all = all.field(name.as_str()).field(values.len().to_be_bytes());
         values.into_iter().fold(all, Fields::field)
     });
@@ -47,14 +47,31 @@ const ROUTING_COOKIES: [&str; 14] = [
 
 /// Whether a request has cookies that may identify the caller.
 pub fn has_identifying_cookie(headers: &HeaderMap) -> bool {
+    identifying_cookies(headers).next().is_some()
+}
+
+/// The cookies of a request that may identify the caller, whichever lines they are in.
+fn identifying_cookies(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(COOKIE).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b';'));
-    lines.map(<[u8]>::trim_ascii).filter(|cookie| !cookie.is_empty()).any(|cookie| {
-        let name = cookie.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-        !ROUTING_COOKIES.iter().any(|known| match known.strip_suffix('*') {
-            Some(start) => name.starts_with(start.as_bytes()),
-            None => name == known.as_bytes(),
-        })
+    lines.map(<[u8]>::trim_ascii).filter(|cookie| !cookie.is_empty() && !is_routing_cookie(cookie))
+}
+
+fn is_routing_cookie(cookie: &[u8]) -> bool {
+    let name = cookie.split(|byte| *byte == b'=').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
+    ROUTING_COOKIES.iter().any(|known| match known.strip_suffix('*') {
+        Some(start) => name.starts_with(start.as_bytes()),
+        None => name == known.as_bytes(),
     })
+}
+
+/// The values of a header by which requests are told apart. A load balancer changes its cookies between a request and its
+/// retry, so they are not among them.
+pub fn identifying_values(headers: &HeaderMap, name: &HeaderName) -> Vec<Vec<u8>> {
+    if name != COOKIE {
+        return values(headers, name);
+    }
+    let cookies: Vec<&[u8]> = identifying_cookies(headers).collect();
+    if cookies.is_empty() { Vec::new() } else { vec![cookies.join(&b"; "[..])] }
 }
 
 /// The values of a header, one for each line. Over HTTP/2 a client may split one cookie header into several lines (RFC 9113,
@@ -99,6 +116,7 @@ mod tests {
         assert_eq!(of(&[("cookie", "a=1"), ("cookie", "b=2")], &["cookie"]), one);
         assert_ne!(of(&[("cookie", "a=1")], &["cookie"]), one);
         assert_ne!(of(&[("cookie", "b=2"), ("cookie", "a=1")], &["cookie"]), one);
+        assert_eq!(of(&[("cookie", "a=1;b=2 ")], &["cookie"]), one);
         assert!(one.starts_with("acme+") && one.len() == 37, "{one}");
     }
 
@@ -115,6 +133,15 @@ mod tests {
         assert!(identifying(&["AWSALB=x; session=ann"]));
         assert!(identifying(&["AWSALBX=1"]));
         assert!(identifying(&["just a text"]));
+    }
+
+    #[test]
+    fn load_balancer_cookies_are_no_part_of_the_tenant() {
+        let one = of(&[("cookie", "session=ann; AWSALB=1")], &["cookie"]);
+        assert_eq!(of(&[("cookie", "AWSALB=2; session=ann")], &["cookie"]), one);
+        assert_eq!(of(&[("cookie", "session=ann")], &["cookie"]), one);
+        assert_ne!(of(&[("cookie", "session=bob; AWSALB=1")], &["cookie"]), one);
+        assert_eq!(of(&[("cookie", "AWSALB=1")], &["cookie"]), of(&[], &["cookie"]));
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub mod verdict;
 
 pub use body::Body;
 pub use dialect::Dialect;
-pub use exchange::{NoAnswer, Received, exchange};
+pub use exchange::{NoAnswer, Received, Unrecorded, exchange};
 pub use key_format::KeyFormat;
 pub use problem::{Kind, Problem};
 pub use profile::Profile;

@@ -187,7 +187,7 @@ impl Kind {
             ),
             Self::InFlight => (
                 "in-flight",
-                "The same request is in progress",
+                "The same request is in progress or may not start yet",
                 "Send the request again with the same key after Retry-After to get its outcome.",
             ),
             Self::AttemptFailed => (

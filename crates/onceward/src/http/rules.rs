@@ -199,12 +199,16 @@ impl Rules {
         self.profile.compared_headers().iter().chain(&self.compared_headers).collect()
     }
 
+    /// Whether requests with this method may be guarded. All others pass through, whatever their headers are.
+    pub fn may_guard(&self, method: &str) -> bool {
+        self.methods.iter().any(|guarded| guarded.as_str().eq_ignore_ascii_case(method))
+    }
+
     /// Judges a request by its head.
     pub fn asks(&self, parts: &request::Parts) -> Result<Asks, Problem> {
         if !self.methods.contains(&parts.method) {
             // Some servers take `post` for POST, and must not get an unguarded one.
-            let name = parts.method.as_str();
-            return if self.methods.iter().any(|method| method.as_str().eq_ignore_ascii_case(name)) {
+            return if self.may_guard(parts.method.as_str()) {
                 Err(Problem::because(Kind::BadRequest, "Methods are written in capital letters."))
             } else {
                 Ok(Asks::Nothing)

@@ -76,7 +76,7 @@ pub(super) trait Claimant: Send + Sync + Sized + 'static {
     /// How the claim is to be held. The fence is drawn later.
     fn take(&self, ledger: &Ledger, call: &Call) -> Take;
 
-    /// Makes one attempt. It is finished even if the caller stops waiting: then the claim is released.
+    /// Makes one attempt. It is finished even if the caller stops waiting: then the claim is withdrawn.
     fn begin(&self, ledger: &Ledger, call: &Call) -> impl Future<Output = Result<Attempt<Self::Claim>, Error>> + Send;
 
     /// Takes a claim that was just written; `None` if it was lost before its caller could have it.
@@ -120,7 +120,7 @@ impl Claimant for LocalCaller {
         seen: Seen,
     ) -> Option<(Guard, Renewal)> {
         let (guard, mut renewal) = Guard::new(ledger.clone(), &request.call, acquired, seen, request.started);
-        // A guard that is dropped here has not started, and is released.
+        // A guard that is dropped here has not started, and is withdrawn.
         renewal.is_held().await.then_some((guard, renewal))
     }
 }
@@ -253,7 +253,7 @@ impl Ledger {
                 // may have been granted it meanwhile.
                 if !call.may_run_without_store(&error) && request.claim_id().is_none() {
                     let why = "the store failed before the work began";
-                    self.give_back(call.identity.digest(), release(request.fence, why), GIVE_BACK_PAUSE);
+                    self.give_back(call.identity.digest(), withdrawal(request.fence, why), GIVE_BACK_PAUSE);
                 }
                 return Err(error.into());
             }
@@ -315,7 +315,7 @@ impl Ledger {
     }
 
     /// Gives a claim back in the background. The answer to its write was lost, or its caller has gone away. Nothing has
-    /// started, so the claim, if it was written, is released rather than left to lapse into doubt.
+    /// started, so the claim, if it was written, is withdrawn rather than left to lapse into doubt.
     pub(super) fn give_back(&self, id: Digest, command: Command, after: Duration) {
         let inner = Arc::clone(&self.inner);
         tokio::spawn(async move {
@@ -333,9 +333,9 @@ impl Ledger {
     }
 }
 
-/// Releases a claim whose fence no caller knows.
-pub(super) fn release(fence: Fence, why: &str) -> Command {
-    Command::Release { fence, not_before: Duration::ZERO, error: Some(why.to_owned()) }
+/// Withdraws a claim whose fence no caller knows: nothing was done under it, so a caller that waits takes its turn.
+pub(super) fn withdrawal(fence: Fence, why: &str) -> Command {
+    Command::Withdraw { fence, error: Some(why.to_owned()) }
 }
 
 fn set_fence(command: &mut Command, fence: Fence) {

@@ -15,11 +15,12 @@ use onceward_core::outcome::Outcome;
 use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::Seen;
 
+use super::begin::withdrawal;
 use super::claim::Claim;
 use super::delivery::Delivery;
 use super::lease::{FinishOnDrop, Renewal, RenewalHandle};
 use super::owned_claim::{OwnedClaim, no_answer, shortened};
-use super::{Call, Ledger};
+use super::{Call, Ledger, remote};
 use crate::error::Error;
 use crate::step::{Step, reached};
 use crate::store;
@@ -83,6 +84,12 @@ impl Guard {
         let created_at = self.claim.last().record.created_at.as_millis();
         let text = format!("{} {created_at}", self.claim().downstream_key());
         format!("once_v1_{}", &digest(text.as_bytes()).to_hex()[..32])
+    }
+
+    /// The owner of this claim, for an outcome that arrives after [`doubt`](Self::doubt): it settles the doubt of this attempt,
+    /// and never that of a later one.
+    pub fn late_owner(&self) -> remote::Owner {
+        remote::Owner::of_claim(&self.claim)
     }
 
     /// Records whether the caller got the answer to this claim, once there is one: for policies with
@@ -170,8 +177,7 @@ impl Drop for Guard {
         let command = if self.started && !planted(Plant::DroppedWorkReleased) {
             Command::Doubt { fence, error: Some("the work was dropped before it ended".to_owned()) }
         } else {
-            let error = Some("the caller went away before the work began".to_owned());
-            Command::Release { fence, not_before: Duration::ZERO, error }
+            withdrawal(fence, "the caller went away before the work began")
         };
         self.runtime.spawn(async move {
             if let Err(error) = claim.insist(&command).await {

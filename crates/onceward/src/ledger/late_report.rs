@@ -10,7 +10,8 @@ use crate::store::{AuditEvent, EventKind};
 /// How much of a late outcome the audit trail keeps: enough for a receipt.
 const MAX_NOTE_BYTES: usize = 4 * 1024;
 
-/// A remote owner may report as often as it likes. More entries than this help no reader, and fill the disk.
+/// A remote caller may report as often as it likes, also under fences that were never granted. More entries than this help no
+/// reader, and fill the disk; further reports are only logged and counted.
 const MAX_TRAIL_ENTRIES: usize = 100;
 
 /// An outcome that came too late.
@@ -33,26 +34,24 @@ impl Inner {
         let reported = serde_json::to_string(&outcome.clone().within(MAX_NOTE_BYTES)).unwrap_or_default();
         let what = if contradicts { EventKind::Contradiction } else { EventKind::StaleFinish };
         let event = AuditEvent { what, by: None, token: None, note: Some(format!("{owner} reported {reported}")) };
-        if may_repeat && self.is_in_trail(id, &event).await {
+        // If the trail cannot be read, the report is kept: it may then be there twice.
+        let trail = if may_repeat { self.store.trail(id).await.unwrap_or_default() } else { Vec::new() };
+        if trail.iter().any(|entry| entry.event == event) {
             return;
         }
         if contradicts {
             count(&self.stats.contradictions);
             tracing::error!(intent, "a late owner contradicts the record: look at it");
         }
+        if trail.len() >= MAX_TRAIL_ENTRIES {
+            tracing::error!(intent, "the report of a late owner is not kept: the audit trail of the intent is full");
+            return;
+        }
         if planted(Plant::LateOutcomeDropped) {
             return;
         }
         if let Err(error) = self.store.append(id, event).await {
             tracing::error!(intent, %error, "a late outcome could not be put into the audit trail");
-        }
-    }
-
-    /// Whether the trail has the event already, or is full.
-    async fn is_in_trail(&self, id: Digest, event: &AuditEvent) -> bool {
-        match self.store.trail(id).await {
-            Ok(trail) => trail.len() >= MAX_TRAIL_ENTRIES || trail.iter().any(|entry| entry.event == *event),
-            Err(_) => false,
         }
     }
 }

@@ -16,10 +16,10 @@ use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE, Policy};
 use onceward_core::record::{Fence, Seen, downstream_key};
 
 use super::apply::{Applied, ApplyError};
-use super::begin::{Attempt, BeginRequest, Claimant, Prepared, release, take};
+use super::begin::{Attempt, BeginRequest, Claimant, Prepared, take, withdrawal};
 use super::late_report::LateReport;
 use super::lease::{FinishOnDrop, renew_after};
-use super::owned_claim::shortened;
+use super::owned_claim::{OwnedClaim, shortened};
 use super::start::StartResult;
 use super::{Call, Ledger};
 use crate::error::Error;
@@ -94,6 +94,8 @@ pub struct Owner {
     ledger: Ledger,
     identity: Identity,
     fence: Fence,
+    /// For its leases, and for the size of its outcome.
+    policy: Arc<Policy>,
 }
 
 /// Whether a write of a remote owner was accepted.
@@ -154,7 +156,7 @@ impl Claimant for RemoteCaller {
 
 impl Ledger {
     /// Starts a call on behalf of a remote caller, like [`Ledger::start`]. A caller that goes away before it has the answer
-    /// leaves a released claim.
+    /// leaves a withdrawn claim.
     pub async fn start_remote(&self, call: &Call, options: StartOptions) -> Result<Started, Error> {
         let lease = options.lease.unwrap_or_else(|| call.policy.lease()).min(LONGEST_LEASE);
         let caller = RemoteCaller { lease, claim_id: options.claim_id };
@@ -169,7 +171,8 @@ impl Ledger {
 
     /// The remote owner that this fence names. Each of its writes says whether it still is the owner.
     pub fn remote_owner(&self, identity: Identity, fence: Fence) -> Owner {
-        Owner { ledger: self.clone(), identity, fence }
+        let policy = self.policy_of(&identity);
+        Owner { ledger: self.clone(), identity, fence, policy }
     }
 
     /// The policy that is configured for an intent's operation.
@@ -235,7 +238,7 @@ impl Drop for ClaimOffer {
         let (fence, version) = (self.acquired.fence, self.seen.record.version);
         let why = "the caller went away before it had the claim";
         let command = match self.claim_id {
-            None => release(fence, why),
+            None => withdrawal(fence, why),
             Some(_) => Command::GiveBack { fence, version, error: Some(why.to_owned()) },
         };
         self.ledger.give_back(self.call.identity.digest(), command, Duration::ZERO);
@@ -249,6 +252,13 @@ impl fmt::Debug for ClaimOffer {
 }
 
 impl Owner {
+    /// The owner of a claim of this process, after the process has let go of the claim.
+    pub(super) fn of_claim(claim: &OwnedClaim) -> Self {
+        let OwnedClaim { ledger, call, acquired, .. } = claim;
+        let (identity, policy) = (call.identity.clone(), Arc::clone(&call.policy));
+        Self { ledger: ledger.clone(), identity, fence: acquired.fence, policy }
+    }
+
     /// Marks that the first byte is about to leave. From here on a missing answer is a doubt.
     pub async fn sent(&self, lease: Option<Duration>) -> Result<WriteResult, Error> {
         self.write(Command::Sent { fence: self.fence, lease: self.lease(lease) }).await
@@ -262,7 +272,7 @@ impl Owner {
     /// Records that the work is finished: the outcome is kept and given to every repeat. An outcome over the policy's limit
     /// is remembered as done and not kept.
     pub async fn finish(&self, outcome: Outcome) -> Result<WriteResult, Error> {
-        let limit = self.ledger.policy_of(&self.identity).keep_limit.min(LARGEST_KEEP_LIMIT);
+        let limit = self.policy.keep_limit.min(LARGEST_KEEP_LIMIT);
         self.write(Command::Finish { fence: self.fence, outcome: outcome.within(limit) }).await
     }
 
@@ -282,7 +292,7 @@ impl Owner {
     }
 
     fn lease(&self, lease: Option<Duration>) -> Duration {
-        lease.unwrap_or_else(|| self.ledger.policy_of(&self.identity).lease()).min(LONGEST_LEASE)
+        lease.unwrap_or_else(|| self.policy.lease()).min(LONGEST_LEASE)
     }
 
     /// One write of the owner. It is finished even if the caller goes away: a known end must not turn into a doubt.

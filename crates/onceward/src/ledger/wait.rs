@@ -147,7 +147,7 @@ fn progress(seen: Option<Seen>, call: &Call) -> OwnerProgress {
     match &seen.record.state {
         State::Leased(_) if matches!(seen.standing(), Some(Standing::Running { .. })) => OwnerProgress::Running,
         // The owner gave up before it sent anything, so there is no failure to report: a waiting caller takes its turn.
-        State::Open { .. } if seen.record.made_by == Some(Mark::of_withdrawal()) => OwnerProgress::Over,
+        _ if seen.record.made_by == Some(Mark::of_withdrawal()) => OwnerProgress::Over,
         State::Open { .. } if !planted(Plant::WaitersRunInTurn) => {
             let reason = seen.record.last_error.unwrap_or_else(|| "it was given back".to_owned());
             OwnerProgress::Released(reason)

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use onceward::core::decide::Decision;
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::{InDoubt, Policy};
+use onceward::core::record::Status;
+use onceward::remote::WriteResult;
 use onceward::{Begun, CallBuilder, Delivery, Guard, Ledger};
 use rusqlite::Connection;
 
@@ -167,5 +169,30 @@ async fn another_process_sees_a_delivery_soon_and_its_revocation_immediately() {
     assert!(is_replayed(&call(&one, "light")).await);
     for ledger in [one, other] {
         ledger.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_outcome_settles_the_doubt_of_its_own_attempt_only() {
+    for (ledger, _folder) in every_ledger().await {
+        let operation = call(&ledger, "light");
+        let first = acquired(&operation).await;
+        let late = first.late_owner();
+        let delivery = first.delivery();
+        first.claim().sent().await.unwrap();
+        first.doubt(None).await.unwrap();
+        delivery.arrived_after_all().await;
+        done(&operation).await.arrived();
+
+        let next = acquired(&operation).await;
+        assert_eq!(next.claim().attempt(), 1, "the attempts of the next call are counted from 1");
+        let own = next.late_owner();
+        next.claim().sent().await.unwrap();
+        next.doubt(None).await.unwrap();
+        let status = async || ledger.get(&operation.call().unwrap().identity).await.unwrap().unwrap().status();
+        assert!(matches!(late.finish(Outcome::success("late")).await.unwrap(), WriteResult::Stale));
+        assert_eq!(status().await, Some(Status::InDoubt));
+        assert!(matches!(own.finish(Outcome::success("own")).await.unwrap(), WriteResult::Written(_)));
+        assert_eq!(status().await, Some(Status::Done));
     }
 }

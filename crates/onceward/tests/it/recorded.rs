@@ -11,6 +11,7 @@ use axum::routing::post;
 use futures_util::stream;
 use onceward::clock::ManualClock;
 use onceward::core::decide::Resolution;
+use onceward::core::policy::{Policy, StoreDown};
 use onceward::http::body::read_all;
 use onceward::layer::IdempotencyLayer;
 use onceward::{Ledger, Outcome};
@@ -32,12 +33,24 @@ fn app<F>(ledger: Ledger, is_streamed: bool, meanwhile: impl Fn() -> F + Clone +
 where
     F: Future<Output = ()> + Send,
 {
+    app_with(ledger, is_streamed, Policy::default(), meanwhile)
+}
+
+fn app_with<F>(
+    ledger: Ledger,
+    is_streamed: bool,
+    policy: Policy,
+    meanwhile: impl Fn() -> F + Clone + Send + Sync + 'static,
+) -> Router
+where
+    F: Future<Output = ()> + Send,
+{
     let handler = move || async move {
         meanwhile().await;
         let pieces = stream::iter(["char", "ged"].map(Ok::<_, std::convert::Infallible>));
         Response::new(if is_streamed { Body::from_stream(pieces) } else { Body::from("charged") })
     };
-    let once = IdempotencyLayer::new(ledger).tenant_fixed("default");
+    let once = IdempotencyLayer::new(ledger).tenant_fixed("default").policy(policy);
     Router::new().route("/charges", post(handler)).layer(once)
 }
 
@@ -104,5 +117,18 @@ async fn a_recorded_response_says_until_when_it_is_kept() {
             let (head, _, trailers) = charged(app(ledger, is_streamed, || async {})).await;
             assert_eq!(record_headers(&head, &trailers), (true, None), "{is_streamed}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_response_without_a_record_says_so() {
+    for is_streamed in [false, true] {
+        let store = FaultyStore::new();
+        store.set_down(true);
+        let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
+        let app = app_with(Ledger::builder().on(store), is_streamed, policy, || async {});
+        let (head, body, trailers) = charged(app).await;
+        assert_eq!(body, "charged");
+        assert_eq!(record_headers(&head, &trailers), (false, Some("false".to_owned())), "{is_streamed}");
     }
 }

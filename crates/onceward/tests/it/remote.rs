@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward::core::claim::ClaimId;
 use onceward::core::decide::Decision;
 use onceward::core::outcome::Outcome;
-use onceward::core::record::Status;
+use onceward::core::record::{Fence, Status};
 use onceward::remote::{ClaimOffer, StartOptions, Started, WriteResult};
 use onceward::{Call, Ledger};
 
@@ -246,4 +246,23 @@ async fn a_claim_with_an_id_survives_a_store_that_fails_after_writing_it() {
     again.hand_over();
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(matches!(owner.renew(None).await.unwrap(), WriteResult::Written(_)));
+}
+
+#[tokio::test]
+async fn a_contradiction_is_counted_although_the_audit_trail_is_full() {
+    let ledger = Ledger::open("memory:").await.unwrap();
+    let call = call(&ledger, "k");
+    let offer = offered(&ledger, &call).await;
+    let owner = ledger.remote_owner(call.identity.clone(), offer.acquired().fence);
+    offer.hand_over();
+    owner.release(Duration::ZERO, None).await.unwrap();
+    for number in 1..=100 {
+        let invented = ledger.remote_owner(call.identity.clone(), Fence::from_bits(number));
+        let report = Outcome::success(format!("invented {number}"));
+        assert!(matches!(invented.finish(report).await.unwrap(), WriteResult::Stale));
+    }
+    assert_eq!(ledger.stats().contradictions, 100);
+    assert!(matches!(owner.finish(Outcome::success("ch_17")).await.unwrap(), WriteResult::Stale));
+    assert_eq!(ledger.stats().contradictions, 101);
+    assert_eq!(ledger.get(&call.identity).await.unwrap().unwrap().trail.len(), 100);
 }

@@ -1,14 +1,17 @@
 //! The one entry of every surface: begin, wait, replay, and a store that is down.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
+use onceward::core::claim::ClaimId;
 use onceward::core::decide::Decision;
-use onceward::core::policy::{Policy, StoreDown};
-use onceward::{Begun, Call, Error, Guard, Ledger, Outcome, StartOptions, Started};
+use onceward::core::policy::{InDoubt, Policy, StoreDown};
+use onceward::{Begun, Call, Error, Guard, Ledger, Outcome, StartOptions, Started, remote};
 
 use crate::faulty::FaultyStore;
-use crate::{every_ledger, status};
+use crate::{eventually, every_ledger, status};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -19,8 +22,8 @@ async fn owner(ledger: &Ledger, call: &Call) -> Guard {
     }
 }
 
-/// A caller that waits until `guard` has ended as `end` says.
-async fn waited(ledger: &Ledger, call: &Call, guard: Guard, end: impl AsyncFnOnce(Guard)) -> Result<Started, Error> {
+/// A caller that waits until `claim` has ended as `end` says.
+async fn waited<C>(ledger: &Ledger, call: &Call, claim: C, end: impl AsyncFnOnce(C)) -> Result<Started, Error> {
     let (ledger, call) = (ledger.clone(), call.clone());
     let (tell, told) = tokio::sync::oneshot::channel();
     let waiting = tokio::spawn(async move {
@@ -29,7 +32,7 @@ async fn waited(ledger: &Ledger, call: &Call, guard: Guard, end: impl AsyncFnOnc
         ledger.start(&call, StartOptions::default().wait(LONG).on_running(&on_running)).await
     });
     told.await.expect("another caller is at work");
-    end(guard).await;
+    end(claim).await;
     tokio::time::timeout(LONG, waiting).await.expect("the end of the work wakes the caller").unwrap()
 }
 
@@ -65,6 +68,44 @@ async fn a_waiting_caller_is_told_that_the_owner_failed_and_takes_its_turn_if_th
         assert_eq!(guard.claim().attempt(), 3);
         guard.finish(Outcome::success("1")).await.unwrap();
         assert_eq!(status(&builder).await, "done");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_caller_takes_its_turn_if_the_first_caller_went_away_before_it_had_the_claim() {
+    for (ledger, _folder) in every_ledger().await {
+        let builder = ledger.operation("op").key("local");
+        let call = builder.call().unwrap();
+        let mut begin = Box::pin(ledger.begin(&call));
+        let polled = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        // The store in memory answers at once, so that its caller has the claim.
+        if polled.is_pending() {
+            eventually("the claim is written", async || status(&builder).await == "running").await;
+            let turn = waited(&ledger, &call, begin, async |begin| drop(begin)).await;
+            assert!(matches!(turn, Ok(Started::Acquired(_))), "{turn:?}");
+        }
+        for claim_id in [None, Some(ClaimId::new(b"token", "1"))] {
+            let call = ledger.operation("op").key(&format!("remote {}", claim_id.is_some())).call().unwrap();
+            let options = remote::StartOptions::default().claim_id(claim_id);
+            let offer = ledger.start_remote(&call, options).await.unwrap();
+            assert!(matches!(offer, remote::Started::Acquired(_)), "{offer:?}");
+            let turn = waited(&ledger, &call, offer, async |offer| drop(offer)).await;
+            assert!(matches!(turn, Ok(Started::Acquired(_))), "{turn:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_waiting_caller_takes_its_turn_if_a_takeover_was_withdrawn() {
+    for (ledger, _folder) in every_ledger().await {
+        let call = ledger.operation("op").key("k").in_doubt(InDoubt::Retry).call().unwrap();
+        owner(&ledger, &call).await.doubt(None).await.unwrap();
+        let guard = owner(&ledger, &call).await;
+        let turn = waited(&ledger, &call, guard, async |guard| {
+            guard.withdraw(None).await.unwrap();
+        });
+        let turn = turn.await;
+        assert!(matches!(turn, Ok(Started::Acquired(_))), "{turn:?}");
     }
 }
 

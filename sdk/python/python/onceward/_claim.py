@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from ._native import NativeClaim
@@ -67,6 +68,23 @@ class Claim:
 
 
 async def settled(answer: tuple[bool, Any]) -> Any:
-    """The result of a native call in an event loop."""
+    """The result of a native call in an event loop. A caller that goes away before it has its claim gives it back."""
     is_ready, result = answer
-    return result if is_ready else await result
+    if is_ready:
+        return result
+    try:
+        return await result
+    except BaseException:
+        _leave(result)
+        raise
+
+
+def _leave(result: asyncio.Future[Any]) -> None:
+    if not result.done():
+        # The coroutine was closed. The loop may be closed too.
+        with contextlib.suppress(RuntimeError):
+            result.cancel()
+    elif not result.cancelled() and result.exception() is None:
+        # The task was cancelled between the answer and the moment when it could go on.
+        if give_back := getattr(result.result(), "give_back", None):
+            give_back()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from contextvars import ContextVar, Token
+from typing import TYPE_CHECKING, Any
 
 from ._errors import InvalidCall
 
@@ -25,7 +25,7 @@ def session(name: str) -> Iterator[None]:
     try:
         yield
     finally:
-        _session.reset(token)
+        reset(_session, token)
 
 
 def current_session() -> str | None:
@@ -48,4 +48,11 @@ def running(current: Claim) -> Iterator[None]:
     try:
         yield
     finally:
-        _claim.reset(token)
+        reset(_claim, token)
+
+
+def reset(variable: ContextVar[Any], token: Token[Any]) -> None:
+    """Restores a variable. Code that ends in another context than it began in, such as a generator that is closed by the garbage
+    collector, has nothing to restore there."""
+    with contextlib.suppress(ValueError):
+        variable.reset(token)

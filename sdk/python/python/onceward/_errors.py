@@ -28,7 +28,8 @@ class Error(Exception):
         self.store: str = fields.get("store", "")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restored, (type(self), self.message, self._fields))
+        notes = getattr(self, "__notes__", None)
+        return (_restored, (type(self), self.message, self._fields), {"__notes__": notes} if notes else None)
 
     def for_model(self) -> str:
         """A text that is safe to show to a model: what is known and what to do, without keys, paths or arguments."""
@@ -218,17 +219,29 @@ class StoreUnavailable(Error):
         return f"{self._name()} was not carried out, because its record could not be written. Nothing happened. Try later."
 
 
+class NotAllowed(StoreUnavailable):
+    """The server of the ledger refuses the token, or needs one; nothing ran."""
+
+    def for_model(self) -> str:
+        return f"{self._name()} was not carried out, because its record could not be written. Nothing happened. Tell the user."
+
+
 class SessionRequired(InvalidCall):
     """The operation needs a session, and none is set: use `with onceward.session(...)`."""
 
 
 def _resolve(error: Error, verdict: str) -> str:
+    if error.store.lower().startswith(("http://", "https://")):
+        from ._remote import settle_command
+
+        return settle_command(error, happened=verdict == "--happened")
+    # With `=`, because a key may begin with a dash.
     words = ["onceward", "resolve"]
-    if error.store and error.store != "onceward.db":
-        words += ["--store", error.store]
+    if error.store:
+        words.append(f"--store={error.store}")
     if error.tenant and error.tenant != "default":
-        words += ["--tenant", error.tenant]
-    words += ["--operation", error.operation, "--key", error.key, verdict]
+        words.append(f"--tenant={error.tenant}")
+    words += [f"--operation={error.operation}", f"--key={error.key}", verdict]
     return shlex.join(words)
 
 
@@ -241,6 +254,7 @@ _KINDS: dict[str, type[Error]] = {
     for kind in (
         InvalidCall, InFlight, InDoubt, Mismatch, Collision, MixedUse, OutOfOrder, OutcomeNotKept, Queued, Dead, Failed,
         OwnerFailed, OwnerUnknown, ClaimLost, NotRecorded, Unreadable, QuotaReached, Contended, StoreUnavailable,
+        NotAllowed,
     )
 }  # fmt: skip
 

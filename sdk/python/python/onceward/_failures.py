@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Literal, Union
 
 from ._errors import InvalidCall
@@ -10,17 +11,24 @@ from ._errors import InvalidCall
 Treatment = Literal["retry", "doubt", "keep"]
 OnError = Union[Literal["classify"], Treatment, Mapping[type[BaseException], Treatment]]
 
-# How many errors of a chain are looked at.
-_MAX_CHAIN = 16
+# How many errors of a chain are looked at; a group may have many.
+_MAX_CHAIN = 256
+
+# Longer than the part of a text in which evidence is searched.
+_MAX_TEXT = 20_000
 
 _CLASSES = {"retry": "not_sent", "doubt": "unknown", "keep": "permanent"}
+
+
+# After these, something may have been sent, whatever their message says.
+_LOST = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError, InterruptedError)
 
 
 class Failure(Exception):
     """An error that says what became of the effect. Raise one of its subclasses, `from` the original error."""
 
     kind = "unknown"
-    retry_after: float | None = None
+    retry_after: float | timedelta | None = None
 
 
 class NotSent(Failure):
@@ -34,7 +42,7 @@ class Refused(Failure):
 
     kind = "refused"
 
-    def __init__(self, *args: object, retry_after: float | None = None) -> None:
+    def __init__(self, *args: object, retry_after: float | timedelta | None = None) -> None:
         super().__init__(*args)
         self.retry_after = retry_after
 
@@ -71,22 +79,35 @@ def check(on_error: object) -> tuple[str, dict[type[BaseException], str]]:
 
 def classify(error: BaseException, classes: dict[type[BaseException], str]) -> tuple[str | None, list[str], float | None]:
     """The class of an error, the messages of its chain, and when it may be tried again."""
-    messages = _messages(error)
+    chain, is_complete = _chain(error)
+    kind = _class_of(error, classes)
+    if kind is None and (not is_complete or any(_class_of(one, classes) == "unknown" for one in chain)):
+        # What an error came from, or a member of a group, can only add doubt.
+        kind = "unknown"
+    retry_after = _seconds(error.retry_after) if kind == "refused" and isinstance(error, Failure) else None
+    messages = [_message(one) for one in chain]
+    # An error without a message says nothing about the effect, unless it only led to one with a message.
+    if not getattr(error, "exceptions", ()):
+        messages[1:] = [message.removesuffix(": ") for message in messages[1:]]
+    if any(isinstance(one, _LOST) for one in chain):
+        messages.append("connection lost")
+    return kind, messages, retry_after
+
+
+def _class_of(error: BaseException, classes: dict[type[BaseException], str]) -> str | None:
     # The nearest class in the order of inheritance is the most specific one.
     for kind in type(error).__mro__:
         if kind in classes:
-            return classes[kind], messages, None
-    if isinstance(error, Failure):
-        return error.kind, messages, error.retry_after
-    if not isinstance(error, Exception):
-        # Ctrl-C, a cancelled task, the end of the program: the work was interrupted.
-        return "unknown", messages, None
-    return None, messages, None
+            return classes[kind]
+        if kind is Failure and isinstance(error, Failure):
+            return error.kind
+    # Ctrl-C, a cancelled task, the end of the program: the work was interrupted.
+    return None if isinstance(error, Exception) else "unknown"
 
 
-def _messages(error: BaseException) -> list[str]:
-    """The error and those that it came from, each as the last line of a traceback."""
-    found: list[str] = []
+def _chain(error: BaseException) -> tuple[list[BaseException], bool]:
+    """The error and those that it came from, and whether these are all."""
+    found: list[BaseException] = []
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting and len(found) < _MAX_CHAIN:
@@ -94,16 +115,28 @@ def _messages(error: BaseException) -> list[str]:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        found.append(f"{type(one).__name__}: {_text(one)}")
+        found.append(one)
         waiting.append(one.__cause__ or (None if one.__suppress_context__ else one.__context__))
         # The members of a group.
         members = getattr(one, "exceptions", ())
-        waiting.extend(member for member in members if isinstance(member, BaseException))
-    return found
+        if isinstance(members, (list, tuple)):
+            waiting.extend(member for member in members if isinstance(member, BaseException))
+    return found, not any(waiting)
+
+
+def _message(error: BaseException) -> str:
+    """The error as the last line of a traceback."""
+    return f"{type(error).__name__}: {_text(error)}"
 
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        # A name of a file may contain what is not text.
+        return str(error)[:_MAX_TEXT].encode("utf-8", "replace").decode()
     except Exception:
         return ""
+
+
+def _seconds(retry_after: object) -> float | None:
+    seconds = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+    return float(seconds) if isinstance(seconds, (int, float)) else None

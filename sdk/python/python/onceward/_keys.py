@@ -11,6 +11,12 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+# A decimal is written without an exponent, which could take any amount of memory.
+_MAX_DIGITS = 10_000
+
+# Python refuses to write integers with very many digits; this many it always writes.
+_PART = 600
+
 
 def plain(value: Any) -> Any:
     """One level of a value as JSON's types. Refuses what has no documented form."""
@@ -22,11 +28,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, int):
-        return int(value)
+        return int.__index__(value)
     if isinstance(value, float):
-        return float(value)
+        return float.__float__(value)
     if isinstance(value, dict):
-        return dict(value)
+        return dict(dict.items(value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {name: getattr(value, name) for name in value._fields}
     if isinstance(value, (list, tuple)):
@@ -34,11 +40,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return _moment(value)
     if isinstance(value, date):
-        return value.isoformat()
+        return date.isoformat(value)
     if isinstance(value, Decimal):
         return _decimal(value)
     if isinstance(value, UUID):
-        return str(value)
+        return UUID.__str__(value)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
     return _model(value)
@@ -48,8 +54,9 @@ def _model(value: Any) -> dict[str, Any]:
     kind = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    fields = getattr(kind, "__pydantic_fields__", None)
-    if isinstance(fields, dict):
+    if hasattr(kind, "__pydantic_validator__"):
+        # Pydantic before 2.10 has the second name.
+        fields = getattr(kind, "__pydantic_fields__", None) or kind.model_fields
         extra = getattr(value, "__pydantic_extra__", None) or {}
         return {name: getattr(value, name) for name in fields} | dict(extra)
     attributes = getattr(kind, "__attrs_attrs__", None)
@@ -71,8 +78,13 @@ def _hint(value: Any) -> str:
 def _moment(value: datetime) -> str:
     if value.utcoffset() is None:
         raise ValueError("a datetime without a time zone is ambiguous; use datetime.now(timezone.utc) or add tzinfo")
-    moment = value.astimezone(timezone.utc)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S") if moment.year >= 1000 else moment.replace(tzinfo=None).isoformat()[:19]
+    if getattr(value, "nanosecond", 0):
+        raise ValueError("a time with nanoseconds is finer than a datetime; round it, or pass a text")
+    try:
+        moment = datetime.astimezone(value, timezone.utc)
+    except OverflowError:
+        raise ValueError("a datetime is outside the years 1 to 9999 in UTC") from None
+    text = datetime.isoformat(moment.replace(microsecond=0, tzinfo=None))
     fraction = f".{moment.microsecond:06d}".rstrip("0") if moment.microsecond else ""
     return f"{text}{fraction}Z"
 
@@ -80,7 +92,18 @@ def _moment(value: datetime) -> str:
 def _decimal(value: Decimal) -> str:
     if not value.is_finite():
         raise ValueError("a decimal is infinite or not a number")
-    digits = format(value, "f")
-    if "." in digits:
-        digits = digits.rstrip("0").rstrip(".")
-    return "0" if digits in ("-0", "") else digits
+    if value == 0:
+        return "0"
+    if abs(value.adjusted()) > _MAX_DIGITS:
+        raise ValueError("a decimal has too many digits")
+    digits = Decimal.__format__(value, "f")
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def digits(value: int) -> str:
+    """All digits of an integer."""
+    sign, rest, parts = "-" if value < 0 else "", abs(value), []
+    while rest >= 10**_PART:
+        rest, part = divmod(rest, 10**_PART)
+        parts.append(f"{part:0{_PART}d}")
+    return sign + str(rest) + "".join(reversed(parts))

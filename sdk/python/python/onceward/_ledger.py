@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._claim import Claim, settled
 from ._context import _claim as current_claim
+from ._context import reset
 from ._errors import AlreadyDone, InvalidCall
 from ._native import NativeClaim, NativeLedger, Stored
-from ._once import Guarded, KeyRule, SessionRule, TenantRule
-from ._operation import Operation, Settings, session_of
+from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
+from ._operation import NOT_FOUND, Operation, Settings, check_known, checked_tenant, session_of
+from ._remote import token_for
 from ._results import Codec
 
 if TYPE_CHECKING:
@@ -44,13 +46,25 @@ class Intent:
 
 
 class Ledger:
-    """A ledger: a file that any number of processes on this machine may share, or `memory:`."""
+    """A ledger: a file that any number of processes on this machine may share, `memory:`, or a server: `http://HOST:PORT`."""
 
-    def __init__(self, store: str | os.PathLike[str] = "onceward.db", *, tenant: str | None = None) -> None:
-        """Opens the ledger, and creates the file if it is missing. `tenant` is whose intents these are; `default` unless given."""
+    def __init__(
+        self,
+        store: str | os.PathLike[str] = "onceward.db",
+        *,
+        tenant: str | None = None,
+        token: str | None = None,
+        ca: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Opens the ledger, and creates the file if it is missing. `tenant` is whose intents these are; `default` unless given.
+
+        For `onceward serve`, the store is its URL, `token` is its token or `env:NAME` (by default the variable
+        `ONCEWARD_TOKEN`), and `ca` is a PEM file with CA certificates besides those of the system.
+        """
         self.store = os.fspath(store)
-        self.tenant = tenant
-        self._native = NativeLedger(self.store)
+        self.tenant = checked_tenant(tenant)
+        token = token_for(self.store, token, ca, tenant)
+        self._native = NativeLedger(self.store, token, None if ca is None else os.fspath(ca))
         self._functions: weakref.WeakSet[Guarded] = weakref.WeakSet()
         _ledgers.add(self)
 
@@ -92,9 +106,7 @@ class Ledger:
         `key` names the arguments that make the same intent; without it, all arguments do. `match` names arguments that must
         agree whenever the intent comes again. See `docs/guides/python.md` for all settings.
         """
-        unknown = set(settings) - set(Settings.__annotations__)
-        if unknown:
-            raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+        check_known(operation or "", settings)
 
         def decorate(decorated: Any) -> Any:
             if isinstance(decorated, (staticmethod, classmethod)):
@@ -138,10 +150,10 @@ class Ledger:
             settings,
             key=fields,
             codec=Codec(annotation=result),
-            tenant=tenant or self.tenant,
+            tenant=checked_tenant(tenant) or self.tenant,
             probe=probe,
         )
-        parts = (made.tenant, session_of(session or None, operation, (), {}), key, intent, item)
+        parts = (made.tenant, session_of(checked_session(session), operation, (), {}), key, intent, item)
         return Call(made, parts)
 
     def begin(self, operation: str, **call: Any) -> Block:
@@ -160,12 +172,12 @@ class Ledger:
 
     def get(self, operation: str, key: str, *, tenant: str | None = None) -> Intent | None:
         """An intent as it stands now, or None."""
-        found = self._native.get(tenant or self.tenant or "default", operation, key)
+        found = self._native.get(checked_tenant(tenant) or self.tenant or "default", operation, key)
         return None if found is None else _intent(json.loads(found))
 
     def list(self, *, state: str | None = None, tenant: str | None = None, limit: int = 50) -> list[Intent]:
         """The newest intents, of one state or all: `ledger.list(state="in_doubt")`."""
-        listed = json.loads(self._native.list(tenant or self.tenant, state, limit))
+        listed = json.loads(self._native.list(checked_tenant(tenant) or self.tenant, state, limit))
         return [_intent(one) for one in listed]
 
     def resolve(
@@ -175,25 +187,28 @@ class Ledger:
         *,
         happened: bool,
         result: Any = None,
+        result_type: Any = Any,
         tenant: str | None = None,
         version: int | None = None,
         by: str | None = None,
         note: str | None = None,
     ) -> None:
-        """Settles an intent in doubt: it happened, with this result, or it did not. `version` is the one that you looked at."""
-        tenant = tenant or self.tenant or "default"
+        """Settles an intent in doubt: it happened, with this result, or it did not. `result_type` is the return annotation of
+        the function, unless its results are JSON's own types. `version` is the one that you looked at."""
+        tenant = checked_tenant(tenant) or self.tenant or "default"
         if version is None:
             seen = self.get(operation, key, tenant=tenant)
             if seen is None:
                 raise InvalidCall(f"there is no such intent of {operation}", operation=operation, tenant=tenant)
             version = seen.version
-        outcome = None
-        if happened:
-            outcome = json.dumps(result, ensure_ascii=False, allow_nan=False).encode()
+        outcome = Codec(annotation=result_type).write(result) if happened else None
+        if happened and outcome is None:
+            raise InvalidCall("a result of this type cannot be kept: pass result_type=, or JSON's own types")
         self._native.resolve(tenant, operation, key, version, outcome, by, note)
 
     def stats(self) -> dict[str, int]:
-        """Counters since the ledger was opened: acquired, replayed, collisions, contradictions, unguarded."""
+        """Counters since the ledger was opened: acquired, replayed, collisions, contradictions, unguarded. Behind HTTP they are
+        those of the token's tenant since the server was started, without contradictions."""
         return dict(self._native.stats())
 
     def close(self) -> None:
@@ -227,17 +242,17 @@ class Call:
 
     def run(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
         """Runs the function, or returns the stored result."""
-        started = self._operation.native.start(None, *self._parts)
-        if type(started) is Stored:
-            return self._operation.read(started)  # type: ignore[no-any-return]
-        return self._operation.run(started, function, args, kwargs)  # type: ignore[no-any-return]
+        found = self._operation.native.start(None, *self._parts)
+        if type(found) is Stored:
+            return self._operation.read(found)  # type: ignore[no-any-return]
+        return self._operation.run(found, function, args, kwargs)  # type: ignore[no-any-return]
 
     async def run_async(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
         """Runs the async function, or returns the stored result."""
-        started = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
-        if type(started) is Stored:
-            return self._operation.read(started)  # type: ignore[no-any-return]
-        return await self._operation.run_async(started, function, args, kwargs)  # type: ignore[no-any-return]
+        found = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        if type(found) is Stored:
+            return self._operation.read(found)  # type: ignore[no-any-return]
+        return await self._operation.run_async(found, function, args, kwargs)  # type: ignore[no-any-return]
 
     def begin(self) -> Block:
         """The call as a `with` or `async with` block."""
@@ -266,41 +281,66 @@ class Block:
         self._claim: BlockClaim | None = None
         self._token: Any = None
 
-    def _entered(self, started: Any) -> BlockClaim:
-        if type(started) is Stored:
-            value = self._operation.read(started)
-            raise AlreadyDone(f"{self._operation.name} is done already", operation=self._operation.name, value=value)
-        self._claim = BlockClaim(started)
+    def _stored(self, stored: Stored) -> AlreadyDone:
+        text = f"{stored.intent} is done already"
+        return AlreadyDone(text, **stored.about, value=self._operation.read(stored))
+
+    def _found(self, native: NativeClaim, found: Any) -> AlreadyDone:
+        return AlreadyDone(f"{native.intent} was done by an earlier attempt", **native.about, value=found)
+
+    def _entered(self, native: NativeClaim) -> BlockClaim:
+        self._claim = BlockClaim(native)
         self._token = current_claim.set(self._claim)
         return self._claim
 
-    def _left(self) -> BlockClaim:
+    def _left(self) -> tuple[NativeClaim, Any]:
+        """The claim, and the result of the block."""
         if self._claim is None:
             raise InvalidCall("the block was not entered")
-        current_claim.reset(self._token)
+        reset(current_claim, self._token)
         claim, self._claim = self._claim, None
-        return claim
+        return claim._native, claim.result
 
     def __enter__(self) -> BlockClaim:
-        return self._entered(self._operation.native.start(None, *self._parts))
+        native = self._operation.native.start(None, *self._parts)
+        if type(native) is Stored:
+            raise self._stored(native)
+        if native.probe_first:
+            found = self._operation.probed(native)
+            if found is not NOT_FOUND:
+                raise self._found(native, found)
+        return self._entered(native)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        claim = self._left()
-        if error is not None:
-            self._operation._failed(claim._native, error)
-        else:
-            claim._native.finish(None, self._operation._kept(claim._native, claim.result))
+        native, result = self._left()
+        try:
+            if error is not None:
+                self._operation._failed(native, error)
+            else:
+                native.finish(None, self._operation._kept(native, result))
+        finally:
+            native.abandon()
 
     async def __aenter__(self) -> BlockClaim:
-        loop = asyncio.get_running_loop()
-        return self._entered(await settled(self._operation.native.start(loop, *self._parts)))
+        native = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        if type(native) is Stored:
+            raise self._stored(native)
+        if native.probe_first:
+            found = await self._operation.probed_async(native)
+            if found is not NOT_FOUND:
+                raise self._found(native, found)
+        return self._entered(native)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        claim, loop = self._left(), asyncio.get_running_loop()
-        if error is not None:
-            await self._operation._failed_async(claim._native, error, loop)
-        else:
-            await settled(claim._native.finish(loop, self._operation._kept(claim._native, claim.result)))
+        (native, result), loop = self._left(), asyncio.get_running_loop()
+        try:
+            # A coroutine that was closed cannot wait for anything any more.
+            if error is None:
+                await settled(native.finish(loop, self._operation._kept(native, result)))
+            elif not isinstance(error, GeneratorExit):
+                await self._operation._failed_async(native, error, loop)
+        finally:
+            native.abandon()
 
 
 def _intent(found: dict[str, Any]) -> Intent:

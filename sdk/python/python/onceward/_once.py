@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 from ._claim import settled
 from ._errors import InvalidCall
 from ._native import Stored
-from ._operation import Operation, session_of
+from ._operation import Duration, Operation, checked_tenant, duration_text, session_of
+from ._remote import check_tenant
 from ._results import Codec
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Guarded:
         settings: dict[str, Any],
     ) -> None:
         _refuse_generators(function)
-        self.function = function
+        self.ledger, self.function = ledger, function
         self.is_async = _is_async(function)
         if operation is None and settings.get("tier"):
             raise InvalidCall(
@@ -53,15 +54,23 @@ class Guarded:
                 "intents, or work that is done would run again"
             )
         self.name = operation or _default_name(function)
-        self.session, self.tenant = _checked_session(session), tenant
+        if ledger._native.is_remote:
+            check_tenant(tenant)
+        _refuse_second_guard(ledger, function, self.name)
+        if probe is not None and _is_async(probe) and not self.is_async:
+            raise InvalidCall(f"{self.name} is not async, so its probe cannot be async")
+        self.session, self.tenant = checked_session(session), tenant if callable(tenant) else checked_tenant(tenant)
         self.key_of = key if callable(key) else None
-        match = [str(one) for one in settings.get("match", ())]
-        signature = inspect.signature(function)
-        fields = _fields(self.name, signature, key, match)
-        recipe = None if self.key_of is not None else fields
+        inner, self._first, self._named = _taken_apart(function)
+        signature = inspect.signature(inner)
+        match, window = settings.get("match") or (), settings.get("window") or {}
         # A recipe also reads the time of its window.
-        window = (settings.get("window") or {}).get("of", "now")
-        self.bind = _binder(signature, {_root(one) for one in [*fields, *match, window]})
+        of = [] if window.get("of", "now") == "now" else [window["of"]]
+        fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
+        self.bind = _binder(signature, {_root(one) for one in [*fields, *match, *of]})
+        recipe: list[str] | None = fields
+        if self.key_of is not None:
+            recipe, settings = None, _compared_with_own_key(self.name, settings)
         self._make = functools.partial(
             Operation.make,
             name=self.name,
@@ -81,32 +90,35 @@ class Guarded:
     def parts(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> tuple[Any, ...]:
         """Tenant, session, key and intent of a call; `given` overrides what the decorator says."""
         given = given or {}
-        tenant = given.get("tenant") or self.tenant
+        tenant = self.tenant if given.get("tenant") is None else given["tenant"]
         if callable(tenant):
             tenant = tenant(*args, **kwargs)
+            if not tenant or not isinstance(tenant, str):
+                raise InvalidCall(f"{self.name}: tenant= returned no tenant; a tenant is a text that is not empty")
         key = given.get("key")
         if key is None and self.key_of is not None:
             key = self.key_of(*args, **kwargs)
             if not isinstance(key, str):
                 raise InvalidCall(f"{self.name}: key= returned {type(key).__name__}, and a key is a str")
-        session = session_of(given.get("session") or self.session, self.name, args, kwargs)
-        intent = self.bind(*args, **kwargs)
+        session = self.session if given.get("session") is None else given["session"]
+        session = session_of(session, self.name, args, kwargs)
+        intent = self.bind(*self._first, *args, **{**self._named, **kwargs})
         return tenant or self.operation.tenant, session, key, intent or None
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
-        started = self.operation.native.start(None, *parts, None, (given or {}).get("wait"))
-        if type(started) is Stored:
-            return self.operation.read(started)
-        return self.operation.run(started, self.function, args, kwargs)
+        found = self.operation.native.start(None, *parts, None, (given or {}).get("wait"))
+        if type(found) is Stored:
+            return self.operation.read(found)
+        return self.operation.run(found, self.function, args, kwargs)
 
     async def call_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
         loop = asyncio.get_running_loop()
-        started = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
-        if type(started) is Stored:
-            return self.operation.read(started)
-        return await self.operation.run_async(started, self.function, args, kwargs)
+        found = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
+        if type(found) is Stored:
+            return self.operation.read(found)
+        return await self.operation.run_async(found, self.function, args, kwargs)
 
     def wrapper(self) -> Callable[..., Any]:
         """The function that takes the place of the guarded one."""
@@ -143,18 +155,28 @@ def options(
     key: str | None = None,
     session: str | None = None,
     tenant: str | None = None,
-    wait: float | str | None = None,
+    wait: Duration | None = None,
 ) -> Callable[P, R]:
     """The guarded function with a key, session, tenant or wait for this call: `options(pay, key="invoice-7")(7, 1999)`."""
-    this = guarded(function)
-    # A bound method passes its object on.
-    owner = getattr(function, "__self__", None)
-    first = () if owner is None else (owner,)
-    given = {"key": key, "session": session, "tenant": tenant, "wait": wait}
+    this, first = guarded(function), _owner(function)
+    given = {
+        "key": key,
+        "session": checked_session(session),
+        "tenant": checked_tenant(tenant),
+        "wait": None if wait is None else duration_text(wait),
+    }
+    if this.is_async:
 
+        # Not with the attributes of the function: what `guarded` finds there would forget these options.
+        @functools.wraps(function, updated=())
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            return await this.call_async((*first, *args), kwargs, given)
+
+        return call_async  # type: ignore[return-value]
+
+    @functools.wraps(function, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        run = this.call_async if this.is_async else this.call
-        return run((*first, *args), kwargs, given)
+        return this.call((*first, *args), kwargs, given)
 
     return call
 
@@ -162,7 +184,13 @@ def options(
 def key_of(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> str:
     """The key of a call with these arguments. Nothing runs."""
     this = guarded(function)
-    return this.operation.native.key(*this.parts(args, kwargs))
+    return this.operation.native.key(*this.parts((*_owner(function), *args), kwargs))
+
+
+def _owner(function: Callable[..., Any]) -> tuple[Any, ...]:
+    """The object that a bound method passes on."""
+    owner = getattr(function, "__self__", None)
+    return () if owner is None else (owner,)
 
 
 def _name(function: Callable[..., Any]) -> str:
@@ -176,19 +204,24 @@ def _default_name(function: Callable[..., Any]) -> str:
     return f"{function.__module__}.{name}"
 
 
-def _unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def _taken_apart(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """The function inside of partials, and the arguments that they hold: these are part of the intent too."""
+    first: tuple[Any, ...] = ()
+    named: dict[str, Any] = {}
     while isinstance(function, functools.partial):
-        function = function.func
-    return function
+        first, named, function = (*function.args, *first), {**function.keywords, **named}, function.func
+    return function, first, named
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    inner = _unwrapped(function)
+    inner, _, _ = _taken_apart(function)
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))
 
 
 def _refuse_generators(function: Callable[..., Any]) -> None:
-    inner = _unwrapped(function)
+    inner, _, _ = _taken_apart(function)
+    if not inspect.isroutine(inner):
+        inner = getattr(type(inner), "__call__", inner)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise InvalidCall(
             f"{_name(function)} is a generator: its effects happen while its caller iterates, so its end cannot be "
@@ -196,7 +229,21 @@ def _refuse_generators(function: Callable[..., Any]) -> None:
         )
 
 
-def _checked_session(session: SessionRule) -> SessionRule:
+def _refuse_second_guard(ledger: Ledger, function: Callable[..., Any], name: str) -> None:
+    inside = getattr(function, "__onceward__", None)
+    if isinstance(inside, Guarded) and inside.name == name and inside.ledger is ledger:
+        raise InvalidCall(f"{name} is guarded already: its second guard would wait for the first one")
+
+
+def _compared_with_own_key(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """With a key of its own, a call compares the arguments that `match` names, as a whole."""
+    for one in settings.get("match") or ():
+        if "/" in one.strip("/"):
+            raise InvalidCall(f"{name}: with a function as key=, match= names whole arguments, not `{one}`")
+    return {setting: value for setting, value in settings.items() if setting != "match"}
+
+
+def checked_session(session: SessionRule) -> SessionRule:
     if session is False or session is None:
         return None
     if session is True or callable(session) or (isinstance(session, str) and session):
@@ -204,16 +251,16 @@ def _checked_session(session: SessionRule) -> SessionRule:
     raise InvalidCall("session= is True, a text that is not empty, or a function of the arguments")
 
 
-def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: list[str]) -> list[str]:
-    """The fields that identify the intent."""
+def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: list[str], of: list[str]) -> list[str]:
+    """The fields that identify the intent. `of` is the field of the window, if it has one."""
     parameters = signature.parameters
     kinds = {parameter.kind for parameter in parameters.values()}
     if isinstance(key, str):
         raise InvalidCall(f"{operation}: key= is a list of arguments: key=[{key!r}]")
     given = [] if key is None or callable(key) else [str(one) for one in key]
     open_ended = inspect.Parameter.VAR_KEYWORD in kinds
-    for one in [*given, *match]:
-        root = one.strip("/").split("/")[0].replace("~1", "/").replace("~0", "~") if one.startswith("/") else one
+    for one in [*given, *match, *of]:
+        root = _root(one)
         if root not in parameters and not open_ended:
             near = difflib.get_close_matches(root, list(parameters), 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
@@ -226,7 +273,8 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
         return given
     if open_ended or inspect.Parameter.VAR_POSITIONAL in kinds:
         raise InvalidCall(f"{operation} takes any arguments: name those that make the intent with key=[...]")
-    names = [name for name in _named(parameters) if name not in match and f"/{name}" not in match]
+    others = {one.removeprefix("/") for one in [*match, *of]}
+    names = [name for name in _named(parameters) if name not in others]
     if not names:
         raise InvalidCall(f"{operation} has no arguments that could make a key: give key=, a function that returns one")
     return names
@@ -242,8 +290,12 @@ def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dic
     """A function with the same parameters that returns the wanted arguments by name. Python itself then binds them, as fast as
     it calls any function."""
     parameters, defaults, words, seen_star = list(signature.parameters.values()), {}, [], False
+    # No parameter begins like the names that are used here.
+    own = "_"
+    while any(parameter.name.startswith(own) for parameter in parameters):
+        own += "_"
     for index, parameter in enumerate(parameters):
-        text = f"_{index}"
+        text = f"{own}{index}"
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             text, seen_star = f"*{text}", True
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -254,8 +306,8 @@ def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dic
                 words.append("*")
                 seen_star = True
         if parameter.default is not inspect.Parameter.empty:
-            defaults[f"_d{index}"] = parameter.default
-            text = f"{text}=_d{index}"
+            defaults[f"{own}d{index}"] = parameter.default
+            text = f"{text}={own}d{index}"
         words.append(text)
         is_last_positional = parameter.kind is inspect.Parameter.POSITIONAL_ONLY and (
             index + 1 == len(parameters) or parameters[index + 1].kind is not inspect.Parameter.POSITIONAL_ONLY
@@ -265,11 +317,11 @@ def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dic
     members = []
     for index, parameter in enumerate(parameters):
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            members.append(f"**{{name: value for name, value in _{index}.items() if name in _wanted}}")
-        elif parameter.name in wanted:
-            variable = f"_{index}" if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL) else parameter.name
-            members.append(f"{parameter.name!r}: {variable}")
-    namespace: dict[str, Any] = {**defaults, "_wanted": wanted}
+            members.append(f"**{{{own}n: {own}v for {own}n, {own}v in {own}{index}.items() if {own}n in {own}wanted}}")
+        if parameter.name in wanted:
+            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+            members.append(f"{parameter.name!r}: {parameter.name if is_named else f'{own}{index}'}")
+    namespace: dict[str, Any] = {**defaults, f"{own}wanted": wanted}
     exec(f"def bind({', '.join(words)}):\n    return {{{', '.join(members)}}}", namespace)
     bind: Callable[..., dict[str, Any]] = namespace["bind"]
     return bind

@@ -4,6 +4,8 @@ in common."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,6 +19,7 @@ from ._context import current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, SessionRequired, Unreadable
 from ._failures import OnError
 from ._native import NativeClaim, NativeOperation, Stored
+from ._remote import check_settings
 from ._results import Codec
 
 if TYPE_CHECKING:
@@ -47,7 +50,7 @@ class Settings(TypedDict, total=False):
     allow_volatile: bool
     max_runtime: Duration | None
     deadline: Duration | None
-    in_doubt: Literal["hold", "retry", "probe", "tell"] | None
+    in_doubt: Literal["hold", "retry", "probe"] | None
     on_error: OnError
     retention: Duration | None
     tombstone: Duration | None
@@ -72,6 +75,11 @@ NOT_FOUND = NotFound()
 class _ProbeFailed(InDoubt):
     """The probe raised, which says nothing about the effect."""
 
+
+class _StillRunning(TypeError, _failures.Unknown):
+    """The function returned work that goes on after its end."""
+
+
 _DURATIONS = ("max_runtime", "deadline", "retention", "tombstone", "dedup", "honours_key_for", "wait")
 
 
@@ -86,8 +94,8 @@ def duration_text(value: Duration) -> str:
 
 
 def pointer(name: str) -> str:
-    """A JSON pointer to an argument: `to` means `/to`."""
-    return name if name.startswith("/") else "/" + name.replace("~", "~0").replace("/", "~1")
+    """A JSON pointer to an argument: `to` means `/to`. The empty one is the whole intent."""
+    return name if name.startswith("/") or not name else "/" + name.replace("~", "~0").replace("/", "~1")
 
 
 @dataclass
@@ -115,22 +123,23 @@ class Operation:
         probe: Callable[..., Any] | None = None,
     ) -> Operation:
         """Checks the settings. `key` are the fields that identify the intent; without it, the caller has a key of its own."""
-        chosen = {setting: value for setting, value in settings.items() if value is not None}
+        chosen = _checked(name, settings, key is None)
         on_error, classes = _failures.check(chosen.pop("on_error", "classify"))
         marks_sent = bool(chosen.pop("marks_sent", False))
         for setting in _DURATIONS:
             if setting in chosen:
                 chosen[setting] = duration_text(chosen[setting])
-        for setting in ("match", "normalise"):
-            chosen[setting] = list(chosen.get(setting, ()))
-        chosen["match"] = [pointer(one) for one in chosen["match"]]
-        if key is None:
-            # Without a recipe, all of the intent is compared.
-            for setting in ("match", "normalise", "window", "allow_volatile"):
-                chosen.pop(setting, None)
-        else:
+        if key is not None:
             chosen["key"] = [pointer(one) for one in key]
-        if probe is not None:
+            chosen["match"] = [pointer(one) for one in chosen.get("match", ())]
+            chosen["normalise"] = list(chosen.get("normalise", ()))
+            if (window := chosen.get("window")) and window.get("of", "now") != "now":
+                chosen["window"] = {**window, "of": pointer(window["of"])}
+        check_settings(ledger, name, chosen, tenant)
+        if ledger.is_remote:
+            # The server's onceward.toml says whether a probe is asked.
+            pass
+        elif probe is not None:
             if chosen.setdefault("in_doubt", "probe") != "probe":
                 raise InvalidCall('a probe is asked only with in_doubt="probe"')
         elif chosen.get("in_doubt") == "probe":
@@ -143,28 +152,32 @@ class Operation:
         body = stored.body
         if not stored.is_success:
             reason = str(json.loads(body)) if body else ""
-            raise Failed(f"{self.name} failed before, and is not tried again: {reason}", operation=self.name, reason=reason)
+            raise Failed(f"{stored.intent} failed before, and is not tried again: {reason}", **stored.about, reason=reason)
         try:
             return self.codec.read(body)
         except Exception as error:
-            text = f"the stored result of {self.name} is not what this caller expects: {error}"
-            raise Unreadable(text, operation=self.name, reason=str(error), result_json=body) from error
+            text = f"the stored result of {stored.intent} is not what this caller expects: {error}"
+            raise Unreadable(text, **stored.about, reason=str(error), result_json=body) from error
 
     # Running under a claim.
 
     def run(self, native: NativeClaim, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a function under its claim and records how it ended."""
-        with running(Claim(native)):
-            try:
-                result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
-                if result is NOT_FOUND:
-                    result = function(*args, **kwargs)
-                self._check_result(result)
-            except BaseException as error:
-                self._failed(native, error)
-                raise
-        native.finish(None, self._kept(native, result))
-        return result
+        try:
+            with running(Claim(native)):
+                try:
+                    result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
+                    if result is NOT_FOUND:
+                        result = function(*args, **kwargs)
+                    self._check_result(result)
+                except BaseException as error:
+                    self._failed(native, error)
+                    raise
+            native.finish(None, self._kept(native, result))
+            return result
+        finally:
+            # Ctrl-C may come between any two steps. A claim that has ended stays as it is.
+            native.abandon()
 
     async def run_async(
         self,
@@ -181,36 +194,72 @@ class Operation:
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
                     result = await function(*args, **kwargs)
+                self._check_result(result)
         except GeneratorExit:
             # The coroutine was closed, and cannot wait for anything any more.
-            native.abandon()
             raise
         except BaseException as error:
             if watch is not None and watch.is_lost and isinstance(error, asyncio.CancelledError):
                 watch.uncancel()
-                native.abandon()
                 raise ClaimLost(
                     f"the claim on {native.intent} was lost while the work ran; another caller may go on with it",
-                    operation=self.name,
-                    intent=native.intent,
+                    **native.about,
                 ) from None
             await self._failed_async(native, error, loop)
             raise
+        else:
+            if watch is not None:
+                await watch.end()
+            await settled(native.finish(loop, self._kept(native, result)))
+            return result
         finally:
             if watch is not None:
                 watch.stop()
-        await settled(native.finish(loop, self._kept(native, result)))
-        return result
+            native.abandon()
+
+    def probed(self, native: NativeClaim) -> Any:
+        """Asks the service before a block runs, and records what an earlier attempt did."""
+        try:
+            with running(Claim(native)):
+                try:
+                    found = self._found(native, (), {})
+                except BaseException as error:
+                    self._failed(native, error)
+                    raise
+            if found is not NOT_FOUND:
+                native.finish(None, self._kept(native, found))
+            return found
+        except BaseException:
+            native.abandon()
+            raise
+
+    async def probed_async(self, native: NativeClaim) -> Any:
+        """`probed` for async code."""
+        loop = asyncio.get_running_loop()
+        try:
+            with running(Claim(native)):
+                try:
+                    found = await self._found_async(native, (), {})
+                except Exception as error:
+                    await self._failed_async(native, error, loop)
+                    raise
+            if found is not NOT_FOUND:
+                await settled(native.finish(loop, self._kept(native, found)))
+            return found
+        except BaseException:
+            native.abandon()
+            raise
 
     def _found(self, native: NativeClaim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the service says about an earlier attempt."""
         assert self.probe is not None
         try:
             found = self.probe(*args, **kwargs)
+            if found is NOT_FOUND:
+                native.not_found(None)
+            self._check_result(found)
         except Exception as error:
             raise self._probe_failed(native) from error
-        if found is NOT_FOUND:
-            native.not_found(None)
         return found
 
     async def _found_async(self, native: NativeClaim, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -219,21 +268,24 @@ class Operation:
             found = self.probe(*args, **kwargs)
             if isinstance(found, Awaitable):
                 found = await found
+            if found is NOT_FOUND:
+                await settled(native.not_found(asyncio.get_running_loop()))
+            self._check_result(found)
         except Exception as error:
             raise self._probe_failed(native) from error
-        if found is NOT_FOUND:
-            await settled(native.not_found(asyncio.get_running_loop()))
         return found
 
     def _probe_failed(self, native: NativeClaim) -> Error:
         text = f"{native.intent} is in doubt, and the probe failed: an attempt may have happened. Call it again to probe again"
-        return _ProbeFailed(text, intent=native.intent)
+        return _ProbeFailed(text, **native.about)
 
     def _check_result(self, result: Any) -> None:
         if isinstance(result, Awaitable):
-            if close := getattr(result, "close", None):
-                close()
-            raise TypeError(f"{self.name} returned an awaitable: make the function async, so that its end can be recorded")
+            text = f"{self.name} returned an awaitable: make the function async and await it, so that its end can be recorded"
+            if not inspect.iscoroutine(result):
+                raise _StillRunning(text)
+            result.close()
+            raise TypeError(text)
 
     def _kept(self, native: NativeClaim, result: Any) -> bytes | None:
         body = self.codec.write(result)
@@ -252,17 +304,17 @@ class Operation:
         return _failures.classify(error, self.classes)
 
     def _failed(self, native: NativeClaim, error: BaseException) -> None:
-        kind, messages, retry_after = self._classified(error)
         try:
+            kind, messages, retry_after = self._classified(error)
             _note(error, native, native.fail(None, kind, messages, retry_after))
-        except Error as unrecorded:
+        except Exception as unrecorded:
             _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
 
     async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
-        kind, messages, retry_after = self._classified(error)
         try:
+            kind, messages, retry_after = self._classified(error)
             _note(error, native, await settled(native.fail(loop, kind, messages, retry_after)))
-        except Error as unrecorded:
+        except Exception as unrecorded:
             _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
 
 
@@ -270,14 +322,26 @@ class _LostWatch:
     """Cancels the task when another caller may go on with its work."""
 
     def __init__(self, native: NativeClaim, loop: asyncio.AbstractEventLoop) -> None:
-        self.is_lost = False
+        self.is_lost = self._is_stopped = False
         self._task = asyncio.current_task()
-        self.stop = native.on_lost(loop, self._cancel)
+        self._stop = native.on_lost(loop, self._cancel)
 
     def _cancel(self) -> None:
-        self.is_lost = True
-        if self._task is not None:
+        if not self._is_stopped and self._task is not None:
+            self.is_lost = True
             self._task.cancel("onceward: the claim was lost")
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        self._stop()
+
+    async def end(self) -> None:
+        """Stops, and takes back a cancellation that came too late for the function to see it."""
+        self.stop()
+        if self.is_lost:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0)
+            self.uncancel()
 
     def uncancel(self) -> None:
         # Python 3.10 does not count cancellations.
@@ -285,10 +349,38 @@ class _LostWatch:
             self._task.uncancel()
 
 
+def check_known(name: str, settings: Mapping[str, Any]) -> None:
+    """Refuses unknown settings."""
+    if unknown := set(settings) - set(Settings.__annotations__):
+        raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}", operation=name)
+
+
+def checked_tenant(tenant: str | None) -> str | None:
+    """A tenant that the user gave. An empty one must not become the default tenant."""
+    if tenant is None or (isinstance(tenant, str) and tenant):
+        return tenant
+    raise InvalidCall("a tenant is a text that is not empty")
+
+
+def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[str, Any]:
+    """The settings that are given. Refuses those that would have no effect."""
+    check_known(name, settings)
+    chosen = {setting: value for setting, value in settings.items() if value is not None}
+    for setting in ("match", "normalise"):
+        if isinstance(chosen.get(setting), str):
+            raise InvalidCall(f"{name}: {setting}= is a list: {setting}=[{chosen[setting]!r}]", operation=name)
+    if has_own_key:
+        for setting in ("match", "normalise", "window", "allow_volatile"):
+            if chosen.pop(setting, None):
+                raise InvalidCall(f"{name}: {setting}= needs the fields that make the intent, not a key", operation=name)
+    return chosen
+
+
 def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
     """Says in the traceback what became of the intent, where that needs a person."""
     if ending == "in_doubt" and hasattr(error, "add_note"):
-        error.add_note(f"onceward: {native.intent} is now in doubt: it may have happened, and repeats are held")
+        held = "" if native.may_be_taken_over else ", and repeats are held"
+        error.add_note(f"onceward: {native.intent} is now in doubt: it may have happened{held}")
 
 
 def session_of(session: object, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

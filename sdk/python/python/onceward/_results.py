@@ -7,6 +7,8 @@ import base64
 import collections.abc
 import dataclasses
 import enum
+import functools
+import inspect
 import json
 import types
 import typing
@@ -44,30 +46,73 @@ class Codec:
         try:
             kept = _write(result, self.annotation, 0)
             return json.dumps(kept, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-        except (NotKeepable, ValueError, UnicodeEncodeError, RecursionError):
+        except Exception:
+            # The work is done: nothing that is wrong with its result may hide that.
             return None
 
     def read(self, body: bytes) -> Any:
         """The result that was kept."""
-        return _read(json.loads(body), self.annotation)
+        # A person who settles an intent need not give a result.
+        return _read(json.loads(body or b"null"), self.annotation)
 
 
 def _return_annotation(function: Callable[..., Any] | None) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    if isinstance(function, type):
+        return function
+    if not inspect.isroutine(function):
+        function = getattr(type(function), "__call__", None)
     try:
-        return typing.get_type_hints(function).get("return", Any)
+        annotated = getattr(function, "__annotations__", {})
+        # The annotations of arguments may have names that are known only to type checkers.
+        holder = types.SimpleNamespace(__annotations__={"return": annotated.get("return", Any)})
+        names = getattr(inspect.unwrap(function), "__globals__", {})  # type: ignore[arg-type]
+        return typing.get_type_hints(holder, names)["return"]
     except Exception:
         # A name that cannot be resolved: only JSON's own types are kept.
         return Any
 
 
-_SCALARS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
-    datetime: (datetime.isoformat, datetime.fromisoformat),
-    date: (date.isoformat, date.fromisoformat),
-    timedelta: (lambda value: [value.days, value.seconds, value.microseconds], lambda kept: timedelta(*kept)),
-    Decimal: (str, Decimal),
-    UUID: (str, UUID),
-    bytes: (lambda value: base64.b64encode(value).decode(), base64.b64decode),
+def _write_datetime(value: datetime) -> str:
+    # A time zone of the database is kept by name, as RFC 9557 writes it; any other one as its offset.
+    zone = getattr(value.tzinfo, "key", None)
+    if value.fold and value.tzinfo is None:
+        raise NotKeepable("a local time that comes twice")
+    return value.isoformat() if zone is None else f"{value.isoformat()}[{zone}]"
+
+
+def _read_datetime(kept: str) -> datetime:
+    text, _, zone = kept.partition("[")
+    moment = datetime.fromisoformat(text)
+    if len(text) <= len("2026-11-15"):
+        raise TypeError("it is a date, and a datetime is expected")
+    if not zone:
+        return moment
+    from zoneinfo import ZoneInfo
+
+    local = moment.replace(tzinfo=ZoneInfo(zone.rstrip("]")))
+    for found in (local, local.replace(fold=1)):
+        if found.utcoffset() == moment.utcoffset():
+            return found
+    raise ValueError("the rules of its time zone have changed")
+
+
+# The type of the JSON, how a value is written, and how it is read.
+_SCALARS: dict[type, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    datetime: (str, _write_datetime, _read_datetime),
+    date: (str, date.isoformat, date.fromisoformat),
+    timedelta: (list, lambda value: [value.days, value.seconds, value.microseconds], lambda kept: timedelta(*kept)),
+    Decimal: (str, str, Decimal),
+    UUID: (str, str, UUID),
+    bytes: (str, lambda value: base64.b64encode(value).decode(), lambda kept: base64.b64decode(kept, validate=True)),
 }
+
+# Later versions of Python have more of them.
+_NOT_REQUIRED = getattr(typing, "NotRequired", None)
+_QUALIFIERS = tuple(
+    getattr(typing, name) for name in ("Final", "ClassVar", "Required", "NotRequired", "ReadOnly") if hasattr(typing, name)
+)
 
 _JSON_TYPES = (str, int, float, bool, type(None))
 _SEQUENCES: dict[Any, Callable[[Any], Any]] = {
@@ -91,17 +136,23 @@ def _write(value: Any, wanted: Any, depth: int) -> Any:
     if wanted is None or wanted is type(None):
         return _only(value is None, value)
     if origin in (Union, types.UnionType):
-        index, kept = _member(value, arguments, depth)
-        return kept if _is_plain_union(arguments) else [index, kept]
+        member, kept = _member(value, arguments, depth)
+        if not _is_plain_union(arguments):
+            return [_label(member, arguments), kept]
+        _only(kept is not None or value is None, value)
+        return kept
     if origin is Literal:
-        return _only(any(value == one and type(value) is type(one) for one in arguments), value)
+        _only(any(value == one and type(value) is type(one) for one in arguments), value)
+        return _write(value, type(value), depth)
     if wanted in _JSON_TYPES:
         # An integer where a float is promised stays one: it is written and read as it is.
         return _only(type(value) is wanted or (wanted is float and type(value) is int), value)
     if wanted in _SCALARS:
-        return _SCALARS[wanted][0](_only(type(value) is wanted, value))
+        return _SCALARS[wanted][1](_only(type(value) is wanted, value))
     if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
-        return _only(isinstance(value, wanted), value).name
+        _only(type(value) is wanted, value)
+        # A combination of flags has no name of its own.
+        return value.value if issubclass(wanted, enum.Flag) else value.name
     if origin in _MAPPINGS:
         _only(type(value) is dict and all(type(name) is str for name in value), value)
         inner = arguments[1] if len(arguments) == 2 else Any
@@ -117,15 +168,18 @@ def _write(value: Any, wanted: Any, depth: int) -> Any:
 
 def _write_model(value: Any, wanted: Any, depth: int) -> Any:
     if typing.is_typeddict(wanted):
-        hints = typing.get_type_hints(wanted)
-        _only(type(value) is dict and set(value) <= set(hints), value)
-        return {name: _write(one, hints[name], depth) for name, one in value.items()}
+        hints = _typed_dict_hints(wanted, value if type(value) is dict else {})
+        return {name: _write(one, hints[name], depth) for name, one in _only(type(value) is dict, value).items()}
     if not isinstance(wanted, type):
         raise NotKeepable(str(wanted))
     _only(type(value) is wanted, value)
     if dump := getattr(wanted, "__pydantic_serializer__", None):
-        return json.loads(dump.to_json(value))
-    if names := _field_names(wanted):
+        text = dump.to_json(value, by_alias=True, round_trip=True, warnings=False)
+        again = wanted.__pydantic_validator__.validate_json(text)
+        _only(type(again) is wanted and again == value, value)
+        return json.loads(text)
+    names = _field_names(wanted)
+    if names is not None and _holds_only(value, names):
         hints = typing.get_type_hints(wanted)
         return {name: _write(getattr(value, name), hints.get(name, Any), depth) for name in names}
     raise NotKeepable(wanted.__qualname__)
@@ -133,36 +187,44 @@ def _write_model(value: Any, wanted: Any, depth: int) -> Any:
 
 def _read(kept: Any, wanted: Any) -> Any:
     wanted, origin, arguments = _taken_apart(wanted)
-    if wanted in (Any, object, None) or wanted in _JSON_TYPES or origin is Literal or isinstance(wanted, typing.TypeVar):
-        return _checked(kept, wanted, arguments if origin is Literal else None)
+    if wanted in (Any, object) or isinstance(wanted, typing.TypeVar):
+        return kept
+    if wanted is None or wanted in _JSON_TYPES:
+        expected = type(None) if wanted is None else wanted
+        return kept if expected is float and type(kept) is int else _expect(kept, expected)
+    if origin is Literal:
+        return _read_literal(kept, arguments)
     if origin in (Union, types.UnionType):
-        if not _is_plain_union(arguments):
-            index, kept = kept
-            return _read(kept, arguments[index])
-        return None if kept is None and type(None) in arguments else _read(kept, _plain_member(kept, arguments))
+        return _read_union(kept, arguments)
     if wanted in _SCALARS:
-        return _SCALARS[wanted][1](kept)
+        kind, _, read = _SCALARS[wanted]
+        return read(_expect(kept, kind))
     if isinstance(wanted, type) and issubclass(wanted, enum.Enum):
-        return wanted[kept]
+        return wanted(_expect(kept, int)) if issubclass(wanted, enum.Flag) else wanted[_expect(kept, str)]
     if origin in _MAPPINGS:
         inner = arguments[1] if len(arguments) == 2 else Any
-        return {name: _read(one, inner) for name, one in kept.items()}
+        return {name: _read(one, inner) for name, one in _expect(kept, dict).items()}
     if origin in _SEQUENCES:
         inner = arguments[0] if arguments else Any
-        return _SEQUENCES[origin](_read(one, inner) for one in kept)
+        return _SEQUENCES[origin](_read(one, inner) for one in _expect(kept, list))
     if origin is tuple:
-        return tuple(_read(one, inner) for one, inner in zip(kept, _tuple_members(arguments, kept), strict=True))
+        members = _tuple_members(arguments, _expect(kept, list))
+        return tuple(_read(one, inner) for one, inner in zip(kept, members, strict=True))
     return _read_model(kept, wanted)
 
 
 def _read_model(kept: Any, wanted: Any) -> Any:
-    hints = {} if hasattr(wanted, "__pydantic_validator__") else typing.get_type_hints(wanted)
     if typing.is_typeddict(wanted):
+        hints = _typed_dict_hints(wanted, _expect(kept, dict))
         return {name: _read(one, hints[name]) for name, one in kept.items()}
     if hasattr(wanted, "__pydantic_validator__"):
         return wanted.__pydantic_validator__.validate_json(json.dumps(kept))
-    values = {name: _read(one, hints.get(name, Any)) for name, one in kept.items()}
-    if hasattr(wanted, "_fields"):
+    names = _field_names(wanted) if isinstance(wanted, type) else None
+    if names is None or set(names) != set(_expect(kept, dict)):
+        raise TypeError(f"{getattr(wanted, '__name__', wanted)} does not have the fields of what is stored")
+    hints = typing.get_type_hints(wanted)
+    values = {name: _read(kept[name], hints.get(name, Any)) for name in names}
+    if issubclass(wanted, tuple):
         return wanted(**values)
     # Without __init__, which may not take all fields or may act.
     made = wanted.__new__(wanted)
@@ -171,14 +233,36 @@ def _read_model(kept: Any, wanted: Any) -> Any:
     return made
 
 
-def _checked(kept: Any, wanted: Any, literals: tuple[Any, ...] | None) -> Any:
+def _expect(kept: Any, wanted: type) -> Any:
     """A stored value of JSON's own types, if it has the type that is wanted now."""
-    fits = kept in literals if literals is not None else wanted not in _JSON_TYPES or isinstance(kept, wanted) or (
-        wanted is float and isinstance(kept, int)
-    )
-    if not fits:
-        raise TypeError(f"it is a {type(kept).__name__}, and a {getattr(wanted, '__name__', wanted)} is expected")
+    if type(kept) is not wanted:
+        raise TypeError(f"it is a {type(kept).__name__}, and a {wanted.__name__} is expected")
     return kept
+
+
+def _read_literal(kept: Any, literals: tuple[Any, ...]) -> Any:
+    # In JSON, because `1 == True` in Python.
+    for one in literals:
+        if json.dumps(_write(one, type(one), 0)) == json.dumps(kept):
+            return one
+    raise TypeError("it is none of the values that are expected")
+
+
+def _read_union(kept: Any, arguments: tuple[Any, ...]) -> Any:
+    if not _is_plain_union(arguments):
+        label, inner = _expect(kept, list)
+        for argument in arguments:
+            if _label(argument, arguments) == label:
+                return _read(inner, argument)
+        raise TypeError(f"it is a {label}, which is not expected")
+    if kept is None and type(None) in arguments:
+        return None
+    others = [argument for argument in arguments if argument is not type(None)]
+    if len(others) == 1:
+        return _read(kept, others[0])
+    # A float may be stored as an integer.
+    fits = type(kept) in others or (type(kept) is int and float in others)
+    return kept if fits else _expect(kept, others[0])
 
 
 def _taken_apart(wanted: Any) -> tuple[Any, Any, tuple[Any, ...]]:
@@ -189,16 +273,12 @@ def _taken_apart(wanted: Any) -> tuple[Any, Any, tuple[Any, ...]]:
             wanted = typing.get_args(wanted)[0]
         elif supertype := getattr(wanted, "__supertype__", None):
             wanted = supertype
-        elif origin in (typing.Final, typing.ClassVar) or origin in (_required_types()):
+        elif origin in _QUALIFIERS:
             wanted = typing.get_args(wanted)[0]
         elif hasattr(wanted, "__value__") and type(wanted).__name__ == "TypeAliasType":
             wanted = wanted.__value__
         else:
             return wanted, origin or wanted, typing.get_args(wanted)
-
-
-def _required_types() -> tuple[Any, ...]:
-    return tuple(getattr(typing, name) for name in ("Required", "NotRequired") if hasattr(typing, name))
 
 
 def _exact(value: Any, depth: int) -> Any:
@@ -220,25 +300,29 @@ def _only(fits: bool, value: Any) -> Any:
     return value
 
 
-def _member(value: Any, arguments: tuple[Any, ...], depth: int) -> tuple[int, Any]:
+def _member(value: Any, arguments: tuple[Any, ...], depth: int) -> tuple[Any, Any]:
     """The first member of a union that the value fits."""
-    for index, argument in enumerate(arguments):
+    for argument in arguments:
         try:
-            return index, _write(value, argument, depth)
+            return argument, _write(value, argument, depth)
         except NotKeepable:
             continue
     raise NotKeepable(type(value).__qualname__)
+
+
+def _label(member: Any, arguments: tuple[Any, ...]) -> str:
+    """The name of a member of a union, which does not depend on their order. The module is part of it only where it has to be:
+    the same class has another one in a program and in its tests."""
+    name = getattr(member, "__qualname__", None) if isinstance(member, type) and not typing.get_args(member) else None
+    if name is None or sum(getattr(one, "__qualname__", None) == name for one in arguments) > 1:
+        return str(member)
+    return str(name)
 
 
 def _is_plain_union(arguments: tuple[Any, ...]) -> bool:
     """Whether the JSON type alone tells the members apart: `T | None`, or JSON's own scalars."""
     others = [argument for argument in arguments if argument is not type(None)]
     return len(others) <= 1 or all(argument in _JSON_TYPES for argument in others)
-
-
-def _plain_member(kept: Any, arguments: tuple[Any, ...]) -> Any:
-    others = [argument for argument in arguments if argument is not type(None)]
-    return others[0] if len(others) == 1 else (type(kept) if type(kept) in others else Any)
 
 
 def _tuple_members(arguments: tuple[Any, ...], value: Any) -> list[Any]:
@@ -251,9 +335,28 @@ def _tuple_members(arguments: tuple[Any, ...], value: Any) -> list[Any]:
     return list(arguments)
 
 
-def _field_names(kind: type) -> list[str]:
+def _field_names(kind: type) -> list[str] | None:
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
         return list(kind._fields)
-    return [attribute.name for attribute in getattr(kind, "__attrs_attrs__", ())]
+    attributes = getattr(kind, "__attrs_attrs__", None)
+    return None if attributes is None else [attribute.name for attribute in attributes]
+
+
+def _holds_only(value: Any, names: list[str]) -> bool:
+    """Whether the fields are all that an object holds. What is computed once from the fields can be computed again."""
+    if isinstance(value, (dict, list, set, frozenset, str, bytes, int, float, BaseException)):
+        return False
+    others = set(getattr(value, "__dict__", ())) - set(names)
+    return all(isinstance(getattr(type(value), other, None), functools.cached_property) for other in others)
+
+
+def _typed_dict_hints(wanted: Any, members: dict[str, Any]) -> dict[str, Any]:
+    """The types of the members, if the names fit."""
+    hints = typing.get_type_hints(wanted, include_extras=True)
+    # Python itself does not see it in annotations that are texts.
+    optional = {name for name, hint in hints.items() if _NOT_REQUIRED and typing.get_origin(hint) is _NOT_REQUIRED}
+    if not wanted.__required_keys__ - optional <= set(members) <= set(hints):
+        raise NotKeepable(f"{wanted.__name__} has other members")
+    return hints

@@ -21,20 +21,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ._claim import settled
-from ._errors import _DO_NOT_REPEAT, Error, InvalidCall
+from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import SessionRule, TenantRule
+from ._once import SessionRule, TenantRule, _root
 from ._operation import Duration, Operation, Settings, session_of
 from ._results import Codec
 
-# The first release whose servers pass `is_error` of a handler on to the model on every version of `mcp`.
+# Older releases were not tried.
 _OLDEST = (0, 2)
 
 try:
     from claude_agent_sdk import SdkMcpTool
 except ImportError as error:
-    raise ImportError("onceward.claude_agent needs the Claude Agent SDK: pip install 'claude-agent-sdk>=0.2'") from error
+    raise ImportError("onceward.claude_agent needs claude-agent-sdk: pip install 'claude-agent-sdk>=0.2'") from error
 
 _installed = importlib.metadata.version("claude-agent-sdk")
 if tuple(int(number) for number in re.findall(r"\d+", _installed)[:2]) < _OLDEST:
@@ -49,6 +49,12 @@ _log = logging.getLogger("onceward")
 
 T = TypeVar("T")
 Result = dict[str, Any]
+
+# What the model is told after a stored result.
+_REPLAYED = "[onceward] This call was done before and was not repeated: this is its stored result."
+
+# The part of an intent that the user's own key is, in a session. Only derived keys are bound to their session.
+_KEY = "onceward:key"
 
 # How long a repeat waits for the call that is running. Claude Code waits longer than this for a tool.
 _WAIT: Duration = 60
@@ -75,9 +81,10 @@ def once(
 ) -> _Decorator:
     """Makes a tool act once for each intent: put it above `@tool`, or below it with `operation=`.
 
-    `key` names the arguments that make the same intent, because a model may reword the others; or it is a function of the
-    arguments. `session` is the run or the conversation: in another one, the same call acts again. With `notice`, a text after
-    a stored result tells the model that the call was not repeated. The settings are those of `ledger.once`.
+    `key` names the arguments that make the same intent, because a model may reword the others; or it is a function
+    of the arguments. `session` is the run or the conversation: in another one, the same call acts again. With
+    `notice`, a text after a stored result tells the model that the call was not repeated. The settings are those of
+    `ledger.once`.
     """
     unknown = set(settings) - set(Settings.__annotations__)
     if unknown:
@@ -88,22 +95,15 @@ def once(
         name = operation or (tool.name if is_tool else None)
         if name is None:
             raise InvalidCall("a handler without @tool needs operation=, the name of its intents in the ledger")
-        fields = _Fields(name, key, [str(one) for one in settings.get("match", ())], settings.get("window"))
+        chosen: dict[str, Any] = {"wait": _WAIT, **settings}
+        fields = _Fields(name, key, chosen, has_session=bool(session))
         if is_tool:
             fields.check(_arguments(tool.input_schema))
         handler = tool.handler if is_tool else tool
-        chosen: dict[str, Any] = {"wait": _WAIT, **settings}
-        made = Operation.make(
-            ledger._native,
-            name,
-            chosen,
-            key=fields.recipe,
-            codec=Codec(annotation=dict[str, Any]),
-            tenant=ledger.tenant,
-            probe=probe,
-        )
-        in_doubt = chosen.get("in_doubt") or ("probe" if probe else "hold")
-        guard = _Guard(ledger, made, handler, fields, session or None, tenant, notice, in_doubt)
+        tool_name = tool.name if is_tool else name
+        guard = _Guard(ledger, name, tool_name, handler, fields, session or None, tenant, probe, notice)
+        # Refuses wrong settings now.
+        guard.operation()
 
         @functools.wraps(handler)
         async def guarded(args: Any) -> Result:
@@ -115,18 +115,25 @@ def once(
 
 
 class _Fields:
-    """Which arguments identify the intent, and which must agree."""
+    """Which arguments identify the intent, which must agree, and the settings of the operation."""
 
-    def __init__(self, name: str, key: Any, match: list[str], window: Any) -> None:
+    def __init__(self, name: str, key: Any, settings: dict[str, Any], has_session: bool) -> None:
         if isinstance(key, str) or not key:
             raise InvalidCall(f'{name}: key= is a list of arguments, such as key=["invoice"], or a function of them')
-        self.name, self.key_of = name, key if callable(key) else None
-        self.recipe = None if callable(key) else [str(one) for one in key]
-        self._match = [*match, *([window["of"]] if window and window.get("of", "now") != "now" else [])]
+        self.name, self.key_of, self.settings = name, key if callable(key) else None, settings
+        self._match = [] if isinstance(settings.get("match"), str) else list(settings.get("match") or ())
+        of = (settings.get("window") or {}).get("of", "now")
+        self._read = [*self._match, *([] if of == "now" else [of])]
+        self.recipe: list[str] | None = None if callable(key) else [str(one) for one in key]
+        if callable(key) and has_session:
+            self.recipe = [_KEY]
+        elif callable(key):
+            # All of the intent is compared: it is what `match` names.
+            self.settings = {setting: value for setting, value in settings.items() if setting != "match"}
 
     def check(self, arguments: Iterable[str] | None) -> None:
         """Refuses names that the tool does not have."""
-        for one in [*(self.recipe or ()), *self._match]:
+        for one in [*([] if self.key_of else self.recipe or ()), *self._read]:
             if arguments is not None and _root(one) not in arguments:
                 raise InvalidCall(f"{self.name} has no argument `{_root(one)}`")
 
@@ -136,9 +143,10 @@ class _Fields:
             return None, args
         key = self.key_of(args)
         if not isinstance(key, str):
-            raise InvalidCall(f"{self.name}: key= returned {type(key).__name__}, and a key is a str", operation=self.name)
-        wanted = {_root(one) for one in self._match}
-        return key, {name: value for name, value in args.items() if name in wanted} or None
+            raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=self.name)
+        wanted = {_root(one) for one in self._read}
+        intent = {name: value for name, value in args.items() if name in wanted}
+        return (key, intent or None) if self.recipe is None else (None, {**intent, _KEY: key})
 
 
 class _ToolError(Exception):
@@ -154,86 +162,100 @@ class _Guard:
     """A handler and its operation."""
 
     ledger: Ledger
-    operation: Operation
+    name: str
+    tool: str
     handler: Callable[[Any], Awaitable[Result]]
     fields: _Fields
     session: SessionRule
     tenant: TenantRule
+    probe: Callable[[Any], Any] | None
     notice: bool
-    in_doubt: str
+    _made: tuple[Any, Operation] | None = None
+
+    def operation(self) -> Operation:
+        """The operation, made again after the test kit has moved the ledger to another store."""
+        native = self.ledger._native
+        if self._made is None or self._made[0] is not native:
+            made = Operation.make(
+                native,
+                self.name,
+                self.fields.settings,
+                key=self.fields.recipe,
+                codec=Codec(annotation=dict[str, Any]),
+                tenant=self.ledger.tenant,
+                probe=self.probe,
+            )
+            self._made = (native, made)
+        return self._made[1]
 
     async def call(self, args: Any) -> Result:
-        """Runs the handler, or says what became of the same call before. Everything that the model can act on is a result."""
-        name = self.operation.name
+        """Runs the handler, or says what became of the same call before. Everything that the model can act on
+        is a result."""
+        operation = self.operation()
         try:
             parts = self._parts(args)
-            started = await settled(self.operation.native.start(asyncio.get_running_loop(), *parts))
+            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
-                return self._replayed(self.operation.read(started))
+                return self._replayed(operation.read(started))
         except Error as decision:
-            return _refused(name, decision)
+            return self._refused(decision)
         try:
-            return await _to_its_end(self.operation.run_async(started, self._work, (args,), {}))
+            result: Result = await operation.run_async(started, self._work, (args,), {})
+            return result
         except Error as decision:
-            return _refused(name, decision)
+            return self._refused(decision)
         except _ToolError as failed:
-            return _with_text(failed.result, self._doubt()) if await self._is_in_doubt(parts) else failed.result
+            doubt = await self._doubt(operation, parts)
+            return failed.result if doubt is None else _with_text(failed.result, doubt)
         except Exception as error:
-            if not await self._is_in_doubt(parts):
+            doubt = await self._doubt(operation, parts)
+            if doubt is None:
                 raise
-            _log.warning("%s failed, and it is unknown whether it took effect: %r", name, error)
-            return _error(f"{error}\n{self._doubt()}")
+            _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
+            return _error(f"{error}\n{doubt}")
 
     async def _work(self, args: Any) -> Result:
         result = await self.handler(args)
-        if result.get("is_error"):
+        if isinstance(result, dict) and result.get("is_error"):
             raise _ToolError(result)
         return result
 
+    def _refused(self, decision: Error) -> Result:
+        _log.warning("%s was not carried out: %s", self.name, decision)
+        if isinstance(decision, SessionRequired):
+            # A mistake of the program, not of the model's arguments.
+            return _error(f"{self.tool} was not carried out: the program did not name a session. Nothing happened.")
+        # The model knows the tool by its own name.
+        named = type(decision)(decision.message, **{**decision._fields, "operation": self.tool})
+        return _error(named.for_model())
+
     def _parts(self, args: dict[str, Any]) -> tuple[Any, ...]:
         tenant = self.tenant(args) if callable(self.tenant) else self.tenant
-        session = session_of(self.session, self.operation.name, (args,), {})
+        session = session_of(self.session, self.name, (args,), {})
         key, intent = self.fields.parts(args)
-        return tenant or self.operation.tenant, session, key, intent
+        return tenant or self.ledger.tenant, session, key, intent
 
     def _replayed(self, result: Result) -> Result:
         if not self.notice:
             return result
-        return _with_text(result, "[onceward] This call was done before and was not repeated: this is its stored result.")
+        return _with_text(result, _REPLAYED)
 
-    def _doubt(self) -> str:
-        """What the model is told besides the error."""
-        known = f"[onceward] It is unknown whether {self.operation.name} took effect. {_DO_NOT_REPEAT}"
-        if self.in_doubt == "hold":
-            return f"{known} Tell the user that a person has to check it."
-        return f"{known} The same call may be made again with the same arguments."
-
-    async def _is_in_doubt(self, parts: tuple[Any, ...]) -> bool:
-        """What became of the intent after an error. If the ledger cannot say, it may have happened."""
+    async def _doubt(self, operation: Operation, parts: tuple[Any, ...]) -> str | None:
+        """What the model is told besides the error, if the attempt that just failed may have happened."""
         try:
-            key = self.operation.native.key(*parts)
-            found = await asyncio.to_thread(self.ledger.get, self.operation.name, key, tenant=parts[0])
+            key = operation.native.key(*parts)
+            found = await asyncio.to_thread(self.ledger.get, self.name, key, tenant=parts[0])
         except Error:
-            return True
-        return found is not None and found.status == "in_doubt"
-
-
-async def _to_its_end(work: Awaitable[Result]) -> Result:
-    """Awaits work in a task of its own. The SDK's cancellation interrupts every wait of the handler's task, also the one in
-    which the ledger records that the work was interrupted."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.cancel()
-        # The SDK no longer waits for the result, so this is the only reader of the task's exception.
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        raise
-
-
-def _refused(name: str, decision: Error) -> Result:
-    _log.warning("%s was not carried out: %s", name, decision)
-    return _error(decision.for_model())
+            # The ledger cannot say, so it may have happened.
+            terms = "hold"
+        else:
+            if found is None or found.status != "in_doubt":
+                return None
+            terms = (found.record["record"].get("terms") or {}).get("in_doubt", "hold")
+        if terms != "hold":
+            return f"[onceward] {OwnerUnknown(operation=self.tool).for_model()}"
+        unknown = f"[onceward] It is unknown whether {self.tool} took effect. {_DO_NOT_REPEAT}"
+        return f"{unknown} Tell the user that a person has to check it."
 
 
 def _error(text: str) -> Result:
@@ -242,12 +264,6 @@ def _error(text: str) -> Result:
 
 def _with_text(result: Result, text: str) -> Result:
     return {**result, "content": [*result.get("content", []), {"type": "text", "text": text}]}
-
-
-def _root(field: str) -> str:
-    if not field.startswith("/"):
-        return field
-    return field[1:].split("/")[0].replace("~1", "/").replace("~0", "~")
 
 
 def _arguments(schema: Any) -> Iterable[str] | None:

@@ -144,7 +144,7 @@ impl Mcp {
         let (shown, server) = configured(&settings, known.as_deref().unwrap_or(&name));
         if let Some(upstream) = self.upstream {
             let names = settings.tenant_names()?;
-            let tenant = tenant_source(global)?.map(|tenant| tenant.with(&names));
+            let tenant = remote_tenant(global)?.map(|tenant| tenant.with(&names));
             let listen = self.listen.unwrap_or(LISTEN);
             let remote = Remote { upstream, listen, tenant, names, upstream_ca: self.upstream_ca };
             let front = GatewayOptions {
@@ -270,4 +270,17 @@ fn store(settings: &Settings) -> String {
         ));
     }
     own.to_string_lossy().into_owned()
+}
+
+/// The source of the tenant in `--tenant`, in front of a server that is reached by HTTP.
+fn remote_tenant(global: &Global) -> Result<Option<onceward_runtime::proxy::Tenant>, Fault> {
+    let others = "authorization or header:NAME";
+    let flag = global.tenant_flag().unwrap_or_default();
+    let kind = flag.split(':').next().unwrap_or_default();
+    if ["whoami", "token", "jwt"].contains(&kind) {
+        return Err(Fault::usage(format!(
+            "--tenant {kind} is only for the HTTP gateway; for an MCP server write {others}, or fixed:NAME"
+        )));
+    }
+    tenant_source(global, others)
 }

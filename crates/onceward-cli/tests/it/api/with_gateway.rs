@@ -45,6 +45,10 @@ fn a_gateway_takes_a_source_of_the_tenant_and_not_a_name() {
         let flags = [command, "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tenant", "acme"];
         folder.onceward(&flags).says(64, &["--tenant acme: write fixed:acme"]);
     }
+    for source in ["whoami:/me#/id", "token", "jwt:sub"] {
+        let flags = ["mcp", "--upstream", "http://127.0.0.1:9", "--listen", "127.0.0.1:0", "--tenant", source];
+        folder.onceward(&flags).says(64, &["only for the HTTP gateway", "authorization or header:NAME"]);
+    }
     let all = ["mcp", "--upstream", "http://127.0.0.1:9", "--listen", "0.0.0.0:0"];
     let answer = CommandOutput::of(folder.command(&all).env("ONCEWARD_TENANT", "acme").output().unwrap());
     answer.says(64, &["name the tenant of each call"]);

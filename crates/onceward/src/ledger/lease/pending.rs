@@ -1,6 +1,6 @@
 //! A begin that is under way. While its caller polls it, it is a part of the caller's task. When a third of its lease is
 //! over, a task of its own polls it: a caller that is busy elsewhere must neither lose the claim nor be granted a claim that
-//! it has lost. A caller that goes away leaves a released claim, not a doubt about work that never started.
+//! it has lost. A caller that goes away leaves a withdrawn claim, not a doubt about work that never started.
 
 use std::mem;
 use std::pin::Pin;
@@ -130,7 +130,7 @@ impl Drop for PendingClaim {
         }
         let state = mem::replace(&mut *self.lease.state(), State::Ended);
         if let State::Beginning(attempt, _) = state {
-            // The guard is dropped before it has started, which is a release.
+            // The guard is dropped before it has started, which withdraws the claim.
             self.runtime.spawn(async move { drop(attempt.await) });
         }
     }

@@ -122,7 +122,7 @@ mod engine {
     use super::{AtomicU64, Ordering, RawFd, SALT, c_int};
 
     /// SQLite's global mutexes, in the order in which SQLite itself takes them: the one for memory is always the last.
-    const MUTEXES: [c_int; 8] = [11, 12, 13, 4, 2, 5, 6, 3];
+    const MUTEXES: [c_int; 9] = [11, 12, 13, 4, 2, 5, 6, 7, 3];
 
     fn each_mutex(mutexes: impl Iterator<Item = c_int>, apply: unsafe extern "C" fn(*mut ffi::sqlite3_mutex)) {
         for id in mutexes {

@@ -63,11 +63,11 @@ use super::{
     Replace, Replaced, Store,
 };
 use crate::clock::Clock;
-use high_water_mark::HighWaterMark;
 #[cfg(unix)]
 pub(crate) use fork::{
     prepare as before_fork, resume_child as after_fork_in_child, resume_parent as after_fork_in_parent,
 };
+use high_water_mark::HighWaterMark;
 pub use high_water_mark::{Accepted, accept};
 use reader::Reader;
 use write_job::WriteJob;

@@ -1,0 +1,266 @@
+"""Guards tools of pydantic-ai: a toolset around another one, in which a call that the model repeats gets the first
+result.
+
+    from onceward.pydantic_ai import OnceToolset, once
+
+    guarded = {"charge": once(key=["invoice"], match=["cents"], tier="payment")}
+    agent = Agent(model, toolsets=[OnceToolset(FunctionToolset([charge]), ledger, guarded)])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from ._claim import settled
+from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
+from ._failures import Failure, NotSent
+from ._ledger import Ledger
+from ._native import Stored
+from ._once import _root
+from ._operation import Duration, Operation, Settings, session_of
+from ._results import Codec
+
+try:
+    import pydantic_ai as _framework
+    from pydantic import ConfigDict, TypeAdapter
+except ImportError as error:
+    raise ImportError("onceward.pydantic_ai needs pydantic-ai: pip install 'pydantic-ai-slim>=2.66'") from error
+
+try:
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+    from pydantic_ai.messages import ToolReturn, ToolReturnContent
+    from pydantic_ai.tools import AgentDepsT, RunContext
+    from pydantic_ai.toolsets import WrapperToolset
+    from pydantic_ai.toolsets.abstract import ToolsetTool
+except ImportError as error:
+    version = getattr(_framework, "__version__", "unknown")
+    raise ImportError(f"onceward.pydantic_ai needs pydantic-ai 2.66 or later, and {version} is installed") from error
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["BadArguments", "Once", "OnceToolset", "by_conversation", "by_run", "once"]
+
+_log = logging.getLogger("onceward")
+
+# How long a repeat waits for the call that is running: models often make equal calls in one response.
+_WAIT: Duration = 60
+
+# The member under which a `ToolReturn` is kept. Every other result is kept as the model reads it.
+_TOOL_RETURN = "onceward:tool_return"
+
+# The part of an intent that the user's own key is, in a session. Only derived keys are bound to their session.
+_KEY = "onceward:key"
+
+SessionOfRun = Union[str, bool, Callable[[RunContext[Any]], Union[str, None]], None]
+
+
+def by_run(ctx: RunContext[Any]) -> str | None:
+    """A session for each run of the agent. A run that is started again must get the same `run_id=`."""
+    return ctx.run_id
+
+
+def by_conversation(ctx: RunContext[Any]) -> str | None:
+    """A session for each conversation, which spans runs that share their messages or their `conversation_id=`."""
+    return ctx.conversation_id
+
+
+class BadArguments(ModelRetry, NotSent):
+    """A `ModelRetry` that also says that nothing was done yet: the intent is released."""
+
+
+@dataclass(frozen=True)
+class Once:
+    """How one tool is guarded; `once` makes it."""
+
+    key: Sequence[str] | Callable[[dict[str, Any]], str]
+    operation: str | None
+    probe: Callable[..., Any] | None
+    settings: Mapping[str, Any]
+
+
+def once(
+    *,
+    key: Sequence[str] | Callable[[dict[str, Any]], str],
+    operation: str | None = None,
+    probe: Callable[..., Any] | None = None,
+    **settings: Unpack[Settings],
+) -> Once:
+    """How a tool is guarded. `key` names the arguments that make the same intent, because a model may reword the
+    others; or it is a function of the arguments, as a dict. `operation` is the name in the ledger: the tool's name
+    unless given. `probe` gets the tool's arguments. The settings are those of `ledger.once`."""
+    unknown = set(settings) - set(Settings.__annotations__)
+    if unknown:
+        raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+    if isinstance(key, str) or not key:
+        raise InvalidCall('key= is a list of arguments, such as key=["invoice"], or a function of them')
+    return Once(key, operation, probe, {"wait": _WAIT, **settings})
+
+
+@dataclass
+class OnceToolset(WrapperToolset[AgentDepsT]):
+    """A toolset whose named tools act once for each intent. The other tools are called as before.
+
+    `session` makes a tool act once in each session: a text, `by_run`, `by_conversation`, another function of the
+    context, or `True` for the one that `onceward.session(...)` set. Without it, a tool acts once for each key.
+    """
+
+    ledger: Ledger
+    guarded: Mapping[str, Once]
+    session: SessionOfRun = None
+    tenant: str | Callable[[RunContext[Any]], str | None] | None = None
+    # The operations that were made so far; the copies that pydantic-ai makes for each run share them.
+    operations: dict[str, tuple[Any, Operation]] = field(default_factory=dict, repr=False)
+
+    async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
+        """The tools. A guarded name that does not exist is refused: it could be a misspelt one, which would run
+        unguarded."""
+        tools = await super().get_tools(ctx)
+        for name, guard in self.guarded.items():
+            if name not in tools:
+                raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
+            arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
+            for one in [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]:
+                if _root(one) not in arguments:
+                    raise InvalidCall(f"{name} has no argument `{_root(one)}`")
+        return tools
+
+    async def call_tool(
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
+    ) -> Any:
+        """Calls the tool, or gives the stored result. What the ledger decides otherwise reaches the model as a
+        failed call."""
+        guard = self.guarded.get(name)
+        if guard is None:
+            return await super().call_tool(name, tool_args, ctx, tool)
+
+        async def work(**args: Any) -> Any:
+            return await self.wrapped.call_tool(name, args, ctx, tool)
+
+        operation = self._operation(name, guard)
+        try:
+            parts = self._parts(operation, guard, tool_args, ctx)
+            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            if type(started) is Stored:
+                return operation.read(started)
+        except Error as decision:
+            raise _refused(name, decision) from decision
+        try:
+            return await operation.run_async(started, work, (), tool_args)
+        except Error as decision:
+            raise _refused(name, decision) from decision
+        except (ModelRetry, ToolFailed) as error:
+            if await self._is_held(operation, parts):
+                # The framework would ask the model to try again.
+                raise ToolFailed(f"{error.message}\n{_doubt(name)}") from error
+            raise
+
+    def _operation(self, name: str, guard: Once) -> Operation:
+        native = self.ledger._native
+        known = self.operations.get(name)
+        # The test kit moves ledgers to other stores.
+        if known is not None and known[0] is native:
+            return known[1]
+        settings, fields = dict(guard.settings), guard.key
+        if callable(fields) and self.session:
+            fields = [_KEY]
+        elif callable(fields):
+            # All of the intent is compared: it is what `match` names.
+            settings.pop("match", None)
+        made = _ToolOperation.make(
+            native,
+            guard.operation or name,
+            settings,
+            key=None if callable(fields) else fields,
+            codec=_ToolCodec(),
+            tenant=self.ledger.tenant,
+            probe=guard.probe,
+        )
+        # The framework calls the tool again once the call is approved, and leaves deferred calls to other programs.
+        for kind, meaning in ((ApprovalRequired, "not_sent"), (CallDeferred, "unknown")):
+            made.classes.setdefault(kind, meaning)
+        self.operations[name] = (native, made)
+        return made
+
+    def _parts(
+        self, operation: Operation, guard: Once, args: dict[str, Any], ctx: RunContext[AgentDepsT]
+    ) -> tuple[Any, ...]:
+        tenant = self.tenant(ctx) if callable(self.tenant) else self.tenant
+        session = session_of(self.session or None, operation.name, (ctx,), {})
+        key, intent = None, args
+        if callable(guard.key):
+            key = guard.key(args)
+            if not isinstance(key, str):
+                raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
+            wanted = {_root(one) for one in guard.settings.get("match") or ()}
+            intent = {name: value for name, value in args.items() if name in wanted}
+            if self.session:
+                key, intent = None, {**intent, _KEY: key}
+        return tenant or operation.tenant, session, key, intent or None
+
+    async def _is_held(self, operation: Operation, parts: tuple[Any, ...]) -> bool:
+        """Whether the attempt that just failed may have happened, so that nothing runs until a person has
+        settled it. If the ledger cannot say, it may have."""
+        try:
+            key = operation.native.key(*parts)
+            found = await asyncio.to_thread(self.ledger.get, operation.name, key, tenant=parts[0])
+        except Error:
+            return True
+        if found is None or found.status != "in_doubt":
+            return False
+        return bool((found.record["record"].get("terms") or {}).get("in_doubt", "hold") == "hold")
+
+
+class _ToolOperation(Operation):
+    """An operation whose `ModelRetry` and `ToolFailed` say what their cause says about the effect."""
+
+    def _classified(self, error: BaseException) -> tuple[str | None, list[str], float | None]:
+        if isinstance(error, (ModelRetry, ToolFailed)) and not isinstance(error, Failure):
+            cause = error.__cause__
+            if type(error) not in self.classes and isinstance(cause, Exception):
+                kind, _, retry_after = super()._classified(cause)
+                return kind, super()._classified(error)[1], retry_after
+        return super()._classified(error)
+
+
+class _ToolCodec(Codec):
+    """Keeps what the model reads of a result, as pydantic-ai keeps its message history."""
+
+    _contents: TypeAdapter[Any] = TypeAdapter(
+        ToolReturnContent, config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+    )
+    _returns: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
+
+    def write(self, result: Any) -> bytes | None:
+        try:
+            if isinstance(result, ToolReturn):
+                return b'{"%s":%s}' % (_TOOL_RETURN.encode(), self._returns.dump_json(result, by_alias=True))
+            return self._contents.dump_json(result, by_alias=True)
+        except Exception:
+            # A value that pydantic cannot write: repeats are told that it is done and not kept.
+            return None
+
+    def read(self, body: bytes) -> Any:
+        value = json.loads(body)
+        if isinstance(value, dict) and set(value) == {_TOOL_RETURN}:
+            return self._returns.validate_json(json.dumps(value[_TOOL_RETURN]))
+        return self._contents.validate_json(body)
+
+
+def _refused(name: str, decision: Error) -> ToolFailed:
+    _log.warning("%s was not carried out: %s", name, decision)
+    if isinstance(decision, SessionRequired):
+        # A mistake of the program, not of the model's arguments.
+        return ToolFailed(f"{name} was not carried out: the program did not name a session. Nothing happened.")
+    # The model knows the tool by its own name.
+    return ToolFailed(type(decision)(decision.message, **{**decision._fields, "operation": name}).for_model())
+
+
+def _doubt(name: str) -> str:
+    return f"It is unknown whether {name} took effect. {_DO_NOT_REPEAT} Tell the user that a person has to check it."
+

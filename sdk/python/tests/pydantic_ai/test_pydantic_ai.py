@@ -1,0 +1,465 @@
+"""Guarded tools of pydantic-ai, in runs of a real agent with a scripted model."""
+
+import asyncio
+import importlib
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+import time
+import types
+from dataclasses import dataclass, field
+
+import pydantic_ai
+import pytest
+from pydantic import BaseModel, Field
+from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ToolCallPart, ToolReturn
+from pydantic_ai.models.function import FunctionModel
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+
+import onceward
+from onceward.pydantic_ai import BadArguments, OnceToolset, by_conversation, by_run, once
+
+ROOT = pathlib.Path(__file__).resolve().parents[4]
+EXAMPLE = ROOT / "examples" / "python" / "pydantic_ai_agent.py"
+GUIDE = ROOT / "docs" / "guides" / "pydantic-ai.md"
+CALL = {"invoice": "inv-7", "cents": 1999, "memo": "thanks"}
+KEYED = {"charge": once(key=["invoice"])}
+PAYMENT = {"charge": once(key=["invoice"], match=["cents"], tier="payment")}
+
+
+@dataclass
+class Bank:
+    """A provider that counts what it charges."""
+
+    charged: list = field(default_factory=list)
+    keys: list = field(default_factory=list)
+    fails: Exception | None = None
+    returns: object = None
+    delay: float = 0.0
+
+    async def charge(self, invoice: str, cents: int, memo: str) -> object:
+        self.charged.append((invoice, cents))
+        self.keys.append(onceward.claim().downstream_key)
+        await asyncio.sleep(self.delay)
+        if self.fails:
+            raise self.fails
+        return self.returns or f"receipt {len(self.charged)}"
+
+
+@pytest.fixture
+def ledger():
+    with onceward.Ledger("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def bank():
+    return Bank()
+
+
+def scripted(*turns):
+    """A model that makes these calls, a list for each response. Every call has a new id."""
+
+    def model(messages, _info):
+        turn = sum(message.kind == "response" for message in messages)
+        if turn >= len(turns):
+            return ModelResponse(parts=[TextPart("Done.")])
+        return ModelResponse(parts=[ToolCallPart("charge", args) for args in turns[turn]])
+
+    return FunctionModel(model)
+
+
+def agent_of(ledger, tool, *turns, guarded=KEYED, agent=None, toolset=None, **options):
+    inner = FunctionToolset([tool], **(toolset or {}))
+    return Agent(scripted(*turns), toolsets=[OnceToolset(inner, ledger, guarded, **options)], **(agent or {}))
+
+
+def told(result):
+    """The results of the calls, in order."""
+    parts = [part for message in result.all_messages() for part in message.parts]
+    return [(part.outcome, part.content) for part in parts if part.part_kind == "tool-return"]
+
+
+def test_a_model_that_repeats_itself_charges_once(ledger, bank):
+    reworded = CALL | {"memo": "many thanks"}
+    result = agent_of(ledger, bank.charge, [CALL], [CALL], [reworded]).run_sync("Charge.")
+    assert told(result) == [("success", "receipt 1")] * 3
+    assert len(bank.charged) == 1
+
+
+def test_without_the_guard_that_model_charges_three_times(ledger, bank):
+    def charge(invoice: str, cents: int, memo: str) -> str:
+        bank.charged.append(invoice)
+        return "receipt"
+
+    agent_of(ledger, charge, [CALL], [CALL], [CALL], guarded={}).run_sync("Charge.")
+    assert len(bank.charged) == 3
+
+
+def test_equal_calls_in_one_response_charge_once(ledger, bank):
+    bank.delay = 0.2
+    result = agent_of(ledger, bank.charge, [CALL, CALL, CALL]).run_sync("Charge.")
+    assert told(result) == [("success", "receipt 1")] * 3
+    assert len(bank.charged) == 1
+
+
+def test_two_runs_two_milliseconds_apart_charge_once(ledger, bank):
+    bank.delay = 0.2
+    agent = agent_of(ledger, bank.charge, [CALL])
+
+    async def late():
+        await asyncio.sleep(0.002)
+        return await agent.run("Charge.")
+
+    async def main():
+        return await asyncio.gather(agent.run("Charge."), late())
+
+    first, second = asyncio.run(main())
+    assert told(first) == told(second) == [("success", "receipt 1")]
+    assert len(bank.charged) == 1
+
+
+def test_a_plain_function_runs_once_and_has_its_claim(ledger):
+    keys = []
+
+    def charge(invoice: str, cents: int, memo: str) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        keys.append(onceward.claim().downstream_key)
+        return "receipt"
+
+    agent_of(ledger, charge, [CALL], [CALL]).run_sync("Charge.")
+    assert len(keys) == 1
+
+
+def test_another_amount_is_a_mismatch(ledger, bank):
+    result = agent_of(ledger, bank.charge, [CALL], [CALL | {"cents": 1}], guarded=PAYMENT).run_sync("Charge.")
+    (_, first), (outcome, text) = told(result)
+    assert (first, outcome) == ("receipt 1", "failed") and "with other details" in text
+    assert len(bank.charged) == 1
+
+
+def test_a_key_can_be_a_function_and_still_has_fields_that_must_agree(ledger, bank):
+    guarded = {"charge": once(key=lambda args: args["invoice"].upper(), match=["cents"])}
+    turns = [CALL], [CALL | {"invoice": "INV-7", "memo": "?"}], [CALL | {"cents": 1}]
+    result = agent_of(ledger, bank.charge, *turns, guarded=guarded).run_sync("Charge.")
+    assert [outcome for outcome, _ in told(result)] == ["success", "success", "failed"]
+    assert len(bank.charged) == 1
+
+
+def test_a_call_that_takes_longer_than_the_tool_may_is_a_doubt(ledger, bank):
+    bank.delay = 30
+    result = agent_of(ledger, bank.charge, [CALL], [CALL], toolset={"timeout": 0.05}).run_sync("Charge.")
+    (first, text), (second, repeated) = told(result)
+    assert (first, second) == ("failed", "failed")
+    assert "Timed out" in text and "unknown whether charge took effect" in text
+    assert "a person has to check it" in repeated
+    assert len(bank.charged) == 1
+
+
+def test_a_run_that_is_cancelled_leaves_a_doubt(ledger, bank):
+    bank.delay = 30
+    agent = agent_of(ledger, bank.charge, [CALL])
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(agent.run("Charge."), 0.3)
+        return await agent.run("Charge.")
+
+    [(outcome, text)] = told(asyncio.run(main()))
+    assert outcome == "failed" and "a person has to check it" in text
+    assert len(bank.charged) == 1
+
+
+def test_a_run_past_its_deadline_leaves_a_doubt(ledger, bank):
+    bank.delay = 30
+    agent = agent_of(ledger, bank.charge, [CALL])
+    with pytest.raises(pydantic_ai.exceptions.RunTimedOut):
+        agent.run_sync("Charge.", timeout=0.3)
+    until_in_doubt(ledger)
+    [(outcome, text)] = told(agent.run_sync("Charge."))
+    assert outcome == "failed" and "a person has to check it" in text
+    assert len(bank.charged) == 1
+
+
+def until_in_doubt(ledger):
+    for _ in range(100):
+        if ledger.list(state="in_doubt"):
+            return
+        time.sleep(0.02)
+    raise AssertionError(ledger.list())
+
+
+def test_a_model_retry_without_a_tier_is_released(ledger, bank):
+    bank.fails = ModelRetry("no such invoice")
+    agent = agent_of(ledger, bank.charge, [CALL])
+    [(outcome, _)] = told(agent.run_sync("Charge."))
+    bank.fails = None
+    assert outcome == "retried"
+    assert told(agent.run_sync("Charge.")) == [("success", "receipt 2")]
+
+
+def test_a_model_retry_with_a_tier_is_a_doubt_and_does_not_ask_for_a_retry(ledger, bank):
+    bank.fails = ModelRetry("no such invoice")
+    result = agent_of(ledger, bank.charge, [CALL], [CALL], guarded=PAYMENT).run_sync("Charge.")
+    (first, text), (second, _) = told(result)
+    assert (first, second) == ("failed", "failed") and "no such invoice" in text and "unknown whether" in text
+    assert len(bank.charged) == 1
+
+
+def payment(**settings):
+    return {"charge": once(key=["invoice"], tier="payment", **settings)}
+
+
+def caused(cause):
+    error = ModelRetry("the bank was not reached")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "guarded"),
+    [
+        (BadArguments("no such invoice"), PAYMENT),
+        (caused(onceward.NotSent()), PAYMENT),
+        (ModelRetry("no such invoice"), payment(on_error={ModelRetry: "retry"})),
+        (ModelRetry("no such invoice"), payment(marks_sent=True)),
+    ],
+    ids=["BadArguments", "from NotSent", "on_error", "before sent"],
+)
+def test_a_model_retry_that_says_that_nothing_was_done_is_released(ledger, bank, error, guarded):
+    bank.fails = error
+    agent = agent_of(ledger, bank.charge, [CALL], guarded=guarded)
+    [(outcome, text)] = told(agent.run_sync("Charge."))
+    assert outcome == "retried" and error.message in str(text)
+    bank.fails = None
+    assert told(agent.run_sync("Charge.")) == [("success", "receipt 2")]
+
+
+def test_a_model_retry_after_sent_is_a_doubt(ledger, bank):
+    async def charge(invoice: str, cents: int, memo: str) -> str:
+        await onceward.claim().sent_async()
+        bank.charged.append(invoice)
+        raise ModelRetry("no such invoice")
+
+    guarded = {"charge": once(key=["invoice"], marks_sent=True)}
+    result = agent_of(ledger, charge, [CALL], [CALL], guarded=guarded).run_sync("Charge.")
+    assert [outcome for outcome, _ in told(result)] == ["failed", "failed"]
+    assert len(bank.charged) == 1
+
+
+def test_an_args_validator_refuses_before_anything_is_recorded(ledger, bank):
+    def validate(_ctx, invoice: str, cents: int, memo: str) -> None:
+        raise ModelRetry("no such invoice")
+
+    inner = FunctionToolset()
+    inner.add_function(bank.charge, args_validator=validate)
+    Agent(scripted([CALL]), toolsets=[OnceToolset(inner, ledger, PAYMENT)]).run_sync("Charge.")
+    assert ledger.list() == [] and bank.charged == []
+
+
+def test_a_failed_tool_with_a_tier_is_a_doubt_and_without_one_released(ledger, bank):
+    bank.fails = ToolFailed("the bank said no")
+    [(_, text)] = told(agent_of(ledger, bank.charge, [CALL], guarded=PAYMENT).run_sync("Charge."))
+    assert "the bank said no" in text and "unknown whether" in text
+    other = CALL | {"invoice": "inv-8"}
+    result = agent_of(ledger, bank.charge, [other], [other]).run_sync("Charge.")
+    assert told(result) == [("failed", "the bank said no")] * 2
+    assert len(bank.charged) == 3
+
+
+def test_an_exception_ends_the_run_and_the_next_run_hears_of_the_doubt(ledger, bank):
+    bank.fails = ConnectionResetError("connection reset by peer")
+    agent = agent_of(ledger, bank.charge, [CALL])
+    with pytest.raises(ConnectionResetError):
+        agent.run_sync("Charge.")
+    [(outcome, text)] = told(agent.run_sync("Charge."))
+    assert outcome == "failed" and "a person has to check it" in text
+    assert len(bank.charged) == 1
+
+
+def test_with_retry_the_next_call_acts_with_the_same_downstream_key(ledger, bank):
+    bank.fails = ModelRetry("timed out")
+    agent = agent_of(ledger, bank.charge, [CALL], guarded={"charge": once(key=["invoice"], in_doubt="retry")})
+    [(outcome, _)] = told(agent.run_sync("Charge."))
+    assert outcome == "retried", "the model may try again"
+    bank.fails = None
+    assert told(agent.run_sync("Charge.")) == [("success", "receipt 2")]
+    assert len(set(bank.keys)) == 1
+
+
+def test_a_call_that_needs_approval_runs_once_it_is_approved(ledger):
+    charged = []
+
+    def charge(ctx: pydantic_ai.RunContext, invoice: str, cents: int, memo: str) -> str:
+        if not ctx.tool_call_approved:
+            raise ApprovalRequired
+        charged.append(invoice)
+        return "receipt"
+
+    options = {"output_type": [str, DeferredToolRequests]}
+    agent = agent_of(ledger, charge, [CALL], guarded=PAYMENT, agent=options)
+    asked = agent.run_sync("Charge.")
+    assert charged == [] and len(asked.output.approvals) == 1
+    approved = DeferredToolResults(approvals={call.tool_call_id: True for call in asked.output.approvals})
+    agent.run_sync(message_history=asked.all_messages(), deferred_tool_results=approved)
+    assert charged == ["inv-7"]
+
+
+def test_a_call_that_is_left_to_another_program_is_not_left_to_it_twice(ledger, bank):
+    bank.fails = CallDeferred()
+    agent = agent_of(ledger, bank.charge, [CALL], agent={"output_type": [str, DeferredToolRequests]})
+    assert len(agent.run_sync("Charge.").output.calls) == 1
+    [(outcome, _)] = told(agent.run_sync("Charge."))
+    assert outcome == "failed" and len(bank.charged) == 1
+
+
+class Receipt(BaseModel):
+    number: int = Field(serialization_alias="no")
+
+
+@pytest.mark.parametrize(
+    ("returned", "kept"),
+    [
+        (Receipt(number=7), {"no": 7}),
+        ({"a": [1, None, "ü"]}, {"a": [1, None, "ü"]}),
+        (ToolReturn(return_value=Receipt(number=7), content="a note", metadata={"x": 1}), {"no": 7}),
+        (["seen", BinaryContent(data=b"abc", media_type="image/png")], None),
+    ],
+    ids=["model", "json", "ToolReturn", "image"],
+)
+def test_a_repeat_reads_to_the_model_as_the_first_result(ledger, bank, returned, kept):
+    bank.returns = returned
+    result = agent_of(ledger, bank.charge, [CALL], [CALL]).run_sync("Charge.")
+    parts = [part for message in result.all_messages() for part in message.parts]
+    first, second = (part for part in parts if part.part_kind == "tool-return")
+    assert first.model_response_str() == second.model_response_str() and first.metadata == second.metadata
+    assert [file.data for file in first.files] == [file.data for file in second.files]
+    assert kept is None or second.content == kept
+    notes = [part.content for part in parts if part.part_kind == "user-prompt"]
+    assert notes.count("a note") == (2 if isinstance(returned, ToolReturn) else 0)
+    assert len(bank.charged) == 1
+
+
+def test_a_session_for_each_run_or_conversation(ledger, bank):
+    agent = agent_of(ledger, bank.charge, [CALL], [CALL], session=by_run)
+    agent.run_sync("Charge.", run_id="run-1")
+    agent.run_sync("Charge.", run_id="run-1")
+    agent.run_sync("Charge.", run_id="run-2")
+    assert len(bank.charged) == 2
+    agent = agent_of(ledger, bank.charge, [CALL], session=by_conversation)
+    agent.run_sync("Charge.", conversation_id="c-1")
+    agent.run_sync("Charge.", conversation_id="c-1")
+    assert len(bank.charged) == 3
+
+
+def test_a_key_function_is_bound_to_its_session(ledger, bank):
+    guarded = {"charge": once(key=lambda args: args["invoice"], match=["cents"], operation="billing.charge")}
+    agent = agent_of(ledger, bank.charge, [CALL], [CALL | {"cents": 1}], guarded=guarded, session=by_run)
+    for run_id in ("run-1", "run-1", "run-2"):
+        (_, first), (outcome, text) = told(agent.run_sync("Charge.", run_id=run_id))
+        assert first.startswith("receipt") and outcome == "failed" and text.startswith("charge was already called")
+    assert len(bank.charged) == 2
+
+
+def test_a_session_that_the_caller_sets(ledger, bank):
+    agent = agent_of(ledger, bank.charge, [CALL], session=True)
+    [(outcome, _)] = told(agent.run_sync("Charge."))
+    assert outcome == "failed" and bank.charged == [], "no session is set"
+    for name in ("run-1", "run-1", "run-2"):
+        with onceward.session(name):
+            agent.run_sync("Charge.")
+    assert len(bank.charged) == 2
+
+
+def test_tools_that_are_not_named_are_not_guarded(ledger, bank):
+    looked = []
+
+    def look_up(invoice: str) -> str:
+        looked.append(invoice)
+        return "open"
+
+    inner = FunctionToolset([look_up, bank.charge])
+    agent = Agent(TestModel(), toolsets=[OnceToolset(inner, ledger, KEYED)])
+    agent.run_sync("Charge.")
+    agent.run_sync("Charge.")
+    assert len(looked) == 2 and len(bank.charged) == 1
+
+
+@pytest.mark.parametrize(
+    ("guarded", "reason"),
+    [
+        ({"chrage": once(key=["invoice"])}, "no such tool"),
+        ({"charge": once(key=["bill"])}, "no argument `bill`"),
+        ({"charge": once(key=["invoice"], match=["/total/cents"])}, "no argument `total`"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_refused_before_the_model_is_asked(ledger, bank, guarded, reason):
+    with pytest.raises(onceward.InvalidCall, match=reason):
+        agent_of(ledger, bank.charge, [CALL], guarded=guarded).run_sync("Charge.")
+
+
+@pytest.mark.parametrize("wrong", [{"key": "invoice"}, {"key": []}, {"key": ["invoice"], "teir": "payment"}])
+def test_a_wrong_setting_is_refused(wrong):
+    with pytest.raises(onceward.InvalidCall):
+        once(**wrong)
+
+
+def test_a_ledger_that_cannot_be_used_is_reported_and_nothing_runs(bank):
+    ledger = onceward.Ledger("memory:")
+    agent = agent_of(ledger, bank.charge, [CALL])
+    agent.run_sync("Charge.")
+    ledger.close()
+    [(outcome, text)] = told(agent.run_sync("Charge."))
+    assert outcome == "failed" and "Nothing happened" in text
+    assert len(bank.charged) == 1
+
+
+def test_a_missing_framework_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    monkeypatch.delitem(sys.modules, "onceward.pydantic_ai")
+    with pytest.raises(ImportError, match="pip install 'pydantic-ai-slim>=2.66'"):
+        importlib.import_module("onceward.pydantic_ai")
+
+
+def test_a_framework_that_is_too_old_is_named(monkeypatch):
+    monkeypatch.delattr(pydantic_ai.exceptions, "ToolFailed")
+    monkeypatch.setattr(pydantic_ai, "__version__", "1.0.0")
+    monkeypatch.delitem(sys.modules, "onceward.pydantic_ai")
+    with pytest.raises(ImportError, match="1.0.0 is installed"):
+        importlib.import_module("onceward.pydantic_ai")
+
+
+def test_the_example_charges_once():
+    done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:3] == ["success: receipt 1"] * 3
+    assert done.stdout.splitlines()[3].startswith("failed: charge was already called")
+    assert done.stdout.splitlines()[4] == "charged: [('inv-7', 1999)]"
+
+
+class GuideBank:
+    def __init__(self):
+        self.charged = []
+
+    async def charge(self, invoice, cents, idempotency_key):
+        self.charged.append(invoice)
+        return "receipt"
+
+    async def look_up(self, invoice):
+        return "open"
+
+
+def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    guide = types.ModuleType("guide")
+    guide.bank, guide.model = GuideBank(), TestModel()
+    exec("\n".join(blocks), guide.__dict__)
+    for _ in range(2):
+        guide.agent.run_sync("Charge.")
+    assert len(guide.bank.charged) == 1
