@@ -51,7 +51,7 @@ def charge(invoice, cents, seconds=0):
 
 
 def worker():
-    command = [sys.executable, "-m", "celery", "--app", "celery_task", "worker", "--pool", "solo", "--loglevel", "ERROR"]
+    command = [sys.executable, "-m", "celery", "--app", "celery_task", "worker", "--pool", "solo"]
     return subprocess.Popen(
         [*command, "--without-gossip", "--without-mingle"],
         cwd=pathlib.Path(__file__).resolve().parent,
@@ -78,9 +78,11 @@ def redeliver():
 def main():
     slow = charge.delay("inv-7", 1999, seconds=300)
     first = worker()
-    until(CHARGED.exists)
-    first.kill()
-    first.wait()
+    try:
+        until(CHARGED.exists)
+    finally:
+        first.kill()
+        first.wait()
     print("the worker was killed in the middle of a charge; the message is delivered again")
     redeliver()
     quick = charge.delay("inv-8", 500)

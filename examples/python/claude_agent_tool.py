@@ -2,8 +2,9 @@
 
     pip install onceward claude-agent-sdk
     python3 claude_agent_tool.py                 # plays the model: needs no network and no API key
-    python3 claude_agent_tool.py --agent run-7   # the real agent; started again under the same name, it sends
-    nothing twice
+    python3 claude_agent_tool.py --agent run-7   # the real agent
+
+Started again under the same name of the run, the agent sends nothing twice.
 
 Environment: ONCEWARD_STORE, the ledger; OUTBOX, the file that mail is written to.
 """

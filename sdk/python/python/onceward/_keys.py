@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return dict(dict.items(value))
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return {name: getattr(value, name) for name in value._fields}
+        return {name: getattr(value, name) for name in getattr(value, "_fields")}
     if isinstance(value, (list, tuple)):
         return list(value)
     if isinstance(value, datetime):

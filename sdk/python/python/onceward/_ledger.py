@@ -80,6 +80,7 @@ class Ledger:
     @overload
     def once(
         self,
+        /,
         *,
         operation: str | None = None,
         key: KeyRule = None,

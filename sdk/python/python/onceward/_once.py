@@ -30,6 +30,10 @@ SessionRule = Union[str, bool, Callable[..., str], None]
 TenantRule = Union[str, Callable[..., str], None]
 
 
+# Tenant, session, key and intent of a call.
+Parts = tuple[Union[str, None], Union[str, None], Union[str, None], Any]
+
+
 class Guarded:
     """A guarded function: everything that a call of it needs. `onceward.guarded(function)` returns it."""
 
@@ -87,7 +91,7 @@ class Guarded:
         """Puts the function on this ledger. The test kit moves it to the ledger of a scenario."""
         self.operation = self._make(native)
 
-    def parts(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> tuple[Any, ...]:
+    def parts(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Parts:
         """Tenant, session, key and intent of a call; `given` overrides what the decorator says."""
         given = given or {}
         tenant = self.tenant if given.get("tenant") is None else given["tenant"]

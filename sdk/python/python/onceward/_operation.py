@@ -345,8 +345,8 @@ class _LostWatch:
 
     def uncancel(self) -> None:
         # Python 3.10 does not count cancellations.
-        if self._task is not None and hasattr(self._task, "uncancel"):
-            self._task.uncancel()
+        if uncancel := getattr(self._task, "uncancel", None):
+            uncancel()
 
 
 def check_known(name: str, settings: Mapping[str, Any]) -> None:
@@ -378,9 +378,10 @@ def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[
 
 def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
     """Says in the traceback what became of the intent, where that needs a person."""
-    if ending == "in_doubt" and hasattr(error, "add_note"):
+    # Python 3.10 has no notes.
+    if ending == "in_doubt" and (add_note := getattr(error, "add_note", None)):
         held = "" if native.may_be_taken_over else ", and repeats are held"
-        error.add_note(f"onceward: {native.intent} is now in doubt: it may have happened{held}")
+        add_note(f"onceward: {native.intent} is now in doubt: it may have happened{held}")
 
 
 def session_of(session: object, operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:

@@ -175,7 +175,7 @@ def _write_model(value: Any, wanted: Any, depth: int) -> Any:
     _only(type(value) is wanted, value)
     if dump := getattr(wanted, "__pydantic_serializer__", None):
         text = dump.to_json(value, by_alias=True, round_trip=True, warnings=False)
-        again = wanted.__pydantic_validator__.validate_json(text)
+        again = getattr(wanted, "__pydantic_validator__").validate_json(text)
         _only(type(again) is wanted and again == value, value)
         return json.loads(text)
     names = _field_names(wanted)
@@ -225,9 +225,9 @@ def _read_model(kept: Any, wanted: Any) -> Any:
     hints = typing.get_type_hints(wanted)
     values = {name: _read(kept[name], hints.get(name, Any)) for name in names}
     if issubclass(wanted, tuple):
-        return wanted(**values)
+        return typing.cast(Any, wanted)(**values)
     # Without __init__, which may not take all fields or may act.
-    made = wanted.__new__(wanted)
+    made = object.__new__(wanted)
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
@@ -339,7 +339,7 @@ def _field_names(kind: type) -> list[str] | None:
     if dataclasses.is_dataclass(kind):
         return [field.name for field in dataclasses.fields(kind)]
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return list(kind._fields)
+        return list(getattr(kind, "_fields"))
     attributes = getattr(kind, "__attrs_attrs__", None)
     return None if attributes is None else [attribute.name for attribute in attributes]
 

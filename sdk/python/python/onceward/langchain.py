@@ -13,6 +13,7 @@ Needs langgraph 1.0.4 or newer, and langchain 1.1 or newer for agents.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import difflib
 import functools
@@ -92,6 +93,8 @@ class OnceMiddleware(_Middleware):
         """
         if errors not in ("tell", "raise"):
             raise InvalidCall(f'errors is "tell" or "raise", not {errors!r}')
+        if session == "":
+            raise InvalidCall("a session is a text that is not empty")
         self.tools = []
         self._ledger, self._errors, self._session = ledger, errors, session
         self._rules = {name: _checked(name, rule) for name, rule in rules.items()}
@@ -186,6 +189,9 @@ class _GuardedTool:
         if self.key_of is not None and self.session:
             # A key of one's own is not bound to a session; a derived one is.
             fields = [MARK]
+        elif self.key_of is not None:
+            # With a key of one's own, the whole intent is compared, which is what `match` names.
+            settings.pop("match", None)
         name = rule.get("operation") or tool.name
         codec = _ToolCodec(self.has_artifact)
         self.operation = operation_of(ledger, name, settings, fields or None, codec, rule.get("probe"))
@@ -198,7 +204,10 @@ class _GuardedTool:
     def parts(self, request: ToolCallRequest, session: Any, arguments: dict[str, Any]) -> Parts:
         """Tenant, session, key and intent of a call."""
         tenant = self.rule.get("tenant")
-        tenant = tenant(request) if callable(tenant) else tenant
+        if callable(tenant):
+            tenant = tenant(request)
+            if not tenant or not isinstance(tenant, str):
+                raise InvalidCall(f"{self.tool.name}: tenant returned no tenant; a tenant is a text that is not empty")
         name = None
         if self.session:
             name = _session_of(self.tool.name, session if self.session is True else self.session, request)
@@ -222,7 +231,7 @@ class _GuardedTool:
         else:
             if found is None or found.status != "in_doubt":
                 return None
-            terms = (found.record["record"].get("terms") or {}).get("in_doubt", "hold")
+            terms = ((found.record.get("record") or {}).get("terms") or {}).get("in_doubt", "hold")
         if terms != "hold":
             return OwnerUnknown(operation=self.tool.name).for_model()
         unknown = f"It is unknown whether {self.tool.name} took effect."
@@ -252,7 +261,7 @@ class _ToolCall:
             try:
                 return self._bound(run_once(self.guard.operation, parts, work, (), arguments))
             except Exception as error:
-                return self._failed(error, parts)
+                return self._failed(error, self._doubt_after(error, parts))
 
         @functools.wraps(arun)
         async def guarded_arun(*args: Any, **kwargs: Any) -> Any:
@@ -264,7 +273,7 @@ class _ToolCall:
             try:
                 return self._bound(await run_once_async(self.guard.operation, parts, work, (), arguments))
             except Exception as error:
-                return self._failed(error, parts)
+                return self._failed(error, await asyncio.to_thread(self._doubt_after, error, parts))
 
         object.__setattr__(guarded, "_run", guarded_run)
         object.__setattr__(guarded, "_arun", guarded_arun)
@@ -295,16 +304,18 @@ class _ToolCall:
             return ToolMessage(**result.fields, tool_call_id=self.original.tool_call["id"])
         return result
 
-    def _failed(self, error: Exception, parts: Parts) -> Any:
-        name = self.guard.tool.name
+    def _doubt_after(self, error: Exception, parts: Parts) -> str | None:
+        return None if isinstance(error, (Error, GraphBubbleUp)) else self.guard.doubt(parts)
+
+    def _failed(self, error: Exception, doubt: str | None) -> Any:
+        self.doubt = doubt or self.doubt
         if isinstance(error, Error) and self.tells:
             # The model knows the tool by its own name.
-            text = type(error)(error.message, **{**error._fields, "operation": name}).for_model()
-            message = _message(self.original, text)
+            named = type(error)(error.message, **{**error._fields, "operation": self.guard.tool.name})
+            message = _message(self.original, named.for_model())
         elif isinstance(error, _Reported):
-            self.doubt, message = self.guard.doubt(parts), error.result
+            message = error.result
         else:
-            self.doubt = None if isinstance(error, (Error, GraphBubbleUp)) else self.guard.doubt(parts)
             raise error
         return (message, message.artifact) if self.guard.has_artifact else message
 
@@ -355,6 +366,8 @@ def _checked(name: str, rule: Mapping[str, Any]) -> Mapping[str, Any]:
     key = rule.get("key")
     if isinstance(key, str) or (key is not None and not callable(key) and not key):
         raise InvalidCall(f'{name}: key is a list of arguments, such as ["invoice"]')
+    if rule.get("session") == "" or rule.get("tenant") == "":
+        raise InvalidCall(f"{name}: sessions and tenants are texts that are not empty")
     return rule
 
 

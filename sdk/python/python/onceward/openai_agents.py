@@ -91,6 +91,8 @@ def once(
         raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
     if errors not in ("tell", "raise"):
         raise InvalidCall(f'errors is "tell" or "raise", not {errors!r}')
+    if session == "" or tenant == "":
+        raise InvalidCall("sessions and tenants are texts that are not empty")
 
     def decorate(function: Any) -> Any:
         chosen: dict[str, Any] = {"wait": _WAIT, **settings}
@@ -199,6 +201,9 @@ class _Guard:
         if self.key_of is not None and self.session:
             # A key of one's own is not bound to a session; a derived one is.
             self.fields = [_KEY]
+        elif self.key_of is not None:
+            # With a key of one's own, the whole intent is compared, which is what `match` names.
+            self.settings.pop("match", None)
         self._made: tuple[Any, Operation] | None = None
         # Refuses wrong settings now.
         self.operation()
@@ -247,7 +252,7 @@ class _Guard:
                     return operation.read(started)
                 return operation.run(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, parts)
+                return self._answer(error, context, self._doubt_after(error, parts))
 
         @functools.wraps(self.function)
         async def guarded_async(*args: Any, **kwargs: Any) -> Any:
@@ -260,7 +265,7 @@ class _Guard:
                     return operation.read(started)
                 return await operation.run_async(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, parts)
+                return self._answer(error, context, await asyncio.to_thread(self._doubt_after, error, parts))
 
         wrapper: Any = guarded_async if inspect.iscoroutinefunction(self.function) else guarded
         if self.context_name is None:
@@ -286,8 +291,8 @@ class _Guard:
         tenant = self.tenant
         if callable(tenant):
             tenant = None if context is None else tenant(context)
-            if not tenant:
-                raise InvalidCall(f"{self.name}: tenant= did not return a tenant", operation=self.name)
+            if not tenant or not isinstance(tenant, str):
+                raise InvalidCall(f"{self.name}: tenant= returned no tenant; a tenant is a text that is not empty")
         session = _session_of(self.name, self.session, context) if self.session else None
         intent = {name: arguments[name] for name in self.wanted}
         key = None
@@ -299,35 +304,33 @@ class _Guard:
                 intent, key = intent | {_KEY: key}, None
         return tenant or self.ledger.tenant, session, key, intent or None
 
-    def _answer(self, error: Exception, context: Context | None, parts: Parts | None) -> str:
+    def _answer(self, error: Exception, context: Context | None, repeats: str | None) -> str:
         """What the model is told, if it is told: the framework would make "please try again" of any exception."""
-        if not self.tells:
-            raise error
         tool = getattr(context, "tool_name", None) or self.function.__name__
-        if isinstance(error, Error):
+        if self.tells and isinstance(error, Error):
             _log.warning("%s was not carried out: %s", self.name, error)
             return _for_model(error, tool)
-        text = None if parts is None else self._doubt(parts, tool)
-        if text is None:
+        if not self.tells or repeats is None:
             raise error
         _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
-        return text
+        if repeats != "hold":
+            return OwnerUnknown(operation=tool).for_model()
+        unknown = f"It is unknown whether {tool} took effect. {_DO_NOT_REPEAT}"
+        return f"{unknown} Tell the user that a person has to check it."
 
-    def _doubt(self, parts: Parts, tool: str) -> str | None:
-        """What the model is told if the attempt that just failed may have happened."""
+    def _doubt_after(self, error: Exception, parts: Parts | None) -> str | None:
+        """What happens to repeats, if the attempt that just failed may have happened."""
+        if parts is None or isinstance(error, Error) or not self.tells:
+            return None
         try:
             found = self.ledger.get(self.name, self.operation().native.key(*parts), tenant=parts[0])
         except Error:
             # The ledger cannot say, so it may have happened.
-            terms = "hold"
-        else:
-            if found is None or found.status != "in_doubt":
-                return None
-            terms = (found.record["record"].get("terms") or {}).get("in_doubt", "hold")
-        if terms != "hold":
-            return OwnerUnknown(operation=tool).for_model()
-        unknown = f"It is unknown whether {tool} took effect. {_DO_NOT_REPEAT}"
-        return f"{unknown} Tell the user that a person has to check it."
+            return "hold"
+        if found is None or found.status != "in_doubt":
+            return None
+        terms: Mapping[str, str] = (found.record.get("record") or {}).get("terms") or {}
+        return terms.get("in_doubt", "hold")
 
 
 def _for_model(error: Error, tool: str | None) -> str:

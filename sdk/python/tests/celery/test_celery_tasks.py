@@ -13,6 +13,7 @@ from decimal import Decimal
 
 import celery
 import pytest
+from celery import signals
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore, Reject
 
@@ -174,6 +175,12 @@ def test_a_task_that_retries_runs_again_with_the_same_downstream_key(bench):
         return "receipt"
 
     task = bench.task(body, bind=True, once={"tier": "payment"})
+    retries = []
+
+    def remember(**_):
+        retries.append(1)
+
+    signals.task_retry.connect(remember)
     with bench.worker():
         result = bench.deliver(task, "inv-7")
         until(lambda: result.state == "RETRY")
@@ -181,6 +188,19 @@ def test_a_task_that_retries_runs_again_with_the_same_downstream_key(bench):
         assert state["open"]["not_before"] > time.time() * 1000, "not before the countdown"
         assert outcome(result) == ("SUCCESS", "receipt")
     assert len(bench.effects) == 2 and len(set(bench.keys)) == 1
+    assert len(retries) == 1, "the retry did not come too early"
+
+
+def test_a_retry_because_nothing_was_sent_runs_after_its_countdown(bench):
+    def body(self, invoice):
+        raise self.retry(exc=onceward.NotSent("connection refused"), countdown=3600)
+
+    task = bench.task(body, bind=True, once={"tier": "payment"})
+    with bench.worker():
+        result = bench.deliver(task, "inv-7")
+        until(lambda: result.state == "RETRY")
+    state = bench.ledger.get("charge", bench.id()).record["record"]["state"]
+    assert state["open"]["not_before"] > (time.time() + 3500) * 1000
 
 
 @pytest.mark.parametrize(

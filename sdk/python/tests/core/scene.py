@@ -15,7 +15,7 @@ ROOT = HERE.parents[3]
 PACKAGE = HERE.parents[1] / "python"
 
 # How often a scenario runs whose failures depend on timing.
-ROUNDS = int(os.environ.get("ONCEWARD_TEST_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("ONCEWARD_TEST_ROUNDS", "2"))
 
 # Longer than any program here takes on a busy machine.
 PROGRAM_SECONDS = 60

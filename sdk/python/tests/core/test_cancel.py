@@ -53,7 +53,7 @@ def test_a_start_that_is_cancelled_leaves_no_doubt(ledger: Ledger, effects: scen
             return False
         return True
 
-    for n in range(12 * scene.ROUNDS):
+    for n in range(10 * scene.ROUNDS):
         is_done = asyncio.run(main(n))
         state = settled(ledger, "pay", onceward.key_of(pay, n))
         assert effects.count(n) == (state == "done"), (n, state)
@@ -88,10 +88,12 @@ def test_a_task_that_is_cancelled_when_its_claim_is_there_gives_it_back(ledger: 
 
 @pytest.mark.parametrize("in_doubt", ["hold", "retry"])
 def test_work_that_is_cancelled_is_in_doubt(ledger: Ledger, in_doubt: str) -> None:
+    began: list[int] = []
     cleaned: list[int] = []
 
     @ledger.once(operation="pay", key=["n"], in_doubt=in_doubt)  # type: ignore[arg-type]
     async def pay(n: int) -> int:
+        began.append(n)
         try:
             await asyncio.sleep(30)
         finally:
@@ -101,7 +103,8 @@ def test_work_that_is_cancelled_is_in_doubt(ledger: Ledger, in_doubt: str) -> No
 
     async def main(n: int) -> None:
         task = asyncio.ensure_future(pay(n))
-        await asyncio.sleep(0.02)
+        while n not in began:
+            await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.sleep(0)
         # A second one, while the first is being recorded.
@@ -116,7 +119,7 @@ def test_work_that_is_cancelled_is_in_doubt(ledger: Ledger, in_doubt: str) -> No
     assert cleaned.count(0) == 1
 
     async def limited() -> None:
-        await asyncio.wait_for(pay(7), 0.02)
+        await asyncio.wait_for(pay(7), 0.5)
 
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(limited())
@@ -145,13 +148,17 @@ def test_a_finish_that_is_cancelled_is_recorded(ledger: Ledger, effects: scene.E
 
 
 def test_blocks_can_be_cancelled(ledger: Ledger) -> None:
+    began: list[int] = []
+
     async def main(n: int) -> None:
         async with ledger.begin("pay", key=f"k{n}"):
+            began.append(n)
             await asyncio.sleep(30)
 
     async def cancelled(n: int) -> None:
         task = asyncio.ensure_future(main(n))
-        await asyncio.sleep(0.02)
+        while not began:
+            await asyncio.sleep(0.001)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -262,14 +269,18 @@ async def anext_of(generator):
 
 
 def test_a_wait_that_is_cancelled_does_not_touch_the_owner(ledger: Ledger) -> None:
+    began: list[int] = []
+
     @ledger.once(operation="pay", key=["n"])
     async def pay(n: int) -> int:
-        await asyncio.sleep(0.2)
+        began.append(n)
+        await asyncio.sleep(0.3)
         return n
 
     async def main() -> int:
         owner = asyncio.ensure_future(pay(1))
-        await asyncio.sleep(0.05)
+        while not began:
+            await asyncio.sleep(0.001)
         waiting = [asyncio.ensure_future(onceward.options(pay, wait="20s")(1)) for _ in range(10)]
         await asyncio.sleep(0.02)
         for task in waiting[::2]:

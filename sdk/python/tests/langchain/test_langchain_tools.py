@@ -148,6 +148,16 @@ def test_tenants_do_not_share_intents(bank, ledger):
     assert len(bank.charged) == 2
 
 
+def test_an_empty_tenant_is_not_the_default_tenant(bank, ledger):
+    guard = OnceMiddleware(ledger, {"charge": RULES["charge"] | {"tenant": lambda request: ""}})
+    with pytest.raises(onceward.InvalidCall, match="not empty"):
+        once(bank, guard, turn(call()))
+    for rule in ({"tenant": ""}, {"session": ""}):
+        with pytest.raises(onceward.InvalidCall, match="not empty"):
+            OnceMiddleware(ledger, {"charge": rule})
+    assert bank.charged == []
+
+
 # What the model is told.
 
 

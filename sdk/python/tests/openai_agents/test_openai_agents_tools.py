@@ -130,6 +130,15 @@ def test_tenants_do_not_share_intents(bank, ledger):
     assert len(bank.charged) == 2
 
 
+def test_an_empty_tenant_is_not_the_default_tenant(bank, ledger, caplog):
+    (told,) = run([call()], guarded(bank, ledger, tenant=lambda ctx: ""))
+    assert told == onceward.InvalidCall(operation="charge").for_model()
+    assert "not empty" in caplog.text and bank.charged == []
+    for settings in ({"tenant": ""}, {"session": ""}):
+        with pytest.raises(onceward.InvalidCall, match="not empty"):
+            guarded(bank, ledger, **settings)
+
+
 def test_a_key_of_ones_own_is_the_key_in_the_ledger(bank, ledger):
     run([call()], guarded(bank, ledger, key=lambda invoice, **_: invoice))
     assert ledger.get("charge", "inv-7").status == "done"

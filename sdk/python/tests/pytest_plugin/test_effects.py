@@ -50,12 +50,13 @@ def test_the_body_of_a_guarded_function_can_be_the_effect(kit: Once) -> None:
 def test_the_process_of_the_test_is_not_changed(kit: Once, tmp_path: pathlib.Path) -> None:
     pay, native = shop.pay, shop.ledger._native
     with onceward.Ledger(tmp_path / "real.db") as real:
+        assert real.call("before", key="1").run(lambda: 7) == 7
         tool = real.once(operation="local", key=["invoice"])(lambda invoice: shop.pay(invoice))
         kit(tool, 42, effect="shop.pay").killed_at_every_step()
         assert shop.pay is pay and shop.ledger._native is native
-        assert real.list() == [] and shop.ledger.list() == []
+        assert [one.operation for one in real.list()] == ["before"] and shop.ledger.list() == []
         # The real ledger still works here.
-        assert real.call("after", key="1").run(lambda: 7) == 7
+        assert real.call("after", key="1").run(lambda: 8) == 8
 
 
 def test_answers_are_values_or_functions_and_receipts_fit_the_annotation(kit: Once) -> None:
@@ -115,9 +116,8 @@ def test_a_provider_can_be_passed_to_a_tool(kit: Once) -> None:
     def charge(ledger: onceward.Ledger, provider: Provider, invoice: int) -> Any:
         return ledger.call("charge", key=str(invoice), tier="payment").run(provider.act, "charge")
 
-    report = kit(charge, kit.ledger, kit.provider, 42).check()
-    assert report.verdict("the provider acts and its answer is lost") is Verdict.ONCE
-    assert report.verdict("killed before the effect") is Verdict.HELD
+    report = kit(charge, kit.ledger, kit.provider, 42).report(Kind.LOST_ANSWER, Kind.REFUSED).assert_once()
+    assert [line.verdict for line in report.lines] == [Verdict.ONCE, Verdict.ONCE, Verdict.HELD]
 
 
 def test_a_provider_honours_keys_and_can_be_probed(kit: Once) -> None:
@@ -135,8 +135,9 @@ def test_a_provider_honours_keys_and_can_be_probed(kit: Once) -> None:
         call = ledger.call("charge", key="1", tier="payment", probe=lambda _: onceward.NOT_FOUND)
         return call.run(provider.act, "charge")
 
-    kit(with_key, kit.ledger, kit.provider).check().assert_held(0)
-    kit(probed, kit.ledger, kit.provider).check().assert_held(0)
+    for tool in (with_key, probed):
+        report = kit(tool, kit.ledger, kit.provider).report(Kind.LOST_ANSWER, Kind.KILLED)
+        report.assert_once().assert_held(0)
     report = kit(probed_wrongly, kit.ledger, kit.provider).report(Kind.KILLED)
     assert {line.cause.name for line in report.violations if line.cause} == {"PROBE_WRONG"}
 
@@ -149,7 +150,7 @@ def test_a_counter_counts_an_own_test_double(kit: Once, monkeypatch: pytest.Monk
         return "double"
 
     monkeypatch.setattr(shop, "pay", pay)
-    report = kit(shop.held, 42).report().assert_once()
+    report = kit(shop.held, 42).report(Kind.REFUSED, Kind.KILLED).assert_once()
     assert report.verdict("the provider refuses before it acts") is Verdict.NOT_TRIED
     assert report.verdict("killed after the effect") is Verdict.ONCE
     assert "not tried: the tool's own test double only counts" in str(report)

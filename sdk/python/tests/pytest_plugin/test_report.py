@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+from collections import Counter
 
 import shop
 
-from onceward.testing import Kind, Once
+from onceward.testing import Kind, Once, Scenario, Verdict
 from onceward.testing._log import Entry, Log, read
 from onceward.testing._report import _call_list
 from onceward.testing._scenario import Step, named
-from onceward.testing._verdict import Tally
+from onceward.testing._verdict import Tally, _verdict
 
 RELEASED = """\
 released on sqlite: 3 scenarios, 1 BROKEN
@@ -61,11 +62,19 @@ def test_step_names_are_only_as_long_as_needed() -> None:
 
 
 def test_unexpected_effects_are_added_to_the_most_frequent_one() -> None:
-    from collections import Counter
-
     assert Tally.compare(Counter(a=1), Counter(a=1, b=1)) == Tally(2, 2)
     assert Tally.compare(Counter(a=1, b=1), Counter(a=1)) == Tally(0, 1, "a")
     assert Tally.compare(Counter(a=1, b=1), Counter(a=1, b=1, c=1)) == Tally(1, 2, "c")
+
+
+def test_only_a_disturbed_call_may_be_held() -> None:
+    results = ["failed", "held"]
+    killed = Scenario(Kind.KILLED, step=Step("before", "effect", None))
+    assert _verdict(killed, Tally(0, 0), results, "held") is Verdict.HELD
+    assert _verdict(Scenario(Kind.REPEATS, 2), Tally(0, 0), results, "held") is Verdict.NEVER
+    assert _verdict(killed, Tally(0, 0), ["failed"], "failed") is Verdict.NEVER
+    assert _verdict(Scenario(Kind.REFUSED), Tally(0, 0), ["failed"], "failed") is Verdict.NOT_DONE
+    assert _verdict(killed, Tally(1, 1), ["interrupted", "timed_out"], "timed_out") is Verdict.TIMED_OUT
 
 
 def test_calls_are_listed_in_words() -> None:

@@ -90,7 +90,7 @@ def test_a_key_with_a_time_is_found_only_with_the_pause(kit: Once) -> None:
 
 
 def test_a_random_key_is_found_everywhere(kit: Once) -> None:
-    report = check(kit, shop.random_key)
+    report = check(kit, shop.random_key, Kind.REPEATS, Kind.AT_ONCE, Kind.LOST_ANSWER)
     assert causes(report) == {Cause.OTHER_KEY}
     assert verdicts(report)["called 8 times at once"] == "AGAIN"
 
@@ -115,12 +115,12 @@ def test_a_retry_needs_a_provider_that_honours_keys(kit: Once) -> None:
 
 
 def test_a_retry_without_a_key_is_found(kit: Once) -> None:
-    report = check(kit, shop.retried_blindly, honours_key="key")
+    report = check(kit, shop.retried_blindly, Kind.LOST_ANSWER, honours_key="key")
     assert causes(report) == {Cause.RETRIED_WITHOUT_KEY}
 
 
 def test_a_retry_with_a_new_key_is_found(kit: Once) -> None:
-    report = check(kit, shop.retried_with_new_keys, honours_key="key")
+    report = check(kit, shop.retried_with_new_keys, Kind.LOST_ANSWER, honours_key="key")
     assert causes(report) == {Cause.OTHER_DOWNSTREAM_KEY}
 
 
@@ -210,7 +210,7 @@ def test_an_effect_that_happens_twice_in_one_call_ends_the_check(kit: Once) -> N
 
 @pytest.mark.parametrize("tool", [shop.calls, shop.block])
 def test_calls_and_blocks_are_checked_like_decorated_functions(kit: Once, tool: Any) -> None:
-    found = verdicts(check(kit, tool).assert_once())
+    found = verdicts(check(kit, tool, Kind.REPEATS, Kind.KILLED).assert_once())
     assert found["called 3 times"] == found["killed before the outcome is written"] == "once"
     assert found["killed before the effect"] == "held"
 

@@ -112,7 +112,8 @@ def test_an_attempt_after_a_time_out_waits_for_the_one_that_still_runs(ledger, b
     assert len(bank.charged) == 1
 
 
-def test_a_cancelled_activity_is_cancelled_for_temporal_and_a_doubt_for_the_ledger(ledger, bank, name):
+@pytest.mark.parametrize("on_error", ["classify", "retry"])
+def test_a_cancelled_activity_is_cancelled_for_temporal_and_a_doubt_for_the_ledger(ledger, bank, name, on_error):
     bank.delay = 30
 
     async def scenario(core):
@@ -122,7 +123,7 @@ def test_a_cancelled_activity_is_cancelled_for_temporal_and_a_doubt_for_the_ledg
         core.cancel(token)
         return await outcome(ended), await core.attempt(name, "inv-7", 1999, attempt=2)
 
-    cancelled, second = play(ledger, bank, scenario)
+    cancelled, second = play(ledger, bank, scenario, once(on_error=on_error))
     assert cancelled.HasField("canceled_failure_info")
     assert refusal(second) == ("InDoubt", False)
     assert len(bank.charged) == 1

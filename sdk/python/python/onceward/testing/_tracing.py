@@ -191,13 +191,14 @@ class TracedOperation:
         self, event_loop: asyncio.AbstractEventLoop, parts: tuple[Any, ...], named: dict[str, Any]
     ) -> Any:
         # A caller gives up while the claim is being written, or when it is written and has not arrived yet.
-        self._bench.passes("before", "claim", self.name)
+        is_given_up = self._bench.passes("before", "claim", self.name)
         try:
             starting = self.native.start(event_loop, *parts, **named)
             if self._bench.gives_up_next():
                 self._ledger.wait_for_claim()
-                starting = (False, _Arrived(starting[1])) if starting[0] else starting
-                self._bench.passes("after", "claim", self.name)
+                is_given_up = self._bench.passes("after", "claim", self.name)
+            if is_given_up and starting[0]:
+                starting = False, _Arrived(starting[1])
             started = self._started(await settled(starting))
         except _errors.Error as error:
             self._refused(error)
