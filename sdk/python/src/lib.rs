@@ -50,6 +50,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        runtime::check_interpreter()?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

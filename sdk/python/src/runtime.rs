@@ -5,12 +5,12 @@
 //! thread that asks for it then would be ended in the middle of Rust code.
 
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::runtime::{Builder, Runtime};
@@ -30,6 +30,10 @@ static RUNTIME: AtomicPtr<Runtime> = AtomicPtr::new(std::ptr::null_mut());
 
 /// How many forks there were between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
+
+/// The interpreter that imported the module.
+static INTERPRETER: AtomicI64 = AtomicI64::new(NO_INTERPRETER);
+const NO_INTERPRETER: i64 = -1;
 
 /// Whether the interpreter is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -69,6 +73,19 @@ pub(crate) fn runtime() -> PyResult<&'static Runtime> {
             // SAFETY: as above.
             Ok(unsafe { &*other })
         }
+    }
+}
+
+/// Refuses a second interpreter of this process: Python before 3.12 would share objects between them.
+#[allow(unsafe_code)]
+pub(crate) fn check_interpreter() -> PyResult<()> {
+    // SAFETY: this thread is attached to an interpreter, because it is importing a module.
+    let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
+    match INTERPRETER.compare_exchange(NO_INTERPRETER, this, Ordering::SeqCst, Ordering::SeqCst) {
+        Err(first) if first != this => {
+            Err(PyImportError::new_err("onceward can be imported in one interpreter of a process, not in subinterpreters"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -17,7 +17,7 @@ from ._context import reset
 from ._errors import AlreadyDone, InvalidCall
 from ._native import NativeClaim, NativeLedger, Stored
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
-from ._operation import NOT_FOUND, Operation, Settings, check_known, checked_tenant, session_of
+from ._operation import NOT_FOUND, Operation, Settings, check_key, check_known, checked_tenant, session_of
 from ._remote import token_for
 from ._results import Codec
 
@@ -154,7 +154,9 @@ class Ledger:
             tenant=checked_tenant(tenant) or self.tenant,
             probe=probe,
         )
-        parts = (made.tenant, session_of(checked_session(session), operation, (), {}), key, intent, item)
+        chosen_session = session_of(checked_session(session), operation, (), {})
+        check_key(operation, key, chosen_session)
+        parts = (made.tenant, chosen_session, key, intent, item)
         return Call(made, parts)
 
     def begin(self, operation: str, **call: Any) -> Block:

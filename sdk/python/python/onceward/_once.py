@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 from ._claim import settled
 from ._errors import InvalidCall
 from ._native import Stored
-from ._operation import Duration, Operation, checked_tenant, duration_text, session_of
+from ._operation import Duration, Operation, check_key, checked_tenant, duration_text, session_of
 from ._remote import check_tenant
 from ._results import Codec
 
@@ -106,6 +106,7 @@ class Guarded:
                 raise InvalidCall(f"{self.name}: key= returned {type(key).__name__}, and a key is a str")
         session = self.session if given.get("session") is None else given["session"]
         session = session_of(session, self.name, args, kwargs)
+        check_key(self.name, key, session)
         intent = self.bind(*self._first, *args, **{**self._named, **kwargs})
         return tenant or self.operation.tenant, session, key, intent or None
 

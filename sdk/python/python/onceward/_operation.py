@@ -395,3 +395,13 @@ def session_of(session: object, operation: str, args: tuple[Any, ...], kwargs: d
             operation=operation,
         )
     return found
+
+
+def check_key(operation: str, key: str | None, session: str | None) -> None:
+    """Refuses a session for a key of the caller's own: only derived keys contain the session."""
+    if key is not None and session is not None:
+        raise InvalidCall(
+            f"{operation}: a key of your own names the intent in every session. Put the session into the key, or let the key "
+            "be derived with key=[...]",
+            operation=operation,
+        )
