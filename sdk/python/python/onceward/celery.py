@@ -98,6 +98,8 @@ def once(
     unknown = set(settings) - set(Settings.__annotations__)
     if unknown:
         raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+    if isinstance(settings.get("match"), str):
+        raise InvalidCall('match= is a list of arguments, such as match=["cents"]')
     if isinstance(key, str) or (key is not None and not key):
         raise InvalidCall('key= is a list of arguments, such as key=["invoice"], or a function of them')
     if key is None and settings.get("match"):

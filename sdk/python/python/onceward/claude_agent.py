@@ -89,6 +89,8 @@ def once(
     unknown = set(settings) - set(Settings.__annotations__)
     if unknown:
         raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+    if isinstance(settings.get("match"), str):
+        raise InvalidCall('match= is a list of arguments, such as match=["cents"]')
 
     def decorate(tool: Any) -> Any:
         is_tool = isinstance(tool, SdkMcpTool)
@@ -121,9 +123,8 @@ class _Fields:
         if isinstance(key, str) or not key:
             raise InvalidCall(f'{name}: key= is a list of arguments, such as key=["invoice"], or a function of them')
         self.name, self.key_of, self.settings = name, key if callable(key) else None, settings
-        self._match = [] if isinstance(settings.get("match"), str) else list(settings.get("match") or ())
         of = (settings.get("window") or {}).get("of", "now")
-        self._read = [*self._match, *([] if of == "now" else [of])]
+        self._read = [*(settings.get("match") or ()), *([] if of == "now" else [of])]
         self.recipe: list[str] | None = None if callable(key) else [str(one) for one in key]
         if callable(key) and has_session:
             self.recipe = [_KEY]

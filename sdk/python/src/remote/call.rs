@@ -11,10 +11,6 @@ use onceward_core::name::{Identity, Key, Operation, Session, Tenant};
 use onceward_core::recipe::{Applied, Recipe};
 use serde_json::value::RawValue;
 
-/// The member that compares sessions where the caller has a key of its own. Pointers begin with a slash, so none is
-/// equal to it.
-const SESSION_MEMBER: &str = "session";
-
 /// A call, ready for the server.
 pub(super) struct RemoteCall {
     /// The tenant is that of the token, which the server knows: here it is always `default`.
@@ -42,7 +38,7 @@ pub(super) fn identified(
         (Some(intent), None) => (Content::Intent(intent), Some(intent.clone())),
         (Some(intent), Some(recipe)) => {
             let applied = recipe.apply(&session, &operation, intent, now)?;
-            (Content::Recipe { recipe, intent, now, head: None }, compared(applied, key.is_some(), &session)?)
+            (Content::Recipe { recipe, intent, now, head: None }, compared(applied, key.is_some())?)
         }
     };
     let identified = identify(Request { session: &session, operation: &operation, key, content })?;
@@ -53,21 +49,16 @@ pub(super) fn identified(
     })
 }
 
-/// The fields that must agree. Where the caller has a key of its own, the key fields and the session are among them:
-/// its key does not contain them.
-fn compared(applied: Applied, has_own_key: bool, session: &Session) -> Result<Option<Value>, Invalid> {
+/// The fields that must agree. Where the caller has a key of its own, the key fields are among them: its key does not
+/// contain them.
+fn compared(applied: Applied, has_own_key: bool) -> Result<Option<Value>, Invalid> {
     if !has_own_key && applied.matched.is_empty() {
         return Ok(None);
     }
     let mut members: Vec<_> =
         applied.matched.into_iter().filter_map(|(pointer, value)| Some((pointer, value?))).collect();
-    if has_own_key {
-        if let Value::Object(key_fields) = applied.intent {
-            members.extend(key_fields);
-        }
-        if !session.as_str().is_empty() {
-            members.push((SESSION_MEMBER.to_owned(), Value::String(session.as_str().to_owned())));
-        }
+    if has_own_key && let Value::Object(key_fields) = applied.intent {
+        members.extend(key_fields);
     }
     // Match fields that are all absent are compared too: as an empty object.
     Value::object(members).map(Some).map_err(|name| unwritable(format_args!("two fields are called {name}")))

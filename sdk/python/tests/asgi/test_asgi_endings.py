@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import json
 import random
 import threading
 import time
@@ -10,9 +11,12 @@ import time
 import pytest
 from asgi_client import Effects, client, keyed, kind_of, starlette
 from fastapi import BackgroundTasks, FastAPI, HTTPException
+from starlette.background import BackgroundTask
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 import onceward
+from onceward._claim import settled
+from onceward._native import NativeHttpGuard
 from onceward.asgi import IdempotencyMiddleware
 
 
@@ -122,6 +126,44 @@ def test_an_app_without_a_whole_response_leaves_a_doubt(ledger, app):
     asyncio.run(main())
 
 
+def test_a_stream_that_is_longer_than_announced_is_cut_off(ledger):
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"300000")]})
+        for _ in range(4):
+            await send({"type": "http.response.body", "body": b"x" * 100_000, "more_body": True})
+            await asyncio.sleep(0.01)
+
+    async def main():
+        async with client(IdempotencyMiddleware(app, ledger=ledger), raises=True) as http:
+            with pytest.raises(RuntimeError, match="ended before it was complete"):
+                await http.post("/charges", headers=keyed())
+            assert kind_of(await http.post("/charges", headers=keyed())) == "in-doubt"
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("begins", "kind"), [(False, "unreachable"), (True, "no-answer")])
+def test_a_call_that_is_dropped_did_nothing_unless_it_had_begun(ledger, begins, kind):
+    guard = NativeHttpGuard(ledger._native, "{}", "{}", False)
+    headers = [(b"authorization", b"Bearer sk_7"), (b"idempotency-key", b"k")]
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        exchange = guard.judge("POST", "/charges", b"/charges", b"", headers, None, False)
+        exchange.start()
+        assert await settled(exchange.feed(loop, b"", False))
+        call = await settled(exchange.next(loop))
+        if begins:
+            call.begin()
+        del call
+        response = await settled(exchange.next(loop))
+        body, _, _ = await settled(response.next(loop))
+        assert json.loads(body)["type"].endswith(kind)
+
+    asyncio.run(main())
+    assert ledger.list()[0].status == ("in_doubt" if begins else "open")
+
+
 def test_messages_out_of_order_are_refused(ledger):
     async def app(scope, receive, send):
         with pytest.raises(RuntimeError):
@@ -183,6 +225,27 @@ def test_a_cancelled_call_runs_to_its_end_and_the_retry_gets_the_response(ledger
 
     asyncio.run(main())
     assert effects.count == 1
+
+
+def test_a_call_that_is_cancelled_after_its_response_finishes_its_background_tasks(ledger):
+    done = []
+
+    async def handler(request):
+        async def mail():
+            await asyncio.sleep(0.3)
+            done.append("mail")
+
+        return PlainTextResponse("ok", background=BackgroundTask(mail))
+
+    async def main():
+        async with client(starlette(handler, ledger)) as http:
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(http.post("/charges", headers=keyed()), 0.15)
+            assert (await http.post("/charges", headers=keyed())).text == "ok"
+            await asyncio.sleep(0.3)
+
+    asyncio.run(main())
+    assert done == ["mail"]
 
 
 def test_an_error_after_the_call_was_cancelled_is_logged(ledger, caplog):

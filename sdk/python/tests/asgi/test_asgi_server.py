@@ -146,6 +146,49 @@ def test_an_endless_response_is_given_up_after_its_client_is_gone(tmp_path):
         assert len(ticks) == ended
 
 
+def test_an_app_that_hangs_after_its_client_is_gone_is_cancelled(tmp_path):
+    cancelled = threading.Event()
+
+    async def handler(request):
+        async def pieces():
+            yield b"first"
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+        return StreamingResponse(pieces())
+
+    with guarded(handler, tmp_path, unread_for=0.2, wait=0) as port:
+        headers = [CREDENTIAL, ("content-type", b"application/json"), ("idempotency-key", b"k")]
+        made = asgi_server.connection(port, "POST", "/charges", headers, b"{}")
+        assert made.recv(1000)
+        made.close()
+        assert cancelled.wait(asgi_server.LIMIT)
+        assert kind_of(post(port)) == "in-doubt"
+
+
+def test_the_head_of_a_stream_does_not_wait_for_its_first_piece(tmp_path):
+    seen = threading.Event()
+
+    async def handler(request):
+        async def pieces():
+            assert await asyncio.to_thread(seen.wait, asgi_server.LIMIT)
+            yield b"first"
+
+        return StreamingResponse(pieces(), headers={"x-head": "1"})
+
+    with guarded(handler, tmp_path) as port:
+        headers = [CREDENTIAL, ("idempotency-key", b"k")]
+        made = asgi_server.connection(port, "POST", "/charges", headers, b"{}")
+        head = made.recv(10_000)
+        assert b"x-head: 1" in head and b"first" not in head
+        seen.set()
+        assert b"first" in made.recv(10_000)
+        made.close()
+
+
 def test_a_stream_whose_client_is_gone_is_finished_and_replayed(tmp_path):
     async def handler(request):
         async def pieces():

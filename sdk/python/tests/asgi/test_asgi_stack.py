@@ -137,7 +137,7 @@ def test_two_middlewares_guard_a_request_once_and_mounted_apps_stay_apart(ledger
     app = Starlette(routes=[Mount("/eu", part()), Mount("/us", part())])
 
     async def main():
-        for outer in (app, IdempotencyMiddleware(app, ledger=ledger)):
+        for outer in (IdempotencyMiddleware(app, ledger=ledger), app):
             async with client(outer) as http:
                 for path, run in (("/eu/charges", 1), ("/us/charges", 2), ("/eu/charges", 1)):
                     assert (await http.post(path, headers=keyed())).json() == {"run": run}

@@ -377,7 +377,10 @@ def test_a_direct_call_inside_the_task_is_not_the_task_itself(bench):
     assert len(bench.effects) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"key": "invoice"}, {"key": []}, {"match": ["cents"]}, {"teir": "payment"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key": "invoice"}, {"key": []}, {"match": ["cents"]}, {"key": str, "match": "cents"}, {"teir": "payment"}],
+)
 def test_a_wrong_setting_is_refused(bench, wrong):
     with pytest.raises(onceward.InvalidCall):
         once(bench.ledger, **wrong)

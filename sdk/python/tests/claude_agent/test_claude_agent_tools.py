@@ -291,6 +291,7 @@ def test_the_decorator_also_goes_below_tool(ledger, mailer):
         ({"key": ["to"], "match": ["/amount/cents"]}, "no argument `amount`"),
         ({"key": "to"}, "list of arguments"),
         ({"key": []}, "list of arguments"),
+        ({"key": lambda args: "k", "match": "cents"}, "match= is a list"),
         ({"key": ["to"], "teir": "email"}, "unknown settings: teir"),
     ],
 )

@@ -13,6 +13,7 @@ import onceward
 import pytest
 import scene
 from onceward import AlreadyDone, Ledger
+from onceward._native import NativeClaim
 
 
 def settled(ledger: Ledger, operation: str, key: str) -> str:
@@ -62,27 +63,33 @@ def test_a_start_that_is_cancelled_leaves_no_doubt(ledger: Ledger, effects: scen
 
 
 def test_a_task_that_is_cancelled_when_its_claim_is_there_gives_it_back(ledger: Ledger) -> None:
-    """Cancels in the very step in which the loop delivers the claim: the task never sees it."""
+    """Cancels between the moment when the loop has the claim and the moment when the task goes on: it never sees the claim."""
+    ran: list[int] = []
 
     @ledger.once(operation="pay", key=["n"])
     async def pay(n: int) -> int:
-        raise AssertionError("must not run")
+        ran.append(n)
+        return n
 
-    async def main(n: int) -> None:
+    async def main(n: int) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(pay(n))
-        make = loop.create_future
-        pending: list[asyncio.Future] = []
-        loop.create_future = lambda: pending.append(make()) or pending[-1]  # type: ignore[method-assign, func-returns-value]
-        await asyncio.sleep(0)
-        assert len(pending) == 1
-        # The callbacks of a future run in order: the task is woken first, and cancelled before it runs.
-        pending[0].add_done_callback(lambda _: task.cancel())
+        make, pending = loop.create_future, []
+
+        def create_future() -> asyncio.Future[Any]:
+            pending.append(make())
+            # The first callback of the future: the task is woken by the last one.
+            pending[-1].add_done_callback(lambda _: task.cancel())
+            return pending[-1]
+
+        loop.create_future = create_future  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await task
+        return pending[0]
 
     for n in range(5):
-        asyncio.run(main(n))
+        future = asyncio.run(main(n))
+        assert isinstance(future.result(), NativeClaim) and ran == []
         assert settled(ledger, "pay", onceward.key_of(pay, n)) == "open"
 
 

@@ -403,7 +403,10 @@ def test_a_name_that_does_not_exist_is_refused_before_the_model_is_asked(ledger,
         agent_of(ledger, bank.charge, [CALL], guarded=guarded).run_sync("Charge.")
 
 
-@pytest.mark.parametrize("wrong", [{"key": "invoice"}, {"key": []}, {"key": ["invoice"], "teir": "payment"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key": "invoice"}, {"key": []}, {"key": ["invoice"], "teir": "payment"}, {"key": str, "match": "cents"}],
+)
 def test_a_wrong_setting_is_refused(wrong):
     with pytest.raises(onceward.InvalidCall):
         once(**wrong)

@@ -151,8 +151,11 @@ del block
 """
 
 
-def test_the_end_of_a_program_waits_for_its_last_reports(remote, key):
-    subprocess.run([sys.executable, "-c", LEAVER, remote.store, key], check=True, timeout=30)
+def test_the_end_of_a_program_waits_for_its_last_reports(proxy, remote, key):
+    # The first report is lost, so that the program has to wait for the second one.
+    proxy.reset(lambda number, path: "before" if path == "/v1/doubt" and number == 1 else None)
+    subprocess.run([sys.executable, "-c", LEAVER, proxy.url, key], check=True, timeout=30)
+    assert proxy.paths == ["/v1/begin", "/v1/doubt", "/v1/doubt"]
     assert remote.get("left", key).status == "in_doubt"
 
 

@@ -74,19 +74,16 @@ def test_a_match_field_that_is_absent_differs_from_null(ledger, key, effects):
     assert effects.count == 1
 
 
-def test_with_a_key_of_its_own_the_fields_of_the_recipe_and_the_session_must_agree(ledger, key, effects):
-    @ledger.once(operation="book", key=["room"], match=["price"], session=True)
+def test_with_a_key_of_its_own_the_fields_of_the_recipe_must_agree(ledger, key, effects):
+    @ledger.once(operation="book", key=["room"], match=["price"])
     def book(room: int, price: int) -> int:
         return effects.happen(room)
 
-    def booked(session, *arguments):
-        with onceward.session(session):
-            return onceward.options(book, key=key)(*arguments)
-
-    assert booked("one", 1, 10) == booked("one", 1, 10) == 1
-    for session, room, price in [("one", 2, 10), ("one", 1, 11), ("two", 1, 10)]:
+    booked = onceward.options(book, key=key)
+    assert booked(1, 10) == booked(1, 10) == 1
+    for room, price in [(2, 10), (1, 11)]:
         with pytest.raises(onceward.Mismatch):
-            booked(session, room, price)
+            booked(room, price)
     assert effects.count == 1
 
 

@@ -315,7 +315,10 @@ activity_core.attempts(onceward.Ledger(sys.argv[1]), bank, "charge", 1)
     assert bank.charged == []
 
 
-@pytest.mark.parametrize("wrong", [{"key": "invoice"}, {"key": []}, {"match": ["cents"]}, {"teir": "payment"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"key": "invoice"}, {"key": []}, {"match": ["cents"]}, {"key": str, "match": "cents"}, {"teir": "payment"}],
+)
 def test_a_wrong_setting_is_refused(wrong):
     with pytest.raises(onceward.InvalidCall):
         once(**wrong)
