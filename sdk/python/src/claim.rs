@@ -47,7 +47,8 @@ struct LocalClaim {
 
 impl LocalClaim {
     fn new(claim: Claim, guard: Option<Guard>) -> Self {
-        let (attempt, probe_first, may_be_taken_over) = (claim.attempt(), claim.probe_first(), claim.may_be_taken_over());
+        let (attempt, probe_first, may_be_taken_over) =
+            (claim.attempt(), claim.probe_first(), claim.may_be_taken_over());
         let (claim, guard, names) = (Mutex::new(Some(claim)), Mutex::new(guard), OnceLock::new());
         Self { claim, guard, names, attempt, probe_first, may_be_taken_over }
     }

@@ -15,7 +15,7 @@ use crate::operation::NativeOperation;
 use crate::remote::{self, RemoteLedger, Settlement};
 use crate::runtime::{self, runtime, wait};
 
-/// The largest page of a list.
+/// How many intents of a list are read at a time.
 const PAGE: usize = 200;
 
 /// Every ledger that was opened, for the end of the process.
@@ -213,16 +213,19 @@ impl NativeLedger {
             let known = Status::ALL.into_iter().find(|status| status.as_str() == state);
             filter.status = vec![known.ok_or_else(|| refuse(&format!("unknown state `{state}`")))?];
         }
-        let page = wait(py, ledger.list(&filter, None, limit.min(PAGE)))?;
-        let page = page.map_err(|error| error::store_unavailable(py, &error, &about))?;
-        let listed: Vec<_> = page
-            .listed
-            .iter()
-            .map(|listed| {
+        let (mut listed, mut after) = (Vec::new(), None);
+        while listed.len() < limit {
+            let page = wait(py, ledger.list(&filter, after, PAGE.min(limit - listed.len())))?;
+            let page = page.map_err(|error| error::store_unavailable(py, &error, &about))?;
+            listed.extend(page.listed.iter().map(|listed| {
                 let status = listed.seen.standing().map(|standing| standing.status().as_str());
                 json!({ "status": status, "intent": listed.seen })
-            })
-            .collect();
+            }));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
         Ok(json!(listed).to_string())
     }
 

@@ -82,9 +82,9 @@ pub(crate) fn check_interpreter() -> PyResult<()> {
     // SAFETY: this thread is attached to an interpreter, because it is importing a module.
     let this = unsafe { pyo3::ffi::PyInterpreterState_GetID(pyo3::ffi::PyInterpreterState_Get()) };
     match INTERPRETER.compare_exchange(NO_INTERPRETER, this, Ordering::SeqCst, Ordering::SeqCst) {
-        Err(first) if first != this => {
-            Err(PyImportError::new_err("onceward can be imported in one interpreter of a process, not in subinterpreters"))
-        }
+        Err(first) if first != this => Err(PyImportError::new_err(
+            "onceward can be imported in one interpreter of a process, not in subinterpreters",
+        )),
         _ => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use onceward::http::Body;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 use super::{HeaderPairs, header_pairs};
 use crate::runtime::{Completion, runtime, wait_in_loop};
@@ -24,6 +24,7 @@ pub(crate) struct NativeHttpResponse {
     has_trailers: bool,
     /// `None` once it was closed.
     body: Arc<Mutex<Option<Body>>>,
+    is_closed: watch::Sender<bool>,
 }
 
 impl NativeHttpResponse {
@@ -35,7 +36,13 @@ impl NativeHttpResponse {
         if !sends_trailers {
             headers.remove(TRAILER);
         }
-        Self { status, headers, has_trailers, body: Arc::new(Mutex::new(Some(body))) }
+        Self {
+            status,
+            headers,
+            has_trailers,
+            body: Arc::new(Mutex::new(Some(body))),
+            is_closed: watch::Sender::new(false),
+        }
     }
 }
 
@@ -72,17 +79,27 @@ impl NativeHttpResponse {
     /// The next piece: its bytes, whether there are more, and the trailers. `None` if the response broke off or was
     /// closed.
     fn next(&self, py: Python<'_>, event_loop: &Bound<'_, PyAny>) -> PyResult<(bool, Py<PyAny>)> {
-        let body = Arc::clone(&self.body);
-        wait_in_loop(py, event_loop, async move { NextPiece::of(body.lock().await.as_mut()).await })
+        let (body, mut is_closed) = (Arc::clone(&self.body), self.is_closed.subscribe());
+        wait_in_loop(py, event_loop, async move {
+            let mut body = body.lock().await;
+            tokio::select! {
+                biased;
+                _ = is_closed.wait_for(|is_closed| *is_closed) => {
+                    drop(body.take());
+                    NextPiece::Broken
+                }
+                piece = NextPiece::of(body.as_mut()) => piece,
+            }
+        })
     }
 
-    /// The response is not read any more. Does not wait.
+    /// The response is not read any more: a wait for its next piece ends. Does not wait itself.
     fn close(&self) -> PyResult<()> {
+        self.is_closed.send_replace(true);
         if let Ok(mut body) = self.body.try_lock() {
             drop(body.take());
             return Ok(());
         }
-        // A wait for the next piece is being cancelled.
         let body = Arc::clone(&self.body);
         runtime()?.spawn(async move { drop(body.lock().await.take()) });
         Ok(())

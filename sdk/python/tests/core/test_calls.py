@@ -354,6 +354,16 @@ def test_intents_can_be_listed_and_settled(memory: Ledger) -> None:
     assert memory.get("pay", "nothing") is None
 
 
+def test_a_list_is_as_long_as_it_has_to_be(memory: Ledger) -> None:
+    for n in range(450):
+        memory.call("pay", key=f"k{n}").run(lambda: None)
+    for limit in (0, 1, 199, 200, 201, 400, 449, 450, 1000):
+        listed = memory.list(limit=limit)
+        assert len({one.key for one in listed}) == len(listed) == min(limit, 450)
+    with pytest.raises((ValueError, OverflowError)):
+        memory.list(limit=-1)
+
+
 def test_a_doubt_that_has_changed_is_not_settled(memory: Ledger) -> None:
     with pytest.raises(Unknown):
         memory.call("pay", key="a").run(lambda: (_ for _ in ()).throw(Unknown("x")))

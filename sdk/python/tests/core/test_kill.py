@@ -66,7 +66,7 @@ def test_processes_that_are_killed_repeat_nothing(ledger: Ledger, store: str, ef
 
     happened = {int(name) for name in effects.all()}
     assert effects.repeated() == {} and len(happened) > KILLS
-    doubts = {one.key for one in ledger.list(state="in_doubt", limit=200)}
+    doubts = {one.key for one in ledger.list(state="in_doubt", limit=10_000)}
     assert not ledger.list(state="running"), "the owners are gone"
     # Each process was in one call, or in five, when it was killed.
     assert 0 < len(doubts) <= KILLS * 3

@@ -166,7 +166,8 @@ sys.stdout.write("the test prints\\n")
 Once(pause=0)(tool, 42, effect="shop.pay").times(2)
 """
     path = os.pathsep.join([str(pathlib.Path(shop.__file__).parent), str(pathlib.Path(onceward.__file__).parents[1])])
-    environment = os.environ | {"PYTHONPATH": path}
+    # Text that the test has not written out yet must not be written by its children.
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": ""}
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.count("the test prints") == 1
