@@ -18,11 +18,11 @@ PACKAGE = HERE.parents[1] / "python"
 ROUNDS = int(os.environ.get("ONCEWARD_TEST_ROUNDS", "2"))
 
 # Longer than any program here takes on a busy machine.
-PROGRAM_SECONDS = 200
+PROGRAM_SECONDS = 60
 
 
 class Effects:
-    """Counts effects in a file. Each effect is one write to a file that is opened for appending, so it is there or not."""
+    """Counts effects in a file. Each effect is one write that appends to the file, so it is there or not."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)

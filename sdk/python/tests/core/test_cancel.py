@@ -63,7 +63,7 @@ def test_a_start_that_is_cancelled_leaves_no_doubt(ledger: Ledger, effects: scen
 
 
 def test_a_task_that_is_cancelled_when_its_claim_is_there_gives_it_back(ledger: Ledger) -> None:
-    """Cancels between the moment when the loop has the claim and the moment when the task goes on: it never sees the claim."""
+    """Cancels after the loop has the claim and before the task goes on: the task never sees the claim."""
     ran: list[int] = []
 
     @ledger.once(operation="pay", key=["n"])

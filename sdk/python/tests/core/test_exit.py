@@ -1,5 +1,5 @@
-"""The end of the interpreter with work in flight, and its beginning. Every program is a process of its own, run repeatedly,
-because what goes wrong at the end depends on timing."""
+"""The end of the interpreter with work in flight, and its beginning. Every program is a process of its own. It runs
+repeatedly, because what goes wrong at the end depends on timing."""
 
 from __future__ import annotations
 
@@ -138,9 +138,11 @@ ledger.call("pay", key="a").run(os._exit, 3)
     ),
     "os._exit while others call": (
         """
-threads = [threading.Thread(target=lambda k=k: [pay(k * 10**6 + n) for n in range(10**6)], daemon=True) for k in range(3)]
-for thread in threads:
-    thread.start()
+def spin(base):
+    for n in range(10**6):
+        pay(base + n)
+for k in range(3):
+    threading.Thread(target=spin, args=(k * 10**6,), daemon=True).start()
 time.sleep(0.03)
 os._exit(3)
 """,
@@ -223,7 +225,7 @@ pay(1)
 
 @pytest.mark.parametrize("when", ["early", "late"])
 def test_an_exit_handler_may_call_guarded_functions(tmp_path: pathlib.Path, when: str) -> None:
-    """Handlers run in reverse order: one that was registered before the import runs after the handler of the package."""
+    """Handlers run in reverse order: one from before the import runs after the handler of the package."""
     code = SETUP + AT_EXIT + ("atexit.register(at_exit)\n" if when == "late" else "")
     for index in range(scene.ROUNDS):
         effects = scene.Effects(tmp_path / f"{index}")

@@ -9,6 +9,7 @@ import os
 import pathlib
 import sys
 from datetime import timedelta
+from typing import Any
 
 import onceward
 import pytest
@@ -19,7 +20,9 @@ from onceward import Failed, InDoubt, InFlight, Ledger, NotSent, Permanent, Refu
 RELEASED, KEPT, IN_DOUBT = "open", "done", "in_doubt"
 
 
-def status_after(ledger: Ledger, error: BaseException, *, sent: bool = False, is_async: bool = False, **settings) -> str:
+def status_after(
+    ledger: Ledger, error: BaseException, *, sent: bool = False, is_async: bool = False, **settings: Any
+) -> str:
     """Runs a function that raises, checks that the caller gets this very error, and returns the state of the intent."""
 
     def work() -> None:
@@ -150,7 +153,8 @@ def test_the_chain_of_an_error_can_only_add_doubt(memory: Ledger) -> None:
 
 
 def test_the_class_of_an_error_is_evidence(memory: Ledger) -> None:
-    for base in (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError, InterruptedError):
+    lost_connections = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+    for base in (*lost_connections, TimeoutError, EOFError, InterruptedError):
         lost = type("PaymentError", (base,), {})
         assert status_after(memory, lost("sorry")) == IN_DOUBT, base
         assert status_after(memory, lost("sorry"), on_error="retry") == RELEASED

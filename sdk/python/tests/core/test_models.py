@@ -71,7 +71,14 @@ class Route:
 
 
 NOW = datetime(2026, 11, 18, 9, 30, tzinfo=timezone.utc)
-FULL = {"receiptId": 1, "paidAt": NOW, "lines": [{"sku": "a", "price": "1.50"}], "raw": b"ab", "tags": {"x"}, "extra": "1"}
+FULL = {
+    "receiptId": 1,
+    "paidAt": NOW,
+    "lines": [{"sku": "a", "price": "1.50"}],
+    "raw": b"ab",
+    "tags": {"x"},
+    "extra": "1",
+}
 
 KEPT: list[tuple[Any, Any]] = [
     (Line, Line(sku="a", price=Decimal("1.50"))),

@@ -25,7 +25,8 @@ CORE = ["_claim", "_context", "_errors", "_failures", "_keys", "_ledger", "_once
 def checked(program: str, *arguments: str, environment: dict[str, str]) -> str:
     command = [sys.executable, "-m", program, *arguments]
     settings = {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, env=settings, timeout=300, cwd=scene.HERE, check=False)
+    pipes = {"capture_output": True, "text": True}
+    done = subprocess.run(command, env=settings, timeout=300, cwd=scene.HERE, check=False, **pipes)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.stdout
 
@@ -63,7 +64,7 @@ def pyright(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("pyright")
     files = [*[SOURCE / f"{module}.py" for module in CORE if module != "_native"], USES]
     include = [os.path.relpath(file, folder) for file in files]
-    config = {"include": include, "extraPaths": [str(SOURCE.parent)], "pythonVersion": "3.10", "reportPrivateUsage": False}
+    config = {"include": include, "extraPaths": [str(SOURCE.parent)], "pythonVersion": "3.10"}
     path = folder / "pyrightconfig.json"
     path.write_text(json.dumps(config))
     offline = {"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1", "PYRIGHT_PYTHON_PYLANCE_VERSION": "", "NO_PROXY": "*"}
