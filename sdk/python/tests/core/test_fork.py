@@ -1,4 +1,4 @@
-"""Processes that fork after the ledger was opened: parent and children use it at once. Each program is its own process."""
+"""Processes that fork after the ledger was opened: parent and children use it at once. Each program is a process."""
 
 from __future__ import annotations
 

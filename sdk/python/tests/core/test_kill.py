@@ -1,4 +1,4 @@
-"""Processes that are killed in the middle of a call: each call is done once or listed in doubt; no effect happens twice."""
+"""Processes that are killed in the middle of a call: each call is done once or in doubt; no effect happens twice."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Uses of the package that a type checker must accept, and mistakes that it must find. The tests run mypy and pyright on
-this file; it is not run itself. `assert_type` says that parameters and results are kept. A line that ends in `# error`
-must be reported."""
+"""Uses of the package that a type checker must accept, and mistakes that it must find. The tests run mypy and pyright
+on this file; it is not run itself. `assert_type` says that parameters and results are kept. A line that ends in
+`# error` must be reported."""
 
 from __future__ import annotations
 

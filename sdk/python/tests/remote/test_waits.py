@@ -13,6 +13,14 @@ from api_server import eventually
 import onceward
 
 
+@pytest.fixture(autouse=True)
+def _interruptible():
+    """Some runners start programs with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @contextlib.contextmanager
 def running_elsewhere(ledger, operation, key, end=lambda: "made"):
     """Another caller holds the claim until the block has ended."""
