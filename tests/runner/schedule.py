@@ -18,7 +18,7 @@ STAGE_SECONDS = 1200
 
 # How many stages may be run a second time, alone, after they failed beside others. Tests of time-outs and leases can fail on a
 # busy machine; more failures than this are not a matter of time.
-MAX_SECOND_RUNS = 3
+MAX_SECOND_RUNS = 5
 
 # How long a supervisor may take to end the processes of its stage; it needs this long only when the kernel blocks.
 STOP_SECONDS = 20

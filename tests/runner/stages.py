@@ -83,14 +83,6 @@ def package(target):
     folder, binary = target / "tests" / "python-package", target / "debug" / "onceward"
     module = target / "debug" / "lib_native.so"
     made = [
-        check(
-            MODULE_BUILD,
-            # With the selection of the other build, so that dependencies are built once.
-            ["cargo", "build", "--locked", "--lib", *cargo.TESTS],
-            needs=(BUILD,),
-            pool="cargo",
-            environment=cargo.LINTED,
-        ),
         check(PACKAGE, [*python("tests/python/assemble.py"), "--module", module, "--out", folder], needs=(MODULE_BUILD,)),
         Stage("Python versions", [*python("tests/python/versions.py"), "--package", folder], needs=(PACKAGE,)),
     ]
@@ -110,6 +102,14 @@ def builds():
         check("dependencies: licences, bans, sources", python("tests/packages/deny.py")),
         check(BUILD, cargo.build(cargo.TESTS), pool="cargo", environment=cargo.LINTED, title="tests"),
         check(
+            MODULE_BUILD,
+            # With the selection of the other build, so that dependencies are built once.
+            ["cargo", "build", "--locked", "--lib", *cargo.TESTS],
+            needs=(BUILD,),
+            pool="cargo",
+            environment=cargo.LINTED,
+        ),
+        check(
             HARNESS_BUILD,
             cargo.build(cargo.HARNESSES),
             needs=(BUILD,),
@@ -120,7 +120,7 @@ def builds():
         # With a low priority it uses the time in which the other build links and the tests wait.
         check(
             RELEASE_BUILD,
-            ["nice", "-n", "10", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
+            ["nice", "-n", "5", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
             pool="release",
         ),
         *documentation(),

@@ -4,9 +4,10 @@
 //! Threads of the runtime take the interpreter only to complete such a future, and never once the interpreter is ending: a
 //! thread that asks for it then would be ended in the middle of Rust code.
 
+use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -38,10 +39,15 @@ const NO_INTERPRETER: i64 = -1;
 /// Whether the interpreter is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Threads of the runtime hold the gate for reading while they use the interpreter. A child process replaces it: a thread of
-/// the parent may have held it during the fork. Null means the first one.
+/// Threads of the runtime hold the gate for reading while they use the interpreter. A child process replaces it, because other
+/// threads of the parent may have been waiting for it. Null means the first one.
 static GATE: AtomicPtr<RwLock<()>> = AtomicPtr::new(std::ptr::null_mut());
 static FIRST_GATE: RwLock<()> = RwLock::new(());
+
+thread_local! {
+    /// The gate, closed by the thread that forks, from before the fork until after it.
+    static CLOSED_GATE: RefCell<Option<RwLockWriteGuard<'static, ()>>> = const { RefCell::new(None) };
+}
 
 /// Which process this is, counted in forks: what was opened in another one cannot be used.
 pub(crate) fn generation() -> u64 {
@@ -300,9 +306,14 @@ pub(crate) fn shut_down(py: Python<'_>) {
     });
 }
 
-/// To be called before a fork.
+/// To be called before a fork. Until the fork is over, no thread of the runtime uses the interpreter: one that is about to take
+/// it may hold a lock of Python, and Python before 3.12 would wait for that lock in the child.
 #[pyfunction]
-pub(crate) fn before_fork() {
+pub(crate) fn before_fork(py: Python<'_>) {
+    py.detach(|| {
+        let all_outside = gate().write().unwrap_or_else(PoisonError::into_inner);
+        CLOSED_GATE.with(|closed| *closed.borrow_mut() = Some(all_outside));
+    });
     onceward::fork::prepare();
 }
 
@@ -310,6 +321,7 @@ pub(crate) fn before_fork() {
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
     onceward::fork::resume_parent();
+    drop(CLOSED_GATE.with(|closed| closed.borrow_mut().take()));
 }
 
 /// To be called in the child after a fork: threads are gone, and so is everything that they kept alive.
@@ -317,6 +329,7 @@ pub(crate) fn after_fork_in_parent() {
 pub(crate) fn after_fork_in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
+    std::mem::forget(CLOSED_GATE.with(|closed| closed.borrow_mut().take()));
     GATE.store(Box::leak(Box::new(RwLock::new(()))), Ordering::Release);
     onceward::fork::resume_child();
 }

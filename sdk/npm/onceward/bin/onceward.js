@@ -123,17 +123,18 @@ function runChild(binary, args) {
   // The MCP gateway ends when its stdin closes. Its stdin is a pipe from the launcher, so that it ends with the launcher
   // even after SIGKILL. Other commands may share their stdin with other processes, so the launcher does not read it.
   const relays = args[0] === "mcp" && !tty.isatty(0);
-  const child = spawn(binary, args, { stdio: [relays ? "pipe" : "inherit", "inherit", "inherit"] });
+  const hasTerminal = [0, 1, 2].some((fd) => tty.isatty(fd));
+  let child;
+  // Before the binary starts: without a handler, a signal would end the launcher before the binary.
+  for (const signal of FORWARDED) {
+    const isDelivered = hasTerminal && SENT_BY_TERMINAL.includes(signal);
+    process.on(signal, () => isDelivered || child?.kill(signal));
+  }
+  child = spawn(binary, args, { stdio: [relays ? "pipe" : "inherit", "inherit", "inherit"] });
   child.on("error", (error) => fail(`cannot run ${binary}: ${error.message}`));
   child.on("exit", endLikeChild);
   if (relays) {
     relayStdin(child.stdin);
-  }
-  const hasTerminal = [0, 1, 2].some((fd) => tty.isatty(fd));
-  for (const signal of FORWARDED) {
-    const isDelivered = hasTerminal && SENT_BY_TERMINAL.includes(signal);
-    // Without a handler, the signal would end the launcher before the binary.
-    process.on(signal, () => isDelivered || child.kill(signal));
   }
 }
 

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 # What a model must not do after an unknown outcome; the same words for every surface.
-_DO_NOT_REPEAT = "Do not call it again with other arguments or under another name: that could do it twice."
+DO_NOT_REPEAT = "Do not call it again with other arguments or under another name: that could do it twice."
 
 
 class Error(Exception):
@@ -84,7 +84,7 @@ class InDoubt(Error):
     def for_model(self) -> str:
         return (
             f"It is unknown whether an earlier call of {self._name()} took effect, so this call was not carried out. "
-            f"{_DO_NOT_REPEAT} Tell the user that a person has to check it."
+            f"{DO_NOT_REPEAT} Tell the user that a person has to check it."
         )
 
 
@@ -178,7 +178,7 @@ class ClaimLost(Error):
         self.result_json: bytes | None = fields.get("result_json")
 
     def for_model(self) -> str:
-        return f"It is unknown whether {self._name()} took effect once. {_DO_NOT_REPEAT} Tell the user."
+        return f"It is unknown whether {self._name()} took effect once. {DO_NOT_REPEAT} Tell the user."
 
 
 class NotRecorded(Error):
@@ -189,7 +189,7 @@ class NotRecorded(Error):
         self.result_json: bytes | None = fields.get("result_json")
 
     def for_model(self) -> str:
-        return f"{self._name()} was carried out, but this could not be recorded. {_DO_NOT_REPEAT} Tell the user."
+        return f"{self._name()} was carried out, but this could not be recorded. {DO_NOT_REPEAT} Tell the user."
 
 
 class Unreadable(Error):

@@ -15,7 +15,7 @@ from ._claim import settled
 from ._context import current_session
 from ._errors import InvalidCall, SessionRequired
 from ._native import Stored
-from ._once import _root
+from ._once import argument_of
 from ._operation import Operation, Settings
 from ._results import Codec
 
@@ -63,7 +63,7 @@ def once_node(
     if isinstance(key, str) or (key is not None and not callable(key) and not key):
         raise InvalidCall(f'{operation}: key= is a list of fields of the state, such as key=["invoice"]')
     fields = [] if key is None or callable(key) else [str(one) for one in key]
-    wanted = {_root(one) for one in [*fields, *settings.get("match", ()), *window_fields(settings)]}
+    wanted = {argument_of(one) for one in [*fields, *settings.get("match", ()), *window_fields(settings)]}
 
     @functools.lru_cache(maxsize=1)
     def made(_native: object) -> Operation:

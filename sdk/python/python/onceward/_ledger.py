@@ -44,6 +44,14 @@ class Intent:
     # Everything that the ledger knows, as `onceward get --json` shows it.
     record: Mapping[str, Any]
 
+    @property
+    def when_in_doubt(self) -> str | None:
+        """What happens to an intent in doubt: `hold`, `retry`, `probe` or `tell`. None for one that is not in doubt."""
+        if self.status != "in_doubt":
+            return None
+        terms = (self.record.get("record") or {}).get("terms") or {}
+        return str(terms.get("in_doubt", "hold"))
+
 
 class Ledger:
     """A ledger: a file that any number of processes on this machine may share, `memory:`, or a server: `http://HOST:PORT`."""

@@ -71,7 +71,7 @@ class Guarded:
         # A recipe also reads the time of its window.
         of = [] if window.get("of", "now") == "now" else [window["of"]]
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
-        self.bind = _binder(signature, {_root(one) for one in [*fields, *match, *of]})
+        self.bind = _binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
         recipe: list[str] | None = fields
         if self.key_of is not None:
             recipe, settings = None, _compared_with_own_key(self.name, settings)
@@ -265,7 +265,7 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
     given = [] if key is None or callable(key) else [str(one) for one in key]
     open_ended = inspect.Parameter.VAR_KEYWORD in kinds
     for one in [*given, *match, *of]:
-        root = _root(one)
+        root = argument_of(one)
         if root not in parameters and not open_ended:
             near = difflib.get_close_matches(root, list(parameters), 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
@@ -332,7 +332,8 @@ def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dic
     return bind
 
 
-def _root(field: str) -> str:
+def argument_of(field: str) -> str:
+    """The argument that a name or a JSON pointer leads to."""
     if not field.startswith("/"):
         return field
     return field[1:].split("/")[0].replace("~1", "/").replace("~0", "~")

@@ -32,7 +32,7 @@ from ._errors import (
 )
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import TenantRule, _root
+from ._once import TenantRule, argument_of
 from ._operation import Operation, Settings
 from ._results import Codec
 
@@ -196,7 +196,7 @@ def _parts(
         key = guard.key(*args, **kwargs)
         if not isinstance(key, str):
             raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
-        wanted = {_root(one) for one in guard.settings.get("match") or ()}
+        wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
         intent = {name: value for name, value in bound.arguments.items() if name in wanted}
     if key is None and intent is None:
         raise InvalidCall(

@@ -21,10 +21,10 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ._claim import settled
-from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
+from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import SessionRule, TenantRule, _root
+from ._once import SessionRule, TenantRule, argument_of
 from ._operation import Duration, Operation, Settings, session_of
 from ._results import Codec
 
@@ -135,8 +135,8 @@ class _Fields:
     def check(self, arguments: Iterable[str] | None) -> None:
         """Refuses names that the tool does not have."""
         for one in [*([] if self.key_of else self.recipe or ()), *self._read]:
-            if arguments is not None and _root(one) not in arguments:
-                raise InvalidCall(f"{self.name} has no argument `{_root(one)}`")
+            if arguments is not None and argument_of(one) not in arguments:
+                raise InvalidCall(f"{self.name} has no argument `{argument_of(one)}`")
 
     def parts(self, args: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
         """The key that the user's function makes, and the intent."""
@@ -145,7 +145,7 @@ class _Fields:
         key = self.key_of(args)
         if not isinstance(key, str):
             raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=self.name)
-        wanted = {_root(one) for one in self._read}
+        wanted = {argument_of(one) for one in self._read}
         intent = {name: value for name, value in args.items() if name in wanted}
         return (key, intent or None) if self.recipe is None else (None, {**intent, _KEY: key})
 
@@ -248,14 +248,14 @@ class _Guard:
             found = await asyncio.to_thread(self.ledger.get, self.name, key, tenant=parts[0])
         except Error:
             # The ledger cannot say, so it may have happened.
-            terms = "hold"
+            terms: str | None = "hold"
         else:
-            if found is None or found.status != "in_doubt":
-                return None
-            terms = (found.record["record"].get("terms") or {}).get("in_doubt", "hold")
+            terms = found.when_in_doubt if found else None
+        if terms is None:
+            return None
         if terms != "hold":
             return f"[onceward] {OwnerUnknown(operation=self.tool).for_model()}"
-        unknown = f"[onceward] It is unknown whether {self.tool} took effect. {_DO_NOT_REPEAT}"
+        unknown = f"[onceward] It is unknown whether {self.tool} took effect. {DO_NOT_REPEAT}"
         return f"{unknown} Tell the user that a person has to check it."
 
 

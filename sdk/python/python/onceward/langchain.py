@@ -24,9 +24,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._context import current_session
-from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
+from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._langgraph import MARK, Parts, ToolCallRequest, once_node, operation_of, run_once, run_once_async, window_fields
-from ._once import _root
+from ._once import argument_of
 from ._operation import Settings
 from ._results import Codec
 
@@ -173,12 +173,12 @@ class _GuardedTool:
         settings = {name: value for name, value in rule.items() if name in Settings.__annotations__}
         settings.setdefault("wait", _WAIT)
         self.defaults = _arguments(tool)
-        key, match = rule.get("key"), [_root(one) for one in settings.get("match", ())]
+        key, match = rule.get("key"), [argument_of(one) for one in settings.get("match", ())]
         self.key_of = key if callable(key) else None
         fields = [] if key is None or callable(key) else list(key)
         if key is None:
             fields = [name for name in self.defaults if name not in match]
-        self.wanted = {_root(one) for one in [*fields, *match, *window_fields(settings)]}
+        self.wanted = {argument_of(one) for one in [*fields, *match, *window_fields(settings)]}
         for name in self.wanted - set(self.defaults):
             near = difflib.get_close_matches(name, list(self.defaults), 1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
@@ -227,15 +227,15 @@ class _GuardedTool:
             found = self.ledger.get(self.operation.name, self.operation.native.key(*parts), tenant=parts[0])
         except Error:
             # The ledger cannot say, so it may have happened.
-            terms = "hold"
+            terms: str | None = "hold"
         else:
-            if found is None or found.status != "in_doubt":
-                return None
-            terms = ((found.record.get("record") or {}).get("terms") or {}).get("in_doubt", "hold")
+            terms = found.when_in_doubt if found else None
+        if terms is None:
+            return None
         if terms != "hold":
             return OwnerUnknown(operation=self.tool.name).for_model()
         unknown = f"It is unknown whether {self.tool.name} took effect."
-        return f"{unknown} {_DO_NOT_REPEAT} Tell the user that a person has to check it."
+        return f"{unknown} {DO_NOT_REPEAT} Tell the user that a person has to check it."
 
 
 class _ToolCall:

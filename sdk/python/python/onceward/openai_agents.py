@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union
 from . import _native
 from ._claim import settled
 from ._context import current_session
-from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
+from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import _root
+from ._once import argument_of
 from ._operation import Operation, Settings
 from ._results import Codec
 
@@ -109,7 +109,7 @@ def tell_model(context: RunContextWrapper[Any], error: Exception) -> str:
         return _for_model(error, tool)
     # Python 3.11 and newer: a note of the ledger says that the attempt is in doubt.
     if any(note.startswith("onceward:") for note in getattr(error, "__notes__", ())):
-        return f"It is unknown whether {tool or 'the call'} took effect. {_DO_NOT_REPEAT} Tell the user."
+        return f"It is unknown whether {tool or 'the call'} took effect. {DO_NOT_REPEAT} Tell the user."
     return f"{tool or 'The call'} failed. If it is called again, its arguments must stay the same."
 
 
@@ -118,7 +118,7 @@ def tell_timeout(context: RunContextWrapper[Any], error: Exception) -> str:
     name = getattr(context, "tool_name", None) or getattr(error, "tool_name", None) or "the call"
     return (
         f"It is unknown whether {name} took effect: it got no answer in time. To learn what became of it, make the "
-        f"same call again, with the same arguments. {_DO_NOT_REPEAT}"
+        f"same call again, with the same arguments. {DO_NOT_REPEAT}"
     )
 
 
@@ -194,7 +194,7 @@ class _Guard:
         match = [str(one) for one in settings.get("match", ())]
         self.fields = self._fields(key, match)
         window = (settings.get("window") or {}).get("of", "now")
-        self.wanted = {_root(one) for one in [*self.fields, *match, *([] if window == "now" else [window])]}
+        self.wanted = {argument_of(one) for one in [*self.fields, *match, *([] if window == "now" else [window])]}
         for one in self.wanted - set(self.signature.parameters):
             near = difflib.get_close_matches(one, list(self.signature.parameters), 1)
             raise InvalidCall(f"{self.name} has no argument `{one}`" + (f"; did you mean `{near[0]}`?" if near else ""))
@@ -216,7 +216,7 @@ class _Guard:
         kinds = {parameter.kind for parameter in self.signature.parameters.values()}
         if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}:
             raise InvalidCall(f"{self.name} takes any arguments: name those that make the intent with key=[...]")
-        hidden = {self.context_name, *(_root(one) for one in match)}
+        hidden = {self.context_name, *(argument_of(one) for one in match)}
         names = [name for name in self.signature.parameters if name not in hidden]
         if not names:
             raise InvalidCall(f"{self.name} has no arguments that could make a key: give key=, a function")
@@ -315,7 +315,7 @@ class _Guard:
         _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
         if repeats != "hold":
             return OwnerUnknown(operation=tool).for_model()
-        unknown = f"It is unknown whether {tool} took effect. {_DO_NOT_REPEAT}"
+        unknown = f"It is unknown whether {tool} took effect. {DO_NOT_REPEAT}"
         return f"{unknown} Tell the user that a person has to check it."
 
     def _doubt_after(self, error: Exception, parts: Parts | None) -> str | None:
@@ -327,10 +327,7 @@ class _Guard:
         except Error:
             # The ledger cannot say, so it may have happened.
             return "hold"
-        if found is None or found.status != "in_doubt":
-            return None
-        terms: Mapping[str, str] = (found.record.get("record") or {}).get("terms") or {}
-        return terms.get("in_doubt", "hold")
+        return found.when_in_doubt if found else None
 
 
 def _for_model(error: Error, tool: str | None) -> str:

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
 from ._claim import settled
-from ._errors import _DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
+from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import _root
+from ._once import argument_of
 from ._operation import Duration, Operation, Settings, session_of
 from ._results import Codec
 
@@ -128,8 +128,8 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
                 raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
             arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
             for one in [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]:
-                if _root(one) not in arguments:
-                    raise InvalidCall(f"{name} has no argument `{_root(one)}`")
+                if argument_of(one) not in arguments:
+                    raise InvalidCall(f"{name} has no argument `{argument_of(one)}`")
         return tools
 
     async def call_tool(
@@ -199,7 +199,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
             key = guard.key(args)
             if not isinstance(key, str):
                 raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
-            wanted = {_root(one) for one in guard.settings.get("match") or ()}
+            wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
             intent = {name: value for name, value in args.items() if name in wanted}
             if self.session:
                 key, intent = None, {**intent, _KEY: key}
@@ -213,9 +213,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
             found = await asyncio.to_thread(self.ledger.get, operation.name, key, tenant=parts[0])
         except Error:
             return True
-        if found is None or found.status != "in_doubt":
-            return False
-        return bool((found.record["record"].get("terms") or {}).get("in_doubt", "hold") == "hold")
+        return found is not None and found.when_in_doubt == "hold"
 
 
 class _ToolOperation(Operation):
@@ -264,5 +262,5 @@ def _refused(name: str, decision: Error) -> ToolFailed:
 
 
 def _doubt(name: str) -> str:
-    return f"It is unknown whether {name} took effect. {_DO_NOT_REPEAT} Tell the user that a person has to check it."
+    return f"It is unknown whether {name} took effect. {DO_NOT_REPEAT} Tell the user that a person has to check it."
 

@@ -33,7 +33,7 @@ from ._errors import (
 from ._failures import Failure
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import _root
+from ._once import argument_of
 from ._operation import Operation, Settings
 from ._results import Codec
 
@@ -179,9 +179,7 @@ class _Inbound(ActivityInboundInterceptor):
             found = await asyncio.to_thread(self._interceptor.ledger.get, operation.name, key, tenant=parts[0])
         except Error:
             return False
-        if found is None or found.status != "in_doubt":
-            return False
-        return bool((found.record["record"].get("terms") or {}).get("in_doubt", "hold") == "hold")
+        return found is not None and found.when_in_doubt == "hold"
 
 
 def _parts(operation: Operation, guard: Once, input: ExecuteActivityInput, info: activity.Info) -> tuple[Any, ...]:
@@ -202,7 +200,7 @@ def _parts(operation: Operation, guard: Once, input: ExecuteActivityInput, info:
     key = guard.key(*input.args)
     if not isinstance(key, str):
         raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
-    wanted = {_root(one) for one in guard.settings.get("match") or ()}
+    wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
     return operation.tenant, None, key, {name: bound.arguments[name] for name in wanted} or None
 
 

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::side_files::{MARK, OWNERS, beside, resolve};
+use super::{query, schema};
 
 /// The files of every ledger that this process has open, and how many handles it has.
 static OPEN: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
@@ -25,9 +26,14 @@ static SALT: AtomicU64 = AtomicU64::new(0);
 /// Changes the upper byte of a device number, whose size differs between systems.
 const SALT_STEP: u64 = 1 << (8 * (size_of::<nix::libc::dev_t>() - 1));
 
+/// What the thread that forks holds, from before the fork until after it.
+struct Held {
+    open: MutexGuard<'static, BTreeMap<PathBuf, usize>>,
+    _creating: MutexGuard<'static, ()>,
+}
+
 thread_local! {
-    /// Held by the thread that forks, from before the fork until after it.
-    static HELD: RefCell<Option<MutexGuard<'static, BTreeMap<PathBuf, usize>>>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 
 /// Counts a ledger as open until it is dropped.
@@ -62,28 +68,30 @@ fn open_files() -> MutexGuard<'static, BTreeMap<PathBuf, usize>> {
 
 /// Waits until no other thread is in the middle of something that the child would inherit half done.
 pub(crate) fn prepare() {
+    query::make_statements();
+    let creating = schema::creating();
     let open = open_files();
     engine::lock_all();
-    HELD.with(|held| *held.borrow_mut() = Some(open));
+    HELD.with(|held| *held.borrow_mut() = Some(Held { open, _creating: creating }));
 }
 
 /// Goes on in the parent.
 pub(crate) fn resume_parent() {
-    if let Some(open) = HELD.with(|held| held.borrow_mut().take()) {
+    if let Some(held) = HELD.with(|held| held.borrow_mut().take()) {
         engine::unlock_all();
-        drop(open);
+        drop(held);
     }
 }
 
 /// Goes on in the child.
 pub(crate) fn resume_child() {
-    let Some(mut open) = HELD.with(|held| held.borrow_mut().take()) else { return };
+    let Some(mut held) = HELD.with(|held| held.borrow_mut().take()) else { return };
     engine::unlock_all();
     if SALT.fetch_add(SALT_STEP, Ordering::Relaxed) == 0 {
         engine::salt_devices();
     }
-    let inherited = std::mem::take(&mut *open);
-    drop(open);
+    let inherited = std::mem::take(&mut *held.open);
+    drop(held);
     close_descriptors(inherited.keys());
 }
 

@@ -67,6 +67,11 @@ static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::LazyLock::ne
     }
 });
 
+/// Makes the texts now. A process that forks while another thread makes them would leave them unfinished in its child.
+pub(super) fn make_statements() {
+    std::sync::LazyLock::force(&STATEMENTS);
+}
+
 /// The statements that the writer uses for every batch, prepared once.
 pub(super) struct WriteStatements<'c> {
     connection: &'c Connection,

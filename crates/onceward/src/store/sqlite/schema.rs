@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -62,12 +62,19 @@ pub(super) fn open(path: &Path) -> Result<(Connection, PathBuf), Error> {
     Ok((connection, file))
 }
 
+/// Held while a file is created.
+static CREATING: Mutex<()> = Mutex::new(());
+
+/// Waits until no other thread creates a file, and keeps it so.
+pub(super) fn creating() -> MutexGuard<'static, ()> {
+    CREATING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Creates the file here because SQLite would create it with a mode that depends on the umask. The flag is true for a new file.
 fn create_or_open(absolute: &Path, path: &Path) -> Result<(Connection, bool), Error> {
-    static CREATING: Mutex<()> = Mutex::new(());
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     // Closing the handle that created the file would drop the locks of a ledger that another thread opened meanwhile.
-    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _creating = creating();
     let is_new = side_files::create_empty(absolute).map_err(|error| match error.kind() {
         ErrorKind::StorageFull => Error::Full { path: path.to_owned() },
         _ => cannot_open(path, &error),
