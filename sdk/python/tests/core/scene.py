@@ -74,7 +74,7 @@ def run(code: str, *arguments: object, options: tuple[str, ...] = ()) -> subproc
 
 
 def check(code: str, *arguments: object, options: tuple[str, ...] = ()) -> str:
-    """Runs a program that must succeed without a word on stderr, and returns its stdout."""
+    """Runs a program that must succeed and write nothing to stderr, and returns its stdout."""
     done = run(code, *arguments, options=options)
     assert (done.returncode, done.stderr) == (0, ""), f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -61,8 +61,10 @@ def test_refused_json(case: dict[str, Any]) -> None:
         value = json.loads(text.decode(), parse_int=whole)
     except (ValueError, RecursionError):
         return
-    if case["error"] in LOST_IN_PYTHON:
-        pytest.skip("Python's JSON reader does not see it")
+    if case["error"] in LOST_IN_PYTHON and "inf" not in repr(value):
+        # Python's own reader has lost what is refused, so what it read is accepted.
+        assert _native.canonical(value)
+        return
     with pytest.raises((ValueError, TypeError)):
         _native.canonical(value)
 
@@ -106,12 +108,12 @@ def test_recipes(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", cases("recipes", "applied"))
 def test_recipes_as_settings(case: dict[str, Any], memory: onceward.Ledger) -> None:
     recipe, intent = dict(case["recipe"]), parsed(case["intent"])
-    if (recipe.get("window") or {}).get("of") == "now":
-        pytest.skip("the clock is not ours")
+    is_of_now = (recipe.get("window") or {}).get("of") == "now"
     call = memory.call(
         case["operation"], fields=recipe.pop("key"), intent=intent, session=case["session"] or None, **recipe
     )
-    assert call.key == case["expect"]["key"]
+    # The clock of the ledger is not ours.
+    assert (call.key != case["expect"]["key"]) if is_of_now else (call.key == case["expect"]["key"])
 
 
 @pytest.mark.parametrize("case", cases("recipes", "refused_recipes"))

@@ -27,13 +27,13 @@ static SALT: AtomicU64 = AtomicU64::new(0);
 const SALT_STEP: u64 = 1 << (8 * (size_of::<nix::libc::dev_t>() - 1));
 
 /// What the thread that forks holds, from before the fork until after it.
-struct Held {
+struct ForkLocks {
     open: MutexGuard<'static, BTreeMap<PathBuf, usize>>,
     _creating: MutexGuard<'static, ()>,
 }
 
 thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<ForkLocks>> = const { RefCell::new(None) };
 }
 
 /// Counts a ledger as open until it is dropped.
@@ -72,7 +72,7 @@ pub(crate) fn prepare() {
     let creating = schema::creating();
     let open = open_files();
     engine::lock_all();
-    HELD.with(|held| *held.borrow_mut() = Some(Held { open, _creating: creating }));
+    HELD.with(|held| *held.borrow_mut() = Some(ForkLocks { open, _creating: creating }));
 }
 
 /// Goes on in the parent.
