@@ -157,8 +157,8 @@ def page(results, started, given):
         f"Measured on {datetime.date.today()} with Python {platform.python_version()} on {os.cpu_count()} cores by",
         f"`sdk/python/benchmarks/compare.py`: {given.rounds} interleaved rounds of {given.seconds:g} s. A pair is one guarded call:",
         "claim, a function that only returns, and its result of about 230 bytes kept. Ratios are medians of the rounds' own ratios.",
-        "Processor time includes the Redis server. A file and Redis sync every write to the disk; CTRLRun uses its defaults, and",
-        "refuses repeats instead of replaying the result.",
+        "Processor time includes the Redis server. A file and Redis sync every write to the disk; CTRLRun uses its defaults, which",
+        "do not (`synchronous=NORMAL`), and refuses repeats instead of replaying the result.",
         "",
     ]
     for callers, found in results.items():

@@ -115,6 +115,7 @@ def onceward(folder, callers, store, is_async):
 
 def idemkit(folder, callers, store, _is_async):
     from idemkit import InMemoryBackend, MethodConfig, RedisBackend, idempotent
+    from idemkit.core.exceptions import StorageUnavailable
 
     backend = InMemoryBackend() if store == "memory" else RedisBackend.from_url(os.environ["REDIS_URL"])
     peer = Tasks(callers)
@@ -127,6 +128,12 @@ def idemkit(folder, callers, store, _is_async):
         return RESULT
 
     async def effect(key):
+        for _ in range(3):
+            try:
+                return await guarded(key=key)
+            except StorageUnavailable:
+                # Its limit for an answer of Redis is short, and a sync of the disk takes long now and then.
+                await asyncio.sleep(0.05)
         return await guarded(key=key)
 
     peer.effect = effect
