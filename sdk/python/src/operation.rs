@@ -39,7 +39,7 @@ impl NativeOperation {
     ) -> PyResult<Self> {
         let about = About { operation: name.clone(), ..About::default() };
         let refuse = |why: String| error::invalid(py, &why, &about);
-        let settings: Operation = serde_json::from_str(settings).map_err(|error| refuse(error.to_string()))?;
+        let settings = read_settings(settings).map_err(refuse)?;
         let recipe = settings.recipe().map_err(|error| refuse(error.to_string()))?;
         let policy = Policy { marks_sent, probes, ..settings.policy() };
         if policy.effect == Effect::Transactional {
@@ -170,6 +170,16 @@ impl NativeOperation {
         })?;
         Ok(call.identity.key.as_str().to_owned())
     }
+}
+
+/// Reads settings that Python has written as JSON. An error names the setting and not a place in that text.
+fn read_settings(settings: &str) -> Result<Operation, String> {
+    let mut reader = serde_json::Deserializer::from_str(settings);
+    serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let (setting, message) = (error.path().to_string(), error.inner().to_string());
+        let message = message.rsplit_once(" at line ").map_or(message.as_str(), |(message, _)| message);
+        format!("{setting}: {message}")
+    })
 }
 
 /// What a start leads to.

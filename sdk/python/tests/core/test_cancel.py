@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import sys
 import warnings
@@ -145,13 +146,15 @@ def test_a_finish_that_is_cancelled_is_recorded(ledger: Ledger, effects: scene.E
 
     async def main(n: int) -> None:
         tasks[n] = asyncio.ensure_future(pay(n))
-        with pytest.raises(asyncio.CancelledError):
+        # A finish that is written at once leaves nothing to cancel.
+        with contextlib.suppress(asyncio.CancelledError):
             await tasks[n]
 
     for n in range(10):
         asyncio.run(main(n))
         assert settled(ledger, "pay", onceward.key_of(pay, n)) == "done"
         assert asyncio.run(pay(n)) == f"paid {n}" and effects.count(n) == 1
+    assert any(task.cancelled() for task in tasks.values())
 
 
 def test_blocks_can_be_cancelled(ledger: Ledger) -> None:
