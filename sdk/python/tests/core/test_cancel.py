@@ -72,7 +72,8 @@ def test_a_task_that_is_cancelled_when_its_claim_is_there_gives_it_back(ledger: 
         ran.append(n)
         return n
 
-    async def main(n: int) -> asyncio.Future[Any]:
+    async def main(n: int) -> asyncio.Future[Any] | None:
+        """The future of the claim; None if the claim was there at once, so that there was no future."""
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(pay(n))
         make, pending = loop.create_future, []
@@ -84,14 +85,20 @@ def test_a_task_that_is_cancelled_when_its_claim_is_there_gives_it_back(ledger: 
             return pending[-1]
 
         loop.create_future = create_future  # type: ignore[method-assign]
-        with pytest.raises(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError):
             await task
-        return pending[0]
+        return None if n in ran else pending[0]
 
-    for n in range(5):
+    seen = 0
+    for n in range(30):
         future = asyncio.run(main(n))
-        assert isinstance(future.result(), NativeClaim) and ran == []
-        assert settled(ledger, "pay", onceward.key_of(pay, n)) == "open"
+        if future is not None:
+            seen += 1
+            assert isinstance(future.result(), NativeClaim)
+            assert settled(ledger, "pay", onceward.key_of(pay, n)) == "open"
+        if seen == 5:
+            return
+    pytest.fail(f"only {seen} of 30 claims came later")
 
 
 @pytest.mark.parametrize("in_doubt", ["hold", "retry"])
@@ -237,8 +244,11 @@ def test_a_coroutine_that_is_closed_before_its_claim_leaves_no_doubt(ledger: Led
 
 
 def test_a_loop_that_is_closed_while_a_start_is_pending_leaves_no_doubt(ledger: Ledger) -> None:
+    ran: list[int] = []
+
     @ledger.once(operation="pay", key=["n"])
     async def pay(n: int) -> int:
+        ran.append(n)
         return n
 
     for n in range(6 * scene.ROUNDS):
@@ -252,8 +262,10 @@ def test_a_loop_that_is_closed_while_a_start_is_pending_leaves_no_doubt(ledger: 
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             del task
             gc.collect()
-        assert settled(ledger, "pay", onceward.key_of(pay, n)) in ("new", "open")
-        assert again(pay, n) == n
+        # A claim that was there at once let the work run, and its end is recorded although the loop has gone.
+        expected = ("done",) if n in ran else ("new", "open")
+        assert settled(ledger, "pay", onceward.key_of(pay, n)) in expected
+        assert again(pay, n) == n and ran.count(n) == 1
 
 
 def test_a_context_that_ends_elsewhere_does_not_matter(ledger: Ledger) -> None:
