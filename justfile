@@ -14,6 +14,10 @@ bench *options:
     cargo build --profile dist -p onceward-cli -p onceward-bench
     cargo run --profile dist -p onceward-bench -- --out docs/benchmarks.md {{options}}
 
+# A store on a server beside one statement per call, in databases of its own: just bench-server postgres://user@host/postgres
+bench-server url *options:
+    cargo run --profile dist -- bench store --store {{url}} {{options}}
+
 # The Python package beside idemkit and CTRLRun; writes docs/benchmarks-python.md. Needs redis-server. About four minutes.
 bench-python *options:
     cargo build --profile dist -p onceward-python

@@ -105,7 +105,7 @@ def a_ledger_of_a_newer_schema_is_refused_by_every_command(sandbox):
 
 
 def a_ledger_of_an_older_schema_is_refused_by_every_command(sandbox):
-    is_refused_by_all(sandbox, with_version(sandbox, lambda known: known - 1), "schema version", "start a new ledger")
+    is_refused_by_all(sandbox, with_version(sandbox, lambda known: 2), "schema version", "start a new ledger")
 
 
 def a_ledger_whose_schema_is_unknown_is_refused_by_every_command(sandbox):

@@ -1,6 +1,7 @@
 """SIGTERM, a second SIGTERM, and the end of the grace period while a guarded call runs."""
 
 import signal
+import time
 import sys
 
 from checks import is_equal, until
@@ -122,9 +123,13 @@ def a_server_that_stops_keeps_the_claims_that_it_has_handed_out(sandbox):
     begun = api(server, "begin", operation="op", key="k").json()
     is_equal(begun["decision"], "acquired")
     # A caller that waits for the intent gets a response before the end, and does not get the claim.
+    # The connection of the first call may take a moment to close.
+    time.sleep(0.5)
     before = server.descriptors()
     waiting = sandbox.later(api, server, "begin", operation="op", key="k", wait_ms=60_000)
     until(lambda: server.descriptors() > before, "the waiting caller")
+    # Its connection is there; now the request.
+    time.sleep(0.5)
     server.term()
     is_equal(server.wait(SOON), 0, "exit code")
     is_equal(outcome(waiting).json()["decision"], "in_flight")

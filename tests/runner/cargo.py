@@ -37,14 +37,16 @@ def test_programs(log):
     return [message for message in messages if message["executable"] and message["profile"]["test"]]
 
 
-def test_stages(log, title):
-    """A stage for each test program, in the folder and with the variables that cargo would give it."""
+def test_stages(log, title, needs):
+    """A stage for each test program, in the folder and with the variables that cargo would give it. Integration tests need
+    other stages."""
     stages = []
     for made in test_programs(log):
         folder = pathlib.Path(made["manifest_path"]).parent
         command = [made["executable"], "--test-threads", TEST_THREADS, "--show-output"]
         name = f"{title}: {folder.name}, {' '.join(made['target']['kind'])} {made['target']['name']}"
         variables = {"CARGO": "cargo", "CARGO_MANIFEST_DIR": folder}
-        stages.append(Stage(name, command, read=counts.of_cargo, environment=variables, folder=folder))
+        needed = needs if made["target"]["kind"] == ["test"] else ()
+        stages.append(Stage(name, command, needed, read=counts.of_cargo, environment=variables, folder=folder))
     # The integration tests take longest, so they start first.
     return sorted(stages, key=lambda stage: " test " not in stage.name)

@@ -43,6 +43,9 @@ def run(report, only):
     os.environ |= stages.environment(target)
     chosen = stages.only(stages.every_stage(target), only)
     folder = pathlib.Path(tempfile.mkdtemp(prefix="onceward-test-"))
+    if os.geteuid() == 0:
+        # PostgreSQL runs as a user of its own below it.
+        folder.chmod(0o711)
     try:
         return Schedule(chosen, stages.POOLS, lambda built: test_stages(built, only), folder, report, stop).run()
     finally:
@@ -52,7 +55,7 @@ def run(report, only):
 
 
 def test_stages(built, only):
-    found = cargo.test_stages(built.log, built.stage.title)
+    found = cargo.test_stages(built.log, built.stage.title, built.stage.programs_need)
     return [stage for stage in found if only in stage.name]
 
 

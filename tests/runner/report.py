@@ -38,6 +38,10 @@ class Report:
             self.failures.append(name)
             self.show(result)
 
+    def ready(self, stage, seconds):
+        """The service serves other stages from now on."""
+        self.line(f"ready   {seconds:6.1f} s  {stage.name}")
+
     def runs_again(self, result):
         """The stage failed beside others, and runs once more when nothing else does."""
         self.line(f"failed   {result.stage.name}: {result.counts}; runs again alone, at the end")

@@ -1,4 +1,5 @@
-"""Runs stages side by side: each as soon as the stages that it needs have passed and its pool has room."""
+"""Runs stages side by side: each as soon as the stages that it needs have passed and its pool has room. Services run beside
+them until all have ended."""
 
 import dataclasses
 import json
@@ -13,12 +14,16 @@ from runner import counts, supervise
 
 SUPERVISOR = pathlib.Path(supervise.__file__)
 
-# A hanging stage is ended after this time, so that its name is printed. No stage takes half of it, builds included.
-STAGE_SECONDS = 1200
+# A hanging stage is ended after this time, so that its name is printed. The release build, which lets the tests go first, takes the
+# longest: about half of it.
+STAGE_SECONDS = 2700
 
 # How many stages may be run a second time, alone, after they failed beside others. Tests of time-outs and leases can fail on a
 # busy machine; more failures than this are not a matter of time.
 MAX_SECOND_RUNS = 5
+
+# A service runs as long as the stages do; this is longer than any run.
+SERVICE_SECONDS = 6 * 3600
 
 # How long a supervisor may take to end the processes of its stage; it needs this long only when the kernel blocks.
 STOP_SECONDS = 20
@@ -38,6 +43,11 @@ class Stage:
     folder: pathlib.Path | None = None
     # Of a build: each test program that it makes becomes a stage under this title.
     title: str = ""
+    # Of a build: what the integration tests that it makes need.
+    programs_need: tuple = ()
+    # Its last argument is a folder. It is ready when it has written variables, as JSON, to the file `ready` there: stages that
+    # need it start then, with these variables. It ends when a file `stop` is there.
+    is_service: bool = False
 
 
 @dataclasses.dataclass
@@ -59,13 +69,21 @@ class Result:
 class Running:
     """A stage under its supervisor."""
 
-    def __init__(self, stage, folder):
+    def __init__(self, stage, folder, variables):
         self.stage, self.folder, self.started = stage, folder, time.monotonic()
         folder.mkdir()
-        command = [sys.executable, str(SUPERVISOR), str(folder), str(STAGE_SECONDS), *map(str, stage.command)]
-        environment = os.environ | {name: str(value) for name, value in stage.environment.items()}
+        seconds, more = (SERVICE_SECONDS, [folder]) if stage.is_service else (STAGE_SECONDS, [])
+        command = [sys.executable, SUPERVISOR, folder, seconds, *stage.command, *more]
+        environment = os.environ | {name: str(value) for name, value in (variables | stage.environment).items()}
         # A session of its own: Ctrl-C reaches the runner alone, which then stops the supervisors.
-        self.process = subprocess.Popen(command, cwd=stage.folder, env=environment, start_new_session=True)
+        self.process = subprocess.Popen(list(map(str, command)), cwd=stage.folder, env=environment, start_new_session=True)
+
+    def variables(self):
+        """What a service that is ready tells other stages, or None."""
+        try:
+            return json.loads((self.folder / "ready").read_text())
+        except OSError:
+            return None
 
     def result(self):
         """The result of the stage, or None while it runs."""
@@ -75,6 +93,9 @@ class Running:
             status = json.loads((self.folder / "status").read_text())
         except (OSError, ValueError):
             status = {"code": self.process.returncode or 1, "cpu": 0.0, "left": []}
+        if self.stage.is_service and not (self.folder / "stop").exists():
+            # It was still needed.
+            status["code"] = status["code"] or 1
         try:
             log = (self.folder / "log").read_text(errors="replace")
         except OSError:
@@ -91,6 +112,8 @@ class Schedule:
         self.waiting, self.pools, self.test_stages = list(stages), pools, test_stages
         self.folder, self.report, self.stop_signals = folder, report, stop
         self.running, self.passed, self.started = [], set(), 0
+        # Services that are ready, and what each one tells the stages that need it.
+        self.services, self.variables = [], {}
         # Test stages that failed beside others and have to pass alone.
         self.failed, self.second_runs = [], 0
 
@@ -105,6 +128,7 @@ class Schedule:
                 self.stop()
                 return False
             self.collect()
+        self.stop_services()
         return True
 
     def start_what_can(self):
@@ -112,16 +136,23 @@ class Schedule:
             busy = sum(running.stage.pool == stage.pool for running in self.running)
             if busy < self.pools[stage.pool] and self.passed.issuperset(stage.needs):
                 self.waiting.remove(stage)
-                self.started += 1
-                self.running.append(Running(stage, self.folder / str(self.started)))
+                self.start(stage)
         if self.failed and not self.running:
-            self.started += 1
-            self.running.append(Running(self.failed[0], self.folder / str(self.started)))
+            self.start(self.failed[0])
+
+    def start(self, stage):
+        self.started += 1
+        variables = {}
+        for name in stage.needs:
+            variables |= self.variables.get(name, {})
+        self.running.append(Running(stage, self.folder / str(self.started), variables))
 
     def collect(self):
         for running in list(self.running):
             result = running.result()
             if result is None:
+                if running.stage.is_service:
+                    self.collect_service(running)
                 continue
             self.running.remove(running)
             ran_alone = bool(self.failed) and self.failed[0] is result.stage
@@ -141,6 +172,26 @@ class Schedule:
             else:
                 self.drop_dependents(result.stage.name)
 
+    def collect_service(self, running):
+        """Lets the stages that need a service start once it is ready."""
+        variables = running.variables()
+        if variables is not None:
+            self.running.remove(running)
+            self.services.append(running)
+            self.variables[running.stage.name] = variables
+            self.passed.add(running.stage.name)
+            self.report.ready(running.stage, time.monotonic() - running.started)
+
+    def stop_services(self):
+        """Ends every service, and reports what it said."""
+        for running in self.services:
+            if running.process.poll() is None:
+                (running.folder / "stop").touch()
+        for running in self.services:
+            end(running, STOP_SECONDS)
+            self.report.finished(running.result())
+        self.services = []
+
     def drop_dependents(self, name):
         for stage in [stage for stage in self.waiting if name in stage.needs]:
             if stage in self.waiting:
@@ -154,8 +205,16 @@ class Schedule:
             running.process.terminate()
         for running in self.running:
             self.report.ended(running.stage)
-            try:
-                running.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                running.process.kill()
-                running.process.wait()
+            end(running, STOP_SECONDS)
+        self.stop_services()
+
+
+def end(running, seconds):
+    """Waits for the end of a stage that was told to end, and ends it if it does not."""
+    for tell in (running.process.terminate, running.process.kill):
+        try:
+            running.process.wait(seconds)
+            return
+        except subprocess.TimeoutExpired:
+            tell()
+    running.process.wait()

@@ -11,11 +11,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # One build at a time: cargo has a lock. Four tests at a time: they wait more than they compute, and more of them would be
 # slower for each other's time-outs on two cores.
-POOLS = {"cargo": 1, "release": 1, "install": 1, "tests": 4}
+POOLS = {"cargo": 1, "release": 1, "install": 1, "services": 1, "tests": 4}
 
 BUILD, HARNESS_BUILD, RELEASE_BUILD = "build with lints", "build of the harnesses", "release build"
 MODULE_BUILD, PACKAGE = "build of the Python module", "Python package"
 TOOLS, CLIENTS = "system tools", "clients from PyPI and npm"
+SERVERS = "PostgreSQL and Redis servers"
 
 # Scripts do not try again what the installation stage could not install.
 PREPARED = {"TEST_PACKAGES": "prepared"}
@@ -35,6 +36,7 @@ SCRIPTS = (
     ("MCP servers, directly and through the gateway", ("tests/mcp/real_servers.py",), (CLIENTS,)),
     ("MCP clients that time out", ("tests/mcp/client_timeouts.py",), (CLIENTS,)),
     ("MCP aggregate of servers", ("tests/mcp/aggregate.py",), (CLIENTS,)),
+    ("stores: examples of transactions", ("tests/stores/examples.py",), (TOOLS, CLIENTS, SERVERS)),
     ("Claude Agent SDK with a scripted model", ("tests/mcp/agent.py",), (CLIENTS,)),
     ("Claude Code plugin and skill", ("tests/agents/plugin.py",), (CLIENTS,)),
     ("MCP structured results", ("tests/mcp/structured.py",), (CLIENTS,)),
@@ -51,6 +53,13 @@ SCRIPTS = (
 )
 
 
+# With servers of their own, because they kill and pause them.
+OF_STORES = (
+    ("stores: servers of the tests", "tests/stores/server_tests.py"),
+    ("stores: fault proxy", "tests/stores/proxy_tests.py"),
+)
+
+
 def python(script, *options):
     return [sys.executable, ROOT / script, *options]
 
@@ -63,11 +72,21 @@ def check(name, command, **options):
 def every_stage(target):
     """All stages, but for the test programs: each build adds a stage for each one that it has made."""
     debug, release = target / "debug", target / "release"
-    return builds() + examples(debug) + package(target) + scripts(debug / "onceward") + [
+    return builds() + examples(debug) + package(target) + scripts(debug / "onceward") + of_stores() + [
         Stage(
             "release build: demo, run, gateway, mcp",
             [*python("tests/release/smoke.py"), "--binary", release / "onceward"],
             needs=(RELEASE_BUILD,),
+        ),
+        Stage(
+            "PostgreSQL cut, killed, paused and promoted under load",
+            [*python("tests/stores/faults.py"), "--binary", debug / "onceward-sim"],
+            needs=(HARNESS_BUILD, TOOLS),
+        ),
+        Stage(
+            "Redis cut, killed, flushed and failed over under load",
+            [*python("tests/stores/faults_redis.py"), "--binary", debug / "onceward-sim"],
+            needs=(HARNESS_BUILD, TOOLS),
         ),
         Stage(
             "Python wheel",
@@ -88,7 +107,9 @@ def package(target):
     ]
     for suite in sorted(folder.name for folder in (ROOT / "sdk/python/tests").iterdir() if folder.is_dir()):
         command = [*python("tests/python/suite.py", suite), "--package", folder, "--binary", binary]
-        made.append(Stage(f"Python: {suite}", command, needs=(PACKAGE, CLIENTS), environment=PREPARED))
+        # Ledgers in PostgreSQL and Redis are tried too.
+        needs = (PACKAGE, CLIENTS, SERVERS) if suite == "core" else (PACKAGE, CLIENTS)
+        made.append(Stage(f"Python: {suite}", command, needs=needs, environment=PREPARED))
     return made
 
 
@@ -96,11 +117,20 @@ def builds():
     return [
         check(TOOLS, python("tests/packages/tools.py"), pool="install"),
         Stage(CLIENTS, python("tests/packages/install.py"), pool="install"),
+        # One start for all tests of stores, while the build runs.
+        check(SERVERS, python("tests/stores/servers.py", "--service"), needs=(TOOLS,), pool="services", is_service=True),
         check("the test runner itself", python("tests/runner/tests.py")),
         Stage("links in the documentation", python("tests/docs/links.py")),
         check("formatting", ["cargo", "fmt", "--all", "--check"]),
         check("dependencies: licences, bans, sources", python("tests/packages/deny.py")),
-        check(BUILD, cargo.build(cargo.TESTS), pool="cargo", environment=cargo.LINTED, title="tests"),
+        check(
+            BUILD,
+            cargo.build(cargo.TESTS),
+            pool="cargo",
+            environment=cargo.LINTED,
+            title="tests",
+            programs_need=(SERVERS,),
+        ),
         check(
             MODULE_BUILD,
             # With the selection of the other build, so that dependencies are built once.
@@ -116,11 +146,12 @@ def builds():
             pool="cargo",
             environment=cargo.LINTED,
             title="harnesses",
+            programs_need=(SERVERS,),
         ),
         # With a low priority it uses the time in which the other build links and the tests wait.
         check(
             RELEASE_BUILD,
-            ["nice", "-n", "5", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
+            ["nice", "-n", "2", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
             pool="release",
         ),
         *documentation(),
@@ -171,10 +202,14 @@ def scripts(binary):
     return [*through, Stage("HTTP clients without the gateway", direct, needs=(CLIENTS,), environment=PREPARED)]
 
 
+def of_stores():
+    return [Stage(name, python(script), needs=(TOOLS, CLIENTS), environment=PREPARED) for name, script in OF_STORES]
+
+
 def only(stages, text):
     """The stages whose names contain a text, the builds of test programs whose names start with it, and what these need."""
     wanted = [stage for stage in stages if text in stage.name or (stage.title and text.startswith(stage.title))]
-    needed = {name for stage in wanted for name in stage.needs}
+    needed = {name for stage in wanted for name in (*stage.needs, *stage.programs_need)}
     while more := {name for stage in stages if stage.name in needed for name in stage.needs} - needed:
         needed |= more
     return [stage for stage in stages if stage in wanted or stage.name in needed]

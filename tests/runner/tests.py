@@ -21,6 +21,13 @@ from runner.schedule import Result, Schedule, Stage  # noqa: E402
 # A process that ignores SIGTERM and has a child in a session of its own, whose parent ends at once: an orphan.
 ORPHANS = "trap '' TERM; (setsid sleep 300 &); touch \"$TMPDIR/file\"; echo $TMPDIR; sleep 300"
 
+# A service that leaves marks when it is ready and when it has ended in order.
+SERVICE = """\
+sleep 0.3; echo '{{"PLACE": "here"}}' >"$1/new"; touch '{folder}/ready'; mv "$1/new" "$1/ready"
+until test -e "$1/stop"; do sleep 0.02; done
+touch '{folder}/ended'
+"""
+
 
 class Supervisor(unittest.TestCase):
     def setUp(self):
@@ -124,9 +131,14 @@ class Scheduling(unittest.TestCase):
         report = Report(False)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
-            Schedule(given, {"tests": 2}, None, pathlib.Path(folder), report, supervise.STOP).run()
-            self.assertEqual(os.listdir(folder), [])
+            completed = Schedule(given, {"tests": 2, "services": 1}, None, pathlib.Path(folder), report, supervise.STOP).run()
+            if completed:
+                self.assertEqual(os.listdir(folder), [])
         return report.counts, printed.getvalue()
+
+    def service(self, script):
+        """A service, which finds its folder in $1."""
+        return Stage("service", ["sh", "-c", script, "sh"], pool="services", read=counts.of_check, is_service=True)
 
     def test_what_needs_a_failed_stage_is_not_run(self):
         first = Stage("first", ["false"], read=counts.of_check)
@@ -147,12 +159,53 @@ class Scheduling(unittest.TestCase):
         self.assertEqual(str(found), "0 passed, 7 failed, 0 skipped")
         self.assertEqual(printed.count("runs again alone"), 5)
 
+    def test_stages_that_need_a_service_run_with_its_variables_and_it_ends_after_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mark = pathlib.Path(folder) / "ended"
+            uses = Stage("uses", ["sh", "-c", f"test -e '{folder}/ready' && test \"$PLACE\" = here && test ! -e '{mark}'"],
+                         ("service",), read=counts.of_check)
+            unrelated = Stage("unrelated", ["sh", "-c", 'test -z "$PLACE"'], ("uses",), read=counts.of_check)
+            found, printed = self.run_stages(self.service(SERVICE.format(folder=folder)), uses, unrelated)
+            self.assertTrue(mark.exists())
+        self.assertEqual(str(found), "3 passed, 0 failed, 0 skipped")
+        self.assertLess(printed.index("ready "), printed.index("uses"))
+
+    def test_what_needs_a_service_that_does_not_start_is_not_run(self):
+        for script in ("exit 1", "exit 0"):
+            found, printed = self.run_stages(self.service(script), Stage("uses", ["true"], ("service",)))
+            self.assertEqual(str(found), "0 passed, 1 failed, 1 skipped")
+            self.assertIn("not run  uses: service failed", printed)
+
+    def test_a_service_that_ends_too_early_has_failed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            early = SERVICE.format(folder=folder).replace("$1/stop", f"{folder}/used")
+            # It has ended before the stage that uses it has.
+            uses = ["sh", "-c", f"touch '{folder}/used'; until test -e '{folder}/ended'; do sleep 0.02; done; sleep 0.5"]
+            found, _ = self.run_stages(self.service(early), Stage("uses", uses, ("service",), read=counts.of_check))
+        self.assertEqual(str(found), "1 passed, 1 failed, 0 skipped")
+
+    def test_a_signal_lets_services_end_in_order(self):
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        self.addCleanup(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+        with tempfile.TemporaryDirectory() as folder:
+            interrupts = Stage("uses", ["sh", "-c", f"kill -TERM {os.getpid()}; sleep 300"], ("service",))
+            found, printed = self.run_stages(self.service(SERVICE.format(folder=folder)), interrupts)
+            self.assertTrue((pathlib.Path(folder) / "ended").exists())
+        self.assertIn("ended   uses", printed)
+        self.assertEqual(str(found), "1 passed, 1 failed, 0 skipped")
+
+    def test_integration_tests_start_the_servers_and_other_stages_do_not(self):
+        every = stages.every_stage(pathlib.Path("target"))
+        chosen = lambda text: {stage.name for stage in stages.only(every, text)}  # noqa: E731
+        self.assertLessEqual({stages.BUILD, stages.SERVERS, stages.TOOLS}, chosen("tests: onceward"))
+        self.assertNotIn(stages.SERVERS, chosen("formatting"))
+
     def test_every_stage_needs_stages_that_exist(self):
         every = stages.every_stage(pathlib.Path("target"))
         names = {stage.name for stage in every}
         self.assertEqual(len(names), len(every))
         for stage in every:
-            self.assertLessEqual(set(stage.needs), names)
+            self.assertLessEqual({*stage.needs, *stage.programs_need}, names)
             self.assertIn(stage.pool, stages.POOLS)
 
 

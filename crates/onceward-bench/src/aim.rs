@@ -22,6 +22,7 @@ pub(super) enum Unit {
     Times,
     Us,
     Mb,
+    Count,
 }
 
 impl Aim {
@@ -53,6 +54,7 @@ impl Unit {
             Self::Times => format!("{value:.2} ×"),
             Self::Us => format!("{value:.1} µs"),
             Self::Mb => format!("{value:.1} MB"),
+            Self::Count => format!("{value:.2}"),
         }
     }
 }

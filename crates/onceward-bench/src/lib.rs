@@ -8,8 +8,9 @@
 //! - `bench_files`: the files of a measurement, which are always new.
 //! - `pairs`: claims and finishes by many concurrent callers, and replays.
 //! - `raw`: a bare log with the same callers, channel and batching: the limit.
+//! - `servers/`: stores on servers, compared with the simplest use of the same server.
 //! - `samples`: durations and their percentiles.
-//! - `usage`: processor time and memory of processes.
+//! - `usage`, `processor`: processor time and memory of processes.
 //! - `report`: the results, for people and for programs.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
@@ -21,10 +22,13 @@ mod http;
 mod mcp;
 mod pairs;
 mod process;
+#[doc(hidden)]
+pub mod processor;
 mod raw;
 mod report;
 mod rounds;
 mod samples;
+mod servers;
 mod usage;
 
 use std::time::{Duration, Instant};
@@ -65,6 +69,9 @@ enum BenchCommand {
 ///
 /// Creates a new ledger at --store (or in the working directory), fills it, and removes it. Rounds of the ledger and of a
 /// bare append + fdatasync log alternate, so that their ratio is also valid on a busy machine.
+///
+/// With a postgres:// URL it measures the store on that server, compared with the simplest use of the same server: one statement
+/// per call, and one connection for each caller. It creates databases of its own and removes them.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  onceward bench store\n  onceward bench store --store /dev/shm/bench.db --callers 64 --seconds 5 --json"
@@ -100,6 +107,9 @@ pub fn run(bench: Bench, store: Option<String>) -> Result<u8, Fault> {
         BenchCommand::Http(args) => return runtime.block_on(http::run(args, store.as_deref())),
         BenchCommand::Mcp(args) => return runtime.block_on(mcp::run(args, store.as_deref())),
     };
+    if let Some(url) = store.as_deref().filter(|url| servers::is_server(url)) {
+        return runtime.block_on(servers::run(&args, url));
+    }
     let files = BenchFiles::create(store.as_deref())?;
     let report = runtime.block_on(measure(&args, &files));
     output::progress("");

@@ -15,7 +15,7 @@ use super::usage;
 use onceward_runtime::exit::{self, Fault};
 
 /// About the size of a receipt.
-const BODY: &str = r#"{"id":"ch_3PqLk2eZvKYlo2C1","object":"charge","amount":4200,"currency":"eur","status":"succeeded","receipt":"https://pay.example/receipts/ch_3PqLk2eZvKYlo2C1","created":1794700800,"order":"order-17"}"#;
+pub(super) const BODY: &str = r#"{"id":"ch_3PqLk2eZvKYlo2C1","object":"charge","amount":4200,"currency":"eur","status":"succeeded","receipt":"https://pay.example/receipts/ch_3PqLk2eZvKYlo2C1","created":1794700800,"order":"order-17"}"#;
 
 const OPERATION: &str = "bench";
 const BRIEF_OPERATION: &str = "bench_brief";
@@ -68,7 +68,7 @@ fn per_second(count: u64, took: Duration) -> Option<f64> {
 }
 
 /// The keys: numbers, of which those below `next` are finished.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FinishedKeys {
     next: Arc<AtomicU64>,
 }
@@ -76,6 +76,16 @@ pub(super) struct FinishedKeys {
 impl FinishedKeys {
     pub(super) fn all(&self) -> Range<u64> {
         0..self.next.load(Ordering::Relaxed)
+    }
+
+    /// A key that was not used before.
+    pub(super) fn take(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Leaves out this many keys, which other callers use.
+    pub(super) fn skip(&self, count: u64) {
+        self.next.fetch_add(count, Ordering::Relaxed);
     }
 
     /// So few that all of them are cached.
@@ -219,12 +229,22 @@ pub(super) async fn at_once<F>(
 where
     F: Future<Output = Result<(Duration, Duration), Fault>> + Send + 'static,
 {
+    each(vec![piece; callers], time).await
+}
+
+/// The same with a piece of work for each caller.
+pub(super) async fn each<F>(
+    pieces: Vec<impl FnMut() -> F + Send + 'static>,
+    time: Duration,
+) -> Result<PairSamples, Fault>
+where
+    F: Future<Output = Result<(Duration, Duration), Fault>> + Send + 'static,
+{
     let (started, processor) = (Instant::now(), usage::processor());
     let until = started + time;
     let mut work = PairSamples::default();
-    let mut running = Vec::with_capacity(callers);
-    for _ in 0..callers {
-        let mut piece = piece.clone();
+    let mut running = Vec::with_capacity(pieces.len());
+    for mut piece in pieces {
         running.push(tokio::spawn(async move {
             let mut mine = PairSamples::default();
             while Instant::now() < until {
@@ -255,7 +275,7 @@ async fn pair(ledger: &Ledger, operation: &str, key: u64) -> Result<(Duration, D
     Ok((claimed, started.elapsed()))
 }
 
-fn name(key: u64) -> String {
+pub(super) fn name(key: u64) -> String {
     format!("order-{key}")
 }
 

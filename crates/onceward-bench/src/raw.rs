@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use onceward::store::sqlite::measured::{BatchWait, Queue, ThreadTime};
+use onceward::store::batching::{BatchWait, Queue, ThreadTime};
 use tokio::sync::oneshot;
 
 use super::pairs::{self, PairSamples};

@@ -29,14 +29,19 @@ impl<C: Ord, F: Copy> Rounds<C, F> {
         cases: [C; N],
         compute: impl Fn([F; N]) -> Option<f64>,
     ) -> Option<f64> {
+        median(self.across(cases, compute).into_iter())
+    }
+
+    /// A value that is computed from several cases of one round, for each round.
+    pub(super) fn across<const N: usize>(&self, cases: [C; N], compute: impl Fn([F; N]) -> Option<f64>) -> Vec<f64> {
         let of: Vec<&Vec<F>> = cases.iter().filter_map(|case| self.0.get(case)).collect();
-        let rounds = of.iter().map(|rounds| rounds.len()).min()?;
+        let rounds = of.iter().map(|rounds| rounds.len()).min().unwrap_or_default();
         let values = (0..rounds).filter_map(|round| {
             let figures: Vec<F> = of.iter().map(|rounds| rounds[round]).collect();
             // A case that was left out cannot be compared.
             compute(figures.try_into().ok()?)
         });
-        median(values)
+        values.collect()
     }
 }
 

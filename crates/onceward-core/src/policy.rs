@@ -24,7 +24,7 @@ pub const LONGEST_LEASE: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 /// A lease that ends later than this was written by a clock that ran ahead, and must not block the key until the real time has
 /// caught up. It is a day more than the longest lease, so that setting a clock back a little does not end a live claim.
-pub(crate) const LONGEST_CREDIBLE_LEASE: Duration = Duration::from_secs(4 * 24 * 60 * 60);
+pub const LONGEST_CREDIBLE_LEASE: Duration = Duration::from_secs(4 * 24 * 60 * 60);
 
 /// The longest wait before the next attempt, however long the downstream asks to wait.
 pub const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -179,6 +179,20 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// The terms of a tombstone, which keeps none; its one time says when it is removed.
+    pub fn of_tombstone() -> Self {
+        Self {
+            effect: Effect::External,
+            in_doubt: InDoubt::Hold,
+            retention: None,
+            tombstone: Duration::ZERO,
+            honours_key_for: Duration::ZERO,
+            max_attempts: None,
+            // The time after a recorded delivery is over.
+            after_delivery: Some(Duration::ZERO),
+        }
+    }
+
     /// These terms, tightened by those of another caller: the stricter policy in doubt, and the longer retention.
     pub fn tightened_by(self, caller: &Self) -> Self {
         // The longer of two durations, where `None` is the longest.
@@ -230,6 +244,8 @@ pub struct Policy {
     pub keep_limit: usize,
     /// The least retention that the operation's recipe needs.
     pub minimum_retention: Duration,
+    /// Payments may be recorded in a store that can lose an acknowledged claim.
+    pub allow_best_effort: bool,
 }
 
 impl Default for Policy {
@@ -251,6 +267,7 @@ impl Default for Policy {
             probes: false,
             keep_limit: DEFAULT_KEEP_LIMIT,
             minimum_retention: Duration::ZERO,
+            allow_best_effort: false,
         }
     }
 }

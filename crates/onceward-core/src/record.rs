@@ -245,6 +245,22 @@ impl<T> Record<T> {
         }
     }
 
+    /// How long an attempt that is known not to have happened is remembered: as long as its outcome would have held the key, so
+    /// that refused attempts do not accumulate for ever. `None` for other records. A new record would use the same downstream
+    /// key, perhaps for another request, so the downstream must have forgotten that key first.
+    pub fn untried_for(&self) -> Option<Duration> {
+        // A claim that has not sent anything counts as open once its lease has lapsed.
+        let is_untried = matches!(&self.state, State::Open { .. } | State::Leased(Lease { phase: Phase::Claimed, .. }));
+        if !is_untried || self.doubt_since.is_some() || self.sequence.is_some() || self.payload.is_some() {
+            return None;
+        }
+        let Terms { retention, tombstone, honours_key_for, .. } = self.terms;
+        // For a window, `honours_key_for` only says that the effect may be repeated at any time.
+        let is_window = honours_key_for >= WINDOW_RETRIES_FOR;
+        let key_known_for = if is_window { Duration::ZERO } else { honours_key_for };
+        Some(retention?.saturating_add(tombstone).max(key_known_for))
+    }
+
     /// The same record with every time mapped.
     pub fn map<U>(self, mut time: impl FnMut(T) -> U) -> Record<U> {
         Record {
@@ -311,25 +327,15 @@ impl Record {
         draft
     }
 
-    /// Until when an attempt that is known not to have happened is remembered: as long as its outcome would have held the key, so
-    /// that refused attempts do not accumulate for ever. `None` for other records. A new record would use the same downstream
-    /// key, perhaps for another request, so the downstream must have forgotten that key first.
+    /// Until when an attempt that is known not to have happened is remembered: as long as [`Record::untried_for`] says, from
+    /// the last write or from the end of its wait, whichever is later. `None` for other records.
     pub fn untried_until(&self) -> Option<Timestamp> {
         let since = match &self.state {
             State::Open { not_before } => not_before,
-            // Nothing was sent, so it counts as open once its lease has lapsed.
-            State::Leased(Lease { phase: Phase::Claimed, until, .. }) => until,
+            State::Leased(lease) => &lease.until,
             _ => return None,
         };
-        if self.doubt_since.is_some() || self.sequence.is_some() || self.payload.is_some() {
-            return None;
-        }
-        let Terms { retention, tombstone, honours_key_for, .. } = self.terms;
-        // For a window, `honours_key_for` only says that the effect may be repeated at any time.
-        let is_window = honours_key_for >= WINDOW_RETRIES_FOR;
-        let key_known_for = if is_window { Duration::ZERO } else { honours_key_for };
-        let held = retention?.saturating_add(tombstone).max(key_known_for);
-        Some(self.updated_at.max(*since).after(held))
+        Some(self.updated_at.max(*since).after(self.untried_for()?))
     }
 }
 

@@ -2,6 +2,7 @@
 //! guarded call tries to open it again.
 
 use onceward::{Ledger, store};
+use onceward_runtime::stores;
 use tokio::sync::Mutex;
 
 /// A ledger that may not be open yet.
@@ -25,6 +26,10 @@ impl LazyLedger {
             return Ok(ledger.clone());
         }
         let ledger = Ledger::builder().records_per_tenant(self.records_per_tenant).open(&self.store).await?;
+        // A warning for the operator; the ledger works without it.
+        if let Err(error) = stores::report(&ledger).await {
+            tracing::warn!(%error, "what the store survives is unknown");
+        }
         // When the gateway is killed, the server runs for a moment longer: its calls are in progress until it has ended.
         ledger.lend_claims();
         *open = Some(ledger.clone());

@@ -4,6 +4,7 @@
 //!
 //! - `config`: `onceward.toml`, its sections and errors, and the settings that file, flags and environment make together.
 //! - `exit`: exit codes. `output`: the only way to the terminal. `stderr_writer`: a non-blocking writer for stderr.
+//! - `stores`: opens the stores of a configuration as one ledger.
 //! - `process`: starting child processes, passing signals on, exit codes.
 //! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
 //! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
@@ -23,3 +24,4 @@ pub mod output;
 pub mod process;
 pub mod proxy;
 pub mod stderr_writer;
+pub mod stores;

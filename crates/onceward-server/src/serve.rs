@@ -27,6 +27,7 @@ use onceward_runtime::net::tls::Tls;
 use onceward_runtime::net::tokens::Tokens;
 use onceward_runtime::output;
 use onceward_runtime::proxy::{self, Route, Routes, Upstreams};
+use onceward_runtime::stores;
 
 /// The default address of the gateway.
 const GATEWAY_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
@@ -174,5 +175,5 @@ async fn open(settings: &Settings) -> Result<Ledger, Fault> {
         }
         builder = builder.policy(name, policy);
     }
-    Ok(builder.open(settings.server_store()).await?)
+    stores::open_server(settings, builder, settings.server_store()).await
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use onceward::step::Step;
 
@@ -15,7 +16,7 @@ use crate::model::Bounds;
 use crate::seeded::{self, Harness};
 use crate::vfs::{FilePart, IgnoredSyncs};
 use crate::walk::Walks;
-use crate::{disk, fairness, gateway, kills, mcp, model, plants, power, run};
+use crate::{disk, fairness, gateway, kills, mcp, model, plants, power, run, store_load};
 
 /// The help text.
 pub const USAGE: &str = "usage: onceward-sim COMMAND [OPTIONS]
@@ -26,7 +27,7 @@ checks in one process, from a seed
   interleave   Let callers overtake each other                     [--schedules 100000] [--seed 1] [--fault NAME]
   model        Try every order of events                           [--begins 4] [--ticks 8] [--fault NAME]
   vectors      Run the vectors of the specification
-  conformance  Run the suite that every store passes               [--enough N]
+  conformance  Run the suite that every store passes               [--enough N] [--store URL-PREFIX]
 
 checks on a simulated disk
   power        Cut the power, over and over                        [--cycles 50] [--seed 1]
@@ -62,8 +63,8 @@ pub enum Command {
     Walk(seeded::Options),
     Clock(seeded::Options),
     Vectors,
-    /// Runs the suite until this many cases have failed.
-    Conformance(u64),
+    /// Runs the suite until this many cases have failed, on a server if one is given.
+    Conformance(u64, Option<String>),
     Plants(plants::Options),
     Interleave(seeded::Options, Option<interleave::Fault>),
     Power(power::Options),
@@ -84,6 +85,12 @@ pub enum Command {
     Fairness(fairness::Options),
     /// One process of a fairness run. Started by the harness.
     FairnessWorker(fairness::WorkerOptions),
+    /// Makes the schema of a store. For `tests/stores/faults.py`, as are the next two.
+    StoreMigrate(String),
+    /// Prints what a store has about the keys on standard input.
+    StoreState(String),
+    /// One process under load.
+    StoreWorker(store_load::WorkerOptions),
     /// One worker of a crash run. Started by the harness.
     Worker(WorkerOptions, WorkerRole),
 }
@@ -182,8 +189,24 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
             pairs: options.number("--pairs", 0)?,
             stop: options.number("--stop", 0)?,
         }),
+        "store-migrate" => Command::StoreMigrate(options.required("--store")?),
+        "store-state" => Command::StoreState(options.required("--store")?),
+        "store-worker" => Command::StoreWorker(store_load::WorkerOptions {
+            store: options.required("--store")?,
+            journal: options.path("--journal")?,
+            effects: options.path("--effects")?,
+            number: options.number("--number", 0)?,
+            seed: options.number("--seed", 1)?,
+            callers: options.number("--callers", 8)?.clamp(1, 1024),
+            time: options.millis("--time", 1000)?,
+            lease: options.millis("--lease", 500)?,
+            late: options.number("--late", 0)?,
+            width: options.number("--width", 8)?.max(1),
+            turn: options.millis("--turn", 250)?,
+            origin: options.number("--origin", 0)?,
+        }),
         "vectors" => Command::Vectors,
-        "conformance" => Command::Conformance(options.number("--enough", u64::MAX)?),
+        "conformance" => Command::Conformance(options.number("--enough", u64::MAX)?, options.text("--store")),
         "plants" => Command::Plants(plants::Options {
             only: options.text("--only").map(|name| plant_called(&name)).transpose()?,
             quick: options.flag("--quick"),
@@ -264,7 +287,15 @@ impl Options {
     }
 
     fn path(&mut self, name: &str) -> Result<PathBuf, String> {
-        self.text(name).map(PathBuf::from).ok_or(format!("missing {name}"))
+        self.required(name).map(PathBuf::from)
+    }
+
+    fn required(&mut self, name: &str) -> Result<String, String> {
+        self.text(name).ok_or(format!("missing {name}"))
+    }
+
+    fn millis(&mut self, name: &str, default: u64) -> Result<Duration, String> {
+        self.number(name, default).map(Duration::from_millis)
     }
 
     fn kills(&mut self) -> Result<kills::Options, String> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use onceward::clock::ManualClock;
 use onceward::store::Store;
 use onceward::store::memory::Memory;
+use onceward::store::postgres::{Postgres, migrate};
 use onceward::store::sqlite::Sqlite;
 
 use crate::vectors::panic_message;
@@ -24,15 +25,18 @@ macro_rules! cases {
     };
 }
 
-/// Runs every case until enough have failed, prints the result, and returns whether all passed.
-pub fn run(enough: u64) -> bool {
+/// Runs every case until enough have failed, prints the result, and returns whether all passed. With a store, each case has a
+/// database of its own there, whose URL is that of the store with the number of the case.
+pub fn run(enough: u64, server: Option<&str>) -> bool {
     let cases: &[Case] = &onceward::conformance!(@each [cases]);
     // Failures are printed below, in one line.
     std::panic::set_hook(Box::new(|_| {}));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let kinds: &[&str] = if server.is_some() { &["server"] } else { &["memory", "sqlite"] };
     let broken = runtime.expect("a runtime starts").block_on(async {
         let mut broken = 0;
-        for ((name, case), kind) in cases.iter().flat_map(|case| [(case, "memory"), (case, "sqlite")]) {
+        let every = cases.iter().enumerate().flat_map(|case| kinds.iter().map(move |kind| (case, *kind)));
+        for ((number, (name, case)), kind) in every {
             if broken >= enough {
                 break;
             }
@@ -40,6 +44,13 @@ pub fn run(enough: u64) -> bool {
             let clock = ManualClock::default();
             let store: Arc<dyn Store> = match kind {
                 "memory" => Arc::new(Memory::new(Arc::new(clock.clone()))),
+                "server" => {
+                    let url = format!("{}{number}", server.unwrap_or_default());
+                    migrate(&url, false).await.expect("the database can be prepared");
+                    Arc::new(
+                        Postgres::open_with(&url, Some(Arc::new(clock.clone()))).await.expect("the database opens"),
+                    )
+                }
                 _ => {
                     let path = folder.path().join("ledger.db");
                     Arc::new(Sqlite::open(&path, Arc::new(clock.clone())).await.expect("a ledger can be made"))
@@ -52,6 +63,6 @@ pub fn run(enough: u64) -> bool {
         }
         broken
     });
-    println!("{} cases on 2 stores, {broken} broken", cases.len());
+    println!("{} cases on {} stores, {broken} broken", cases.len(), kinds.len());
     broken == 0
 }

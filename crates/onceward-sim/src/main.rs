@@ -17,6 +17,7 @@
 //! - `gateway`, `mcp`, `api`, `run`: the real surfaces, killed under load. `kills`: what these share.
 //! - `scenarios`: the real surfaces, step by step.
 //! - `fairness`: processes that share one ledger, and how much each gets done.
+//! - `store_load`: processes that share a store on a network, for `tests/stores/faults.py`.
 //!
 //! The rest:
 //! - `vectors`, `conformance`: what the tests of core and library check, as commands.
@@ -53,6 +54,7 @@ mod run;
 mod scenarios;
 mod seeded;
 mod standing;
+mod store_load;
 mod vectors;
 mod vfs;
 mod walk;
@@ -90,7 +92,7 @@ fn run_command(command: Command) -> ExitCode {
         Command::Walk(options) => seeded::run(walk::Walks::new(), options),
         Command::Clock(options) => seeded::run(clock::Clocks::new(), options),
         Command::Vectors => vectors::run(),
-        Command::Conformance(enough) => conformance::run(enough),
+        Command::Conformance(enough, server) => conformance::run(enough, server.as_deref()),
         Command::Plants(options) => plants::run(&options),
         Command::Gateway(options) => gateway::run(&options),
         Command::Mcp(options, transports) => mcp::run(&options, &transports),
@@ -112,6 +114,12 @@ fn run_command(command: Command) -> ExitCode {
         }
         Command::FairnessWorker(options) => {
             fairness::work(&options);
+            true
+        }
+        Command::StoreMigrate(url) => store_load::migrate(&url),
+        Command::StoreState(url) => store_load::print_state(&url),
+        Command::StoreWorker(options) => {
+            store_load::work(options);
             true
         }
         Command::Worker(options, role) => {

@@ -251,7 +251,7 @@ impl Store for RecordingStore {
                 });
             }
             Ok(Inserted::Exists(seen)) => self.shown(seen),
-            Ok(Inserted::Full) | Err(_) => {}
+            Ok(Inserted::Full | Inserted::Undecided) | Err(_) => {}
         }
         self.noted(answer)
     }
@@ -267,7 +267,7 @@ impl Store for RecordingStore {
                 entries.trail.extend(event);
             }),
             Ok(Replaced::Conflict(Some(seen))) => self.shown(seen),
-            Ok(Replaced::Conflict(None)) | Err(_) => {}
+            Ok(Replaced::Conflict(None) | Replaced::Undecided) | Err(_) => {}
         }
         self.noted(answer)
     }

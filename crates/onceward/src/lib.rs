@@ -30,10 +30,10 @@
 //!
 //! # What is promised
 //!
-//! Exactly once where the effect commits in the same transaction as the record, which no store of this version can do yet;
-//! effectively once where the downstream honours the key that is passed on ([`Claim::downstream_key`]); otherwise at most
-//! once ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Unknown outcomes are always reported.
-//! No system can promise more.
+//! Exactly once where the effect commits in the same PostgreSQL transaction as the record (`store::postgres::begin`, feature
+//! `postgres`); effectively once where the downstream honours the key that is passed on ([`Claim::downstream_key`]); otherwise
+//! at most once ([`InDoubt::Hold`]) or at least once ([`InDoubt::Retry`]), as the policy says. Unknown outcomes are always
+//! reported. No system can promise more.
 //!
 //! # Layout
 //!
@@ -41,6 +41,7 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`blocking`]: the same for code without async.
 //! - [`remote`]: claims whose owners are in another process.
+//! - [`copy`]: moves a whole ledger to another store. [`placement`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
 //! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
 //!   store. [`clock`]: the time of stores in this process.
@@ -95,6 +96,6 @@ pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, Guard, Intent, Ledger, OnRunning, Resolved, Resolver,
-    StartOptions, Started, Stats, WriteResult, remote,
+    StartOptions, Started, Stats, WriteResult, copy, placement, remote,
 };
-pub use store_url::StoreUrl;
+pub use store_url::{StoreUrl, shown as shown_store};

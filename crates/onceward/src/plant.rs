@@ -54,6 +54,9 @@ plants! {
     PurgeDropsTombstones "purge-drops-tombstones" "the sweeper removes records that must become tombstones"
     SyncSkipped "sync-skipped" "a commit does not wait for the disk"
     AnswersBeforeSync "answers-before-sync" "the writer answers before its batch is synced to disk"
+    LostCommitAssumed "lost-commit-assumed" "a commit whose answer was lost counts as made (PostgreSQL)"
+    ClientClock "client-clock" "leases follow the clock of the client, not that of the database (PostgreSQL)"
+    LockProbeSkipped "lock-probe-skipped" "a batch does not try the locks of other programs' transactions (PostgreSQL)"
     DeliveryOvertaken "delivery-overtaken" "a delivery that waits in the queue is written after a later job"
     // HTTP.
     BadGatewayReleased "bad-gateway-released" "status 502 counts as proof that the effect did not happen"

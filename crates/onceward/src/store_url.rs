@@ -84,9 +84,67 @@ impl From<&PathBuf> for StoreUrl {
     }
 }
 
+/// A store URL as it may be shown: without a password. One that is a reference, such as `env:PGPASSWORD`, is not a secret and
+/// stays, so that the text still leads to the store.
+pub fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (address, query) = match rest.split_once('?') {
+        None => (rest, None),
+        Some((address, query)) => (address, Some(query)),
+    };
+    // A password that is not encoded may contain a question mark.
+    if query.is_some_and(|query| query.contains('@')) {
+        return format!("{scheme}://…");
+    }
+    let address = match address.rsplit_once('@') {
+        None => address.to_owned(),
+        Some((credentials, host)) => match credentials.split_once(':') {
+            None => format!("{credentials}@{host}"),
+            Some((user, password)) if is_reference(password) => format!("{user}:{password}@{host}"),
+            Some((user, _)) => format!("{user}:…@{host}"),
+        },
+    };
+    let query = query.map(|query| query.split('&').map(shown_parameter).collect::<Vec<_>>().join("&"));
+    format!("{scheme}://{address}{}", query.map(|query| format!("?{query}")).unwrap_or_default())
+}
+
+fn is_reference(password: &str) -> bool {
+    (password.starts_with("env:") || password.starts_with("file:")) && !password.contains('@')
+}
+
+/// A parameter, whose value is hidden if it may be a secret.
+fn shown_parameter(pair: &str) -> String {
+    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+    let lower = name.to_ascii_lowercase();
+    let is_secret = ["pass", "secret", "token", "auth"].iter().any(|word| lower.contains(word)) && !is_reference(value);
+    if is_secret { format!("{name}=…") } else { pair.to_owned() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_password() {
+        for (url, expected) in [
+            ("onceward.db", "onceward.db"),
+            ("file:a@b:c", "file:a@b:c"),
+            ("memory:", "memory:"),
+            ("postgres://user:s3cret@host/db", "postgres://user:…@host/db"),
+            ("postgres://user:s3@cret@host/db?sslmode=verify-full", "postgres://user:…@host/db?sslmode=verify-full"),
+            ("postgres://user:env:PGPASSWORD@host/db", "postgres://user:env:PGPASSWORD@host/db"),
+            ("postgres://user:file:/run/pw@host/db", "postgres://user:file:/run/pw@host/db"),
+            ("postgres://user:env:x@s3cret@host/db", "postgres://user:…@host/db"),
+            ("postgres://user:s3?cret@host/db", "postgres://…"),
+            ("postgres://host/db?password=s3cret&user=a", "postgres://host/db?password=…&user=a"),
+            ("redis://:s3cret@host:6379/0", "redis://:…@host:6379/0"),
+            ("redis://host", "redis://host"),
+            ("redis+sentinel://user:s3cret@a:1,b:2/name", "redis+sentinel://user:…@a:1,b:2/name"),
+        ] {
+            assert_eq!(shown(url), expected);
+            assert!(!shown(url).contains("cret"), "{url}");
+        }
+    }
 
     #[test]
     fn a_password_is_not_shown() {

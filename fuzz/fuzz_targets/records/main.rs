@@ -117,6 +117,7 @@ async fn rewrite(ledger: &LedgerFile, record: &Record, draft: Draft) {
             assert!(!matches!(error, Error::Closed), "{error}");
             return;
         }
+        Ok(Replaced::Undecided) => panic!("no other program holds it: {record:?}"),
         Err(error) => panic!("what was read cannot be written: {error}: {record:?}"),
     };
     let found = ledger.store().get(record.id).await.expect("what was written can be read").expect("it is there");

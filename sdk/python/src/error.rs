@@ -1,5 +1,7 @@
 //! Raises the exceptions of the Python package, each with the intent and what is known of it.
 
+use std::time::Duration;
+
 use onceward::{Error, store};
 use onceward_core::duration;
 use onceward_core::outcome::{Body, Outcome};
@@ -65,6 +67,15 @@ pub(crate) fn invalid(py: Python<'_>, message: &str, about: &About) -> PyErr {
 /// An exception of the Python package, by name.
 pub(crate) fn named(py: Python<'_>, kind: &str, message: &str, about: &About) -> PyErr {
     exception(py, kind, message, about, PyDict::new(py)).unwrap_or_else(|failure| failure)
+}
+
+/// The exception for work that is not running and may not be tried again yet, as after a refusal that named a time.
+pub(crate) fn not_yet(py: Python<'_>, retry_after: Duration, about: &About) -> PyErr {
+    let fields = PyDict::new(py);
+    let seconds = retry_after.as_secs_f64();
+    let set = fields.set_item("retry_after", seconds).and_then(|()| fields.set_item("is_running", false));
+    let text = format!("{} may not be tried again yet; ask again in {seconds:.1} s", about.intent);
+    set.and_then(|()| exception(py, "InFlight", &text, about, fields)).unwrap_or_else(|failure| failure)
 }
 
 fn make(py: Python<'_>, error: &Error, about: &About) -> PyResult<PyErr> {
@@ -140,7 +151,7 @@ fn set_outcome(py: Python<'_>, fields: &Bound<'_, PyDict>, outcome: Option<&Outc
 }
 
 /// Reads a duration as Python gives it: seconds, or a text such as `"20s"`.
-pub(crate) fn duration_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<std::time::Duration> {
+pub(crate) fn duration_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<Duration> {
     if let Ok(seconds) = given.extract::<f64>() {
         let refuse = |_| {
             invalid(
@@ -149,7 +160,7 @@ pub(crate) fn duration_of(py: Python<'_>, given: &Bound<'_, PyAny>) -> PyResult<
                 &About::default(),
             )
         };
-        return std::time::Duration::try_from_secs_f64(seconds).map_err(refuse);
+        return Duration::try_from_secs_f64(seconds).map_err(refuse);
     }
     duration::parse(&given.extract::<String>()?).map_err(|error| invalid(py, &error.to_string(), &About::default()))
 }

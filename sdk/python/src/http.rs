@@ -42,6 +42,11 @@ const NO_UPSTREAM: &str = "http://app.invalid";
 /// The advice for clients whose credential changes.
 const TENANT_HINT: &str = "Name the tenant by what stays the same, with `tenant`.";
 
+/// Why a header that names the tenant needs a list of peers. ASGI has no address of the peer that a client cannot choose.
+const TRUST_HINT: &str = "tenant: a header names the tenant only if trusted_peers says from whom it is taken. The address is the \
+                          one that the ASGI server reports, which clients can forge where it believes X-Forwarded-For from \
+                          any address";
+
 /// Settings that `onceward.toml` does not have.
 #[derive(Default, Deserialize)]
 #[serde(default)]
@@ -91,6 +96,9 @@ impl NativeHttpGuard {
         if matches!(route.tenant, Tenant::Whoami(_)) {
             return Err(refuse("tenant: whoami:PATH#POINTER is only for the HTTP gateway; use a function".to_owned()));
         }
+        if matches!(route.tenant, Tenant::Header(..)) && written.trusted_peers.is_none() {
+            return Err(refuse(TRUST_HINT.to_owned()));
+        }
         let (rules, tenant) = (Arc::clone(&route.rules), (!has_tenant_function).then(|| route.tenant.clone()));
         Ok(Self { handle: Arc::clone(ledger.get().local(py)?), rules, routes: Routes::new(vec![route]), tenant })
     }
@@ -100,13 +108,14 @@ impl NativeHttpGuard {
         !self.rules.may_guard(method)
     }
 
-    /// Judges a request by its head. `raw_path` is the path as the client wrote it, and `path` as the app reads it.
+    /// Judges a request by its head. `raw_path` is the path as the client wrote it, and `paths` are the forms in which the app
+    /// reads it: with the place where it is mounted, and without it.
     #[allow(clippy::too_many_arguments, reason = "they are the parts of one request")]
     fn judge(
         &self,
         py: Python<'_>,
         method: &str,
-        path: &str,
+        paths: Vec<String>,
         raw_path: &[u8],
         query: &[u8],
         headers: &Bound<'_, PyAny>,
@@ -114,7 +123,7 @@ impl NativeHttpGuard {
         sends_trailers: bool,
     ) -> PyResult<Option<Judged>> {
         let is_here = |path: &str| self.routes.find(path).is_some();
-        if !is_here(path) && !is_here(&String::from_utf8_lossy(raw_path)) {
+        if !paths.iter().any(|path| is_here(path)) && !is_here(&String::from_utf8_lossy(raw_path)) {
             return Ok(None);
         }
         let dialect = Dialect::Http(self.rules.profile);

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use onceward::{Ledger, Resolution, Resolved, StoreUrl, store};
 use onceward_core::name::{Identity, Key, Operation, Tenant};
@@ -18,12 +19,19 @@ use crate::runtime::{self, runtime, wait};
 /// How many intents of a list are read at a time.
 const PAGE: usize = 200;
 
+/// How often the end of the process looks for claims whose callers have gone: a begin that met another write is written again.
+const STRAY_ROUNDS: u32 = 3;
+
+/// How long an answer takes from the writer to the task that gives the claim back, on a busy machine.
+const STRAY_PAUSE: Duration = Duration::from_millis(5);
+
 /// Every ledger that was opened, for the end of the process.
 static OPENED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 
 /// A store and the ledger on it, shared by all operations.
 pub(crate) struct Handle {
     url: String,
+    shown: String,
     /// What a child process opens again. It is absolute: a process that becomes a daemon changes its working directory.
     absolute: StoreUrl,
     open: RwLock<Open>,
@@ -37,8 +45,9 @@ struct Open {
 }
 
 impl Handle {
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// The ledger as messages name it: a command that they show works in every directory.
+    pub(crate) fn shown(&self) -> &str {
+        &self.shown
     }
 
     /// The ledger, for this process.
@@ -75,7 +84,7 @@ impl Handle {
     }
 
     fn about(&self) -> About {
-        About { store: self.url.clone(), ..About::default() }
+        About { store: self.shown.clone(), ..About::default() }
     }
 
     /// Waits until every claim has ended.
@@ -84,8 +93,16 @@ impl Handle {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
             if open.generation == runtime::generation() { open.ledger.clone() } else { None }
         };
-        if let Some(ledger) = ledger {
-            ledger.idle().await;
+        let Some(ledger) = ledger else { return };
+        ledger.idle().await;
+        if runtime::may_have_stray_claims() {
+            // Begins whose callers have gone are in the queue of the writer. Once a later write is through, they have their answers,
+            // and give back what they were granted.
+            for _ in 0..STRAY_ROUNDS {
+                let _: Result<(), store::Error> = ledger.ping().await;
+                tokio::time::sleep(STRAY_PAUSE).await;
+                ledger.idle().await;
+            }
         }
     }
 }
@@ -110,6 +127,13 @@ fn absolute(url: &str) -> StoreUrl {
         Ok(path) => StoreUrl::from(path),
         Err(_) => StoreUrl::from(url),
     }
+}
+
+/// The path of a ledger in a file, from the root; other stores as they are.
+fn shown(url: &str) -> String {
+    let is_file = url != "memory:" && !url.contains("://");
+    let path = is_file.then(|| std::path::absolute(url.strip_prefix("file:").unwrap_or(url)).ok()).flatten();
+    path.map_or_else(|| url.to_owned(), |path| path.display().to_string())
 }
 
 /// Where a ledger is.
@@ -139,7 +163,8 @@ impl NativeLedger {
             Source::Local(handle) => Ok(handle),
             Source::Remote(server) => Err(error::invalid(
                 py,
-                "this needs a ledger in a file; it cannot use a ledger behind HTTP",
+                "the middleware keeps claims in this process, which a ledger behind HTTP cannot: open the store itself, or put \
+                 `onceward gateway` in front of the app",
                 &server.about(),
             )),
         }
@@ -159,7 +184,8 @@ impl NativeLedger {
         let store = StoreUrl::from(url.as_str());
         let absolute = absolute(&url);
         let open = Open { ledger: Some(open(py, &url, store)?), generation: runtime::generation() };
-        let handle = Arc::new(Handle { url, absolute, open: RwLock::new(open) });
+        let shown = shown(&url);
+        let handle = Arc::new(Handle { url, shown, absolute, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
         Ok(Self { source: Source::Local(handle) })
     }
@@ -185,12 +211,12 @@ impl NativeLedger {
 
     /// One intent as JSON, or `None`.
     fn get(&self, py: Python<'_>, tenant: &str, operation: &str, key: &str) -> PyResult<Option<String>> {
+        let identity = identity(py, tenant, operation, key)?;
         let handle = match &self.source {
             Source::Local(handle) => handle,
             Source::Remote(server) => return server.get(py, tenant, operation, key),
         };
         let (ledger, about) = (handle.ledger(py)?, handle.about());
-        let identity = identity(py, tenant, operation, key)?;
         let found = wait(py, ledger.get(&identity))?.map_err(|error| error::raised(py, &error, &about))?;
         Ok(found.map(|intent| {
             let status = intent.status().map(|status| status.as_str());
@@ -198,9 +224,16 @@ impl NativeLedger {
         }))
     }
 
-    /// The newest intents, as a JSON list.
-    #[pyo3(signature = (tenant = None, state = None, limit = 50))]
-    fn list(&self, py: Python<'_>, tenant: Option<&str>, state: Option<&str>, limit: usize) -> PyResult<String> {
+    /// The newest intents, as a JSON list: all of them without a limit.
+    #[pyo3(signature = (tenant, state, limit))]
+    fn list(
+        &self,
+        py: Python<'_>,
+        tenant: Option<&str>,
+        state: Option<&str>,
+        limit: Option<usize>,
+    ) -> PyResult<String> {
+        let limit = limit.unwrap_or(usize::MAX);
         let handle = match &self.source {
             Source::Local(handle) => handle,
             Source::Remote(server) => return server.list(py, tenant, state, limit),
@@ -243,6 +276,7 @@ impl NativeLedger {
         by: Option<&str>,
         note: Option<&str>,
     ) -> PyResult<()> {
+        let identity = identity(py, tenant, operation, key)?;
         let handle = match &self.source {
             Source::Local(handle) => handle,
             Source::Remote(server) => {
@@ -251,7 +285,6 @@ impl NativeLedger {
             }
         };
         let (ledger, about) = (handle.ledger(py)?, handle.about());
-        let identity = identity(py, tenant, operation, key)?;
         let resolution = match outcome {
             Some(body) => Resolution::Happened(Outcome::success(body)),
             None => Resolution::DidNotHappen,

@@ -6,17 +6,21 @@
 //! - `operation`: from Python's arguments to a `Call`, and its start.
 //! - `value`: a Python value as JSON that has one canonical form.
 //! - `runtime`: waits for a future, on a thread or in an event loop.
+//! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
 //! - `remote`: the same for a ledger behind HTTP.
 //! - `error`: the exceptions.
+//! - `log`: messages of the library for Python's `logging`.
 //! - `vectors`: what the test vectors need.
 
 mod claim;
+mod completions;
 mod error;
 mod http;
 mod ledger;
+mod log;
 mod operation;
 mod remote;
 mod runtime;
@@ -38,6 +42,8 @@ mod _native {
     #[pymodule_export]
     use super::ledger::NativeLedger;
     #[pymodule_export]
+    use super::log::{wait_for_messages, waiting_messages};
+    #[pymodule_export]
     use super::operation::NativeOperation;
     #[pymodule_export]
     use super::runtime::{after_fork_in_child, after_fork_in_parent, before_fork, shut_down};
@@ -51,6 +57,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         runtime::check_interpreter()?;
+        log::begin();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -86,7 +86,7 @@ impl NativeOperation {
             builder = builder.item(&stream, number);
         }
         if let Some(intent) = intent {
-            builder = builder.intent_value(value::of(intent)?);
+            builder = builder.intent_value(value::of_intent(intent, &self.name, self.recipe.as_deref())?);
         }
         Ok(builder)
     }
@@ -94,7 +94,7 @@ impl NativeOperation {
     fn about(handle: &Handle, call: &Call) -> About {
         let identity = &call.identity;
         About {
-            store: handle.url().to_owned(),
+            store: handle.shown().to_owned(),
             tenant: identity.tenant.as_str().to_owned(),
             operation: identity.operation.as_str().to_owned(),
             key: identity.key.as_str().to_owned(),
@@ -201,6 +201,9 @@ impl Completion for StartedCall {
             }
             Ok(Started::Answered(Decision::Replay { outcome, expires_at, .. })) => {
                 Ok(Py::new(py, Stored::new(outcome, expires_at, about))?.into_any())
+            }
+            Ok(Started::Answered(Decision::InFlight { retry_after, running: false, .. })) => {
+                Err(error::not_yet(py, retry_after, &about))
             }
             Ok(Started::Answered(decision)) => {
                 Err(error::raised(py, &Error::of_decision(about.intent.clone(), decision), &about))

@@ -7,7 +7,7 @@
 use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ use pyo3::exceptions::{PyImportError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::completions::LoopQueue;
 
 /// How often a thread that waits looks for signals, so that Ctrl-C ends the wait.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
@@ -38,6 +40,10 @@ const NO_INTERPRETER: i64 = -1;
 
 /// Whether the interpreter is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// How many calls wait in event loops, and whether a call was given up before it had its answer.
+static UNDER_WAY: AtomicU64 = AtomicU64::new(0);
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Threads of the runtime hold the gate for reading while they use the interpreter. A child process replaces it, because other
 /// threads of the parent may have been waiting for it. Null means the first one.
@@ -125,7 +131,7 @@ where
             py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNAL_INTERVAL, future.as_mut()).await }));
         match waited {
             Ok(output) => return Ok(output),
-            Err(_) => py.check_signals()?,
+            Err(_) => py.check_signals().inspect_err(|_| GIVEN_UP.store(true, Ordering::SeqCst))?,
         }
     }
 }
@@ -155,86 +161,53 @@ where
     if let Poll::Ready(output) = poll_once(runtime, future.as_mut()) {
         return Ok((true, output.deliver(py)?));
     }
-    if IS_ENDING.load(Ordering::SeqCst) {
+    if is_ending() {
         // An exit handler that runs after ours: there is no thread left that could complete a future of the loop.
         return Ok((true, wait(py, future)?.deliver(py)?));
     }
     let waiting = event_loop.call_method0("create_future")?;
-    let (target, target_loop) = (waiting.clone().unbind(), event_loop.clone().unbind());
+    let (target, queue) = (waiting.clone().unbind(), LoopQueue::of(event_loop));
+    let under_way = CallUnderWay::begin();
     let task = runtime.spawn(async move {
         let output = future.await;
-        // Completing takes the interpreter, for which this thread may have to wait.
-        tokio::task::spawn_blocking(move || complete(output, target, target_loop));
+        under_way.end();
+        queue.push(output, target);
     });
     let abort = Py::new(py, AbortOnCancel { task: TaskHandle::of(&task) })?;
     waiting.call_method1("add_done_callback", (abort,))?;
     Ok((false, waiting.unbind()))
 }
 
-/// Hands the output to the event loop, unless the loop has gone or the interpreter is ending.
-fn complete<C: Completion>(output: C, target: Py<PyAny>, event_loop: Py<PyAny>) {
-    let _inside = gate().read().unwrap_or_else(PoisonError::into_inner);
-    if IS_ENDING.load(Ordering::SeqCst) {
-        output.abandon();
-        // Freeing them takes the interpreter.
-        std::mem::forget((target, event_loop));
-        return;
-    }
-    Python::attach(|py| {
-        let delivery = Delivery { deliver: std::sync::Mutex::new(Some(Box::new(Parcel(output)))) };
-        let Ok(delivery) = Py::new(py, delivery) else { return };
-        // A loop that was closed takes nothing; then the delivery is dropped, which abandons the output.
-        let _ = event_loop.bind(py).call_method1("call_soon_threadsafe", (delivery, target));
-    });
+/// Counts the calls whose answers are not there yet, and notices those that are given up before: what they asked for may still
+/// be granted.
+struct CallUnderWay {
+    generation: u64,
+    has_ended: bool,
 }
 
-/// An output that is handed over once, or else abandoned.
-trait Deliverable: Send {
-    fn deliver(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>>;
-    fn abandon(self: Box<Self>);
-}
-
-struct Parcel<C>(C);
-
-impl<C: Completion> Deliverable for Parcel<C> {
-    fn deliver(self: Box<Self>, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.0.deliver(py)
+impl CallUnderWay {
+    fn begin() -> Self {
+        UNDER_WAY.fetch_add(1, Ordering::SeqCst);
+        Self { generation: generation(), has_ended: false }
     }
 
-    fn abandon(self: Box<Self>) {
-        self.0.abandon();
+    fn end(mut self) {
+        self.has_ended = true;
     }
 }
 
-/// Completes a future when the event loop calls it.
-#[pyclass(frozen, name = "_Delivery")]
-struct Delivery {
-    deliver: std::sync::Mutex<Option<Box<dyn Deliverable>>>,
-}
-
-#[pymethods]
-impl Delivery {
-    fn __call__(&self, py: Python<'_>, target: &Bound<'_, PyAny>) -> PyResult<()> {
-        let output = self.deliver.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(output) = output else { return Ok(()) };
-        if target.call_method0("done")?.is_truthy()? {
-            output.abandon();
-            return Ok(());
-        }
-        match output.deliver(py) {
-            Ok(result) => target.call_method1("set_result", (result,))?,
-            Err(error) => target.call_method1("set_exception", (error.into_value(py),))?,
-        };
-        Ok(())
-    }
-}
-
-impl Drop for Delivery {
+impl Drop for CallUnderWay {
     fn drop(&mut self) {
-        if let Some(output) = self.deliver.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
-            output.abandon();
+        if self.generation == generation() {
+            UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
+            GIVEN_UP.fetch_or(!self.has_ended, Ordering::SeqCst);
         }
     }
+}
+
+/// Whether a claim may be granted that no caller waits for.
+pub(crate) fn may_have_stray_claims() -> bool {
+    GIVEN_UP.load(Ordering::SeqCst) || UNDER_WAY.load(Ordering::SeqCst) > 0
 }
 
 /// Stops the task when its caller no longer waits.
@@ -271,11 +244,38 @@ impl TaskHandle {
     }
 }
 
+/// The runtime, if there is one.
+#[allow(unsafe_code)]
+pub(crate) fn known() -> Option<&'static Runtime> {
+    // SAFETY: as in `runtime`.
+    unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }
+}
+
+/// Keeps forks and the end of the interpreter waiting until the guard is dropped.
+pub(crate) fn enter_gate() -> RwLockReadGuard<'static, ()> {
+    gate().read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether the interpreter is ending.
+pub(crate) fn is_ending() -> bool {
+    IS_ENDING.load(Ordering::SeqCst)
+}
+
+/// Runs work in the background that takes the interpreter. If the interpreter is ending, the value that the work needs comes
+/// back: what it has of Python cannot be freed any more.
+pub(crate) fn inside_interpreter<T>(value: T, work: impl FnOnce(Python<'_>, T)) -> Result<(), T> {
+    let _inside = enter_gate();
+    if is_ending() {
+        return Err(value);
+    }
+    Python::attach(|py| work(py, value));
+    Ok(())
+}
+
 /// Runs work in the background that takes the interpreter, unless it is ending.
 pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
-    let _inside = gate().read().unwrap_or_else(PoisonError::into_inner);
-    if !IS_ENDING.load(Ordering::SeqCst) {
-        Python::attach(work);
+    if let Err(work) = inside_interpreter(work, |py, work| work(py)) {
+        std::mem::forget(work);
     }
 }
 
@@ -331,6 +331,9 @@ pub(crate) fn after_fork_in_child() {
     RUNTIME.store(std::ptr::null_mut(), Ordering::Release);
     std::mem::forget(CLOSED_GATE.with(|closed| closed.borrow_mut().take()));
     GATE.store(Box::leak(Box::new(RwLock::new(()))), Ordering::Release);
+    crate::log::after_fork_in_child();
+    UNDER_WAY.store(0, Ordering::SeqCst);
+    GIVEN_UP.store(false, Ordering::SeqCst);
     onceward::fork::resume_child();
 }
 

@@ -1,12 +1,14 @@
 //! A Python value as JSON that has one canonical form. JSON's own types are read here; `_keys.plain` turns the other documented
 //! types (dates, decimals, models, …) into these. Anything else is refused: a text made by `str()` could change between runs.
 
-use onceward_core::json::{MAX_DEPTH, Number, Value};
+use onceward_core::json::{MAX_DEPTH, Number, Pointer, Value};
+use onceward_core::recipe::{Recipe, Window};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
+use crate::error::{self, About};
 use crate::runtime::python;
 
 /// How often the value at one place may be converted: an enumeration of dates takes two steps.
@@ -17,16 +19,39 @@ static DIGITS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// The value of a Python object. An error names the place of the value that is refused.
 pub(crate) fn of(object: &Bound<'_, PyAny>) -> PyResult<Value> {
-    Reader { depth: 0, conversions: 0 }.read(object)
+    Reader { depth: 0, conversions: 0, path: Vec::new(), wanted: None }.read(object)
 }
 
-struct Reader {
+/// The intent of a call, without what its recipe does not look at: a client or a set among the arguments is accepted if the key
+/// does not contain it. What is refused is a mistake in the call, so its error says that nothing ran.
+pub(crate) fn of_intent(intent: &Bound<'_, PyAny>, operation: &str, recipe: Option<&Recipe>) -> PyResult<Value> {
+    let py = intent.py();
+    let wanted = recipe.map(|recipe| {
+        let window = recipe.window().and_then(Window::field);
+        recipe.key().iter().chain(recipe.match_fields()).chain(window).map(Pointer::segments).collect()
+    });
+    Reader { depth: 0, conversions: 0, path: Vec::new(), wanted }.read(intent).map_err(|error| {
+        if !is_refusal(py, &error) {
+            return error;
+        }
+        let about = About { operation: operation.to_owned(), ..About::default() };
+        let refused = error::named(py, "InvalidValue", &error.value(py).to_string(), &about);
+        refused.set_cause(py, Some(error));
+        refused
+    })
+}
+
+struct Reader<'a> {
     depth: usize,
     /// How often the value at this place was converted.
     conversions: usize,
+    /// The names of the members that lead to this place, as far as they are compared with what is wanted.
+    path: Vec<String>,
+    /// The places that are read; `None` for all of them.
+    wanted: Option<Vec<&'a [String]>>,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn read(&mut self, object: &Bound<'_, PyAny>) -> PyResult<Value> {
         // Subclasses of these types, such as enumerations of strings, have rules of their own.
         if let Ok(text) = object.cast_exact::<PyString>() {
@@ -90,28 +115,49 @@ impl Reader {
                 return Err(PyTypeError::new_err(format!("a name in a dict must be a str, not {kind}")));
             };
             let name = text_of(name)?;
-            let value = self.read(&value).map_err(|error| inside(value.py(), &name, error))?;
-            members.push((name, value));
+            if !self.is_wanted(&name) {
+                continue;
+            }
+            self.path.push(name);
+            let read = self.read(&value);
+            let name = self.path.pop().unwrap_or_default();
+            members.push((name.clone(), read.map_err(|error| inside(value.py(), &name, error))?));
         }
         Value::object(members).map_err(|name| PyValueError::new_err(format!("two members are called {name}")))
     }
 
     fn array<'py>(&mut self, items: impl Iterator<Item = Bound<'py, PyAny>>) -> PyResult<Value> {
-        let mut values = Vec::new();
+        // All of a list is read: leaving items out would change the places of the others.
+        let (mut values, wanted) = (Vec::new(), self.wanted.take());
         for (index, item) in items.enumerate() {
             values.push(self.read(&item).map_err(|error| inside(item.py(), &index.to_string(), error))?);
         }
+        self.wanted = wanted;
         Ok(Value::Array(values))
     }
+
+    /// Whether a member of this object is, contains or is part of a place that is wanted.
+    fn is_wanted(&self, name: &str) -> bool {
+        let Some(wanted) = &self.wanted else { return true };
+        wanted.iter().any(|place| {
+            let mut here = self.path.iter().map(String::as_str).chain([name]);
+            place.iter().all(|segment| here.next().is_none_or(|one| one == segment))
+        })
+    }
+}
+
+/// Whether a value was refused here. Subclasses, which code of the user may raise, need not take one text.
+fn is_refusal(py: Python<'_>, error: &PyErr) -> bool {
+    let kind = error.get_type(py);
+    kind.is(py.get_type::<PyTypeError>()) || kind.is(py.get_type::<PyValueError>())
 }
 
 /// The error with the place of the value in front.
 fn inside(py: Python<'_>, place: &str, error: PyErr) -> PyErr {
-    let kind = error.get_type(py);
-    // Subclasses, which code of the user may raise, need not take one text.
-    if !kind.is(py.get_type::<PyTypeError>()) && !kind.is(py.get_type::<PyValueError>()) {
+    if !is_refusal(py, &error) {
         return error;
     }
+    let kind = error.get_type(py);
     let place = place.replace('~', "~0").replace('/', "~1");
     let text = error.value(py).to_string();
     let text = match text.strip_prefix('/') {

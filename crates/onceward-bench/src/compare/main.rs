@@ -6,7 +6,6 @@
 //! - `load`: callers that claim and finish as fast as possible.
 //! - `peer/`: one file per system: what a pair is there.
 //! - `http`: the gateway, compared with nginx and a bare service.
-//! - `processor`: the processor time of processes.
 //! - `figures`: the figures of a run, and medians.
 //! - `machine`: describes the machine.
 //! - `report/`: tables, aims, the plot and the pages.
@@ -23,7 +22,6 @@ mod load;
 mod machine;
 mod peer;
 mod plan;
-mod processor;
 mod report;
 mod run;
 mod service;

@@ -11,6 +11,7 @@ use onceward_runtime::exit::Fault;
 use onceward_runtime::net::host_check::HostCheck;
 use onceward_runtime::net::tls::Tls;
 use onceward_runtime::proxy::{Route, Tenant};
+use onceward_runtime::stores;
 use onceward_server::serve::{self, GatewaySettings};
 
 /// Run a gateway in front of an API; clients can retry freely, and each effect happens once
@@ -94,7 +95,10 @@ impl Gateway {
         block_on_every_core(async move {
             let gateway =
                 GatewaySettings { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
-            serve::run(ledger.open(&store).await?, None, Some(gateway)).await?;
+            let ledger = ledger.open(&store).await?;
+            ledger.check_seals().await?;
+            stores::report(&ledger).await?;
+            serve::run(ledger, None, Some(gateway)).await?;
             Ok(0)
         })
     }

@@ -38,14 +38,19 @@ impl Get {
             let identity = self.intent.identity(global, &settings).await?;
             let ledger = open(&settings).await?;
             let found = ledger.get(&identity).await?;
+            let durability = ledger.durability_of(&identity.operation).await?;
             ledger.close().await;
             let shown = found.as_ref().and_then(|intent| Some((intent, IntentView::of(&intent.seen, keys)?)));
             let Some((intent, view)) = shown else {
-                output::say(&format!("{identity} not found in {}", settings.store()?));
+                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
+                output::say(&format!("{identity} not found in {store}"));
                 return Ok(NO);
             };
             if self.json {
-                output::json(&as_json(intent, &view));
+                let mut value = as_json(intent, &view);
+                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
+                value["store"] = json!({ "url": store, "durability": durability });
+                output::json(&value);
             } else {
                 output::out(&as_text(intent, &view, &settings, &identity, keys));
             }

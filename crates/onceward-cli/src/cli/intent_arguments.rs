@@ -130,7 +130,7 @@ pub(super) fn command_line(verb: &str, settings: &Settings, identity: &Identity,
         line += &format!(" {flag}{between}{}", quoted(value));
     };
     if let Some(store) = settings.store_argument() {
-        add("--store", store);
+        add("--store", &store);
     }
     if identity.tenant != Tenant::default() {
         add("--tenant", identity.tenant.as_str());

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, with its arguments and its execution.
 
 mod accept;
+mod copy;
 mod gateway;
 mod get;
 mod hints;
@@ -8,6 +9,7 @@ mod intent_arguments;
 mod key;
 mod list;
 mod mcp;
+mod migrate;
 mod purge;
 mod reference;
 mod resolve;
@@ -29,7 +31,7 @@ use crate::demo;
 use onceward_bench as bench;
 use onceward_runtime::config::{ConfigSource, Settings};
 use onceward_runtime::exit::Fault;
-use onceward_runtime::{exit, output};
+use onceward_runtime::{exit, output, stores};
 
 /// Make side effects happen once: record the intent, let one caller do the work, replay the outcome to every repeat
 #[derive(Debug, Parser)]
@@ -46,7 +48,7 @@ pub(crate) struct Cli {
 /// Options of every subcommand.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// The ledger: a file path, or file:PATH
+    /// The ledger: a file path, file:PATH, postgres://…, redis://…, rediss://…, redis+sentinel://… or redis+cluster://…
     ///
     /// Defaults to the store in the configuration, or onceward.db in the working directory; for `onceward mcp`, onceward.db in
     /// your state folder (~/.local/state/onceward).
@@ -89,6 +91,8 @@ enum Command {
     Resolve(resolve::Resolve),
     Purge(purge::Purge),
     Accept(accept::Accept),
+    Migrate(migrate::Migrate),
+    Copy(copy::Copy),
     Serve(serve::Serve),
     Token(token::Token),
     Gateway(gateway::Gateway),
@@ -137,6 +141,8 @@ impl Cli {
             Command::Resolve(resolve) => resolve.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
             Command::Accept(accept) => accept.execute(&global),
+            Command::Migrate(migrate) => migrate.execute(&global),
+            Command::Copy(copy) => copy.execute(),
             Command::Serve(serve) => serve.execute(&global),
             Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),
@@ -217,7 +223,7 @@ async fn open(settings: &Settings) -> Result<Ledger, Fault> {
             ),
         ));
     }
-    Ok(Ledger::open(store).await?)
+    stores::open(settings, Ledger::builder(), store).await
 }
 
 /// Runs on the main thread, which lives as long as the program; two more threads renew leases and copy output.

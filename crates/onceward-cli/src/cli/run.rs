@@ -102,6 +102,7 @@ impl Run {
                 self.intent.warn(call_settings.recipe.is_some());
             }
             let call = self.intent.call(global, call_settings).await?;
+            let store = settings.store_of(call.identity.operation.as_str())?.to_owned();
             let resolve = command_line("resolve", &settings, &call.identity, KeyDisplay::Masked);
             guarded(&Job {
                 call,
@@ -110,7 +111,7 @@ impl Run {
                 conflict_exit_code: self.conflict_exit_code,
                 quiet: self.quiet,
                 status,
-                store: settings.store()?.to_owned(),
+                store,
                 records_per_tenant: settings.records_per_tenant(),
                 resolve,
             })

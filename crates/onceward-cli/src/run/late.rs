@@ -63,6 +63,8 @@ pub(super) fn is_transient(error: &store::Error) -> bool {
             | store::Error::Gone { .. }
             | store::Error::NewerSchema { .. }
             | store::Error::OlderSchema { .. }
+            | store::Error::Refused { .. }
+            | store::Error::Sealed { .. }
     )
 }
 

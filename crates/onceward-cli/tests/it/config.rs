@@ -21,7 +21,7 @@ fn an_unknown_field_is_an_error_with_a_suggestion() {
     refused(
         "[operation.charge]\ncolour = 1\n",
         &[
-            "onceward.toml:2: operation.charge.colour: unknown field; known names are allow_volatile, deadline, dedup, effect",
+            "onceward.toml:2: operation.charge.colour: unknown field; known names are allow_best_effort, allow_volatile, deadline, dedup, effect",
         ],
     );
     refused(

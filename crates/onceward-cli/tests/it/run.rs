@@ -205,9 +205,10 @@ fn an_unusable_store_is_69_and_nothing_runs() {
     let flags = ["--key", "k", "--store", "text.db"];
     folder.run(&flags, COUNTED).says(69, &["nothing was run: text.db is not an Onceward ledger"]);
     folder.run(&["--key", "k", "--store", "no/such.db"], COUNTED).says(69, &["cannot open the ledger no/such.db"]);
-    folder
-        .run(&["--key", "k", "--store", "postgres://u:secret@h/d"], COUNTED)
-        .says(69, &["unknown store `postgres://…`"]);
+    folder.run(&["--key", "k", "--store", "mysql://u:secret@h/d"], COUNTED).says(69, &["unknown store `mysql://…`"]);
+    let down = folder.run(&["--key", "k", "--store", "postgres://u:secret@127.0.0.1:1/d"], COUNTED);
+    down.says(69, &["the store cannot be reached"]);
+    assert!(!down.stderr.contains("secret"), "{}", down.stderr);
     folder.run(&["--key", "k", "--store", "memory:"], COUNTED).says(78, &["memory: lasts only as long as one process"]);
     assert_eq!(runs(&folder), 0);
     folder.write("onceward.toml", "store = \"no/such.db\"\n[operation.op]\nstore_down = \"open\"\n");

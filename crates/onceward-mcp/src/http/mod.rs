@@ -168,6 +168,7 @@ pub(super) async fn run(gate: Arc<Gate>, remote: Remote, identity: Identity, pre
         pattern: "/*".to_owned(),
         upstream: root(&upstream).ok_or_else(|| Fault::usage("--upstream: this URL has no host"))?,
         rules: Arc::new(Rules::default()),
+        store: None,
         tenant,
         trusted_peers: Vec::new(),
         timeout: RESPONSE_TIMEOUT,

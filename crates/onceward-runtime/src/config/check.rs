@@ -12,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::api::{Api, Token};
 use super::error::{Mistake, suggestion};
-use super::file::{File, Limits, Operation, RESERVED, Window};
+use super::file::{File, Limits, NamedStore, Operation, RESERVED, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use crate::proxy::unreachable_route;
@@ -59,6 +59,9 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Mistake> {
     check_names(root, "", &names::<File>(), &RESERVED, &mut problems);
     if let Some(DeValue::Table(limits)) = value(root, "limits") {
         check_names(limits, "limits", &names::<Limits>(), &[], &mut problems);
+    }
+    for (name, store) in named_tables(root, "stores") {
+        check_names(store, &format!("stores.{name}"), &names::<NamedStore>(), &[], &mut problems);
     }
     if let Some(DeValue::Table(api)) = value(root, "api") {
         check_names(api, "api", &names::<Api>(), &[], &mut problems);
@@ -133,6 +136,7 @@ fn invalid_values(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
             problems.push(Mistake { at: at.unwrap_or(0), path, what });
         }
     }
+    problems.extend(invalid_stores(file, tree));
     if file.limits.records_per_tenant == Some(0) {
         let at = position(tree, &["limits", "records_per_tenant"]).unwrap_or(0);
         let what = "0 would refuse every key; leave it out for no limit".to_owned();
@@ -140,6 +144,30 @@ fn invalid_values(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
     }
     problems.extend(invalid_tokens(file, tree));
     problems.extend(invalid_routes(file, tree));
+    problems
+}
+
+/// Operations name stores that exist, and no store has the name of the one at the top level.
+fn invalid_stores(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let mut problems = Vec::new();
+    for name in file.stores.keys().filter(|name| name.is_empty() || *name == "default") {
+        let at = position(tree, &["stores", name]).unwrap_or(0);
+        let what = "the store at the top level has this name: choose another one".to_owned();
+        problems.push(Mistake { at, path: format!("stores.{}", toml_name(name)), what });
+    }
+    for (name, operation) in &file.operation {
+        let Some(store) = operation.store.as_deref().filter(|store| !file.stores.contains_key(*store)) else {
+            continue;
+        };
+        let at = position(tree, &["operation", name, "store"]).unwrap_or(0);
+        let what = match store.contains([':', '/']) {
+            true => {
+                "this is the name of a store: write its URL as `url` in [stores.NAME], and the name here".to_owned()
+            }
+            false => format!("unknown store; {}", suggestion(store, file.stores.keys().map(String::as_str))),
+        };
+        problems.push(Mistake { at, path: format!("operation.{}.store", toml_name(name)), what });
+    }
     problems
 }
 

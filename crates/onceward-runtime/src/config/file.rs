@@ -15,10 +15,14 @@ use super::values::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, St
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub(super) struct File {
-    /// Where the ledger is: a file path, or `file:PATH`. A relative path starts at the folder of this file, so that all
-    /// users of one configuration share one ledger. `--store` and `ONCEWARD_STORE` override it.
+    /// Where the ledger is: a file path, `file:PATH`, `postgres://…`, `redis://…`, `rediss://…`, `redis+sentinel://…` or
+    /// `redis+cluster://…`. A relative path starts at the folder of this file, so that all users of one configuration share one
+    /// ledger. A password in a URL is a reference: `env:NAME` or `file:PATH`. `--store` and `ONCEWARD_STORE` override it.
     #[schemars(extend("x-type" = "string", "x-default" = "`onceward.db` in the working directory"))]
     pub store: Option<String>,
+    /// Further stores, by name: `[stores.fast]`. An operation is kept in one of them with `store = "fast"`.
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub stores: BTreeMap<String, NamedStore>,
     /// Where to read the secret that hides credentials in tenant names: `"env:NAME"` or `"file:PATH"`, at least 16 characters.
     /// Without it, a tenant that is derived from a credential is a plain SHA-256 of it, and a reader of the ledger can confirm
     /// a guess of a weak credential. Changing the secret changes these tenants, so retries become new intents.
@@ -40,6 +44,14 @@ pub(super) struct File {
     /// The MCP gateway: `[mcp]`.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub mcp: Mcp,
+}
+
+/// A store with a name.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+pub(super) struct NamedStore {
+    /// Where it is, as in `store` at the top level.
+    #[schemars(extend("x-type" = "string", "x-default" = "required"))]
+    pub url: String,
 }
 
 /// Limits on what the ledger accepts.
@@ -104,6 +116,13 @@ pub struct Operation {
     /// How long the key is held after the retention, so that a late retry gets "done" and does not run again.
     #[schemars(extend("x-type" = "duration", "x-default" = "by tier"))]
     pub tombstone: Option<Length>,
+    /// The name of the store that keeps this operation: a table in `[stores]`. An operation must stay where its records are: a
+    /// server refuses one that lives in another of its stores.
+    #[schemars(extend("x-type" = "string", "x-default" = "the store at the top level"))]
+    pub store: Option<String>,
+    /// Allow `tier = "payment"` in a store that may lose an acknowledged claim, after which a payment may run twice.
+    #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
+    pub allow_best_effort: Option<bool>,
     /// What to do when the store is unreachable.
     #[schemars(extend("x-default" = "`\"closed\"`"))]
     pub store_down: Option<StoreDown>,

@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, schema_for};
 use serde_json::Value;
 
 use super::api::{Api, Token};
-use super::file::{File, Limits, Operation, Window};
+use super::file::{File, Limits, NamedStore, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
 
@@ -19,6 +19,7 @@ pub fn reference() -> String {
          Durations are whole numbers with the units `ms`, `s`, `m`, `h`, `d` and `w`: `\"30s\"`, `\"1h30m\"`.\n",
     );
     section::<File>(&mut page, "Top level");
+    section::<NamedStore>(&mut page, "[stores.NAME]");
     section::<Limits>(&mut page, "[limits]");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");

@@ -40,6 +40,8 @@ pub struct ConfigSource<'a> {
 #[derive(Debug)]
 pub struct Settings {
     store: String,
+    /// The URLs of further stores, by name.
+    stores: BTreeMap<String, String>,
     operations: BTreeMap<String, Operation>,
     api: Option<Api>,
     gateway: Option<Gateway>,
@@ -77,16 +79,19 @@ impl Settings {
             }
             None => super::file::File::default(),
         };
-        let configured = file.store.map(|store| match path.as_deref().and_then(Path::parent) {
+        let resolved = |store: String| match path.as_deref().and_then(Path::parent) {
             Some(folder) => resolve_store(folder, &store),
             None => store,
-        });
+        };
+        let configured = file.store.map(resolved);
+        let stores = file.stores.into_iter().map(|(name, named)| (name, resolved(named.url))).collect();
         let named = source.store.map(str::to_owned).or(configured);
         let is_named = named.is_some();
         let store = named.unwrap_or_else(|| STORE.to_owned());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
         Ok(Self {
             store,
+            stores,
             operations: file.operation,
             api: file.api,
             gateway: file.gateway,
@@ -110,6 +115,20 @@ impl Settings {
     /// The store, for a long-running process. It may be `memory:`.
     pub fn server_store(&self) -> &str {
         &self.store
+    }
+
+    /// The further stores: names and URLs.
+    pub fn named_stores(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.stores.iter().map(|(name, url)| (name.as_str(), url.as_str()))
+    }
+
+    /// The store that keeps an operation, for a command that ends at once.
+    pub fn store_of(&self, operation: &str) -> Result<&str, Fault> {
+        let named = self.operations.get(operation).and_then(|operation| operation.store.as_ref());
+        match named.and_then(|name| self.stores.get(name)) {
+            Some(url) => Ok(url),
+            None => self.store(),
+        }
     }
 
     /// Maximum number of records per tenant; `None` without a limit.
@@ -171,9 +190,10 @@ impl Settings {
         &self.folder
     }
 
-    /// The store to pass with `--store` so that a command in this folder uses the same ledger; `None` for the default.
-    pub fn store_argument(&self) -> Option<&str> {
-        (self.store != STORE).then_some(&self.store)
+    /// The store to pass with `--store` so that a command in this folder uses the same ledger; `None` for the default. A
+    /// password is left for the reader to fill in, unless it is a reference.
+    pub fn store_argument(&self) -> Option<String> {
+        (self.store != STORE).then(|| onceward::shown_store(&self.store))
     }
 }
 
@@ -222,6 +242,8 @@ impl Operation {
             retention: over.retention.or(self.retention),
             dedup: over.dedup.or(self.dedup.filter(|_| keeps_dedup)),
             tombstone: over.tombstone.or(self.tombstone),
+            store: over.store.or(self.store),
+            allow_best_effort: over.allow_best_effort.or(self.allow_best_effort),
             store_down: over.store_down.or(self.store_down),
             wait: over.wait.or(self.wait),
             honours_key_for: over.honours_key_for.or(self.honours_key_for),
@@ -270,6 +292,7 @@ impl Operation {
         policy.store_down = self.store_down.map_or(policy.store_down, Into::into);
         policy.keep_limit = self.keep_limit.map_or(policy.keep_limit, |size| size.0);
         policy.retention = self.retention.map(Into::into).or(policy.retention);
+        policy.allow_best_effort = self.allow_best_effort.unwrap_or(false);
         policy
     }
 }
@@ -322,6 +345,8 @@ mod tests {
         assert_eq!(resolve_store(folder, "file:a.db"), "/etc/onceward/a.db");
         assert_eq!(resolve_store(folder, "/var/a.db"), "/var/a.db");
         assert_eq!(resolve_store(folder, "memory:"), "memory:");
+        let database = "postgres://user:env:PGPASSWORD@host/db?sslmode=verify-full";
+        assert_eq!(resolve_store(folder, database), database);
         assert_eq!(resolve_store(Path::new(""), "a.db"), "a.db");
     }
 }

@@ -51,6 +51,7 @@ impl Route {
             pattern,
             upstream: upstream::address(upstream).map_err(at("upstream"))?,
             rules: Arc::new(rules),
+            store: operation.store.clone(),
             tenant,
             trusted_peers: trusted_peers(written)?,
             timeout: written.timeout.map_or(DEFAULT_TIMEOUT, |time| time.0),

@@ -18,6 +18,8 @@ pub struct Route {
     /// Where its requests go.
     pub upstream: Uri,
     pub rules: Arc<Rules>,
+    /// The name of the store that keeps its requests; the default store if none.
+    pub store: Option<String>,
     pub tenant: Tenant,
     /// Proxies in front of the gateway whose headers are trusted; only this machine if empty.
     pub trusted_peers: Vec<IpNet>,

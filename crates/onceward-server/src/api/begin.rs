@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, StatusCode};
 use onceward::core::decide::Decision;
+use onceward::core::hash::Digest;
 use onceward::core::record::{Phase, Standing};
 use onceward::remote::{ClaimOffer, StartOptions, Started};
 use onceward::{Call, Error, Ledger};
@@ -35,6 +36,11 @@ pub(super) struct BeginRequest {
     #[serde(default, deserialize_with = "given")]
     #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
     key: Option<String>,
+    /// The SHA-256 digest of what a client derived `key` from, as 64 hex digits. The same key with another digest is a collision of
+    /// two intents, and neither gets the outcome of the other. Only with `key`.
+    #[serde(default, deserialize_with = "given")]
+    #[schema(min_length = 64, max_length = 64, pattern = r"^[0-9a-fA-F]{64}$", nullable = false)]
+    key_digest: Option<String>,
     /// The input of the work. Without `key`, the key is derived from it, using the operation's recipe if it has one. With
     /// `key`, it must be the same on every repeat.
     #[serde(default, deserialize_with = "given")]
@@ -237,7 +243,18 @@ fn call(ledger: &Ledger, caller: &Caller, request: &BeginRequest) -> Result<Call
     if request.probes {
         operation = operation.probes();
     }
-    Ok(operation.call()?)
+    let mut call = operation.call()?;
+    if let Some(digest) = &request.key_digest {
+        call.key_digest = Some(key_digest(digest, request.key.is_some())?);
+    }
+    Ok(call)
+}
+
+fn key_digest(text: &str, has_key: bool) -> Result<Digest, Problem> {
+    if !has_key {
+        return Err(Problem::invalid("key_digest: it belongs to a key; without one, the server derives both"));
+    }
+    Digest::from_hex(text).ok_or_else(|| Problem::invalid("key_digest: write 64 hex digits"))
 }
 
 /// Waits for the claim. At shutdown, all waiting callers get the current state at once.

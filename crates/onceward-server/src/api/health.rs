@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use http::StatusCode;
+use onceward::placement::StoreReport;
+use onceward::store::Durability;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -21,10 +23,23 @@ pub(super) struct Health {
     status: &'static str,
     /// The version of the server.
     version: &'static str,
+    /// The stores, if it is ready.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stores: Vec<StoreHealth>,
 }
 
-fn health(status: &'static str) -> Json<Health> {
-    Json(Health { status, version: env!("CARGO_PKG_VERSION") })
+/// A store of the server
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct StoreHealth {
+    /// Its name in the configuration, or `default`.
+    name: String,
+    /// What an acknowledged write survives: `level` is `durable`, `best_effort` (with `reasons`) or `volatile`.
+    #[schema(value_type = Object)]
+    durability: Durability,
+}
+
+fn health(status: &'static str, stores: Vec<StoreHealth>) -> Json<Health> {
+    Json(Health { status, version: env!("CARGO_PKG_VERSION"), stores })
 }
 
 /// Liveness
@@ -36,7 +51,7 @@ fn health(status: &'static str) -> Json<Health> {
     responses((status = 200, description = "The server is running", body = Health))
 )]
 pub(super) async fn healthz() -> Json<Health> {
-    health("ok")
+    health("ok", Vec::new())
 }
 
 /// Readiness
@@ -56,10 +71,15 @@ pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, Json<H
     if api.0.stop.is_stopped() {
         return Err(Problem::because(Kind::StoreDown, "the server is shutting down"));
     }
-    match tokio::time::timeout(READY_TIMEOUT, api.ledger().ping()).await {
+    let asked = async {
+        api.ledger().ping().await?;
+        api.ledger().stores().await
+    };
+    match tokio::time::timeout(READY_TIMEOUT, asked).await {
         Ok(answered) => {
-            answered?;
-            Ok((StatusCode::OK, health("ready")))
+            let stores = answered?.into_iter();
+            let stores = stores.map(|StoreReport { name, durability }| StoreHealth { name, durability });
+            Ok((StatusCode::OK, health("ready", stores.collect())))
         }
         Err(_) => Err(Problem::because(Kind::StoreDown, "the store does not respond")),
     }

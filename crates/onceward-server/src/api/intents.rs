@@ -132,7 +132,7 @@ pub(super) async fn list(
     let keys = KeyDisplay::shown_if(query.show_keys.unwrap_or(false));
     let after = query.cursor.as_deref().map(cursor).transpose()?;
     let filter = Filter {
-        status: states(query.state.as_deref().unwrap_or_default())?,
+        status: query.state.as_deref().map(states).transpose()?.unwrap_or_default(),
         tenant: Some(caller.tenant.clone()),
         operation: query.operation.as_deref().map(Operation::new).transpose()?,
         created_before: query.created_before.as_deref().map(|text| time("created_before", text)).transpose()?,
@@ -158,7 +158,7 @@ fn cursor(text: &str) -> Result<Cursor, Problem> {
 }
 
 fn states(text: &str) -> Result<Vec<record::Status>, Problem> {
-    let names = text.split(',').filter(|name| !name.is_empty());
+    let names = text.split(',');
     let states: Result<Vec<_>, _> = names.map(status_named).collect();
     states.map_err(|wrong| Problem::invalid(format!("state: {wrong}")))
 }

@@ -129,11 +129,17 @@ impl Gateway {
         let trailers = trailers.and_then(|trailers| headers::allowed_trailers(trailers, &route.rules));
         let (upstreams, to) = (self.upstreams.clone(), Arc::clone(route));
         let received = Received { tenant, parts, body };
-        exchange(&self.ledger, &route.rules, received, key, move |request, _claim| async move {
-            let request = request.map(|body| body::with_trailers(body, trailers));
-            let answer = upstreams.send(&to, request, peer, None).await?;
-            Ok(answer.map(|body| StallTimeout::new(body, to.timeout)))
-        })
+        exchange(
+            self.ledger.named(route.store.as_deref()),
+            &route.rules,
+            received,
+            key,
+            move |request, _claim| async move {
+                let request = request.map(|body| body::with_trailers(body, trailers));
+                let answer = upstreams.send(&to, request, peer, None).await?;
+                Ok(answer.map(|body| StallTimeout::new(body, to.timeout)))
+            },
+        )
         .await
     }
 }

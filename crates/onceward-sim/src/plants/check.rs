@@ -60,7 +60,13 @@ pub const CHECKS: [Check; 14] = [
 ];
 
 /// Bugs that only one check can find. They are left out where it did not run.
-const NEEDS: [(Plant, &str); 1] = [(Plant::SyncSkipped, "power")];
+const NEEDS: [(Plant, &str); 4] = [
+    (Plant::SyncSkipped, "power"),
+    // These need servers, so that another program plants them.
+    (Plant::LostCommitAssumed, "faults.py"),
+    (Plant::ClientClock, "faults.py"),
+    (Plant::LockProbeSkipped, "faults.py"),
+];
 
 /// The check that a bug needs, if it is not among these.
 pub fn missing(plant: Plant, among: &[&Check]) -> Option<&'static str> {

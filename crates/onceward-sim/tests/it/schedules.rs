@@ -9,7 +9,7 @@ use batch_wait::BatchWait;
 use queue::{Closed, Queue};
 use shuttle::{future, thread};
 
-#[path = "../../../onceward/src/store/sqlite/queue.rs"]
+#[path = "../../../onceward/src/store/batching/queue.rs"]
 #[allow(unreachable_pub)]
 mod queue;
 

@@ -16,7 +16,7 @@ async fn is_full(store: &AnyStore, tenant: &str, quota: u64) -> bool {
             true
         }
         Inserted::Created { .. } => false,
-        Inserted::Exists(seen) => panic!("the record already exists: {seen:?}"),
+        other => panic!("neither written nor refused: {other:?}"),
     }
 }
 

@@ -52,7 +52,9 @@ pub fn of_authorization(parts: &request::Parts, names: &TenantNames, instead: &s
     let token = if planted(Plant::CallersShareKeys) { "" } else { token };
     let changing = if is_jwt(token) {
         "This is a JSON Web Token. A refreshed one"
-    } else if SIGNED.contains(&scheme.as_str()) || scheme.starts_with("aws4-") {
+    } else if is_paseto(token) {
+        "This is a PASETO token. A refreshed one"
+    } else if is_signed(&scheme) {
         "This credential is valid for one request. That of its retry"
     } else {
         return Ok(names.name("auth:", digest(format!("{scheme} {token}").as_bytes())));
@@ -64,6 +66,20 @@ pub fn of_authorization(parts: &request::Parts, names: &TenantNames, instead: &s
 /// Schemes whose credential is signed for each request, or negotiated again in each exchange.
 const SIGNED: [&str; 10] =
     ["digest", "gnap", "hawk", "mac", "negotiate", "ntlm", "oauth", "scram-sha-1", "scram-sha-256", "signature"];
+
+/// Parts of the names of schemes that sign each request, as clouds and home-made schemes call them.
+const SIGNING: [&str; 5] = ["hmac", "sharedkey", "sharedaccesssignature", "aws4-", "goog4-"];
+
+fn is_signed(scheme: &str) -> bool {
+    // `AWS` alone is the older signature of S3.
+    SIGNED.contains(&scheme) || scheme == "aws" || SIGNING.iter().any(|part| scheme.contains(part))
+}
+
+/// A PASETO token begins with its version and its purpose.
+fn is_paseto(token: &str) -> bool {
+    let mut parts = token.split('.');
+    matches!(parts.next(), Some("v1" | "v2" | "v3" | "v4")) && matches!(parts.next(), Some("public" | "local"))
+}
 
 /// The single value of a header. The component that sets this header has to be trusted.
 pub fn of_header(parts: &request::Parts, name: &HeaderName) -> Result<String, Problem> {
@@ -128,6 +144,14 @@ mod tests {
             "Digest username=\"a\", nonce=\"1\"",
             "OAuth oauth_nonce=\"1\"",
             "Hawk id=\"1\", mac=\"2\"",
+            "HMAC-SHA256 Credential=k&SignedHeaders=date&Signature=1",
+            "EG1-HMAC-SHA256 client_token=1;signature=2",
+            "SharedKey account:signature",
+            "SharedAccessSignature sig=1&se=2",
+            "AWS AKID:signature",
+            "GOOG4-RSA-SHA256 Credential=1, Signature=2",
+            "Bearer v4.public.eyJzdWIiOiIxIn0",
+            "Bearer v2.local.abc",
         ] {
             assert_eq!(of(credential), Err(Kind::BadCredential), "{credential}");
         }

@@ -1,6 +1,8 @@
 //! Applies a command: decide, make the one conditional write, and decide again when the record has changed meanwhile.
 
-use onceward_core::decide::{Command, CommandResult, Transition, Write, decide};
+use std::time::Duration;
+
+use onceward_core::decide::{Command, CommandResult, Decision, Transition, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
@@ -13,7 +15,10 @@ use crate::store::{self, AuditEvent, EventKind, Inserted, Replace, Replaced};
 /// misbehaves.
 const MAX_CONFLICTS: usize = 64;
 
-/// EventKind applying a command led to.
+/// How soon to ask again about a key that another program's transaction holds: such transactions are short.
+const UNDECIDED_RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// What applying a command led to.
 pub(super) struct Applied {
     pub(super) answer: CommandResult,
     /// The record as it is after the write.
@@ -77,10 +82,12 @@ impl Inner {
                     Inserted::Full => {
                         return Err(ApplyError::QuotaReached(self.records_per_tenant.unwrap_or_default()));
                     }
+                    Inserted::Undecided => return undecided(command),
                 },
                 Some(last) => match self.store.replace(replace(last, &draft, event.as_ref(), command)).await? {
                     Replaced::Written { now } => return Ok(Applied::written(answer, draft.stamp(now), now)),
                     Replaced::Conflict(seen) => seen.map(|seen| *seen),
+                    Replaced::Undecided => return undecided(command),
                 },
             };
         }
@@ -121,6 +128,17 @@ impl Inner {
             self.waiters.wake(&record.id);
         }
     }
+}
+
+/// A transaction of another program holds the key. To a caller that is work in flight, which it may ask about again; an owner
+/// tries its write again.
+fn undecided(command: &Command) -> Result<Applied, ApplyError> {
+    if !matches!(command, Command::Begin(_) | Command::BeginItem(_)) {
+        let why = "a transaction of another program holds the record and has not ended";
+        return Err(ApplyError::Store(store::Error::Unreachable(why.to_owned())));
+    }
+    let decision = Decision::InFlight { retry_after: UNDECIDED_RETRY_AFTER, running: false, attempt: 1 };
+    Ok(Applied { answer: CommandResult::Decision(decision), written: None, found: None })
 }
 
 fn replace(last: &Record, draft: &Draft, event: Option<&AuditEvent>, command: &Command) -> Replace {

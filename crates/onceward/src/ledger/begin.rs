@@ -178,7 +178,7 @@ impl Ledger {
     /// Begins a call, without waiting: the first step of [`Ledger::start`]. A store that is down is an error, whatever the
     /// policy says.
     pub async fn begin(&self, call: &Call) -> Result<Begun, Error> {
-        match LocalCaller.begin(self, call).await? {
+        match LocalCaller.begin(self.home(&call.identity.operation), call).await? {
             Attempt::Acquired(guard) => Ok(Begun::Acquired(guard)),
             Attempt::Answered(decision) => Ok(Begun::Answered(decision)),
             // Only a claim id can be used up, and a local caller has none.
@@ -225,6 +225,7 @@ impl Ledger {
         claimant: &C,
         mut request: BeginRequest,
     ) -> Result<Attempt<C::Won>, Error> {
+        self.check_durability(&request.call).await?;
         for _ in 0..MAX_LAPSES {
             match self.begin_once(&request).await? {
                 Attempt::Answered(decision) => return Ok(Attempt::Answered(decision)),

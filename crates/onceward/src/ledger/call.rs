@@ -104,7 +104,7 @@ impl Ledger {
     /// Builds a guarded call of an operation, with the policy and recipe that are configured for it.
     pub fn operation(&self, name: &str) -> CallBuilder {
         CallBuilder {
-            ledger: self.clone(),
+            ledger: self.home_of(name).clone(),
             settings: self.inner.operations.get(name).cloned().unwrap_or_default(),
             name: name.to_owned(),
             tenant: None,

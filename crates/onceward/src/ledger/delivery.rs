@@ -29,7 +29,9 @@ impl Ledger {
     /// the record does not stand for an answer.
     pub fn delivery(&self, intent: Intent) -> Option<Delivery> {
         let (id, fence) = (intent.seen.record.id, intent.seen.record.fence()?);
-        Some(Delivery { ledger: self.clone(), id, fence, last: Some(Arc::new(Mutex::new(intent.seen))) })
+        let identity = intent.seen.record.identity.as_ref();
+        let ledger = identity.map_or(self, |identity| self.home(&identity.operation)).clone();
+        Some(Delivery { ledger, id, fence, last: Some(Arc::new(Mutex::new(intent.seen))) })
     }
 }
 

@@ -11,18 +11,20 @@
 //! - `delivery`: whether the caller got the answer.
 //!
 //! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
-//! listing, resolving, purging).
+//! listing, resolving, purging), `placement` (several stores under one ledger), `copy` (moving a whole ledger to another store).
 
 mod apply;
 mod begin;
 mod cache;
 mod call;
 mod claim;
+pub mod copy;
 mod delivery;
 mod guard;
 mod late_report;
 mod lease;
 mod owned_claim;
+pub mod placement;
 pub mod remote;
 mod run;
 mod settle;
@@ -33,12 +35,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OnceCell};
 
 use onceward_core::policy::Policy;
 use onceward_core::recipe::Recipe;
 
-use crate::store::{self, Store};
+use crate::store::{self, Durability, Store};
 use crate::store_url::StoreUrl;
 
 pub use begin::Begun;
@@ -68,10 +70,18 @@ struct Inner {
     waiters: wait::Waiters,
     stats: Counters,
     sweeping: AtomicBool,
+    /// Hints of the store wake waiting callers; set by the first of them.
+    heeds_hints: AtomicBool,
     leases: lease::LeaseKeeper,
     /// How many claims guards of this process own.
     owned: AtomicUsize,
     none_owned: Notify,
+    /// Further stores, by name.
+    further: Vec<(String, Ledger)>,
+    /// The names of the further stores in which operations live; all other operations live in this one.
+    homes: HashMap<String, String>,
+    /// What an acknowledged write survives, once it was asked for.
+    durability: OnceCell<Durability>,
 }
 
 /// The configuration of an operation.
@@ -111,6 +121,8 @@ pub struct Stats {
 pub struct Builder {
     operations: HashMap<String, Settings>,
     records_per_tenant: Option<u64>,
+    further: Vec<(String, Arc<dyn Store>)>,
+    homes: HashMap<String, String>,
 }
 
 impl Builder {
@@ -135,21 +147,46 @@ impl Builder {
         self
     }
 
+    /// Adds a store with a name, in which these operations live. All others live in the store that the ledger is opened on.
+    pub fn store(
+        mut self,
+        name: &str,
+        store: Arc<dyn Store>,
+        operations: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        self.homes.extend(operations.into_iter().map(|operation| (operation.into(), name.to_owned())));
+        self.further.push((name.to_owned(), store));
+        self
+    }
+
     /// Opens a store: `memory:`, a path, or `file:PATH`.
     pub async fn open(self, url: impl Into<StoreUrl>) -> Result<Ledger, store::Error> {
         Ok(self.on(url.into().open().await?))
     }
 
     /// Uses a store that is open already.
-    pub fn on(self, store: Arc<dyn Store>) -> Ledger {
+    pub fn on(mut self, store: Arc<dyn Store>) -> Ledger {
+        let further = std::mem::take(&mut self.further).into_iter().map(|(name, store)| {
+            let alone = Self {
+                operations: self.operations.clone(),
+                records_per_tenant: self.records_per_tenant,
+                ..Self::default()
+            };
+            (name, alone.on(store))
+        });
+        let further = further.collect();
         let inner = Inner {
             store,
+            further,
+            homes: self.homes,
+            durability: OnceCell::new(),
             operations: self.operations,
             records_per_tenant: self.records_per_tenant,
             cache: cache::Cache::default(),
             waiters: wait::Waiters::default(),
             stats: Counters::default(),
             sweeping: AtomicBool::new(false),
+            heeds_hints: AtomicBool::new(false),
             leases: lease::LeaseKeeper::default(),
             owned: AtomicUsize::new(0),
             none_owned: Notify::new(),
@@ -182,40 +219,55 @@ impl Ledger {
 
     /// Counters since this ledger was opened.
     pub fn stats(&self) -> Stats {
-        let stats = &self.inner.stats;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let read = |counter: fn(&Counters) -> &AtomicU64| {
+            self.parts().map(|(_, ledger)| counter(&ledger.inner.stats).load(Ordering::Relaxed)).sum()
+        };
         Stats {
-            acquired: read(&stats.acquired),
-            replayed: read(&stats.replayed),
-            collisions: read(&stats.collisions),
-            contradictions: read(&stats.contradictions),
-            unguarded: read(&stats.unguarded),
+            acquired: read(|stats| &stats.acquired),
+            replayed: read(|stats| &stats.replayed),
+            collisions: read(|stats| &stats.collisions),
+            contradictions: read(|stats| &stats.contradictions),
+            unguarded: read(|stats| &stats.unguarded),
         }
     }
 
     /// Waits until no guard of this ledger owns a claim. A process that stops should let running work come to its end. It
     /// waits without a limit; put a time-out around it.
     pub async fn idle(&self) {
-        loop {
-            let none = self.inner.none_owned.notified();
-            tokio::pin!(none);
-            none.as_mut().enable();
-            if self.inner.owned.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            none.await;
+        // A claim in one store never leads to one in another.
+        for (_, ledger) in self.parts() {
+            ledger.inner.idle().await;
         }
     }
 
-    /// Checks that the store can be read and written.
+    /// Checks that every store can be read and written.
     pub async fn ping(&self) -> Result<(), store::Error> {
-        self.inner.store.get(onceward_core::hash::digest(b"ping")).await?;
-        self.inner.store.check().await
+        for (_, ledger) in self.parts() {
+            ledger.inner.store.get(onceward_core::hash::digest(b"ping")).await?;
+            ledger.inner.store.check().await?;
+        }
+        Ok(())
     }
 
     /// Ends the store's threads and waits for them. Claims that are still held are left to lapse.
     pub async fn close(self) {
-        self.inner.store.close().await;
+        for (_, ledger) in self.parts() {
+            ledger.inner.store.close().await;
+        }
+    }
+}
+
+impl Inner {
+    async fn idle(&self) {
+        loop {
+            let none = self.none_owned.notified();
+            tokio::pin!(none);
+            none.as_mut().enable();
+            if self.owned.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            none.await;
+        }
     }
 }
 

@@ -168,6 +168,8 @@ fn is_permanent(error: &store::Error) -> bool {
             | store::Error::Gone { .. }
             | store::Error::NewerSchema { .. }
             | store::Error::OlderSchema { .. }
+            | store::Error::Refused { .. }
+            | store::Error::Sealed { .. }
     )
 }
 

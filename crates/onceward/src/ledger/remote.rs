@@ -161,7 +161,7 @@ impl Ledger {
         let lease = options.lease.unwrap_or_else(|| call.policy.lease()).min(LONGEST_LEASE);
         let caller = RemoteCaller { lease, claim_id: options.claim_id };
         let wait = options.wait.unwrap_or(call.policy.wait);
-        Ok(match self.start_as(&caller, call, wait, None).await? {
+        Ok(match self.home(&call.identity.operation).start_as(&caller, call, wait, None).await? {
             StartResult::Begun(Attempt::Acquired(offer)) => Started::Acquired(offer),
             StartResult::Begun(Attempt::Answered(decision)) => Started::Answered(decision),
             StartResult::Begun(Attempt::Stale) => Started::Stale,
@@ -172,7 +172,8 @@ impl Ledger {
     /// The remote owner that this fence names. Each of its writes says whether it still is the owner.
     pub fn remote_owner(&self, identity: Identity, fence: Fence) -> Owner {
         let policy = self.policy_of(&identity);
-        Owner { ledger: self.clone(), identity, fence, policy }
+        let ledger = self.home(&identity.operation).clone();
+        Owner { ledger, identity, fence, policy }
     }
 
     /// The policy that is configured for an intent's operation.

@@ -78,24 +78,25 @@ impl Ledger {
     /// Reads an intent without changing it.
     pub async fn get(&self, identity: &Identity) -> Result<Option<Intent>, Error> {
         let id = identity.digest();
-        let Some(seen) = self.inner.store.get(id).await? else { return Ok(None) };
-        let trail = self.inner.store.trail(id).await?;
+        let home = self.holding(identity).await?;
+        let Some(seen) = home.inner.store.get(id).await? else { return Ok(None) };
+        let trail = home.inner.store.trail(id).await?;
         Ok(Some(Intent { seen, trail }))
     }
 
     /// Lists intents, the newest first.
     pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
-        self.inner.store.list(filter, after, limit).await
+        self.list_parts(filter, after, limit).await
     }
 
     /// Counts the intents in each state.
     pub async fn counts(&self) -> Result<Counts, store::Error> {
-        self.inner.store.counts(None).await
+        self.count_parts(None).await
     }
 
     /// Counts the intents of one tenant in each state. Tombstones have no names any more, so they belong to no tenant.
     pub async fn counts_of(&self, tenant: &Tenant) -> Result<Counts, store::Error> {
-        self.inner.store.counts(Some(tenant)).await
+        self.count_parts(Some(tenant)).await
     }
 
     /// Settles an intent: it happened, with this outcome; it did not happen; or it did not happen and the key is free again.
@@ -131,18 +132,19 @@ impl Ledger {
             Resolution::Force => (EventKind::ForcedInDoubt, Resolution::Force),
         };
         let command = Command::Resolve { version, resolution, fence: new_fence()? };
-        let seen = self.inner.store.get(id).await?;
+        let inner = &self.holding(identity).await?.inner;
+        let seen = inner.store.get(id).await?;
         // The head of a stream goes on and keeps its trail, so each entry says which item it is about.
         let item = seen.as_ref().and_then(|seen| seen.record.sequence).map(|number| format!("item {number}"));
         let note = [item.as_deref(), note].into_iter().flatten().collect::<Vec<_>>().join(": ");
         let (by, token) = (resolver.by.map(str::to_owned), resolver.token.map(str::to_owned));
         let event = AuditEvent { what, by, token, note: Some(note).filter(|note| !note.is_empty()) };
         let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
-        let applied = self.inner.apply(seen, &command, event).await;
+        let applied = inner.apply(seen, &command, event).await;
         let applied = applied.map_err(|error| error.about(identity.to_string()))?;
         if let Some(seen) = &applied.written {
-            self.inner.cache.keep(&seen.record);
-            self.inner.waiters.wake(&id);
+            inner.cache.keep(&seen.record);
+            inner.waiters.wake(&id);
         }
         Ok(match applied.answer {
             CommandResult::Refused(refusal) => Resolved::Refused(refusal),
@@ -156,12 +158,14 @@ impl Ledger {
     /// Lets the processes that this one starts from now on keep its claims alive: if this process is killed, its claims
     /// lapse only when they have ended too. For callers whose work is another process.
     pub fn lend_claims(&self) {
-        self.inner.store.share_with_children();
+        for (_, ledger) in self.parts() {
+            ledger.inner.store.share_with_children();
+        }
     }
 
     /// Frees at most `limit` expired records. The ledger does this by itself now and then.
     pub async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
-        self.inner.store.purge(limit).await
+        self.purge_parts(limit).await
     }
 }
 

@@ -73,7 +73,7 @@ impl Ledger {
     /// down. [`CallBuilder::run`](crate::CallBuilder::run) is the short form of this.
     pub async fn start(&self, call: &Call, options: StartOptions<'_>) -> Result<Started, Error> {
         let wait = options.wait.unwrap_or(call.policy.wait);
-        Ok(match self.start_as(&LocalCaller, call, wait, options.on_running).await? {
+        Ok(match self.home(&call.identity.operation).start_as(&LocalCaller, call, wait, options.on_running).await? {
             StartResult::Begun(Attempt::Acquired(guard)) => Started::Acquired(guard),
             StartResult::Begun(Attempt::Answered(decision)) => Started::Answered(decision),
             // Only a claim id can be used up, and a local caller has none.

@@ -2,10 +2,12 @@
 //! another.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, timeout};
 
 use crate::plant::{Plant, planted};
@@ -110,8 +112,31 @@ pub(super) enum WaitResult {
 impl Ledger {
     /// A caller that waits for a running attempt, at most this long.
     pub(super) fn waiter(&self, call: &Call, wait: Duration) -> Waiter<'_> {
+        self.heed_hints();
         let entry = self.inner.waiters.enter(call.identity.digest());
         Waiter { entry, deadline: Instant::now() + wait.min(MAX_WAIT), pause: FIRST_PAUSE }
+    }
+}
+
+impl Ledger {
+    /// Lets hints of the store wake waiting callers, from the first one on.
+    fn heed_hints(&self) {
+        if self.inner.heeds_hints.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        let Some(mut hints) = self.inner.store.hints() else { return };
+        let ledger = Arc::downgrade(&self.inner);
+        tokio::spawn(async move {
+            loop {
+                let hint = hints.recv().await;
+                let Some(ledger) = ledger.upgrade() else { return };
+                match hint {
+                    Ok(id) => ledger.waiters.wake(&id),
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return,
+                }
+            }
+        });
     }
 }
 

@@ -8,13 +8,14 @@ use async_trait::async_trait;
 use crate::plant::{Plant, planted};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
-use onceward_core::name::Tenant;
+use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
+use super::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, WriteKind, list_position};
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, ListedRecord, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
-    Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, ListedRecord, MAX_PAGE_SIZE,
+    MAX_PURGE_SIZE, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 
@@ -23,6 +24,8 @@ use crate::clock::Clock;
 pub struct Memory {
     clock: Arc<dyn Clock>,
     tables: Mutex<Tables>,
+    /// Names this ledger in copies.
+    id: String,
 }
 
 #[derive(Debug, Default)]
@@ -34,12 +37,19 @@ struct Tables {
     /// The number of records of each tenant; tombstones have no tenant.
     tenants: HashMap<Tenant, u64>,
     last: i64,
+    seal: Seal,
+    operations: BTreeSet<String>,
 }
+
+/// Its name in messages.
+const NAME: &str = "memory:";
 
 impl Memory {
     /// An empty store.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, tables: Mutex::default() }
+        // Without random numbers no ledger can make a claim, so this id is then not used either.
+        let id = format!("{:016x}{:016x}", getrandom::u64().unwrap_or(0), getrandom::u64().unwrap_or(0));
+        Self { clock, tables: Mutex::default(), id }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -54,6 +64,11 @@ impl Memory {
 }
 
 impl Tables {
+    /// Refuses a write that the seal does not allow.
+    fn check_seal(&self, write: WriteKind) -> Result<(), Error> {
+        self.seal.refusal(NAME, write).map_or(Ok(()), Err)
+    }
+
     fn put(&mut self, record: Record) {
         let id = record.id;
         let order = match self.remove(id) {
@@ -63,6 +78,13 @@ impl Tables {
                 self.last
             }
         };
+        self.put_at(order, record);
+    }
+
+    /// Puts a record that is not there at this place of the list.
+    fn put_at(&mut self, order: i64, record: Record) {
+        let id = record.id;
+        self.last = self.last.max(order);
         if let Some(at) = purge_at(&record) {
             self.expiry.insert((at, id));
         }
@@ -123,11 +145,13 @@ fn purge_at(record: &Record) -> Option<Timestamp> {
 impl Store for Memory {
     async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
         let mut tables = self.tables();
+        tables.check_seal(WriteKind::Other)?;
         if let Some((_, record)) = tables.records.get(&draft.id)
             && !planted(Plant::InsertOverwrites)
         {
             return Ok(Inserted::Exists(Box::new(self.seen(record))));
         }
+        tables.check_seal(WriteKind::NewRecord)?;
         if max_records.is_some_and(|max_records| tables.is_full(&draft, max_records)) {
             return Ok(Inserted::Full);
         }
@@ -138,6 +162,7 @@ impl Store for Memory {
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
         let mut tables = self.tables();
+        tables.check_seal(WriteKind::of(&replace))?;
         let id = replace.draft.id;
         let Some((_, record)) = tables.records.get(&id) else { return Ok(Replaced::Conflict(None)) };
         let other_version = record.version != replace.version && !planted(Plant::VersionNotCompared);
@@ -161,6 +186,7 @@ impl Store for Memory {
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
         let mut tables = self.tables();
+        tables.check_seal(WriteKind::Other)?;
         let now = self.clock.now();
         let due: Vec<Digest> = tables
             .expiry
@@ -224,7 +250,9 @@ impl Store for Memory {
 
     async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
         let at = self.clock.now();
-        self.tables().trail.entry(id).or_default().push(AuditEntry { at, event });
+        let mut tables = self.tables();
+        tables.check_seal(WriteKind::Other)?;
+        tables.trail.entry(id).or_default().push(AuditEntry { at, event });
         Ok(())
     }
 
@@ -234,8 +262,100 @@ impl Store for Memory {
         Ok(entries.iter().take(MAX_PAGE_SIZE).cloned().collect())
     }
 
+    async fn check(&self) -> Result<(), Error> {
+        self.tables().seal.not_ready(NAME).map_or(Ok(()), Err)
+    }
+
+    async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        self.tables().operations.extend(names.iter().map(ToString::to_string));
+        Ok(())
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, Error> {
+        Ok(self.tables().operations.iter().cloned().collect())
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    async fn durability(&self) -> Result<Durability, Error> {
+        Ok(Durability::Volatile)
+    }
+
     fn now(&self) -> Option<Timestamp> {
         Some(self.clock.now())
+    }
+}
+
+#[async_trait]
+impl Transfer for Memory {
+    async fn ledger_id(&self) -> Result<String, Error> {
+        Ok(self.id.clone())
+    }
+
+    async fn seal(&self) -> Result<Seal, Error> {
+        Ok(self.tables().seal.clone())
+    }
+
+    async fn set_seal(&self, expected: &Seal, next: &Seal) -> Result<SealSet, Error> {
+        let mut tables = self.tables();
+        if tables.seal != *expected {
+            return Ok(SealSet::Changed(tables.seal.clone()));
+        }
+        if matches!((expected, next), (Seal::Open, Seal::Receiving(_))) && !tables.records.is_empty() {
+            return Ok(SealSet::NotEmpty);
+        }
+        tables.seal = next.clone();
+        Ok(SealSet::Written)
+    }
+
+    async fn export(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Exported>, Error> {
+        let tables = self.tables();
+        let mut ids: Vec<&Digest> = tables.records.keys().filter(|id| after.is_none_or(|after| **id > after)).collect();
+        ids.sort_unstable();
+        let mut page: Vec<Exported> = Vec::new();
+        let mut size = 0;
+        for id in ids.into_iter().take(limit.clamp(1, MAX_PAGE_SIZE)) {
+            let Some((_, record)) = tables.records.get(id) else { continue };
+            let exported = Exported::new(record.clone(), tables.trail.get(id).cloned().unwrap_or_default());
+            size += exported.size();
+            if size > MAX_EXPORT_BYTES && !page.is_empty() {
+                break;
+            }
+            page.push(exported);
+        }
+        Ok(page)
+    }
+
+    async fn import(&self, arrival: &Arrival, batch: Vec<Exported>) -> Result<(), Error> {
+        let mut tables = self.tables();
+        let Some(present) = tables.seal.receiving(&arrival.token).cloned() else {
+            return Err(transfer::not_receiving(NAME));
+        };
+        for new in &batch {
+            let id = new.record.id;
+            let Some((_, record)) = tables.records.get(&id) else { continue };
+            let there = Exported::new(record.clone(), tables.trail.get(&id).cloned().unwrap_or_default());
+            if there != *new {
+                return Err(transfer::differs(NAME, id));
+            }
+        }
+        let after = batch.last().map(|last| last.record.id).max(present.after);
+        for Exported { record, trail } in batch {
+            let id = record.id;
+            if tables.records.contains_key(&id) {
+                continue;
+            }
+            let used = |range| Ok::<_, Error>(tables.in_order.range(range).next_back().map(|(order, _)| *order));
+            let order = list_position(record.created_at, used)?;
+            tables.put_at(order, record);
+            if !trail.is_empty() {
+                tables.trail.insert(id, trail);
+            }
+        }
+        tables.seal = Seal::Receiving(Arrival { after, ..present });
+        Ok(())
     }
 }
 

@@ -3,15 +3,34 @@
 //!
 //! - [`memory`]: for tests and for processes that need no durability.
 //! - [`sqlite`]: one file, several processes, group commit.
+//! - `postgres`: a schema in a PostgreSQL database, for several machines. `redis`: for e-mail and other low stakes.
+//!
+//! `batching` is the queue in front of the writers, `names` are the words that stores keep, `page` is one page of a list,
+//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers.
 
+/// The queue in front of the writers, for benchmarks too.
+#[doc(hidden)]
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+pub mod batching;
+mod durability;
+mod error;
 pub mod memory;
+#[cfg_attr(not(any(feature = "sqlite", feature = "postgres")), allow(dead_code, reason = "only totals use it"))]
+mod names;
 mod page;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+#[cfg(feature = "redis")]
+pub mod redis;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod secret;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod transfer;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,6 +43,8 @@ use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
 
+pub use durability::Durability;
+pub use error::Error;
 pub use page::{Cursor, ListedRecord, NotACursor, Page};
 
 /// The most records on one page of a list.
@@ -67,6 +88,31 @@ pub trait Store: Send + Sync + fmt::Debug {
         self.purge(1).await.map(drop)
     }
 
+    /// What an acknowledged write survives, as the store is set up now.
+    async fn durability(&self) -> Result<Durability, Error> {
+        Ok(Durability::Durable)
+    }
+
+    /// Records that these operations live in this store, for servers that have several. Whatever the seal.
+    async fn claim_operations(&self, _names: &[Operation]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// The operations that were recorded so.
+    async fn operations(&self) -> Result<Vec<String>, Error> {
+        Ok(Vec::new())
+    }
+
+    /// What moves a whole ledger into this store or out of it, if the store can do that.
+    fn transfer(&self) -> Option<&dyn transfer::Transfer> {
+        None
+    }
+
+    /// Hints that records have changed in other processes, so that waiting callers need not poll. Hints may be lost.
+    fn hints(&self) -> Option<tokio::sync::broadcast::Receiver<Digest>> {
+        None
+    }
+
     /// The id of this process as an owner, if the store can detect when it ends.
     fn owner(&self) -> Option<Owner> {
         None
@@ -97,6 +143,9 @@ pub enum Inserted {
     Exists(Box<Seen>),
     /// The tenant has reached its quota of records. Nothing was written.
     Full,
+    /// A transaction of another program holds the key and has not ended. Nothing was written, and whether the record will
+    /// exist is not known yet.
+    Undecided,
 }
 
 /// A conditional write.
@@ -134,6 +183,8 @@ pub enum Replaced {
     },
     /// The record has changed. This is what it is now; `None` if it is gone.
     Conflict(Option<Box<Seen>>),
+    /// A transaction of another program holds the record and has not ended. Nothing was written.
+    Undecided,
 }
 
 /// The result of [`Store::purge`].
@@ -180,7 +231,7 @@ impl Counts {
 }
 
 /// An event for the audit trail: something that the record itself does not show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AuditEvent {
     /// What happened.
     pub what: EventKind,
@@ -194,7 +245,7 @@ pub struct AuditEvent {
 }
 
 /// The kind of an audit event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// A superseded owner reported an outcome. It changed nothing.
@@ -244,7 +295,7 @@ impl EventKind {
 }
 
 /// An entry of the audit trail.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct AuditEntry {
     /// When it was recorded.
     pub at: Timestamp,
@@ -253,186 +304,18 @@ pub struct AuditEntry {
     pub event: AuditEvent,
 }
 
-/// Why a store operation failed. Whatever the reason, nothing runs unguarded.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// The URL does not name a store that this build supports.
-    #[error("unknown store `{0}`: use `memory:`, a file path, or `file:PATH`")]
-    UnknownUrl(String),
-    /// The file cannot be opened.
-    #[error("cannot open the ledger {}: {reason}", path.display())]
-    CannotOpen {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        reason: String,
-    },
-    /// The file is not a ledger.
-    #[error("{} is not an Onceward ledger: {reason}. The file was not changed; use another file", path.display())]
-    NotALedger {
-        /// The file.
-        path: PathBuf,
-        /// What it is instead.
-        reason: String,
-    },
-    /// The file was written by a newer Onceward.
-    #[error(
-        "the ledger {} has schema version {found}, and this build supports versions up to {known}: upgrade onceward",
-        path.display()
-    )]
-    NewerSchema {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// The newest version that this build supports.
-        known: i64,
-    },
-    /// The ledger is older than its high-water mark.
-    #[error(
-        "the ledger {} is older than its mark (ledger {ledger}, mark {mark}): it was restored from an older copy, or its \
-         write-ahead log was deleted. Work that was done since then is not in it and would run again. Restore the newer file, \
-         or accept this one with `onceward accept --store {}`",
-        path.display(),
-        path.display()
-    )]
-    Behind {
-        /// The file.
-        path: PathBuf,
-        /// The mark number in the ledger.
-        ledger: u64,
-        /// The mark number in the file beside it.
-        mark: u64,
-    },
-    /// The mark belongs to another ledger.
-    #[error(
-        "the mark of the ledger {} belongs to another ledger: the file was replaced. Work that the other ledger recorded is \
-         not in this one and would run again. Restore the other file, or accept this one with `onceward accept --store {}`",
-        path.display(),
-        path.display()
-    )]
-    Replaced {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The mark exists, but the ledger does not.
-    #[error(
-        "there is no ledger at {}, only its mark: the ledger was deleted or moved away. A new ledger would not know which work \
-         was done. Restore the file, or start a new ledger with `onceward accept --store {}`",
-        path.display(),
-        path.display()
-    )]
-    Missing {
-        /// The path of the missing ledger.
-        path: PathBuf,
-    },
-    /// A file beside the ledger cannot be used. This does not count as an unreachable store: the ledger may be an older copy.
-    #[error("cannot open the ledger {}: {reason}", path.display())]
-    SideFile {
-        /// The ledger.
-        path: PathBuf,
-        /// Which file, and what is wrong with it.
-        reason: String,
-    },
-    /// An older version of Onceward made the ledger. It names intents in another way, so finished work would not be found.
-    #[error(
-        "the ledger {} has schema version {found}, and this build reads only version {known}: settle everything in doubt with \
-         the version that made the ledger, then move the file away and start a new ledger",
-        path.display()
-    )]
-    OlderSchema {
-        /// The file.
-        path: PathBuf,
-        /// Its version.
-        found: i64,
-        /// The version that this build supports.
-        known: i64,
-    },
-    /// The file cannot be written.
-    #[error("the ledger {} is read-only: check the permissions of the file and its folder", path.display())]
-    ReadOnly {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The disk is full.
-    #[error("no space is left for the ledger {}: free some space, then try again", path.display())]
-    Full {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is damaged.
-    #[error(
-        "the ledger {} is damaged ({reason}): keep a copy, recover it with `sqlite3 FILE .recover`, and check \
-         which records were lost before any work runs again",
-        path.display()
-    )]
-    Corrupt {
-        /// The file.
-        path: PathBuf,
-        /// SQLite's error.
-        reason: String,
-    },
-    /// One record cannot be read; the others can.
-    #[error("a record in the ledger {} cannot be read: {reason}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Another process locked the file for too long.
-    #[error("the ledger {} was locked by another process for too long; nothing was written", path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file was removed or replaced. No other process would ever see what is written to it now.
-    #[error("the ledger {} was removed or replaced while it was open, so nothing more is written: reopen it", path.display())]
-    Gone {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The disk failed during a write; the state on disk is unknown until the file is opened again.
-    #[error("the disk failed under the ledger {} ({reason}): reopen the ledger", path.display())]
-    Poisoned {
-        /// The file.
-        path: PathBuf,
-        /// What failed.
-        reason: String,
-    },
-    /// The store cannot be reached.
-    #[error("the store cannot be reached: {0}")]
-    Unreachable(String),
-    /// The store was closed.
-    #[error("the store was closed")]
-    Closed,
-    /// Any other error of the engine.
-    #[error("the store failed: {0}")]
-    Other(String),
-}
-
-impl Error {
-    /// Whether the store cannot be used at all, for any record. An error about what the store holds is not that: work that it
-    /// has recorded would run again without it.
-    pub fn is_out_of_reach(&self) -> bool {
-        matches!(
-            self,
-            Self::Busy { .. }
-                | Self::Full { .. }
-                | Self::ReadOnly { .. }
-                | Self::CannotOpen { .. }
-                | Self::Gone { .. }
-                | Self::Poisoned { .. }
-                | Self::Unreachable(_)
-        )
-    }
-}
-
-/// Opens the store that a URL names: `memory:`, a file path, or `file:PATH`.
+/// Opens the store that a URL names: `memory:`, a file path, `file:PATH`, or with their features `postgres://…` and `redis://…`.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     if url == "memory:" {
         return Ok(Arc::new(memory::Memory::new(Arc::new(SystemClock))));
+    }
+    #[cfg(feature = "postgres")]
+    if url.starts_with("postgres://") || url.starts_with("postgresql://") {
+        return Ok(Arc::new(postgres::Postgres::open(url).await?));
+    }
+    #[cfg(feature = "redis")]
+    if url.starts_with("redis://") || url.starts_with("rediss://") || url.starts_with("redis+") {
+        return Ok(Arc::new(redis::Redis::open(url).await?));
     }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,

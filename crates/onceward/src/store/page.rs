@@ -67,21 +67,30 @@ pub struct Cursor {
     pub id: Digest,
     /// When it was recorded. If the record is gone, the next page begins with records from this time or before.
     pub at: Timestamp,
+    /// Which of the stores of a ledger the next page begins in; 0 for the default one. A store leaves it alone.
+    pub place: u32,
 }
 
-/// The number of hex digits in a cursor: 8 bytes of time and 32 of the id.
+/// The number of hex digits in a cursor: 8 bytes of time and 32 of the id. 4 bytes of the place follow unless it is 0.
 const HEX_DIGITS: usize = 16 + 64;
+const PLACE_DIGITS: usize = 8;
 
 impl Cursor {
     /// The cursor of a page that ends at this record.
     pub fn at(record: &Record) -> Self {
-        Self { id: record.id, at: record.created_at }
+        Self { id: record.id, at: record.created_at, place: 0 }
+    }
+
+    /// The cursor of a page that begins with the newest record of a store: no record has this id, and none is newer.
+    pub(crate) fn start_of(place: u32) -> Self {
+        Self { id: Digest::from_bytes([0; 32]), at: Timestamp::from_millis(i64::MAX), place }
     }
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{}", self.at.as_millis(), self.id.to_hex())
+        write!(f, "{:016x}{}", self.at.as_millis(), self.id.to_hex())?;
+        if self.place == 0 { Ok(()) } else { write!(f, "{:08x}", self.place) }
     }
 }
 
@@ -94,13 +103,16 @@ impl FromStr for Cursor {
     type Err = NotACursor;
 
     fn from_str(text: &str) -> Result<Self, NotACursor> {
-        if text.len() != HEX_DIGITS || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let is_length = [HEX_DIGITS, HEX_DIGITS + PLACE_DIGITS].contains(&text.len());
+        if !is_length || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(NotACursor);
         }
+        let (text, place) = text.split_at(HEX_DIGITS);
+        let place = if place.is_empty() { 0 } else { u32::from_str_radix(place, 16).map_err(|_| NotACursor)? };
         let (time, id) = text.split_at(16);
         let millis = u64::from_str_radix(time, 16).map_err(|_| NotACursor)?;
         let id = Digest::from_hex(id).ok_or(NotACursor)?;
-        Ok(Self { id, at: Timestamp::from_millis(millis.cast_signed()) })
+        Ok(Self { id, at: Timestamp::from_millis(millis.cast_signed()), place })
     }
 }
 
@@ -119,8 +131,10 @@ mod tests {
     #[test]
     fn a_cursor_round_trips_as_text_and_other_texts_are_refused() {
         for millis in [0, 1, 1_763_000_000_000, i64::MAX, -1] {
-            let cursor = Cursor { id: digest(b"a"), at: Timestamp::from_millis(millis) };
-            assert_eq!(cursor.to_string().parse(), Ok(cursor));
+            for place in [0, 1, u32::MAX] {
+                let cursor = Cursor { id: digest(b"a"), at: Timestamp::from_millis(millis), place };
+                assert_eq!(cursor.to_string().parse(), Ok(cursor));
+            }
         }
         for wrong in ["", "7", &"0".repeat(79), &"0".repeat(81), &"g".repeat(80), &"é".repeat(40)] {
             assert_eq!(wrong.parse::<Cursor>(), Err(NotACursor), "{wrong}");

@@ -165,7 +165,7 @@ impl Store for RecordingStore {
                 self.log_read(seen);
                 self.process.wait_while_stopped().await?;
             }
-            Inserted::Full => self.process.wait_while_stopped().await?,
+            Inserted::Full | Inserted::Undecided => self.process.wait_while_stopped().await?,
         }
         Ok(result)
     }
@@ -192,6 +192,7 @@ impl Store for RecordingStore {
                 }
                 self.process.wait_while_stopped().await?;
             }
+            Replaced::Undecided => self.process.wait_while_stopped().await?,
         }
         Ok(result)
     }

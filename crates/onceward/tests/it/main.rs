@@ -5,6 +5,7 @@
 
 mod blocking;
 mod calls;
+mod copy;
 mod delivery;
 mod embedded;
 mod ends;
@@ -14,12 +15,18 @@ mod files;
 mod grpc;
 mod layer;
 mod mark;
+mod placement;
 mod polling;
+mod postgres;
 #[cfg(unix)]
 mod private;
 mod quota;
 mod races;
 mod recorded;
+mod redis;
+mod redis_copies;
+mod redis_faults;
+mod redis_proxy;
 mod remote;
 mod settling;
 mod start;

@@ -12,7 +12,7 @@ of that run.
 import atexit as _atexit
 import os as _os
 
-from . import _native
+from . import _logs, _native
 from ._claim import Claim
 from ._context import claim, current_session, session
 from ._errors import (
@@ -26,6 +26,7 @@ from ._errors import (
     InDoubt,
     InFlight,
     InvalidCall,
+    InvalidValue,
     Mismatch,
     MixedUse,
     NotAllowed,
@@ -66,6 +67,7 @@ __all__ = [
     "InFlight",
     "Intent",
     "InvalidCall",
+    "InvalidValue",
     "Ledger",
     "Mismatch",
     "MixedUse",
@@ -95,6 +97,8 @@ __all__ = [
     "session",
 ]
 
+# The last one registered runs first.
+_atexit.register(_logs.flush)
 _atexit.register(_native.shut_down)
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(
@@ -102,3 +106,4 @@ if hasattr(_os, "register_at_fork"):
         after_in_parent=_native.after_fork_in_parent,
         after_in_child=_native.after_fork_in_child,
     )
+    _os.register_at_fork(after_in_child=_logs.after_fork_in_child)

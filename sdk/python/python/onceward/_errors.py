@@ -49,17 +49,29 @@ class InvalidCall(Error, ValueError):
         return f"{self._name()} was not carried out: its arguments cannot be used. Nothing happened."
 
 
+class InvalidValue(InvalidCall, TypeError):
+    """A value cannot be part of a key: its text could change between two runs. Nothing ran."""
+
+
 class InFlight(Error):
-    """Another caller is doing the work now, or it may not be tried again yet. Ask again in `retry_after` seconds."""
+    """Another caller is doing the work now (`is_running`), or it may not be tried again yet. Ask again in `retry_after`
+    seconds."""
 
     def __init__(self, message: str = "", **fields: Any) -> None:
         super().__init__(message, **fields)
         self.retry_after: float = fields.get("retry_after", 0.0)
+        self.is_running: bool = fields.get("is_running", True)
 
     def for_model(self) -> str:
+        seconds = max(1, round(self.retry_after))
+        if not self.is_running:
+            return (
+                f"{self._name()} was not carried out: it may not be tried again yet. Wait {seconds} s and make the same call "
+                "again. Do not change the arguments."
+            )
         return (
-            f"The same call of {self._name()} is already running. Wait {max(1, round(self.retry_after))} s and make the "
-            "same call again to get its result. Do not change the arguments."
+            f"The same call of {self._name()} is already running. Wait {seconds} s and make the same call again to get its "
+            "result. Do not change the arguments."
         )
 
 
@@ -252,7 +264,7 @@ def _restored(kind: type[Error], message: str, fields: dict[str, Any]) -> Error:
 _KINDS: dict[str, type[Error]] = {
     kind.__name__: kind
     for kind in (
-        InvalidCall, InFlight, InDoubt, Mismatch, Collision, MixedUse, OutOfOrder, OutcomeNotKept, Queued, Dead, Failed,
+        InvalidCall, InvalidValue, InFlight, InDoubt, Mismatch, Collision, MixedUse, OutOfOrder, OutcomeNotKept, Queued, Dead, Failed,
         OwnerFailed, OwnerUnknown, ClaimLost, NotRecorded, Unreadable, QuotaReached, Contended, StoreUnavailable,
         NotAllowed,
     )

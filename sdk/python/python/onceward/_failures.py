@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, Union
@@ -22,6 +23,13 @@ _CLASSES = {"retry": "not_sent", "doubt": "unknown", "keep": "permanent"}
 
 # After these, something may have been sent, whatever their message says.
 _LOST = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError, EOFError, InterruptedError)
+
+
+# The same for classes of other packages, by their names: importing them would cost time.
+_LOST_NAMES = frozenset(
+    ("SSLError", "BrokenExecutor", "ClientPayloadError", "StreamReset", "InterfaceError", "APIConnectionError")
+    + ("ConnectionClosed", "ConnectionClosedError")
+)
 
 
 class Failure(Exception):
@@ -89,9 +97,23 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
     # An error without a message says nothing about the effect, unless it only led to one with a message.
     if not getattr(error, "exceptions", ()):
         messages[1:] = [message.removesuffix(": ") for message in messages[1:]]
-    if any(isinstance(one, _LOST) for one in chain):
+    if any(_is_lost(one) for one in chain):
         messages.append("connection lost")
     return kind, messages, retry_after
+
+
+def _is_lost(error: BaseException) -> bool:
+    if isinstance(error, _LOST) or (isinstance(error, OSError) and error.errno == errno.EIO):
+        return True
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if "CalledProcessError" in names:
+        # Killed by a signal, in the middle of its work.
+        code = getattr(error, "returncode", 0)
+        return isinstance(code, int) and code < 0
+    # A certificate is refused before anything is sent.
+    if "SSLCertVerificationError" in names or "CERTIFICATE_VERIFY_FAILED" in _text(error):
+        return False
+    return not names.isdisjoint(_LOST_NAMES) or "(InternalFailure)" in _text(error)
 
 
 def _class_of(error: BaseException, classes: dict[type[BaseException], str]) -> str | None:

@@ -22,6 +22,10 @@ def plain(value: Any) -> Any:
     """One level of a value as JSON's types. Refuses what has no documented form."""
     if isinstance(value, enum.Enum):
         return value.value
+    if (fields := _fields(value)) is not None:
+        _check_only_fields(value, fields)
+        return fields
+    _check_has_no_more(value)
     # The values of subclasses, such as numpy's strings, are those of the type itself.
     if isinstance(value, str):
         return str.__str__(value)
@@ -47,10 +51,43 @@ def plain(value: Any) -> Any:
         return UUID.__str__(value)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
-    return _model(value)
+    kind = type(value)
+    raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a key{_hint(value)}")
 
 
-def _model(value: Any) -> dict[str, Any]:
+# Values of these types say more than the attributes that a class adds to them.
+_VALUES = (str, int, float, dict, list, tuple, date, Decimal, UUID, bytes, bytearray)
+
+
+def _check_only_fields(value: Any, fields: dict[str, Any]) -> None:
+    """Refuses a model that is also a value, such as a dataclass that is a dict: its fields are not all of it."""
+    is_empty = isinstance(value, (dict, list, tuple, str, bytes, bytearray)) and not len(value)
+    if isinstance(value, _VALUES) and not is_empty:
+        kind = type(value)
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} has fields and a value of its own{_hint(value)}")
+
+
+def _check_has_no_more(value: Any) -> None:
+    """Refuses a value with attributes, as of a class `Money(int)` with a currency: the value alone is not all of it."""
+    if isinstance(value, _VALUES) and _attributes(value):
+        kind = type(value)
+        raise TypeError(f"{kind.__module__}.{kind.__qualname__} has attributes besides its value{_hint(value)}")
+
+
+def _attributes(value: Any) -> bool:
+    if any(not name.startswith("__") for name in getattr(value, "__dict__", ())):
+        return True
+    own = type(value).__mro__[: next(i for i, kind in enumerate(type(value).__mro__) if kind in _VALUES)]
+    slots = (slot for kind in own for slot in _names(kind.__dict__.get("__slots__", ())))
+    return any(not slot.startswith("__") and hasattr(value, slot) for slot in slots)
+
+
+def _names(slots: Any) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _fields(value: Any) -> dict[str, Any] | None:
+    """The fields of a dataclass, a pydantic model or an attrs class."""
     kind = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -62,7 +99,7 @@ def _model(value: Any) -> dict[str, Any]:
     attributes = getattr(kind, "__attrs_attrs__", None)
     if attributes is not None:
         return {attribute.name: getattr(value, attribute.name) for attribute in attributes}
-    raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a key{_hint(value)}")
+    return None
 
 
 def _hint(value: Any) -> str:

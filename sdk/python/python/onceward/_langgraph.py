@@ -15,8 +15,8 @@ from ._claim import settled
 from ._context import current_session
 from ._errors import InvalidCall, SessionRequired
 from ._native import Stored
-from ._once import argument_of
-from ._operation import Operation, Settings
+from ._once import argument_of, is_async
+from ._operation import Operation, Settings, own_key
 from ._results import Codec
 
 try:
@@ -45,6 +45,10 @@ Parts = tuple[Union[str, None], Union[str, None], Union[str, None], Any]
 MARK = "onceward:kind"
 
 
+# Where LangGraph says how it writes checkpoints, if the run says so.
+_DURABILITY = "__pregel_durability"
+
+
 def once_node(
     ledger: Ledger,
     *,
@@ -57,8 +61,8 @@ def once_node(
     """Makes a node of a graph run once for each intent: `@once_node(ledger, operation="charge")`.
 
     Without `key`, the intent is the task of the graph: a retry, and a run that resumes from a checkpoint, get the
-    stored result, and the next pass through the node runs. This needs a checkpointer. `key` names fields of the state
-    instead.
+    stored result, and the next pass through the node runs. This needs a checkpointer, and a run with
+    `durability="sync"`. `key` names fields of the state instead.
     """
     if isinstance(key, str) or (key is not None and not callable(key) and not key):
         raise InvalidCall(f'{operation}: key= is a list of fields of the state, such as key=["invoice"]')
@@ -81,34 +85,45 @@ def once_node(
             if name is None or not (key or task):
                 needs = "a thread_id or `with onceward.session(...)`" if key else "a checkpointer and a thread_id"
                 raise SessionRequired(f"{operation}: this node needs {needs}", operation=operation)
+        if key is None and configurable.get(_DURABILITY) != "sync":
+            raise InvalidCall(
+                f'{operation}: a node without key= is known by its checkpoint, so the graph must run with durability="sync": with '
+                "LangGraph's default, a crash can lose the checkpoint and the node would act again. Or name fields with key=[...]",
+                operation=operation,
+            )
         intent = {one: _field(operation, state, one) for one in wanted}
         if not fields:
-            intent[MARK] = key(state) if callable(key) else str(task)
+            intent[MARK] = own_key(operation, key(state)) if callable(key) else str(task)
         return ledger.tenant, name, None, intent
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         takes_config = "config" in signature.parameters
 
-        def call(run: Callable[..., Any], state: Any, injected: dict[str, Any]) -> Any:
+        def call(run: Callable[..., Any], args: tuple[Any, ...], injected: dict[str, Any]) -> Any:
             config = injected["config"] if takes_config else injected.pop("config", {})
+            # A method gets its object before the state.
+            owner, state = args[:-1], args[-1]
             # The test kit may have moved the ledger to another store.
             operation = made(ledger._native)
-            return run(operation, parts(state, config), lambda state: function(state, **injected), (state,), {})
+            return run(operation, parts(state, config), lambda state: function(*owner, state, **injected), (state,), {})
 
         @functools.wraps(function)
-        def node(state: Any, **injected: Any) -> Any:
-            return call(run_once, state, injected)
+        def node(*args: Any, **injected: Any) -> Any:
+            return call(run_once, args, injected)
 
         @functools.wraps(function)
-        async def node_async(state: Any, **injected: Any) -> Any:
-            return await call(run_once_async, state, injected)
+        async def node_async(*args: Any, **injected: Any) -> Any:
+            return await call(run_once_async, args, injected)
 
-        wrapper: Any = node_async if inspect.iscoroutinefunction(function) else node
+        wrapper: Any = node_async if is_async(function) else node
         if not takes_config:
             # LangGraph passes what the signature asks for.
             config = inspect.Parameter("config", inspect.Parameter.KEYWORD_ONLY, annotation=RunnableConfig)
-            wrapper.__signature__ = signature.replace(parameters=[*signature.parameters.values(), config])
+            parameters = list(signature.parameters.values())
+            takes_any = bool(parameters) and parameters[-1].kind is inspect.Parameter.VAR_KEYWORD
+            parameters.insert(len(parameters) - takes_any, config)
+            wrapper.__signature__ = signature.replace(parameters=parameters)
         return typing.cast(F, wrapper)
 
     return decorate

@@ -28,6 +28,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# A person who settles an intent need not know its result.
+_WITHOUT_RESULT: Any = object()
+
+
 @dataclass(frozen=True)
 class Intent:
     """An intent as it stands now."""
@@ -186,36 +190,97 @@ class Ledger:
         found = self._native.get(checked_tenant(tenant) or self.tenant or "default", operation, key)
         return None if found is None else _intent(json.loads(found))
 
-    def list(self, *, state: str | None = None, tenant: str | None = None, limit: int = 50) -> list[Intent]:
-        """The newest intents, of one state or all: `ledger.list(state="in_doubt")`."""
+    def list(self, *, state: str | None = None, tenant: str | None = None, limit: int | None = 50) -> list[Intent]:
+        """The newest intents, of one state or all: `ledger.list(state="in_doubt")`. With `limit=None`, all of them.
+
+        A ledger that was opened without a tenant lists the intents of every tenant.
+        """
         listed = json.loads(self._native.list(checked_tenant(tenant) or self.tenant, state, limit))
         return [_intent(one) for one in listed]
 
+    @overload
+    def resolve(
+        self,
+        intent: Intent,
+        /,
+        *,
+        happened: bool,
+        result: Any = _WITHOUT_RESULT,
+        result_type: Any = Any,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None: ...
+
+    @overload
     def resolve(
         self,
         operation: str,
         key: str,
         *,
         happened: bool,
-        result: Any = None,
+        result: Any = _WITHOUT_RESULT,
+        result_type: Any = Any,
+        tenant: str | None = None,
+        version: int | None = None,
+        by: str | None = None,
+        note: str | None = None,
+    ) -> None: ...
+
+    def resolve(
+        self,
+        operation: str | Intent,
+        key: str | None = None,
+        *,
+        happened: bool,
+        result: Any = _WITHOUT_RESULT,
         result_type: Any = Any,
         tenant: str | None = None,
         version: int | None = None,
         by: str | None = None,
         note: str | None = None,
     ) -> None:
-        """Settles an intent in doubt: it happened, with this result, or it did not. `result_type` is the return annotation of
-        the function, unless its results are JSON's own types. `version` is the one that you looked at."""
-        tenant = checked_tenant(tenant) or self.tenant or "default"
+        """Settles an intent in doubt: it happened, with this result, or it did not.
+
+        The intent is one that `list` or `get` returned, or an operation and a key. Without a result, repeats get None, or
+        `OutcomeNotKept` where the function is annotated with another type. `result_type` is the return annotation of the
+        function, unless its results are JSON's own types. `version` is the one that you looked at.
+        """
+        if isinstance(operation, Intent):
+            if key is not None or tenant is not None or version is not None:
+                raise InvalidCall("an intent has its own key, tenant and version")
+            seen = operation
+            # The tenant of a server is that of the token.
+            tenant = "default" if self._native.is_remote else seen.tenant
+            operation, key, version = seen.operation, seen.key, seen.version
+        if key is None:
+            raise InvalidCall("settle an intent that list() returned, or an operation and a key")
+        chosen = checked_tenant(tenant) or self._only_tenant(operation, key)
         if version is None:
-            seen = self.get(operation, key, tenant=tenant)
-            if seen is None:
-                raise InvalidCall(f"there is no such intent of {operation}", operation=operation, tenant=tenant)
-            version = seen.version
-        outcome = Codec(annotation=result_type).write(result) if happened else None
+            found = self.get(operation, key, tenant=chosen)
+            if found is None:
+                raise InvalidCall(f"there is no such intent of {operation}", operation=operation, tenant=chosen)
+            version = found.version
+        outcome: bytes | None = None
+        if happened:
+            outcome = b"" if result is _WITHOUT_RESULT else Codec(annotation=result_type).write(result)
         if happened and outcome is None:
             raise InvalidCall("a result of this type cannot be kept: pass result_type=, or JSON's own types")
-        self._native.resolve(tenant, operation, key, version, outcome, by, note)
+        self._native.resolve(chosen, operation, key, version, outcome, by, note)
+
+    def _only_tenant(self, operation: str, key: str) -> str:
+        """The tenant that is meant where none is named. Doubts of several tenants may have one key, and settling the wrong one
+        would say that another customer's work is done."""
+        if self.tenant is not None or self._native.is_remote:
+            return self.tenant or "default"
+        doubts = self.list(state="in_doubt", limit=None)
+        others = [one for one in doubts if (one.operation, one.key) == (operation, key) and one.tenant != "default"]
+        if others:
+            raise InvalidCall(
+                f"another tenant has an intent of {operation} with this key in doubt: pass the intent that list() returned, or "
+                "tenant=",
+                operation=operation,
+            )
+        return "default"
 
     def stats(self) -> dict[str, int]:
         """Counters since the ledger was opened: acquired, replayed, collisions, contradictions, unguarded. Behind HTTP they are

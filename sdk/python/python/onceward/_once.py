@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 from ._claim import settled
 from ._errors import InvalidCall
 from ._native import Stored
-from ._operation import Duration, Operation, check_key, checked_tenant, duration_text, session_of
+from ._operation import Duration, Operation, check_key, checked_tenant, duration_text, own_key, session_of, tenant_of
 from ._remote import check_tenant
 from ._results import Codec
 
@@ -51,27 +51,29 @@ class Guarded:
     ) -> None:
         _refuse_generators(function)
         self.ledger, self.function = ledger, function
-        self.is_async = _is_async(function)
+        self.is_async = is_async(function)
         if operation is None and settings.get("tier"):
             raise InvalidCall(
                 f"{_name(function)} declares a tier, so it needs operation=: renaming the function must not rename its "
                 "intents, or work that is done would run again"
             )
-        self.name = operation or _default_name(function)
+        self.name = operation or default_name(function)
         if ledger._native.is_remote:
             check_tenant(tenant)
         _refuse_second_guard(ledger, function, self.name)
-        if probe is not None and _is_async(probe) and not self.is_async:
+        if probe is not None and is_async(probe) and not self.is_async:
             raise InvalidCall(f"{self.name} is not async, so its probe cannot be async")
         self.session, self.tenant = checked_session(session), tenant if callable(tenant) else checked_tenant(tenant)
         self.key_of = key if callable(key) else None
-        inner, self._first, self._named = _taken_apart(function)
-        signature = inspect.signature(inner)
+        self._inner, self._first, self._named = _taken_apart(function)
+        signature = signature_of(self._inner)
         match, window = settings.get("match") or (), settings.get("window") or {}
         # A recipe also reads the time of its window.
         of = [] if window.get("of", "now") == "now" else [window["of"]]
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
         self.bind = _binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
+        # The name in Python's own message about wrong arguments.
+        self.bind.__qualname__ = _name(function)
         recipe: list[str] | None = fields
         if self.key_of is not None:
             recipe, settings = None, _compared_with_own_key(self.name, settings)
@@ -94,20 +96,16 @@ class Guarded:
     def parts(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Parts:
         """Tenant, session, key and intent of a call; `given` overrides what the decorator says."""
         given = given or {}
+        args, kwargs = (*self._first, *args), {**self._named, **kwargs}
         tenant = self.tenant if given.get("tenant") is None else given["tenant"]
-        if callable(tenant):
-            tenant = tenant(*args, **kwargs)
-            if not tenant or not isinstance(tenant, str):
-                raise InvalidCall(f"{self.name}: tenant= returned no tenant; a tenant is a text that is not empty")
+        tenant = tenant_of(self.name, tenant, *args, **kwargs)
         key = given.get("key")
         if key is None and self.key_of is not None:
-            key = self.key_of(*args, **kwargs)
-            if not isinstance(key, str):
-                raise InvalidCall(f"{self.name}: key= returned {type(key).__name__}, and a key is a str")
+            key = own_key(self.name, self.key_of(*args, **kwargs))
         session = self.session if given.get("session") is None else given["session"]
         session = session_of(session, self.name, args, kwargs)
         check_key(self.name, key, session)
-        intent = self.bind(*self._first, *args, **{**self._named, **kwargs})
+        intent = self.bind(*args, **kwargs)
         return tenant or self.operation.tenant, session, key, intent or None
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
@@ -115,7 +113,8 @@ class Guarded:
         found = self.operation.native.start(None, *parts, None, (given or {}).get("wait"))
         if type(found) is Stored:
             return self.operation.read(found)
-        return self.operation.run(found, self.function, args, kwargs)
+        # With the arguments that a partial holds: a probe gets them too.
+        return self.operation.run(found, self._inner, (*self._first, *args), {**self._named, **kwargs})
 
     async def call_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
@@ -123,7 +122,7 @@ class Guarded:
         found = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
         if type(found) is Stored:
             return self.operation.read(found)
-        return await self.operation.run_async(found, self.function, args, kwargs)
+        return await self.operation.run_async(found, self._inner, (*self._first, *args), {**self._named, **kwargs})
 
     def wrapper(self) -> Callable[..., Any]:
         """The function that takes the place of the guarded one."""
@@ -202,11 +201,23 @@ def _name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def _default_name(function: Callable[..., Any]) -> str:
-    name = _name(function)
-    if "<" in name or not hasattr(function, "__qualname__"):
+def default_name(function: Callable[..., Any]) -> str:
+    """The name of a function's intents: its module and its own name, where these are the same in every process."""
+    name, module = _name(function), _module(function)
+    if "<" in name or module is None or not hasattr(function, "__qualname__"):
         raise InvalidCall(f"{name} has no lasting name: say operation=, the name of its intents in the ledger")
-    return f"{function.__module__}.{name}"
+    return f"{module}.{name}"
+
+
+def _module(function: Callable[..., Any]) -> str | None:
+    """The module by the name under which others import it; None in a script, which every program calls `__main__`."""
+    module = getattr(function, "__module__", None)
+    if module not in ("__main__", "__mp_main__"):
+        return module
+    # With `python -m package.module`, and in the processes of such a program.
+    spec = getattr(inspect.unwrap(function), "__globals__", {}).get("__spec__")
+    name = getattr(spec, "name", None)
+    return None if name == "__main__" else name
 
 
 def _taken_apart(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
@@ -218,7 +229,7 @@ def _taken_apart(function: Callable[..., Any]) -> tuple[Callable[..., Any], tupl
     return function, first, named
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
+def is_async(function: Callable[..., Any]) -> bool:
     inner, _, _ = _taken_apart(function)
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))
 
@@ -278,17 +289,26 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
         return given
     if open_ended or inspect.Parameter.VAR_POSITIONAL in kinds:
         raise InvalidCall(f"{operation} takes any arguments: name those that make the intent with key=[...]")
+    first = next(iter(parameters), None)
+    if first in ("self", "cls"):
+        raise InvalidCall(
+            f"{operation} is a method, and without key= its object would not be part of the intent: name the arguments that "
+            f"make the intent with key=[...], or give a function: key=lambda {first}, ...: ..."
+        )
     others = {one.removeprefix("/") for one in [*match, *of]}
-    names = [name for name in _named(parameters) if name not in others]
+    names = [name for name in parameters if name not in others]
     if not names:
         raise InvalidCall(f"{operation} has no arguments that could make a key: give key=, a function that returns one")
     return names
 
 
-def _named(parameters: Any) -> list[str]:
-    """The parameters, without the object of a method."""
-    names = list(parameters)
-    return names[1:] if names and names[0] in ("self", "cls") else names
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The arguments with which a function is called. Those of a wrapper count where it names its own; one that takes any
+    arguments is taken to pass them on."""
+    own = inspect.signature(function, follow_wrapped=False)
+    passes_on = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    kinds = {parameter.kind for parameter in own.parameters.values()}
+    return inspect.signature(function) if kinds and kinds <= passes_on else own
 
 
 def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dict[str, Any]]:
@@ -319,10 +339,12 @@ def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dic
         )
         if is_last_positional:
             words.append("/")
-    members = []
+    members: list[str] = []
     for index, parameter in enumerate(parameters):
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            members.append(f"**{{{own}n: {own}v for {own}n, {own}v in {own}{index}.items() if {own}n in {own}wanted}}")
+            # First, because a parameter that is only positional may have the name of one of them.
+            some = f"**{{{own}n: {own}v for {own}n, {own}v in {own}{index}.items() if {own}n in {own}wanted}}"
+            members.insert(0, some)
         if parameter.name in wanted:
             is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
             members.append(f"{parameter.name!r}: {parameter.name if is_named else f'{own}{index}'}")

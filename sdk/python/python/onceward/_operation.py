@@ -8,6 +8,7 @@ import contextlib
 import inspect
 import json
 import logging
+import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 from . import _failures
 from ._claim import Claim, settled
 from ._context import current_session, running
-from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, SessionRequired, Unreadable
+from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
 from ._native import NativeClaim, NativeOperation, Stored
 from ._remote import check_settings
@@ -27,14 +28,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("onceward")
 
+# The mark of an exception that leaves its intent in doubt.
+IN_DOUBT = "_onceward_in_doubt"
+
 Tier = Literal["payment", "notification", "email", "standard", "forever"]
 Duration = Union[str, float, timedelta]
 
 
-class Window(TypedDict, total=False):
+class _WindowOf(TypedDict):
+    of: str
+
+
+class Window(_WindowOf, total=False):
     """A window of time that is part of the identity: `{"of": "/scheduled_at", "every": "day", "zone": "Europe/Berlin"}`."""
 
-    of: str
     every: str
     zone: str
     allow_now: bool
@@ -63,7 +70,17 @@ class Settings(TypedDict, total=False):
 
 
 class NotFound:
-    """The answer of a probe: the service knows of no earlier attempt."""
+    """The answer of a probe: the service knows of no earlier attempt. There is one, `NOT_FOUND`."""
+
+    _only: NotFound | None = None
+
+    def __new__(cls) -> NotFound:
+        if cls._only is None:
+            cls._only = super().__new__(cls)
+        return cls._only
+
+    def __reduce__(self) -> str:
+        return "NOT_FOUND"
 
     def __repr__(self) -> str:
         return "onceward.NOT_FOUND"
@@ -79,6 +96,24 @@ class _ProbeFailed(InDoubt):
 class _StillRunning(TypeError, _failures.Unknown):
     """The function returned work that goes on after its end."""
 
+
+class _NotBegun(TypeError, _failures.NotSent):
+    """The function returned its own body, of which nothing has run: it is under a decorator that is not async."""
+
+
+# What acts only while it is iterated or entered.
+_LAZY = (
+    types.GeneratorType,
+    types.AsyncGeneratorType,
+    map,
+    filter,
+    contextlib._GeneratorContextManager,
+    contextlib._AsyncGeneratorContextManager,
+)
+
+
+# How long a cancelled task waits for its end to be recorded: longer than a healthy ledger takes.
+_CANCELLED_SECONDS = 1.0
 
 _DURATIONS = ("max_runtime", "deadline", "retention", "tombstone", "dedup", "honours_key_for", "wait")
 
@@ -156,8 +191,13 @@ class Operation:
         try:
             return self.codec.read(body)
         except Exception as error:
-            text = f"the stored result of {stored.intent} is not what this caller expects: {error}"
-            raise Unreadable(text, **stored.about, reason=str(error), result_json=body) from error
+            if not body:
+                text = f"{stored.intent} is done, and was settled without a result. It will not run again"
+                raise OutcomeNotKept(text, **stored.about) from None
+            # Validators show the value that they refuse, and a result may be a secret.
+            reason = str(error) if type(error) is TypeError else type(error).__name__
+            text = f"the stored result of {stored.intent} is not what this caller expects: {reason}"
+            raise Unreadable(text, **stored.about, reason=reason, result_json=body) from None
 
     # Running under a claim.
 
@@ -169,7 +209,7 @@ class Operation:
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
                     if result is NOT_FOUND:
                         result = function(*args, **kwargs)
-                    self._check_result(result)
+                    self._check_result(result, function)
                 except BaseException as error:
                     self._failed(native, error)
                     raise
@@ -193,8 +233,11 @@ class Operation:
             with running(Claim(native)):
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
-                    result = await function(*args, **kwargs)
-                self._check_result(result)
+                    result = function(*args, **kwargs)
+                    # A function that is not async has acted by now, and its result is as good.
+                    if inspect.isawaitable(result):
+                        result = await result
+                self._check_result(result, function)
         except GeneratorExit:
             # The coroutine was closed, and cannot wait for anything any more.
             raise
@@ -254,10 +297,9 @@ class Operation:
         """What the service says about an earlier attempt."""
         assert self.probe is not None
         try:
-            found = self.probe(*args, **kwargs)
+            found = self._answer(self.probe(*args, **kwargs))
             if found is NOT_FOUND:
                 native.not_found(None)
-            self._check_result(found)
         except Exception as error:
             raise self._probe_failed(native) from error
         return found
@@ -268,24 +310,43 @@ class Operation:
             found = self.probe(*args, **kwargs)
             if isinstance(found, Awaitable):
                 found = await found
+            found = self._answer(found)
             if found is NOT_FOUND:
                 await settled(native.not_found(asyncio.get_running_loop()))
-            self._check_result(found)
         except Exception as error:
             raise self._probe_failed(native) from error
+        return found
+
+    def _answer(self, found: Any) -> Any:
+        """What a probe returned, if it can be an answer: `NOT_FOUND`, or a result of the function."""
+        if found is NOT_FOUND or found is NotFound:
+            return NOT_FOUND
+        self._check_result(found)
+        if not self.codec.promises(found):
+            kind = "None" if found is None else type(found).__qualname__
+            raise TypeError(
+                f"the probe returned {kind}, which is not a result of {self.name}: it returns onceward.NOT_FOUND, or the result "
+                "of the earlier attempt, of the type that the function is annotated with"
+            )
         return found
 
     def _probe_failed(self, native: NativeClaim) -> Error:
         text = f"{native.intent} is in doubt, and the probe failed: an attempt may have happened. Call it again to probe again"
         return _ProbeFailed(text, **native.about)
 
-    def _check_result(self, result: Any) -> None:
+    def _check_result(self, result: Any, function: Callable[..., Any] | None = None) -> None:
+        """Refuses work that has not ended, or not even begun, when the function returns."""
         if isinstance(result, Awaitable):
             text = f"{self.name} returned an awaitable: make the function async and await it, so that its end can be recorded"
             if not inspect.iscoroutine(result):
                 raise _StillRunning(text)
             result.close()
-            raise TypeError(text)
+            raise (_NotBegun if _is_body_of(function, result.cr_code) else TypeError)(text)
+        if isinstance(result, _LAZY):
+            kind = type(result).__name__
+            text = f"{self.name} returned a {kind}, whose effects happen later: return a list, so that its end can be recorded"
+            code = getattr(result, "gi_code", None) or getattr(result, "ag_code", None)
+            raise (_NotBegun if code is not None and _is_body_of(function, code) else _StillRunning)(text)
 
     def _kept(self, native: NativeClaim, result: Any) -> bytes | None:
         body = self.codec.write(result)
@@ -313,9 +374,43 @@ class Operation:
     async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
         try:
             kind, messages, retry_after = self._classified(error)
-            _note(error, native, await settled(native.fail(loop, kind, messages, retry_after)))
+            recording = native.fail(loop, kind, messages, retry_after)
+            if isinstance(error, Exception):
+                ending = await settled(recording)
+            else:
+                # A task that is cancelled, or a program that ends, does not wait for a ledger that does not answer. The report
+                # goes on, and a claim without one becomes a doubt by itself.
+                ending = await _settled_soon(recording, loop)
+            _note(error, native, ending)
         except Exception as unrecorded:
             _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
+
+
+def _is_body_of(function: Callable[..., Any] | None, code: types.CodeType) -> bool:
+    """Whether this is the body of a function that is wrapped: then nothing of it has run."""
+    inner = inspect.unwrap(function) if function is not None and hasattr(function, "__wrapped__") else None
+    return getattr(inner, "__code__", None) is code
+
+
+async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoop) -> Any:
+    """The result of a native call, or None if it takes too long."""
+    is_ready, result = answer
+    if is_ready:
+        return result
+    is_late: list[bool] = []
+
+    def give_up() -> None:
+        is_late.append(result.cancel())
+
+    timer = loop.call_later(_CANCELLED_SECONDS, give_up)
+    try:
+        return await settled(answer)
+    except asyncio.CancelledError:
+        if any(is_late):
+            return None
+        raise
+    finally:
+        timer.cancel()
 
 
 class _LostWatch:
@@ -362,6 +457,28 @@ def checked_tenant(tenant: str | None) -> str | None:
     raise InvalidCall("a tenant is a text that is not empty")
 
 
+def tenant_of(operation: str, tenant: Any, *args: Any, **kwargs: Any) -> str | None:
+    """The tenant of a call: fixed, or computed from what the call is about. A function that finds none must not lead to the
+    intents of the default tenant."""
+    if not callable(tenant):
+        return checked_tenant(tenant)
+    found = tenant(*args, **kwargs)
+    if not found or not isinstance(found, str):
+        raise InvalidCall(
+            f"{operation}: tenant= returned no tenant; a tenant is a text that is not empty", operation=operation
+        )
+    return found
+
+
+def own_key(operation: str, found: Any) -> str:
+    """The key that a function of the user's returned. An empty one would be one intent for all calls."""
+    if not isinstance(found, str):
+        raise InvalidCall(f"{operation}: key= returned {type(found).__name__}, and a key is a str", operation=operation)
+    if not found:
+        raise InvalidCall(f"{operation}: key= returned an empty text, which would be one key for all calls", operation=operation)
+    return found
+
+
 def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[str, Any]:
     """The settings that are given. Refuses those that would have no effect."""
     check_known(name, settings)
@@ -378,8 +495,12 @@ def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[
 
 def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
     """Says in the traceback what became of the intent, where that needs a person."""
+    if ending != "in_doubt":
+        return
+    with contextlib.suppress(AttributeError, TypeError):
+        setattr(error, IN_DOUBT, True)
     # Python 3.10 has no notes.
-    if ending == "in_doubt" and (add_note := getattr(error, "add_note", None)):
+    if add_note := getattr(error, "add_note", None):
         held = "" if native.may_be_taken_over else ", and repeats are held"
         add_note(f"onceward: {native.intent} is now in doubt: it may have happened{held}")
 
@@ -398,7 +519,9 @@ def session_of(session: object, operation: str, args: tuple[Any, ...], kwargs: d
 
 
 def check_key(operation: str, key: str | None, session: str | None) -> None:
-    """Refuses a session for a key of the caller's own: only derived keys contain the session."""
+    """Refuses a key that is not a text, and a session for a key of the caller's own: only derived keys contain the session."""
+    if key is not None and not isinstance(key, str):
+        raise InvalidCall(f"{operation}: a key is a str, not {type(key).__name__}", operation=operation)
     if key is not None and session is not None:
         raise InvalidCall(
             f"{operation}: a key of your own names the intent in every session. Put the session into the key, or let the key "

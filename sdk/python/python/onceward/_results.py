@@ -50,6 +50,19 @@ class Codec:
             # The work is done: nothing that is wrong with its result may hide that.
             return None
 
+    def promises(self, result: Any) -> bool:
+        """Whether the annotation allows this result. Without one, everything is allowed but None, with which Python says that
+        there is nothing."""
+        wanted, origin, arguments = _taken_apart(self.annotation)
+        members = arguments if origin in (Union, types.UnionType) else (wanted,)
+        if result is None:
+            return any(one is None or one is type(None) for one in members)
+        if wanted in (Any, object) or isinstance(wanted, typing.TypeVar) or self.write(result) is not None:
+            return True
+        # A result that is never kept: only its class can be checked. `True` is an int for Python.
+        classes = (typing.get_origin(one) or one for one in members)
+        return not isinstance(result, bool) and any(isinstance(one, type) and isinstance(result, one) for one in classes)
+
     def read(self, body: bytes) -> Any:
         """The result that was kept."""
         # A person who settles an intent need not give a result.

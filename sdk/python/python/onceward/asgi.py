@@ -11,6 +11,7 @@ the HTTP gateway: all of them are in the native module, and this file only passe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import json
 import logging
@@ -55,6 +56,9 @@ _DURATIONS = frozenset(
     ("wait", "window", "body_timeout", "unread_for", "max_runtime", "retention", "tombstone", "dedup")
     + ("honours_key_for",)
 )
+
+# The status that proxies log for a client that closed its connection.
+_CLIENT_GONE = 499
 
 _log = logging.getLogger("onceward")
 
@@ -159,17 +163,23 @@ class IdempotencyMiddleware:
 
     def _judge(self, scope: Scope) -> NativeHttpExchange | NativeHttpResponse | None:
         path = scope["path"]
-        raw_path = scope.get("raw_path") or quote(path).encode()
+        raw_path = (scope.get("raw_path") or quote(path).encode()).partition(b"?")[0]
         client = scope.get("client")
         return self._guard.judge(
             scope["method"],
-            path,
-            raw_path.partition(b"?")[0],
+            [path, *_below(path, scope.get("root_path", ""))],
+            raw_path,
             scope.get("query_string", b""),
             scope["headers"],
             None if client is None else tuple(client),
             "http.response.trailers" in (scope.get("extensions") or ()),
         )
+
+
+def _below(path: str, root: str) -> Sequence[str]:
+    """The path as the routes of an app see it that is mounted, or behind a proxy that takes a prefix away."""
+    root = root.rstrip("/")
+    return (path[len(root) :] or "/",) if root and (path == root or path.startswith(f"{root}/")) else ()
 
 
 class _Exchange:
@@ -188,7 +198,9 @@ class _Exchange:
         reading = self._loop.create_task(self._read())
         try:
             response = await self._response()
-            if response is not None:
+            if response is None:
+                await self._client.respond_to_none()
+            else:
                 await self._client.respond(response)
         except Exception:
             # The server cannot send the response.
@@ -257,10 +269,18 @@ class _Client:
         if self._response is not None:
             self._response.close()
 
+    async def respond_to_none(self) -> None:
+        """Ends a request whose client has gone. A server drops the response; middleware further out still expects one."""
+        # Some servers raise where a client has gone.
+        with contextlib.suppress(OSError):
+            await self._send({"type": "http.response.start", "status": _CLIENT_GONE, "headers": []})
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
     async def respond(self, response: NativeHttpResponse) -> None:
         """Sends a response, each piece when the server has taken the one before."""
         if self.is_gone:
             response.close()
+            await self.respond_to_none()
             return
         self._response, loop = response, asyncio.get_running_loop()
         try:

@@ -33,7 +33,7 @@ from ._errors import (
 from ._ledger import Ledger
 from ._native import Stored
 from ._once import TenantRule, argument_of
-from ._operation import Operation, Settings
+from ._operation import Operation, Settings, checked_tenant, own_key, tenant_of
 from ._results import Codec
 
 try:
@@ -104,7 +104,7 @@ def once(
         raise InvalidCall('key= is a list of arguments, such as key=["invoice"], or a function of them')
     if key is None and settings.get("match"):
         raise InvalidCall("match= needs key=: a task may be retried with other arguments under its id")
-    guard = _Guard(ledger, key, operation, tenant, probe, dict(settings))
+    guard = _Guard(ledger, key, operation, tenant if callable(tenant) else checked_tenant(tenant), probe, dict(settings))
 
     class OnceTask(Task):  # type: ignore[misc,unused-ignore]
         abstract = True
@@ -123,7 +123,7 @@ def _call(task: Any, guard: _Guard, direct: Callable[..., Any], args: tuple[Any,
         setattr(request, _BEGUN, True)
     operation = _operation(task, guard)
     try:
-        parts = _parts(task, guard, operation, None if is_direct else request.id, args, kwargs)
+        parts = _parts(task, guard, operation, None if is_direct else _message_key(request), args, kwargs)
         started = operation.native.start(None, *parts)
         if type(started) is Stored:
             return _replayed(task, request, is_direct, operation.read(started))
@@ -186,16 +186,14 @@ def _operation(task: Any, guard: _Guard) -> Operation:
 def _parts(
     task: Any, guard: _Guard, operation: Operation, task_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
-    tenant = guard.tenant(*args, **kwargs) if callable(guard.tenant) else guard.tenant
+    tenant = tenant_of(operation.name, guard.tenant, *args, **kwargs)
     key, intent = task_id, None
     if guard.key is not None:
         bound = inspect.signature(task.run).bind(*args, **kwargs)
         bound.apply_defaults()
         key, intent = None, dict(bound.arguments)
     if callable(guard.key):
-        key = guard.key(*args, **kwargs)
-        if not isinstance(key, str):
-            raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
+        key = own_key(operation.name, guard.key(*args, **kwargs))
         wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
         intent = {name: value for name, value in bound.arguments.items() if name in wanted}
     if key is None and intent is None:
@@ -204,6 +202,12 @@ def _parts(
             operation=operation.name,
         )
     return tenant or operation.tenant, None, key, intent or None
+
+
+def _message_key(request: Any) -> str | None:
+    """The task's id. A task that replaces another one keeps its id, and is work of its own."""
+    replaced = getattr(request, "replaced_task_nesting", 0) or 0
+    return f"{request.id}:{replaced}" if replaced and request.id else request.id  # type: ignore[no-any-return]
 
 
 def _replayed(task: Any, request: Any, is_direct: bool, result: Any) -> Any:

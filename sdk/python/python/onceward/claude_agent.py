@@ -24,8 +24,8 @@ from ._claim import settled
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import SessionRule, TenantRule, argument_of
-from ._operation import Duration, Operation, Settings, session_of
+from ._once import SessionRule, TenantRule, argument_of, checked_session
+from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
 
 # Older releases were not tried.
@@ -89,6 +89,8 @@ def once(
     unknown = set(settings) - set(Settings.__annotations__)
     if unknown:
         raise InvalidCall(f"unknown settings: {', '.join(sorted(unknown))}")
+    if not callable(tenant):
+        checked_tenant(tenant)
     if isinstance(settings.get("match"), str):
         raise InvalidCall('match= is a list of arguments, such as match=["cents"]')
 
@@ -98,12 +100,13 @@ def once(
         if name is None:
             raise InvalidCall("a handler without @tool needs operation=, the name of its intents in the ledger")
         chosen: dict[str, Any] = {"wait": _WAIT, **settings}
-        fields = _Fields(name, key, chosen, has_session=bool(session))
+        own_session = checked_session(session)
+        fields = _Fields(name, key, chosen, has_session=own_session is not None)
         if is_tool:
             fields.check(_arguments(tool.input_schema))
         handler = tool.handler if is_tool else tool
         tool_name = tool.name if is_tool else name
-        guard = _Guard(ledger, name, tool_name, handler, fields, session or None, tenant, probe, notice)
+        guard = _Guard(ledger, name, tool_name, handler, fields, own_session, tenant, probe, notice)
         # Refuses wrong settings now.
         guard.operation()
 
@@ -141,10 +144,10 @@ class _Fields:
     def parts(self, args: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
         """The key that the user's function makes, and the intent."""
         if self.key_of is None:
-            return None, args
-        key = self.key_of(args)
-        if not isinstance(key, str):
-            raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=self.name)
+            # An optional argument that the model leaves out is None.
+            named = dict.fromkeys(argument_of(one) for one in [*(self.recipe or ()), *self._read])
+            return None, {**named, **args}
+        key = own_key(self.name, self.key_of(args))
         wanted = {argument_of(one) for one in self._read}
         intent = {name: value for name, value in args.items() if name in wanted}
         return (key, intent or None) if self.recipe is None else (None, {**intent, _KEY: key})
@@ -231,7 +234,7 @@ class _Guard:
         return _error(named.for_model())
 
     def _parts(self, args: dict[str, Any]) -> tuple[Any, ...]:
-        tenant = self.tenant(args) if callable(self.tenant) else self.tenant
+        tenant = tenant_of(self.name, self.tenant, args)
         session = session_of(self.session, self.name, (args,), {})
         key, intent = self.fields.parts(args)
         return tenant or self.ledger.tenant, session, key, intent

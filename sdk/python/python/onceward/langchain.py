@@ -27,13 +27,13 @@ from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._langgraph import MARK, Parts, ToolCallRequest, once_node, operation_of, run_once, run_once_async, window_fields
 from ._once import argument_of
-from ._operation import Settings
+from ._operation import Settings, own_key
 from ._results import Codec
 
 # `_langgraph` has checked that the frameworks are there.
 from langchain_core.messages import ToolMessage  # isort: skip
 from langchain_core.messages.tool import ToolOutputMixin  # isort: skip
-from langchain_core.tools import BaseTool  # isort: skip
+from langchain_core.tools import BaseTool, StructuredTool, Tool  # isort: skip
 from langchain_core.utils.pydantic import get_fields  # isort: skip
 from langgraph.errors import GraphBubbleUp  # isort: skip
 from langgraph.types import Command  # isort: skip
@@ -214,9 +214,7 @@ class _GuardedTool:
         intent = {one: arguments[one] for one in self.wanted}
         key = None
         if self.key_of is not None:
-            key = self.key_of(**arguments)
-            if not isinstance(key, str):
-                raise InvalidCall(f"{self.tool.name}: key= returned {type(key).__name__}, and a key is a str")
+            key = own_key(self.tool.name, self.key_of(**arguments))
             if name is not None:
                 intent, key = intent | {MARK: key}, None
         return tenant or self.operation.tenant, name, key, intent or None
@@ -253,6 +251,9 @@ class _ToolCall:
 
         @functools.wraps(run)
         def guarded_run(*args: Any, **kwargs: Any) -> Any:
+            if isinstance(tool, (StructuredTool, Tool)) and tool.func is None:
+                # An async tool in a sync run, which the framework refuses: nothing may happen, so there is nothing to guard.
+                return run(*args, **kwargs)
             arguments, parts = self._parts(args, kwargs)
 
             def work(**_arguments: Any) -> Any:
@@ -381,6 +382,9 @@ def _unknown(rules: Mapping[str, Any], tools: Sequence[BaseTool]) -> str | None:
 
 def _arguments(tool: BaseTool) -> dict[str, Any]:
     """The arguments that the model may give, with their defaults."""
+    if isinstance(tool, Tool) and tool.args_schema is None:
+        # A tool of one text, whose name is not in its signature.
+        return {name: None for name in tool.args}
     schema: Any = tool.tool_call_schema
     if isinstance(schema, dict):
         return {name: one.get("default") for name, one in (schema.get("properties") or {}).items()}
@@ -406,7 +410,9 @@ def _session_of(name: str, given: Any, request: ToolCallRequest) -> str:
     found = given(request) if callable(given) else given or current_session()
     if given is None and not found:
         config = getattr(request.runtime, "config", None) or {}
-        found = (config.get("configurable") or {}).get("thread_id")
+        thread = (config.get("configurable") or {}).get("thread_id")
+        # Zero is an id too.
+        found = None if thread is None else str(thread)
     if not found:
         raise SessionRequired(
             f"{name} runs once in each session, and no session is set: give the run a thread_id, give session=, or use "

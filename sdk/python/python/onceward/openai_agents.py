@@ -26,8 +26,8 @@ from ._claim import settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import argument_of
-from ._operation import Operation, Settings
+from ._once import argument_of, default_name
+from ._operation import IN_DOUBT, Operation, Settings, own_key, pointer
 from ._results import Codec
 
 try:
@@ -107,8 +107,7 @@ def tell_model(context: RunContextWrapper[Any], error: Exception) -> str:
     tool = getattr(context, "tool_name", None)
     if isinstance(error, Error):
         return _for_model(error, tool)
-    # Python 3.11 and newer: a note of the ledger says that the attempt is in doubt.
-    if any(note.startswith("onceward:") for note in getattr(error, "__notes__", ())):
+    if getattr(error, IN_DOUBT, False):
         return f"It is unknown whether {tool or 'the call'} took effect. {DO_NOT_REPEAT} Tell the user."
     return f"{tool or 'The call'} failed. If it is called again, its arguments must stay the same."
 
@@ -149,8 +148,7 @@ def once_meta(
         if callable(rule):
             key = rule(call)
         elif rule is not None:
-            arguments = call.arguments or {}
-            intent = {name: arguments.get(name) for name in rule}
+            intent = {name: _found(call, name) for name in rule}
             key = _native.derived_key("", f"mcp:{call.tool_name}", intent)
         else:
             key = None
@@ -159,6 +157,22 @@ def once_meta(
         return (meta | ({"onceward/key": key} if key else {})) or None
 
     return resolve
+
+
+def _found(call: MCPToolMetaContext, field: str) -> Any:
+    """The argument of an MCP call that a name or a JSON pointer leads to. One that is missing must not make one key for all
+    calls."""
+    value: Any = call.arguments or {}
+    for name in pointer(field)[1:].split("/"):
+        name = name.replace("~1", "/").replace("~0", "~")
+        if not isinstance(value, Mapping) or name not in value:
+            raise InvalidCall(
+                f"{call.tool_name} was called without `{field}`, which makes its key: name arguments that every call has, or "
+                "give a function",
+                operation=call.tool_name,
+            )
+        value = value[name]
+    return value
 
 
 class _Guard:
@@ -186,7 +200,7 @@ class _Guard:
                 "its intents, or work that is done would run again"
             )
         self.ledger, self.function, self.probe, self.tells = ledger, function, probe, tells
-        self.name, self.tenant, self.settings = operation or function.__name__, tenant, settings
+        self.name, self.tenant, self.settings = operation or default_name(function), tenant, settings
         self.signature = inspect.signature(function)
         self.context_name = _context_of(function, self.signature)
         self.key_of = key if callable(key) else None
@@ -297,9 +311,7 @@ class _Guard:
         intent = {name: arguments[name] for name in self.wanted}
         key = None
         if self.key_of is not None:
-            key = self.key_of(**arguments)
-            if not isinstance(key, str):
-                raise InvalidCall(f"{self.name}: key= returned {type(key).__name__}, and a key is a str")
+            key = own_key(self.name, self.key_of(**arguments))
             if session is not None:
                 intent, key = intent | {_KEY: key}, None
         return tenant or self.ledger.tenant, session, key, intent or None

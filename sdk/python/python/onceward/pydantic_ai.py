@@ -21,8 +21,8 @@ from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import argument_of
-from ._operation import Duration, Operation, Settings, session_of
+from ._once import argument_of, checked_session
+from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
 
 try:
@@ -115,21 +115,31 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
     ledger: Ledger
     guarded: Mapping[str, Once]
     session: SessionOfRun = None
-    tenant: str | Callable[[RunContext[Any]], str | None] | None = None
+    tenant: str | Callable[[RunContext[Any]], str] | None = None
     # The operations that were made so far; the copies that pydantic-ai makes for each run share them.
     operations: dict[str, tuple[Any, Operation]] = field(default_factory=dict, repr=False)
+    # The guarded tools that the toolset has had so far: a tool may be hidden for a step.
+    seen: set[str] = field(default_factory=set, repr=False)
+
+    def __post_init__(self) -> None:
+        checked_session(self.session)
+        if not callable(self.tenant):
+            checked_tenant(self.tenant)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools. A guarded name that does not exist is refused: it could be a misspelt one, which would run
         unguarded."""
         tools = await super().get_tools(ctx)
         for name, guard in self.guarded.items():
+            if name not in tools and name in self.seen:
+                continue
             if name not in tools:
                 raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
             arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
             for one in [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]:
                 if argument_of(one) not in arguments:
                     raise InvalidCall(f"{name} has no argument `{argument_of(one)}`")
+            self.seen.add(name)
         return tools
 
     async def call_tool(
@@ -192,13 +202,13 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
     def _parts(
         self, operation: Operation, guard: Once, args: dict[str, Any], ctx: RunContext[AgentDepsT]
     ) -> tuple[Any, ...]:
-        tenant = self.tenant(ctx) if callable(self.tenant) else self.tenant
-        session = session_of(self.session or None, operation.name, (ctx,), {})
-        key, intent = None, args
+        tenant = tenant_of(operation.name, self.tenant, ctx)
+        session = session_of(checked_session(self.session), operation.name, (ctx,), {})
+        # An optional argument that the model leaves out is None.
+        named = [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]
+        key, intent = None, {**dict.fromkeys(argument_of(one) for one in named), **args}
         if callable(guard.key):
-            key = guard.key(args)
-            if not isinstance(key, str):
-                raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
+            key = own_key(operation.name, guard.key(args))
             wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
             intent = {name: value for name, value in args.items() if name in wanted}
             if self.session:

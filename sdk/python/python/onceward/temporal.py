@@ -34,7 +34,7 @@ from ._failures import Failure
 from ._ledger import Ledger
 from ._native import Stored
 from ._once import argument_of
-from ._operation import Operation, Settings
+from ._operation import Operation, Settings, own_key
 from ._results import Codec
 
 try:
@@ -197,9 +197,7 @@ def _parts(operation: Operation, guard: Once, input: ExecuteActivityInput, info:
     bound.apply_defaults()
     if not callable(guard.key):
         return operation.tenant, None, None, dict(bound.arguments)
-    key = guard.key(*input.args)
-    if not isinstance(key, str):
-        raise InvalidCall(f"key= returned {type(key).__name__}, and a key is a str", operation=operation.name)
+    key = own_key(operation.name, guard.key(*input.args))
     wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
     return operation.tenant, None, key, {name: bound.arguments[name] for name in wanted} or None
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onceward::Invalid;
 use onceward::clock::{Clock, SystemClock};
+use onceward_core::hash::Digest;
 use onceward_core::identify::{Content, Request, identify};
 use onceward_core::json::{self, Value};
 use onceward_core::name::{Identity, Key, Operation, Session, Tenant};
@@ -15,6 +16,8 @@ use serde_json::value::RawValue;
 pub(super) struct RemoteCall {
     /// The tenant is that of the token, which the server knows: here it is always `default`.
     pub(super) identity: Identity,
+    /// The full digest of a derived key.
+    pub(super) key_digest: Option<Digest>,
     /// What the server compares.
     pub(super) intent: Option<Box<RawValue>>,
     /// How long the outcome must be kept at least.
@@ -44,6 +47,7 @@ pub(super) fn identified(
     let identified = identify(Request { session: &session, operation: &operation, key, content })?;
     Ok(RemoteCall {
         identity: Identity { tenant: Tenant::default(), operation, key: identified.key },
+        key_digest: identified.key_digest,
         intent: compared.map(|value| RawValue::from_string(value.canonical())).transpose().map_err(unwritable)?,
         minimum_retention: identified.minimum_retention.unwrap_or_default(),
     })

@@ -1,5 +1,7 @@
 //! What goes wrong between this process and the server, and which exception it becomes.
 
+use std::time::Duration;
+
 use onceward::Error;
 use pyo3::prelude::*;
 
@@ -46,6 +48,8 @@ pub(crate) enum RemoteError {
     Library(Error),
     /// An exception of the Python package, by name.
     Named { kind: &'static str, text: String },
+    /// The work is not running, and may not be tried again before this time is over.
+    NotYet(Duration),
 }
 
 impl Trouble {
@@ -84,6 +88,7 @@ impl RemoteError {
         match self {
             Self::Library(error) => error::raised(py, error, about),
             Self::Named { kind, text } => error::named(py, kind, text, about),
+            Self::NotYet(retry_after) => error::not_yet(py, *retry_after, about),
         }
     }
 }

@@ -47,13 +47,19 @@ impl RemoteLedger {
         limit: usize,
     ) -> PyResult<String> {
         self.check_tenant(py, tenant)?;
-        if limit == 0 {
-            return Ok("[]".to_owned());
-        }
         let state = state.map(|state| format!("&state={}", segment(state))).unwrap_or_default();
-        let path = format!("/v1/intents?show_keys=true&limit={}{state}", limit.min(PAGE));
-        let page = self.answered(py, ApiRequest::get(path))?;
-        let listed: Vec<Value> = page["intents"].as_array().into_iter().flatten().map(|one| shown(one, one)).collect();
+        let (mut listed, mut after) = (Vec::new(), String::new());
+        while listed.len() < limit {
+            let page_size = PAGE.min(limit - listed.len());
+            let path = format!("/v1/intents?show_keys=true&limit={page_size}{state}{after}");
+            let page = self.answered(py, ApiRequest::get(path))?;
+            listed.extend(page["intents"].as_array().into_iter().flatten().map(|one| shown(one, one)));
+            match page["next"].as_str().map(|next| format!("&cursor={}", segment(next))) {
+                // A server that names the same page again would never end.
+                Some(next) if next != after => after = next,
+                _ => break,
+            }
+        }
         Ok(json!(listed).to_string())
     }
 

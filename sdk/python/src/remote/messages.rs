@@ -18,6 +18,9 @@ const NOT_KEPT: &str = "application/vnd.onceward.not-kept";
 pub(super) struct BeginRequest {
     pub(super) operation: String,
     pub(super) key: String,
+    /// What the key was derived from, so that two intents with one key are seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key_digest: Option<Digest>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) intent: Option<Box<RawValue>>,
     pub(super) claim_id: String,

@@ -76,7 +76,7 @@ impl RemoteOperation<'_> {
             let why = "the API has no streams: numbered items, as of consume_event, need a ledger in a file";
             return Err(error::invalid(py, why, &about));
         }
-        let intent = parts.intent.map(value::of).transpose()?;
+        let intent = parts.intent.map(|intent| value::of_intent(intent, self.name, self.recipe)).transpose()?;
         identified(self.name, parts.session, parts.key, intent.as_ref(), self.recipe)
             .map_err(|error| error::raised(py, &Error::Invalid(error), &about))
     }
@@ -97,7 +97,7 @@ pub(crate) fn start(
     wait: Option<Duration>,
 ) -> PyResult<Py<PyAny>> {
     let client = ledger.client(py)?;
-    let RemoteCall { identity, intent, minimum_retention } = operation.call(py, ledger, parts)?;
+    let RemoteCall { identity, key_digest, intent, minimum_retention } = operation.call(py, ledger, parts)?;
     let about = About {
         store: ledger.url().to_owned(),
         tenant: String::new(),
@@ -108,6 +108,7 @@ pub(crate) fn start(
     let begin = BeginRequest {
         operation: about.operation.clone(),
         key: about.key.clone(),
+        key_digest,
         intent,
         claim_id: String::new(),
         wait_ms: None,
@@ -229,6 +230,9 @@ impl Starting {
                 Some(outcome) => return Ok(Started::Replay(outcome, expires_at.map(|time| time.0))),
                 None => Error::Unreadable { intent, reason: "its bytes are not base64".to_owned() },
             },
+            BeginDecision::InFlight { retry_after_ms, running: false } => {
+                return Err(RemoteError::NotYet(Duration::from_millis(retry_after_ms)));
+            }
             BeginDecision::InFlight { retry_after_ms, .. } => {
                 Error::InFlight { intent, retry_after: Duration::from_millis(retry_after_ms) }
             }

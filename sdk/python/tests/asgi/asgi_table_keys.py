@@ -302,6 +302,7 @@ def owners():
                 named("t" * 300).gets(problem("bad-request")),
             ],
             tenant="header:x-tenant",
+            trusted_peers=["127.0.0.1"],
         ),
         case(
             "all callers are one tenant if configured so",

@@ -149,7 +149,7 @@ def test_a_call_that_is_dropped_did_nothing_unless_it_had_begun(ledger, begins, 
 
     async def main():
         loop = asyncio.get_running_loop()
-        exchange = guard.judge("POST", "/charges", b"/charges", b"", headers, None, False)
+        exchange = guard.judge("POST", ["/charges"], b"/charges", b"", headers, None, False)
         exchange.start()
         assert await settled(exchange.feed(loop, b"", False))
         call = await settled(exchange.next(loop))

@@ -5,6 +5,8 @@ import contextlib
 import contextvars
 import time
 
+import httpx
+import pytest
 from asgi_client import Effects, client, keyed, kind_of, starlette
 from fastapi.testclient import TestClient
 from starlette.applications import Starlette
@@ -208,3 +210,57 @@ def test_extensions_that_would_bypass_it_are_hidden_and_trailers_are_passed_on(l
         assert repeat[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+def test_a_path_is_that_of_the_apps_own_routes_wherever_it_is_mounted(ledger, is_mounted):
+    """A proxy that takes a prefix away (`--root-path`), or a mount, must not turn the guard off."""
+    effects = Effects()
+    app = Starlette(routes=[Route("/charges", effects.handle, methods=["POST"])])
+    app.add_middleware(IdempotencyMiddleware, ledger=ledger, path="/charges", tenant="fixed:a")
+    if is_mounted:
+        app = Starlette(routes=[Mount("/api", app)])
+
+    async def main():
+        transport = httpx.ASGITransport(app, root_path="" if is_mounted else "/api")
+        async with httpx.AsyncClient(transport=transport, base_url="http://app") as http:
+            answers = [await http.post("/api/charges", headers=keyed()) for _ in range(2)]
+        assert [answer.json() for answer in answers] == [{"run": 1}] * 2
+
+    asyncio.run(main())
+    assert effects.count == 1
+
+
+def test_a_client_that_goes_away_is_not_an_error_for_middleware_outside(ledger):
+    async def handler(request):
+        await asyncio.sleep(0.05)
+        return PlainTextResponse("done")
+
+    async def outside(request, call_next):
+        return await call_next(request)
+
+    app = Starlette(routes=[Route("/charges", handler, methods=["POST"])])
+    app.add_middleware(IdempotencyMiddleware, ledger=ledger, tenant="fixed:a")
+    app.add_middleware(BaseHTTPMiddleware, dispatch=outside)
+    messages, sent = [{"type": "http.request", "body": b"", "more_body": False}], []
+
+    async def receive():
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(name.encode(), value.encode()) for name, value in keyed().items()]
+    scope = {"type": "http", "method": "POST", "path": "/charges", "query_string": b"", "headers": headers}
+    asyncio.run(app(scope, receive, send))
+    # Starlette's middleware adds an empty piece of its own.
+    assert {message["type"] for message in sent} == {"http.response.start", "http.response.body"}
+    # Nothing ran if the client was gone before the handler was called.
+    assert sent[0]["status"] == 499 and {one.status for one in ledger.list()} <= {"done", "open"}
+
+
+def test_a_header_names_the_tenant_only_from_peers_that_are_named(ledger):
+    """The address is what the server reports: with `--forwarded-allow-ips '*'` a client chooses it."""
+    with pytest.raises(onceward.InvalidCall, match="only if trusted_peers says from whom"):
+        IdempotencyMiddleware(PlainTextResponse("x"), ledger=ledger, tenant="header:X-Tenant")
+    IdempotencyMiddleware(PlainTextResponse("x"), ledger=ledger, tenant="header:X-Tenant", trusted_peers=["10.0.0.1"])

@@ -420,3 +420,36 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
     assert [guide.charge.apply(("inv-7", 1999), task_id="id-1").get() for _ in range(2)] == ["receipt"] * 2
     assert [guide.refund("inv-8", 1999, memo) for memo in ("a", "b")] == ["receipt"] * 2
     assert guide.bank.charged == ["inv-7", "inv-8"]
+
+
+def test_a_task_that_replaces_itself_goes_on(bench):
+    def page(task, number):
+        if number < 3:
+            raise task.replace(task.s(number + 1))
+        return "end"
+
+    task = bench.task(page, bind=True)
+    with bench.worker():
+        result = bench.deliver(task, 1)
+        assert outcome(result) == ("SUCCESS", "end")
+        # Each message may be delivered again.
+        bench.deliver(task, 1)
+        assert outcome(bench.deliver(task, 9, task_id="id-2")) == ("SUCCESS", "end")
+    assert bench.effects == [(1,), (2,), (3,), (9,)]
+
+
+def test_arguments_that_are_not_part_of_the_key_may_be_anything(bench):
+    task = bench.task(lambda invoice, tags: "receipt", once={"key": ["invoice"]})
+    task.run = lambda invoice, tags: "receipt"
+    assert task.apply(("inv-7", {"a"})).get() == task.apply(("inv-7", {object()})).get() == "receipt"
+    assert len(bench.ledger.list()) == 1
+
+
+@pytest.mark.parametrize("found", [None, "", 5])
+def test_a_tenant_that_is_not_found_never_means_the_default_tenant(bench, found):
+    task = bench.task(once={"tenant": lambda invoice: found})
+    with pytest.raises(onceward.InvalidCall, match="returned no tenant"):
+        task.apply(("inv-7",), throw=True)
+    assert bench.effects == [] and bench.ledger.list() == []
+    with pytest.raises(onceward.InvalidCall, match="not empty"):
+        once(bench.ledger, tenant="")

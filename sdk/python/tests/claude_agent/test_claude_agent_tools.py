@@ -338,3 +338,29 @@ def test_the_model_hears_the_name_of_the_tool_and_the_ledger_keeps_the_operation
     for told in (first, second):
         assert "send_email" in text_of(told) and "billing" not in text_of(told)
     assert [intent.operation for intent in ledger.list()] == ["billing.mail"]
+
+
+@pytest.mark.parametrize("found", [None, "", 5])
+def test_a_tenant_that_is_not_found_never_means_the_default_tenant(ledger, mailer, found):
+    (refused,) = run(guarded(ledger, mailer, tenant=lambda args: found), MAIL)
+    assert refused["is_error"] and "Nothing happened" in text_of(refused)
+    assert mailer.sent == [] and ledger.list() == []
+
+
+@pytest.mark.parametrize("empty", ["session", "tenant"])
+def test_an_empty_session_or_tenant_is_refused(ledger, mailer, empty):
+    with pytest.raises(onceward.InvalidCall, match="not empty"):
+        guarded(ledger, mailer, **{empty: ""})
+
+
+def test_an_optional_argument_that_the_model_leaves_out_is_none(ledger, mailer):
+    schema = {"type": "object", "properties": {"to": {"type": "string"}, "tag": {"type": "string"}}, "required": ["to"]}
+    send = once(ledger, key=["to", "tag"])(tool("send_email", "Sends an email.", schema)(mailer.handle))
+    run(send, {"to": "a"}, {"to": "a", "tag": None}, {"to": "a", "tag": "x"})
+    assert len(mailer.sent) == 2
+
+
+def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(ledger, mailer):
+    for session in (None, "run-1"):
+        (refused,) = run(guarded(ledger, mailer, key=lambda args: "", session=session), MAIL)
+        assert refused["is_error"] and mailer.sent == []

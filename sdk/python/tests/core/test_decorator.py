@@ -116,18 +116,18 @@ def test_methods_class_methods_and_static_methods(memory: Ledger) -> None:
     class Bank:
         calls: list[str] = []
 
-        @memory.once(operation="pay")
+        @memory.once(operation="pay", key=["invoice"])
         def pay(self, invoice: int) -> str:
             self.calls.append("pay")
             return f"paid {invoice}"
 
-        @memory.once(operation="audit")
+        @memory.once(operation="audit", key=["year"])
         @classmethod
         def audit(cls, year: int) -> str:
             return f"{cls.__name__} {year}"
 
         @classmethod
-        @memory.once(operation="close")
+        @memory.once(operation="close", key=["year"])
         def close(cls, year: int) -> str:
             return f"{cls.__name__} {year}"
 
@@ -137,7 +137,7 @@ def test_methods_class_methods_and_static_methods(memory: Ledger) -> None:
             Bank.calls.append("ping")
             return host
 
-        @memory.once(operation="later")
+        @memory.once(operation="later", key=["invoice"])
         async def later(self, invoice: int) -> int:
             return invoice
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
 import pathlib
+import ssl
+import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from typing import Any
 
@@ -295,3 +299,50 @@ def test_a_failure_that_cannot_be_recorded_does_not_hide_the_error(
         ledger.call("pay", key="a").run(lambda: (_ for _ in ()).throw(ValueError("the work")))
     assert "could not be recorded" in caplog.text
     scene.wait_until(lambda: ledger.get("pay", "a").status == IN_DOUBT)  # type: ignore[union-attr]
+
+
+def named(name: str, text: str, *bases: type[Exception]) -> Exception:
+    """An error of a package that is not installed here."""
+    made: Exception = type(name, bases or (Exception,), {})(text)
+    return made
+
+
+LOST = [
+    named("ClientPayloadError", "Response payload is not completed"),
+    named("ConnectionClosedError", "no close frame received or sent"),
+    named("StreamReset", "<StreamReset stream_id:1, error_code:2>"),
+    named("InterfaceError", "connection is closed"),
+    named("APIConnectionError", "Unexpected error communicating with Stripe."),
+    named("ClientError", "An error occurred (InternalFailure) when calling the SendEmail operation"),
+    named("CardError", "it is derived", named("APIConnectionError", "").__class__),
+    ssl.SSLError("[SSL] record layer failure"),
+    OSError(errno.EIO, "Input/output error"),
+    BrokenProcessPool("A process in the process pool was terminated abruptly"),
+    subprocess.CalledProcessError(-9, ["send"]),
+]
+
+
+@pytest.mark.parametrize("error", LOST, ids=lambda error: type(error).__name__)
+def test_work_that_was_cut_off_is_in_doubt_without_a_tier(memory: Ledger, error: Exception) -> None:
+    assert status_after(memory, error) == IN_DOUBT
+    wrapped = ValueError("it failed")
+    wrapped.__cause__ = error
+    assert status_after(memory, wrapped) == IN_DOUBT
+
+
+@pytest.mark.parametrize(
+    "error", [ssl.SSLCertVerificationError("bad"), subprocess.CalledProcessError(1, ["send"]), OSError(errno.ENOENT, "no file")]
+)
+def test_work_that_failed_as_a_whole_is_not_in_doubt_without_a_tier(memory: Ledger, error: Exception) -> None:
+    assert status_after(memory, error) == RELEASED
+
+
+def test_an_unreadable_result_is_not_shown(memory: Ledger) -> None:
+    import decimal
+
+    memory.call("kept", key="k").run(lambda: "hunter2-token")
+    with pytest.raises(onceward.Unreadable) as caught:
+        memory.call("kept", key="k", result=decimal.Decimal).run(lambda: decimal.Decimal(1))
+    error = caught.value
+    assert "hunter2" not in str(error) and "hunter2" not in error.reason and error.__cause__ is None
+    assert error.result_json == b'"hunter2-token"'

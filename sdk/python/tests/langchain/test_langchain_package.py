@@ -107,8 +107,9 @@ def test_every_block_of_the_guide_runs(tmp_path, monkeypatch):
         exec(compile(block, f"block {number} of {GUIDE.name}", "exec"), guide.__dict__)
     assert [one.content for one in answers(guide.agent.invoke(*ask()))] == ["receipt 1"] * 2
     assert len(guide.bank.done) == 1 and guide.bank.done[0][2]
-    config = {"configurable": {"thread_id": "1"}}
-    assert guide.graph.invoke({"order": "o-1"}, config)["parcel"] == "parcel 1"
+    assert len(guide.warehouse.done) == 1
+    again = guide.graph.invoke({"order": "o-1"}, {"configurable": {"thread_id": "1"}}, durability="sync")
+    assert again["parcel"] == "parcel 2"
     guide.ledger.close()
 
 

@@ -1,12 +1,13 @@
 """Guarded tools of LangChain agents and of ToolNode: which calls are the same, and what the model is told."""
 
 import asyncio
+import datetime
 from typing import Annotated, Any
 
 import pytest
 from conftest import CHARGE, RULES, THREAD, agent, answers, call, graph_of, run, turn
 from langchain_core.messages import ToolMessage
-from langchain_core.tools import InjectedToolCallId, ToolException, tool
+from langchain_core.tools import InjectedToolCallId, Tool, ToolException, tool
 from langgraph.prebuilt import ToolNode
 
 import onceward
@@ -253,3 +254,55 @@ def test_a_kept_failure_is_told_again(ledger):
     told = once(None, guard, turn(call()), turn(call(id="b")), tools=[charge])
     assert [one.content for one in told] == ["the account is closed", onceward.Failed(operation="charge").for_model()]
     assert len(ran) == 1
+
+
+def test_a_tool_of_one_text_can_be_guarded(bank, ledger):
+    sent = []
+    mail = Tool(name="mail", description="Sends.", func=lambda text: sent.append(text) or f"sent {text}")
+    for rule in ({}, {"key": ["tool_input"], "operation": "named"}):
+        sent.clear()
+        turns = [turn(call("mail", id=str(n), __arg1=text)) for n, text in enumerate(["a", "b", "a"])]
+        told = run(agent(turns, [mail], OnceMiddleware(ledger, {"mail": rule})))
+        assert [one.content for one in told] == ["sent a", "sent b", "sent a"] and sent == ["a", "b"]
+
+
+def test_an_async_tool_in_a_sync_run_leaves_no_doubt(bank, ledger):
+    @tool
+    async def pay(invoice: int) -> str:
+        """Pays."""
+        bank.charged.append(invoice)
+        return "paid"
+
+    guard = OnceMiddleware(ledger, {"pay": {"key": ["invoice"], "tier": "payment"}})
+    with pytest.raises(NotImplementedError):
+        run(agent([turn(call("pay", invoice=1))], [pay], guard))
+    assert ledger.list() == []
+    (told,) = run(agent([turn(call("pay", invoice=1))], [pay], guard), is_async=True)
+    assert told.content == "paid" and bank.charged == [1]
+
+
+def test_a_thread_whose_id_is_zero_is_a_session(bank, ledger):
+    guard = OnceMiddleware(ledger, {"charge": {}})
+    for _ in range(2):
+        run(agent([turn(call())], [tool("charge")(bank.charge)], guard), {"configurable": {"thread_id": 0}})
+    assert len(bank.charged) == 1
+
+
+def test_an_argument_that_cannot_be_part_of_a_key_is_told(bank, ledger):
+    @tool
+    def book(at: datetime.datetime) -> str:
+        """Books."""
+        bank.charged.append(at)
+        return "booked"
+
+    turns = [turn(call("book", at="2026-01-01T10:00:00"))]
+    (told,) = run(agent(turns, [book], OnceMiddleware(ledger, {"book": {"key": ["at"]}})))
+    assert "its arguments cannot be used. Nothing happened" in told.content and bank.charged == []
+
+
+def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(bank, ledger):
+    for session in (False, True):
+        rule = {"key": lambda **_: "", "session": session}
+        with pytest.raises(onceward.InvalidCall, match="empty text"):
+            once(bank, OnceMiddleware(ledger, {"charge": rule}), turn(call()))
+    assert bank.charged == []

@@ -60,23 +60,23 @@ def test_a_retry_policy_does_not_repeat_an_effect_whose_answer_was_lost(bank, le
     graph = graph_of(node, InMemorySaver(), RETRY)
     if is_guarded:
         with pytest.raises(onceward.InDoubt):
-            graph.invoke(ORDER, THREAD)
+            graph.invoke(ORDER, THREAD, durability="sync")
     else:
-        graph.invoke(ORDER, THREAD)
+        graph.invoke(ORDER, THREAD, durability="sync")
     assert len(bank.charged) == effects
 
 
 def test_a_retry_policy_may_retry_with_the_same_key_downstream(bank, ledger):
     bank.fails = [ConnectionError("connection reset by peer")]
     node = once_node(ledger, operation="charge", in_doubt="retry")(paying(bank))
-    assert graph_of(node, InMemorySaver(), RETRY).invoke(ORDER, THREAD)["receipt"] == 2
+    assert graph_of(node, InMemorySaver(), RETRY).invoke(ORDER, THREAD, durability="sync")["receipt"] == 2
     assert bank.keys[0] is not None and bank.keys == [bank.keys[0]] * 2
 
 
 def test_a_retry_policy_retries_work_that_did_nothing(bank, ledger):
     bank.fails = [onceward.NotSent("connection refused")]
     node = once_node(ledger, operation="charge", tier="payment")(paying(bank))
-    assert graph_of(node, InMemorySaver(), RETRY).invoke(ORDER, THREAD)["receipt"] == 2
+    assert graph_of(node, InMemorySaver(), RETRY).invoke(ORDER, THREAD, durability="sync")["receipt"] == 2
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -90,7 +90,7 @@ def test_a_settled_doubt_lets_the_graph_go_on(bank, ledger, is_async):
     graph = graph_of(once_node(ledger, operation="charge")(charge_async if is_async else charge), InMemorySaver())
 
     def invoke(state):
-        return asyncio.run(graph.ainvoke(state, THREAD)) if is_async else graph.invoke(state, THREAD)
+        return asyncio.run(graph.ainvoke(state, THREAD, durability="sync")) if is_async else graph.invoke(state, THREAD, durability="sync")
 
     with pytest.raises(TimeoutError):
         invoke(ORDER)
@@ -116,8 +116,8 @@ def test_a_node_whose_result_did_not_reach_the_checkpoint_is_replayed(bank, ledg
 
     graph = graph_of(node, InMemorySaver())
     with pytest.raises(RuntimeError):
-        graph.invoke(ORDER, THREAD)
-    assert graph.invoke(None, THREAD)["receipt"] == effects
+        graph.invoke(ORDER, THREAD, durability="sync")
+    assert graph.invoke(None, THREAD, durability="sync")["receipt"] == effects
     assert len(bank.charged) == effects
 
 
@@ -131,8 +131,8 @@ def test_a_guarded_function_in_a_node_that_asks_a_person_acts_once(bank, ledger,
         return {"receipt": [receipt["receipt"], interrupt("Ship it?")]}
 
     graph = graph_of(node, InMemorySaver())
-    assert graph.invoke(ORDER, THREAD)["__interrupt__"]
-    assert graph.invoke(Command(resume="yes"), THREAD)["receipt"] == [effects, "yes"]
+    assert graph.invoke(ORDER, THREAD, durability="sync")["__interrupt__"]
+    assert graph.invoke(Command(resume="yes"), THREAD, durability="sync")["receipt"] == [effects, "yes"]
     assert len(bank.charged) == effects
 
 
@@ -143,8 +143,8 @@ def test_a_guarded_node_may_ask_a_person_before_it_acts(bank, ledger):
         return {"receipt": [answer, bank.charge("c7", state["invoice"], state["amount"])["receipt"]]}
 
     graph = graph_of(node, InMemorySaver())
-    assert graph.invoke(ORDER, THREAD)["__interrupt__"]
-    assert graph.invoke(Command(resume="yes"), THREAD)["receipt"] == ["yes", 1]
+    assert graph.invoke(ORDER, THREAD, durability="sync")["__interrupt__"]
+    assert graph.invoke(Command(resume="yes"), THREAD, durability="sync")["receipt"] == ["yes", 1]
 
 
 def test_the_next_pass_through_a_node_runs(bank, ledger):
@@ -155,7 +155,7 @@ def test_the_next_pass_through_a_node_runs(bank, ledger):
 
     made = StateGraph(State).add_node("charge", charge).add_edge(START, "charge")
     made.add_conditional_edges("charge", lambda state: END if state["turns"] == 3 else "charge")
-    assert made.compile(checkpointer=InMemorySaver()).invoke(ORDER, THREAD)["turns"] == 3
+    assert made.compile(checkpointer=InMemorySaver()).invoke(ORDER, THREAD, durability="sync")["turns"] == 3
     assert len(bank.charged) == 3
 
 
@@ -207,7 +207,7 @@ def test_a_node_still_gets_what_its_signature_asks_for(ledger):
         seen.append((config["configurable"]["thread_id"], runtime.store))
         return {"receipt": 1}
 
-    graph_of(charge, InMemorySaver()).invoke(ORDER, THREAD)
+    graph_of(charge, InMemorySaver()).invoke(ORDER, THREAD, durability="sync")
     assert seen == [("conversation-1", None)]
 
 
@@ -349,3 +349,47 @@ def test_a_killed_graph_that_resumes_from_its_checkpoint_acts_once(tmp_path, die
     resumed = process("resume", "never")
     assert (resumed.stdout.strip(), resumed.returncode) == (said, 0), resumed.stderr
     assert (tmp_path / "charges").read_text() == "charge\n"
+
+
+def test_methods_nodes_that_take_anything_and_async_objects_can_be_nodes(ledger):
+    ran = []
+
+    class Shop:
+        @once_node(ledger, operation="method")
+        def ship(self, state: State) -> dict:
+            ran.append("method")
+            return {"receipt": 1}
+
+    @once_node(ledger, operation="any")
+    def any_arguments(state: State, **others) -> dict:
+        ran.append("any")
+        return {"receipt": 1}
+
+    class Node:
+        async def __call__(self, state: State) -> dict:
+            ran.append("object")
+            return {"receipt": 1}
+
+    for node in (Shop().ship, any_arguments):
+        assert graph_of(node, InMemorySaver()).invoke(ORDER, THREAD, durability="sync")["receipt"] == 1
+    node = once_node(ledger, operation="object")(Node())
+    assert asyncio.run(graph_of(node, InMemorySaver()).ainvoke(ORDER, THREAD, durability="sync"))["receipt"] == 1
+    assert ran == ["method", "any", "object"] and {one.status for one in ledger.list()} == {"done"}
+
+
+@pytest.mark.parametrize("found", [None, "", 7])
+def test_a_key_function_that_finds_no_key_is_refused(bank, ledger, found):
+    """It would be one intent for every state."""
+    node = once_node(ledger, operation="charge", key=lambda state: found)(paying(bank))
+    with pytest.raises(onceward.InvalidCall, match="key= returned"):
+        graph_of(node).invoke(ORDER)
+    assert bank.charged == []
+
+
+@pytest.mark.parametrize("durability", [None, "async", "exit"])
+def test_a_node_without_a_key_needs_checkpoints_that_are_there_before_it_acts(bank, ledger, durability):
+    """With LangGraph's default, a crash can lose the checkpoint by which the node is known."""
+    graph = graph_of(once_node(ledger, operation="charge")(paying(bank)), InMemorySaver())
+    with pytest.raises(onceward.InvalidCall, match='must run with durability="sync"'):
+        graph.invoke(ORDER, THREAD, durability=durability)
+    assert bank.charged == []

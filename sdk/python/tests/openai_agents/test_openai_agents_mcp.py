@@ -120,8 +120,22 @@ def test_a_key_depends_on_the_named_arguments_only():
     assert list(first) == ["onceward/key"]
     assert resolve(context(arguments=MAIL | {"body": "x"}, id="call-2")) == first
     assert resolve(context(arguments=MAIL | {"to": "eve@example.com"})) != first
-    assert resolve(context(arguments={"to": MAIL["to"]})) != first
+    assert once_meta({"send_email": [f"/{name}" for name in KEYS["send_email"]]})(context()) != {}
     assert resolve(context("list_sent")) is None
+
+
+@pytest.mark.parametrize("field", ["recipient", "/recipient", "/to/name", "/extra/id"])
+def test_a_field_that_a_call_does_not_have_never_makes_a_key(field):
+    """It would be one key for every call of the tool: all mails but the first would never be sent."""
+    with pytest.raises(onceward.InvalidCall, match="was called without"):
+        once_meta({"send_email": [field]})(context())
+
+
+def test_a_pointer_leads_into_an_argument():
+    resolve = once_meta({"send_email": ["/order/id"]})
+    one, two = ({"order": {"id": number, "at": 1}} for number in (1, 2))
+    assert resolve(context(arguments=one)) != resolve(context(arguments=two))
+    assert resolve(context(arguments=one)) == resolve(context(arguments={"order": {"id": 1, "at": 2}}))
 
 
 def test_a_key_may_be_a_function_and_a_session_too():

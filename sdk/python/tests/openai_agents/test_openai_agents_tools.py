@@ -118,7 +118,7 @@ def test_the_session_of_the_caller_outranks_the_group(bank, ledger):
 
 
 def test_a_run_without_a_session_is_reported(bank, ledger, caplog):
-    (told,) = run([call()], function_tool(once(ledger)(bank.charge)))
+    (told,) = run([call()], function_tool(once(ledger, operation="charge")(bank.charge)))
     assert told == "charge was not carried out: the program did not name a session. Nothing happened. Tell the user."
     assert "RunConfig(group_id=...)" in caplog.text
     assert bank.charged == []
@@ -275,7 +275,7 @@ def test_results_come_back_as_they_were(ledger, kind, result):
         ran.append(invoice)
         return result
 
-    tool = function_tool(once(ledger, key=["invoice"])(charge))
+    tool = function_tool(once(ledger, operation="charge", key=["invoice"])(charge))
     told = run([call("charge"), call("charge")], tool)
     assert told == [result, result] and type(told[1]) is type(result)
     assert len(ran) == 1
@@ -288,7 +288,7 @@ def test_a_result_that_cannot_be_kept_is_not_run_again(ledger):
         ran.append(invoice)
         return Slip(7)
 
-    told = run([call(), call()], function_tool(once(ledger, key=["invoice"])(charge)))
+    told = run([call(), call()], function_tool(once(ledger, operation="charge", key=["invoice"])(charge)))
     assert told == [Slip(7), onceward.OutcomeNotKept(operation="charge").for_model()]
     assert len(ran) == 1
 
@@ -324,7 +324,7 @@ def test_a_sync_function_may_take_its_time(ledger):
     ran = []
 
     @function_tool
-    @once(ledger, key=["invoice"])
+    @once(ledger, operation="charge", key=["invoice"])
     def charge(invoice: str) -> str:
         ran.append(invoice)
         time.sleep(0.1)
@@ -333,3 +333,45 @@ def test_a_sync_function_may_take_its_time(ledger):
     made = agent([[call(), call(), call()]], [charge])
     assert outputs(asyncio.run(Runner.run(made, "Pay it."))) == ["paid"] * 3
     assert len(ran) == 1
+
+
+def test_two_functions_of_one_name_do_not_share_their_intents(ledger):
+    def named(module):
+        def send(to: str) -> str:
+            return f"{module} {to}"
+
+        send.__module__, send.__qualname__ = module, "send"
+        return function_tool(name_override=module)(once(ledger, key=["to"])(send))
+
+    assert run([call("mail", to="x")], named("mail")) == ["mail x"]
+    assert run([call("sms", to="x")], named("sms")) == ["sms x"]
+    assert {one.operation for one in ledger.list()} == {"mail.send", "sms.send"}
+
+    def local(to: str) -> str:
+        return to
+
+    with pytest.raises(onceward.InvalidCall, match="has no lasting name: say operation="):
+        once(ledger, key=["to"])(local)
+
+
+def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(bank, ledger):
+    for session in (None, "order-17"):
+        (said,) = run([call()], guarded(bank, ledger, key=lambda **_: "", session=session))
+        assert "its arguments cannot be used" in said and bank.charged == []
+
+
+def test_a_doubt_is_told_on_every_version_of_python(ledger):
+    class OldError(TimeoutError):
+        """Python 3.10 has no notes."""
+
+        add_note = None
+
+    def refund(i: int) -> str:
+        """Refunds."""
+        raise OldError("no answer")
+
+    guarded_tool = function_tool(failure_error_function=tell_model)(
+        ledger.once(operation="refund", key=["i"], tier="payment")(refund)
+    )
+    (said,) = run([call("refund", i=1)], guarded_tool)
+    assert said.startswith("It is unknown whether refund took effect.")

@@ -10,11 +10,12 @@ import threading
 import time
 import types
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import pydantic_ai
 import pytest
 from pydantic import BaseModel, Field
-from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai import Agent, FunctionToolset, Tool
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ToolCallPart, ToolReturn
 from pydantic_ai.models.function import FunctionModel
@@ -466,3 +467,47 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
     for _ in range(2):
         guide.agent.run_sync("Charge.")
     assert len(guide.bank.charged) == 1
+
+
+def test_arguments_that_are_not_part_of_the_key_may_be_anything(ledger):
+    charged = []
+
+    def charge(invoice: str, when: datetime, tags: set[str] = set()) -> str:
+        charged.append(invoice)
+        return "receipt"
+
+    call = {"invoice": "inv-7", "when": "2026-01-01T10:00:00"}
+    assert told(agent_of(ledger, charge, [call], [call]).run_sync("Charge.")) == [("success", "receipt")] * 2
+    assert charged == ["inv-7"]
+    # The model is told about a value that cannot be part of a key, and the run goes on.
+    by_time = {"charge": once(key=["when"], operation="by_time")}
+    ((outcome, text),) = told(agent_of(ledger, charge, [call], guarded=by_time).run_sync("Charge."))
+    assert outcome == "failed" and "its arguments cannot be used. Nothing happened" in text and len(charged) == 1
+
+
+@pytest.mark.parametrize("found", [None, "", 5])
+def test_a_tenant_that_is_not_found_never_means_the_default_tenant(ledger, bank, found):
+    result = agent_of(ledger, bank.charge, [CALL], tenant=lambda ctx: found).run_sync("Charge.")
+    assert [outcome for outcome, _ in told(result)] == ["failed"]
+    assert bank.charged == [] and ledger.list() == []
+
+
+@pytest.mark.parametrize("empty", ["session", "tenant"])
+def test_an_empty_session_or_tenant_is_refused(ledger, bank, empty):
+    with pytest.raises(onceward.InvalidCall, match="not empty"):
+        agent_of(ledger, bank.charge, **{empty: ""})
+
+
+def test_a_tool_that_is_hidden_for_a_step_does_not_end_the_run(ledger, bank):
+    async def only_first(ctx, definition):
+        return definition if ctx.run_step == 1 else None
+
+    toolset = FunctionToolset([Tool(bank.charge, prepare=only_first)])
+    agent = Agent(scripted([CALL]), toolsets=[OnceToolset(toolset, ledger, KEYED)])
+    assert agent.run_sync("Charge.").output == "Done." and len(bank.charged) == 1
+
+
+def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(ledger, bank):
+    for session in (None, "run-1"):
+        agent = agent_of(ledger, bank.charge, [CALL], guarded={"charge": once(key=lambda args: "")}, session=session)
+        assert [outcome for outcome, _ in told(agent.run_sync("Charge."))] == ["failed"] and bank.charged == []

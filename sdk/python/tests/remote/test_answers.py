@@ -1,8 +1,10 @@
 """Answers that the real server seldom or never gives, and refusals."""
 
+import concurrent.futures
 import json
 import socket
 import threading
+import urllib.request
 
 import pytest
 from api_server import ApiServer, new_token
@@ -184,7 +186,7 @@ def test_what_begin_sends_is_what_the_server_needs(key):
 
         charge(" 7 ", 100, "secret memo")
         begin, finish = server.bodies("/v1/begin")[0], server.bodies("/v1/finish")[0]
-        assert begin.pop("claim_id")
+        assert begin.pop("claim_id") and len(begin.pop("key_digest")) == 64
         assert begin == {
             "operation": "charge",
             "key": onceward.key_of(charge, "7", 0, ""),
@@ -290,3 +292,45 @@ def test_a_tenant_over_its_quota_runs_nothing(guarded_server, key):
 def test_an_intent_that_is_too_large_is_refused(remote, key):
     with pytest.raises(onceward.InvalidCall, match="413"):
         remote.call("large", key=key, intent={"text": "x" * 1_100_000}).run(must_not_run)
+
+
+def test_a_list_shows_all_pages(own_server):
+    with onceward.Ledger(own_server.url) as ledger:
+
+        @ledger.once(operation="many", key=["n"])
+        def many(n: int) -> int:
+            return n
+
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(many, range(450))) == list(range(450))
+        for limit, count in ((None, 450), (449, 449), (200, 200), (1, 1), (0, 0), (5000, 450)):
+            listed = ledger.list(limit=limit)
+            assert len(listed) == len({one.key for one in listed}) == count, limit
+        assert len(ledger.list()) == 50 and ledger.list(state="in_doubt", limit=None) == []
+
+
+def test_a_server_that_names_the_same_page_again_is_not_asked_for_ever(key):
+    intent = {"operation": "a", "key": key, "tenant": "default", "state": "done", "attempts": 1, "version": 1,
+              "created_at": "2026-11-16T08:03:00.000Z"}  # fmt: skip
+    with FakeServer(lambda *_: (200, {}, {"intents": [intent], "next": "1"})) as server:
+        with onceward.Ledger(server.url, token=TOKEN) as ledger:
+            assert len(ledger.list(limit=None)) == 2
+
+
+def test_two_intents_with_one_derived_key_are_a_collision(remote, key):
+    """As `keys` of 128 bits would, once in a lifetime of the universe: a server sees the digest of each."""
+    call = remote.call("collides", intent={"n": key})
+    assert call.run(lambda: "mine") == "mine"
+    body = {"operation": "collides", "key": call.key, "intent": {"n": key}, "key_digest": "ab" * 32, "claim_id": key}
+    request = urllib.request.Request(
+        f"{remote.store}/v1/begin", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert json.load(answer)["decision"] == "collision"
+
+
+def test_names_are_checked_before_anything_is_sent(remote):
+    for operation, key in (("", ""), ("a", ""), ("a", "k" * 100_000)):
+        for look in (lambda: remote.get(operation, key), lambda: remote.resolve(operation, key, happened=False, version=1)):
+            with pytest.raises(onceward.InvalidCall, match="empty|at most 255"):
+                look()

@@ -1,5 +1,6 @@
 """Servers that are down, killed and started again in the middle of a call."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -130,3 +131,20 @@ def test_a_stopped_server_lets_its_owners_finish_later(own_server, key):
 
     assert ledger.call("charge", key=key).run(work) == "made"
     assert eventually(lambda: ledger.get("charge", key).status == "done")
+
+
+def test_a_cancelled_call_does_not_wait_for_a_server_that_is_down(own_server, key):
+    ledger = onceward.Ledger(own_server.url)
+
+    async def work():
+        own_server.stop()
+        await asyncio.sleep(60)
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(ledger.call("charge", key=key).run_async(work), 3)
+
+    started = time.monotonic()
+    asyncio.run(main())
+    # Far from the 30 s for which an end is reported.
+    assert time.monotonic() - started < 15

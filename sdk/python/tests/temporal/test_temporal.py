@@ -3,6 +3,7 @@ stand-in for its Rust core, and one test uses Temporal's `ActivityEnvironment`."
 
 import asyncio
 import dataclasses
+import datetime
 import importlib
 import pathlib
 import re
@@ -382,3 +383,21 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
                           activity_type="charge", activity_id="1", retry_state=None)
     ended.__cause__ = error
     assert guide.is_in_doubt(ended)
+
+
+def test_arguments_that_are_not_part_of_the_key_may_be_anything(ledger):
+    charged = []
+
+    @activity.defn
+    async def charge(invoice: str, at: datetime.datetime) -> str:
+        charged.append(invoice)
+        return "receipt"
+
+    async def main(guard):
+        async with Core(ledger, [charge], {charge: guard}) as core:
+            return [await core.attempt("charge", "inv-7", "2026-01-01T10:00:00", attempt=n) for n in (1, 2)]
+
+    assert asyncio.run(main(once(key=["invoice"]))) == ["receipt"] * 2 and charged == ["inv-7"]
+    # A key that cannot be made never can: the attempt is not retried.
+    refused = asyncio.run(main(once(key=["at"], operation="by_time")))
+    assert refusal(refused[0]) == ("InvalidValue", False) and len(charged) == 1

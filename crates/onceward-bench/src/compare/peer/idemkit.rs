@@ -8,8 +8,8 @@ use super::{RunSize, SystemResult};
 use crate::BoxError;
 use crate::figures::Figures;
 use crate::load::OUTCOME_BYTES;
-use crate::processor;
 use crate::service::{Python, ServerProcess};
+use onceward_bench::processor;
 
 /// Measures a Python process that uses a server.
 pub async fn measure(

@@ -15,7 +15,7 @@ pub use self::redis::measure as redis;
 use crate::BoxError;
 use crate::figures::Figures;
 use crate::load::{Caller, CallerGroup};
-use crate::processor;
+use onceward_bench::processor;
 
 /// The size of one run.
 #[derive(Clone, Copy, Debug)]

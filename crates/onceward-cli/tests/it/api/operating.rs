@@ -99,9 +99,17 @@ fn lists_are_filtered_and_continue_after_a_page() {
         path = format!("/v1/intents?limit=2&operation=a&cursor={next}");
     }
     assert_eq!(found, ["k4", "k3", "k2", "k1", "k0"]);
-    for query in
-        ["state=lost", "limit=0", "limit=201", "limit=x", "cursor=x", "created_since=today", "color=1", "operation="]
-    {
+    for query in [
+        "state=lost",
+        "state=",
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "cursor=x",
+        "created_since=today",
+        "color=1",
+        "operation=",
+    ] {
         client.get(&format!("/v1/intents?{query}")).is_problem(422, "invalid");
     }
 }

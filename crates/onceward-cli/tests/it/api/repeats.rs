@@ -55,6 +55,27 @@ fn begin_without_reading(server: &TestServer, claim_id: &str) {
 }
 
 #[test]
+fn a_key_that_clients_derived_from_two_intents_is_a_collision() {
+    let server = TestServer::start("");
+    let client = server.client();
+    let ask = |digest: &str| client.ok("/v1/begin", json!({ "operation": "op", "key": "k", "key_digest": digest }));
+    let (one, other) = ("a1".repeat(32), "b2".repeat(32));
+    let claim = ask(&one);
+    is(&claim, "decision", "acquired");
+    is(&ask(&other), "decision", "collision");
+    is(&own(&client, "doubt", &claim["fence"]), "result", "written");
+    is(&ask(&one.to_uppercase()), "decision", "in_doubt");
+    is(&ask(&other), "decision", "collision");
+    for wrong in [
+        json!({ "operation": "op", "key": "k", "key_digest": "a1" }),
+        json!({ "operation": "op", "key": "k", "key_digest": "g1".repeat(32) }),
+        json!({ "operation": "op", "intent": {"n": 1}, "key_digest": one }),
+    ] {
+        assert_eq!(client.post("/v1/begin", &wrong).status, 422, "{wrong}");
+    }
+}
+
+#[test]
 fn a_begin_whose_response_was_lost_gets_the_same_claim_from_any_server_and_after_a_restart() {
     let mut server = TestServer::start("");
     let first = begin(&server.client(), "op", "c1");

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use super::queue::Queue;
 use super::sqlite_error::store_error;
 use super::write_job::WriteJob;
 use super::{Shared, schema};
+use crate::store::batching::Queue;
 
 /// Length of the log, in pages, past which the writer pauses to restart it: 64 MiB. Until then checkpoints do not touch the
 /// writer. A long-running reader prevents a restart; then the next attempt comes after as many pages again, and not at every

@@ -4,9 +4,9 @@
 //! - `schema`: opens, checks and migrates the file.
 //! - `row`: converts records to rows and back.
 //! - `query`: the SQL statements.
-//! - `queue`: the queue in front of the writer. `batch_wait`: how long the writer waits for a fuller batch.
 //! - `write_job`: the jobs of the writer.
 //! - `writer`: the one thread that writes. It groups waiting jobs into one transaction and one fsync.
+//! - `transaction`: one transaction of the writer.
 //! - `checkpointer`: the thread that copies the write-ahead log into the file.
 //! - `reader`: a thread with its own connection. One reads single records, one scans, and neither waits for the writer.
 //! - `side_files`: the files beside the ledger and their permissions.
@@ -14,9 +14,9 @@
 //! - `high_water_mark`: a counter beside the ledger that shows when the ledger was replaced by an older copy.
 //! - `fair_lock`: lets processes that share the file take turns to write.
 //! - `fork`: lets a child process open the ledgers of its parent again.
+//! - `transfer`: moves whole ledgers into a file or out of it.
 //! - `sqlite_error`: maps SQLite's errors to store errors.
 
-mod batch_wait;
 mod checkpointer;
 mod fair_lock;
 #[cfg(unix)]
@@ -24,27 +24,15 @@ mod fork;
 mod high_water_mark;
 mod owner;
 mod query;
-mod queue;
 mod reader;
 mod row;
 mod schema;
 mod side_files;
 mod sqlite_error;
+mod transaction;
+mod transfer;
 mod write_job;
 mod writer;
-
-/// The writer's queue, for benchmarks.
-#[doc(hidden)]
-pub mod measured {
-    pub use super::batch_wait::{BatchWait, ThreadTime};
-    pub use super::queue::{Closed, Queue};
-}
-
-/// The synchronisation primitives of the queue; the schedule checker replaces them.
-mod sync {
-    pub(super) use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-    pub(super) use tokio::sync::Notify;
-}
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -54,7 +42,7 @@ use async_trait::async_trait;
 use tokio::sync::oneshot;
 
 use onceward_core::hash::Digest;
-use onceward_core::name::Tenant;
+use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::{Draft, Owner, Seen};
 use onceward_core::time::Timestamp;
 
@@ -63,6 +51,7 @@ use super::{
     Replace, Replaced, Store,
 };
 use crate::clock::Clock;
+use crate::store::transfer::Transfer;
 #[cfg(unix)]
 pub(crate) use fork::{
     prepare as before_fork, resume_child as after_fork_in_child, resume_parent as after_fork_in_parent,
@@ -101,6 +90,11 @@ impl Shared {
             Ok(now) => now != self.inode,
             Err(error) => error.kind() == ErrorKind::NotFound,
         }
+    }
+
+    /// The ledger's name in messages.
+    fn name(&self) -> String {
+        self.path.display().to_string()
     }
 
     /// Poisons the ledger if the failure is one after which nothing more may be written.
@@ -248,6 +242,19 @@ impl Store for Sqlite {
 
     async fn check(&self) -> Result<(), Error> {
         self.write(WriteJob::Check).await
+    }
+
+    async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        let names = names.iter().map(ToString::to_string).collect();
+        self.write(|reply| WriteJob::ClaimOperations(names, reply)).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, Error> {
+        self.lookups.read(|connection, _| query::operations(connection)).await
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
     }
 
     fn owner(&self) -> Option<Owner> {

@@ -12,10 +12,12 @@ use super::Shared;
 use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
 use super::sqlite_error::is_unreadable;
 use crate::plant::{Plant, planted};
-use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, ListedRecord, MAX_PAGE_SIZE, Page};
+use crate::store::{
+    AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, ListedRecord, MAX_PAGE_SIZE, Page, names,
+};
 
 /// The texts of the statements, built once from the list of columns.
-struct StatementTexts {
+pub(super) struct StatementTexts {
     insert: String,
     insert_within: String,
     replace: String,
@@ -23,9 +25,11 @@ struct StatementTexts {
     get: String,
     list: String,
     claims: String,
+    pub(super) export: String,
+    pub(super) import: String,
 }
 
-static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::LazyLock::new(|| {
+pub(super) static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::LazyLock::new(|| {
     let names = COLUMNS.join(", ");
     // For lists: payloads, headers and bodies are not read, because they may be large.
     let without_contents = COLUMNS.map(|name| match name {
@@ -64,6 +68,9 @@ static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::LazyLock::ne
             "SELECT {} FROM intent WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone')",
             without_contents.join(", ")
         ),
+        export: format!("SELECT {names} FROM intent WHERE id > ?1 ORDER BY id LIMIT ?2"),
+        // The row comes last, as one more value.
+        import: format!("INSERT INTO intent ({names}, row) VALUES ({values}, ?{})", COLUMNS.len() + 1),
     }
 });
 
@@ -84,6 +91,7 @@ pub(super) struct WriteStatements<'c> {
     get: Statement<'c>,
     raise_mark: Statement<'c>,
     version: Statement<'c>,
+    seal: Statement<'c>,
 }
 
 impl<'c> WriteStatements<'c> {
@@ -99,6 +107,7 @@ impl<'c> WriteStatements<'c> {
             get: connection.prepare(&STATEMENTS.get)?,
             raise_mark: connection.prepare("UPDATE ledger SET mark = mark + 1 RETURNING mark")?,
             version: connection.prepare("PRAGMA user_version")?,
+            seal: connection.prepare("SELECT seal FROM ledger")?,
         })
     }
 
@@ -124,6 +133,11 @@ impl<'c> WriteStatements<'c> {
     /// The schema version, which another process may have raised.
     pub(super) fn version(&mut self) -> rusqlite::Result<i64> {
         self.version.query_row([], |row| row.get(0))
+    }
+
+    /// The seal, as it is stored.
+    pub(super) fn seal(&mut self) -> rusqlite::Result<Option<String>> {
+        self.seal.query_row([], |row| row.get(0))
     }
 
     /// Raises the number of the high-water mark.
@@ -193,10 +207,10 @@ pub(super) fn remove(connection: &Connection, id: Digest) -> rusqlite::Result<()
 }
 
 /// Writes a row and removes it again, which takes as much space in the log as a claim and leaves nothing behind. Its id is all
-/// zeros, which no digest is.
+/// zeros, which no digest is, and its tenant is a name that no tenant can have: the row is counted as a claim's is.
 pub(super) fn check(connection: &Connection) -> rusqlite::Result<()> {
-    let insert = "INSERT INTO intent (id, id_rest, fingerprint, version, state) \
-                  VALUES (zeroblob(16), zeroblob(16), zeroblob(32), 1, 'claimed')";
+    let insert = "INSERT INTO intent (id, id_rest, tenant, fingerprint, version, state, until) \
+                  VALUES (zeroblob(16), zeroblob(16), char(1), zeroblob(32), 1, 'claimed', 0)";
     connection.prepare_cached(insert)?.execute([])?;
     connection.prepare_cached("DELETE FROM intent WHERE id = zeroblob(16)")?.execute([]).map(drop)
 }
@@ -292,7 +306,7 @@ pub(super) fn list(
     if let Some(time) = filter.created_since {
         and(" AND created_at >= ?", Box::new(time.as_millis()));
     }
-    sql.push_str(&among_states(&filter.status));
+    sql.push_str(&names::among_states(&filter.status));
     sql.push_str(" ORDER BY row DESC");
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(params_from_iter(values))?;
@@ -328,32 +342,6 @@ fn page_start(
         .query_row(params![first, rest, filter.tenant.as_ref().map(Tenant::as_str)], |row| row.get(0))
         .optional()?;
     Ok(row.map_or((i64::MAX, Some(cursor.at)), |row| (row, None)))
-}
-
-/// Restricts a list to the states that may have the wanted statuses, so that the index of unsettled records can be used.
-fn among_states(wanted: &[Status]) -> String {
-    if wanted.is_empty() {
-        return String::new();
-    }
-    let mut states: Vec<&str> = wanted.iter().flat_map(|status| states_of(*status).iter().copied()).collect();
-    states.sort_unstable();
-    states.dedup();
-    let settled = |state: &&str| ["done", "tombstone"].contains(state);
-    let index = if states.iter().any(settled) { "" } else { " AND state NOT IN ('done', 'tombstone')" };
-    format!(" AND state IN ('{}'){index}", states.join("', '"))
-}
-
-/// The states in which an intent may have this status.
-fn states_of(status: Status) -> &'static [&'static str] {
-    match status {
-        Status::Queued => &["queued"],
-        Status::Running => &["claimed", "sent"],
-        Status::Open => &["open", "claimed"],
-        Status::InDoubt => &["in_doubt", "claimed", "sent", "overdue"],
-        Status::Done => &["done"],
-        Status::Tombstone => &["tombstone", "done"],
-        Status::Dead => &["dead"],
-    }
 }
 
 /// The number of intents in each status. Unsettled ones are counted through their index; claims are read one by one to check
@@ -404,6 +392,16 @@ pub(super) fn counts(connection: &Connection, shared: &Shared, tenant: Option<&T
     Ok(counts)
 }
 
+/// Records the operations that live in this ledger.
+pub(super) fn claim_operations(connection: &Connection, names: &[String]) -> rusqlite::Result<()> {
+    let mut insert = connection.prepare_cached("INSERT INTO operation (name) VALUES (?1) ON CONFLICT DO NOTHING")?;
+    names.iter().try_for_each(|name| insert.execute([name]).map(drop))
+}
+
+pub(super) fn operations(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    connection.prepare("SELECT name FROM operation ORDER BY name")?.query_map([], |row| row.get(0))?.collect()
+}
+
 pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event: &AuditEvent) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT INTO audit (id, at, what, by, note, token) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
@@ -412,9 +410,18 @@ pub(super) fn append(connection: &Connection, id: Digest, now: Timestamp, event:
 }
 
 pub(super) fn trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<AuditEntry>> {
+    first_entries(connection, id, i64::try_from(MAX_PAGE_SIZE).unwrap_or(i64::MAX))
+}
+
+/// The trail of one intent, however long it is.
+pub(super) fn whole_trail(connection: &Connection, id: Digest) -> rusqlite::Result<Vec<AuditEntry>> {
+    first_entries(connection, id, i64::MAX)
+}
+
+fn first_entries(connection: &Connection, id: Digest, limit: i64) -> rusqlite::Result<Vec<AuditEntry>> {
     connection
         .prepare_cached("SELECT at, what, by, note, token FROM audit WHERE id = ?1 ORDER BY row LIMIT ?2")?
-        .query_map(params![id.as_bytes(), i64::try_from(MAX_PAGE_SIZE).unwrap_or(i64::MAX)], |row| {
+        .query_map(params![id.as_bytes(), limit], |row| {
             let name: String = row.get(1)?;
             let what = EventKind::from_name(&name).ok_or_else(|| unreadable(1, format!("unknown event: {name}")))?;
             let event = AuditEvent { what, by: row.get(2)?, note: row.get(3)?, token: row.get(4)? };

@@ -59,6 +59,6 @@ impl Reader {
     pub(super) async fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).take();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        super::writer::join(thread.into_iter().collect()).await;
+        crate::store::batching::join(thread.into_iter().collect()).await;
     }
 }

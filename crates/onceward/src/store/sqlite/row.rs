@@ -13,12 +13,13 @@ use onceward_core::claim::{Claims, Mark};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::Digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
-use onceward_core::outcome::{Body, Outcome, Verdict};
-use onceward_core::policy::{Effect, InDoubt, Terms};
+use onceward_core::outcome::{Body, Outcome};
+use onceward_core::policy::Terms;
 use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
 use onceward_core::time::Timestamp;
 
 use crate::plant::{Plant, planted};
+use crate::store::names;
 
 /// The columns, in the order that [`read`] and [`Columns`] use.
 pub(super) const COLUMNS: [&str; 40] = [
@@ -112,21 +113,17 @@ struct OutcomeColumns<'a> {
 
 impl<'a> Columns<'a> {
     pub(super) fn of(record: &'a Record) -> rusqlite::Result<Self> {
-        let (state, until, forget_at, finished_at) = match &record.state {
-            State::Queued { due } => ("queued", Some(*due), None, None),
-            State::Leased(lease) => match lease.phase {
-                Phase::Claimed => ("claimed", Some(lease.until), record.untried_until(), None),
-                Phase::Sent if planted(Plant::PhaseNotStored) => ("claimed", Some(lease.until), None, None),
-                Phase::Sent => ("sent", Some(lease.until), None, None),
-                Phase::Overdue => ("overdue", Some(lease.until), None, None),
-            },
-            State::Open { not_before } => ("open", Some(*not_before), record.untried_until(), None),
-            State::InDoubt { .. } => ("in_doubt", None, None, None),
-            State::Done { finished_at, expires_at, forget_at, .. } => {
-                ("done", *expires_at, *forget_at, Some(*finished_at))
-            }
-            State::Tombstone { forget_at, .. } => ("tombstone", Some(*forget_at), None, None),
-            State::Dead => ("dead", None, None, None),
+        let (until, forget_at, finished_at) = match &record.state {
+            State::Queued { due } => (Some(*due), None, None),
+            State::Leased(lease) => (Some(lease.until), record.untried_until(), None),
+            State::Open { not_before } => (Some(*not_before), record.untried_until(), None),
+            State::InDoubt { .. } | State::Dead => (None, None, None),
+            State::Done { finished_at, expires_at, forget_at, .. } => (*expires_at, *forget_at, Some(*finished_at)),
+            State::Tombstone { forget_at, .. } => (Some(*forget_at), None, None),
+        };
+        let state = match names::of_state(&record.state) {
+            "sent" if planted(Plant::PhaseNotStored) => "claimed",
+            name => name,
         };
         let owner = match &record.state {
             State::Leased(lease) => lease.owner,
@@ -242,16 +239,8 @@ impl<'a> Columns<'a> {
 impl TermColumns {
     fn of(terms: &Terms) -> Self {
         Self {
-            effect: match terms.effect {
-                Effect::External => "external",
-                Effect::Transactional => "transactional",
-            },
-            in_doubt: match terms.in_doubt {
-                InDoubt::Hold => "hold",
-                InDoubt::Tell => "tell",
-                InDoubt::Retry => "retry",
-                InDoubt::Probe => "probe",
-            },
+            effect: names::of_effect(terms.effect),
+            in_doubt: names::of_in_doubt(terms.in_doubt),
             retention: terms.retention.map(millis),
             tombstone: millis(terms.tombstone),
             honours_key_for: millis(terms.honours_key_for),
@@ -277,10 +266,7 @@ impl<'a> OutcomeColumns<'a> {
             Body::TooLarge { size, digest } => (None, Some(signed(*size)?), Some(*digest)),
         };
         Ok(Self {
-            verdict: Some(match outcome.verdict {
-                Verdict::Success => "success",
-                Verdict::Failure => "failure",
-            }),
+            verdict: Some(names::of_verdict(outcome.verdict)),
             status: Some(outcome.status),
             content_type: Some(&outcome.content_type),
             headers,
@@ -330,7 +316,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         fingerprint,
         version,
         state,
-        terms: if name == "tombstone" { tombstone_terms() } else { terms(row)? },
+        terms: if name == "tombstone" { Terms::of_tombstone() } else { terms(row)? },
         attempts: row.get::<_, Option<u32>>(19)?.unwrap_or_default(),
         generation: row.get::<_, Option<u32>>(20)?.unwrap_or_default(),
         payload: payload.map(Bytes::from),
@@ -379,20 +365,6 @@ fn terms(row: &Row<'_>) -> rusqlite::Result<Terms> {
         max_attempts: row.get(18)?,
         after_delivery: duration(37)?,
     })
-}
-
-/// A tombstone has no terms; its one time says when it is removed.
-fn tombstone_terms() -> Terms {
-    Terms {
-        effect: Effect::External,
-        in_doubt: InDoubt::Hold,
-        retention: None,
-        tombstone: Duration::ZERO,
-        honours_key_for: Duration::ZERO,
-        max_attempts: None,
-        // The time after a recorded delivery is over.
-        after_delivery: Some(Duration::ZERO),
-    }
 }
 
 fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {

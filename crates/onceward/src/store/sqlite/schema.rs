@@ -21,10 +21,17 @@ use crate::store::{Error, names_a_file};
 const APPLICATION_ID: i64 = 0x4f4e_4357;
 
 /// Each entry migrates from the version that is its index to the next. Never edit one that was released.
-pub(super) const MIGRATIONS: [&str; 3] =
-    [include_str!("schema_v1.sql"), include_str!("schema_v2.sql"), include_str!("schema_v3.sql")];
+pub(super) const MIGRATIONS: [&str; 4] = [
+    include_str!("schema_v1.sql"),
+    include_str!("schema_v2.sql"),
+    include_str!("schema_v3.sql"),
+    include_str!("schema_v4.sql"),
+];
 
 const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// The oldest version that is migrated. An older one names intents in another way.
+const OLDEST: i64 = 3;
 
 /// Another process commits in milliseconds. A process that locks the file for this long is stuck, and failing closed with a
 /// clear error is better than hanging.
@@ -221,20 +228,19 @@ fn check_header(connection: &Connection, path: &Path) -> Result<i64, Error> {
         let reason = "it is a SQLite file of another application".to_owned();
         return Err(Error::NotALedger { path: path.to_owned(), reason });
     }
-    if !is_empty {
+    if !is_empty && !(OLDEST..VERSION).contains(&version) {
         check_version(version, path)?;
     }
     Ok(version)
 }
 
-/// Only the version of this build is supported: an older one names intents in another way, and a newer one may have changed
-/// anything.
+/// An open ledger has the version of this build: a newer build may have changed anything.
 pub(super) fn check_version(found: i64, path: &Path) -> Result<(), Error> {
-    let (path, known) = (path.to_owned(), VERSION);
-    match found.cmp(&known) {
+    let path = path.to_owned();
+    match found.cmp(&VERSION) {
         Ordering::Equal => Ok(()),
-        Ordering::Greater => Err(Error::NewerSchema { path, found, known }),
-        Ordering::Less => Err(Error::OlderSchema { path, found, known }),
+        Ordering::Greater => Err(Error::NewerSchema { path, found, known: VERSION }),
+        Ordering::Less => Err(Error::OlderSchema { path, found, known: OLDEST }),
     }
 }
 

@@ -7,6 +7,8 @@ use onceward_core::hash::Digest;
 use onceward_core::outcome::{Body, Outcome};
 use onceward_core::record::{Draft, State};
 
+use super::transfer::{ImportJob, Imported, SealChange};
+use crate::store::transfer::{Exported, SealSet};
 use crate::store::{AuditEvent, Error, Inserted, Purged, Replace, Replaced};
 
 /// SQLite's default page size. Only used to estimate how much log a body takes.
@@ -21,6 +23,9 @@ pub(super) enum WriteJob {
     Purge(usize, Reply<Purged>),
     Append(Digest, AuditEvent, Reply<()>),
     Check(Reply<()>),
+    ClaimOperations(Vec<String>, Reply<()>),
+    SetSeal(Box<SealChange>, Reply<SealSet>),
+    Import(Box<ImportJob>, Reply<Imported>),
     /// The checkpoint thread waits until the sender is dropped: two checkpoints at once would obstruct each other.
     RestartLog(#[expect(dead_code, reason = "dropping it is the message")] std::sync::mpsc::Sender<()>),
 }
@@ -32,7 +37,8 @@ impl WriteJob {
             Self::Insert(draft, ..) => 1 + large_bytes(draft) / PAGE_SIZE,
             Self::Replace(replace, _) => 1 + large_bytes(&replace.draft) / PAGE_SIZE,
             Self::Purge(limit, _) => *limit,
-            Self::Append(..) | Self::Check(_) => 1,
+            Self::Append(..) | Self::Check(_) | Self::ClaimOperations(..) | Self::SetSeal(..) => 1,
+            Self::Import(job, _) => job.batch.iter().map(|each| 1 + Exported::size(each) / PAGE_SIZE).sum(),
             Self::RestartLog(_) => 0,
         }
     }
@@ -54,6 +60,9 @@ pub(super) enum PendingReply {
     Purged(Purged, Reply<Purged>),
     Appended((), Reply<()>),
     Checked((), Reply<()>),
+    Claimed((), Reply<()>),
+    SealSet(SealSet, Reply<SealSet>),
+    Imported(Imported, Reply<Imported>),
 }
 
 impl PendingReply {
@@ -67,7 +76,11 @@ impl PendingReply {
             Self::Inserted(result, reply) => send(result, reply, commit),
             Self::Replaced(result, reply) => send(result, reply, commit),
             Self::Purged(result, reply) => send(result, reply, commit),
-            Self::Appended(result, reply) | Self::Checked(result, reply) => send(result, reply, commit),
+            Self::Appended(result, reply) | Self::Checked(result, reply) | Self::Claimed(result, reply) => {
+                send(result, reply, commit);
+            }
+            Self::SealSet(result, reply) => send(result, reply, commit),
+            Self::Imported(result, reply) => send(result, reply, commit),
         }
     }
 }
@@ -80,6 +93,9 @@ pub(super) fn refuse(job: WriteJob, error: &Error) {
         WriteJob::Replace(_, reply) => drop(reply.send(Err(error))),
         WriteJob::Purge(_, reply) => drop(reply.send(Err(error))),
         WriteJob::Append(_, _, reply) | WriteJob::Check(reply) => drop(reply.send(Err(error))),
+        WriteJob::ClaimOperations(_, reply) => drop(reply.send(Err(error))),
+        WriteJob::SetSeal(_, reply) => drop(reply.send(Err(error))),
+        WriteJob::Import(_, reply) => drop(reply.send(Err(error))),
         WriteJob::RestartLog(_) => {}
     }
 }

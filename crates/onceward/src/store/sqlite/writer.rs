@@ -7,25 +7,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
-use crate::plant::{Plant, planted};
-use onceward_core::decide::{Command, Write, decide};
-use onceward_core::hash::Digest;
-use onceward_core::record::{Draft, Seen};
-use onceward_core::time::Timestamp;
-
-use super::batch_wait::{BatchWait, ThreadTime};
 use super::checkpointer::Checkpointer;
 use super::fair_lock::{FairLock, WriteTurn};
 use super::high_water_mark::HighWaterMark;
-use super::query::{Expected, WriteStatements};
-use super::queue::{Closed, Queue};
-use super::sqlite_error::{commit_error, is_single_failure, store_error};
-use super::write_job::{PendingReply, Reply, WriteJob, refuse};
-use super::{Shared, query, schema};
+use super::query::WriteStatements;
+use super::sqlite_error::{commit_error, store_error};
+use super::transaction::Transaction;
+use super::write_job::{PendingReply, WriteJob, refuse};
+use super::{Shared, schema};
 use crate::step::{Step, reached};
-use crate::store::{Error, Inserted, Purged, Replace, Replaced};
+use crate::store::Error;
+use crate::store::batching::{BatchWait, Closed, Queue, ThreadTime, join};
+use crate::store::transfer::Seal;
 
 /// The most writes in one transaction: enough to saturate a disk, and few enough to reply soon.
 const MAX_BATCH: usize = 512;
@@ -35,9 +29,6 @@ const QUEUE_LIMIT: usize = 4096;
 
 /// Pages written between two checkpoints: about 8 MiB of log. A page that many writes change is then copied only once.
 const PAGES_PER_CHECKPOINT: usize = 2000;
-
-/// How many unreadable expired records a purge skips at the most. They stay, because their content is unknown.
-const MAX_UNREADABLE: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -111,18 +102,6 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.queue.close();
     }
-}
-
-/// Waits for threads without blocking the runtime.
-pub(super) async fn join(threads: Vec<JoinHandle<()>>) {
-    let (done, ended) = oneshot::channel::<()>();
-    std::thread::spawn(move || {
-        for thread in threads {
-            let _ = thread.join();
-        }
-        drop(done);
-    });
-    let _ = ended.await;
 }
 
 struct WriterThread {
@@ -259,8 +238,16 @@ impl WriterThread {
             statements.roll_back();
             return Err(error);
         }
+        let seal = statements.seal().map_err(fault).and_then(|text| Seal::from_text(&shared.name(), text.as_deref()));
+        let seal = match seal {
+            Ok(seal) => seal,
+            Err(error) => {
+                statements.roll_back();
+                return Err(error);
+            }
+        };
         let now = shared.clock.now();
-        let mut transaction = Transaction { connection: &self.connection, statements, shared, now };
+        let mut transaction = Transaction { connection: &self.connection, statements, shared, now, seal };
         let mut purged = false;
         let mut jobs = mem::take(batch).into_iter();
         while let Some(job) = jobs.next() {
@@ -284,163 +271,5 @@ impl WriterThread {
             transaction.statements.roll_back();
         }
         committed.map(|()| raised)
-    }
-}
-
-/// An open transaction, at one point in time.
-struct Transaction<'a, 'c> {
-    connection: &'a Connection,
-    statements: &'a mut WriteStatements<'c>,
-    shared: &'a Shared,
-    now: Timestamp,
-}
-
-impl Transaction<'_, '_> {
-    fn apply(&mut self, job: WriteJob, replies: &mut Vec<PendingReply>) -> ControlFlow<Error> {
-        match job {
-            WriteJob::Insert(draft, max_records, reply) => {
-                let inserted = self.insert(*draft, max_records);
-                self.hold_reply(inserted, reply, replies, PendingReply::Inserted)
-            }
-            WriteJob::Replace(replace, reply) => {
-                let replaced = match replace.event {
-                    Some(_) => self.atomically(|transaction| transaction.replace(*replace)),
-                    None => self.replace(*replace),
-                };
-                self.hold_reply(replaced, reply, replies, PendingReply::Replaced)
-            }
-            WriteJob::Purge(limit, reply) => {
-                let purged = self.purge(limit);
-                self.hold_reply(purged, reply, replies, PendingReply::Purged)
-            }
-            WriteJob::Append(id, event, reply) => {
-                let appended = query::append(self.connection, id, self.now, &event);
-                self.hold_reply(appended, reply, replies, PendingReply::Appended)
-            }
-            WriteJob::Check(reply) => {
-                let checked = query::check(self.connection);
-                self.hold_reply(checked, reply, replies, PendingReply::Checked)
-            }
-            WriteJob::RestartLog(_) => ControlFlow::Continue(()),
-        }
-    }
-
-    /// Holds a reply back until the commit. A single failed statement (for example, one that is too big) only fails its own
-    /// job; if SQLite rolled everything back, the batch is over.
-    fn hold_reply<A>(
-        &self,
-        result: rusqlite::Result<A>,
-        reply: Reply<A>,
-        replies: &mut Vec<PendingReply>,
-        pending: fn(A, Reply<A>) -> PendingReply,
-    ) -> ControlFlow<Error> {
-        match result {
-            Ok(value) if planted(Plant::AnswersBeforeSync) => {
-                let _ = reply.send(Ok(value));
-                ControlFlow::Continue(())
-            }
-            Ok(value) => {
-                replies.push(pending(value, reply));
-                ControlFlow::Continue(())
-            }
-            Err(error) => {
-                let error = store_error(&self.shared.path, &error);
-                let _ = reply.send(Err(error.clone()));
-                if self.connection.is_autocommit() || !is_single_failure(&error) {
-                    return ControlFlow::Break(error);
-                }
-                ControlFlow::Continue(())
-            }
-        }
-    }
-
-    fn insert(&mut self, draft: Draft, max_records: Option<u64>) -> rusqlite::Result<Inserted> {
-        let record = draft.stamp(self.now);
-        if planted(Plant::InsertOverwrites) {
-            query::remove(self.connection, record.id)?;
-        }
-        if self.statements.insert(&record, max_records)? {
-            return Ok(Inserted::Created { now: self.now });
-        }
-        match self.seen(record.id)? {
-            Some(seen) => Ok(Inserted::Exists(Box::new(seen))),
-            None if max_records.is_some() => Ok(Inserted::Full),
-            None => Err(rusqlite::Error::QueryReturnedNoRows),
-        }
-    }
-
-    fn replace(&mut self, mut replace: Replace) -> rusqlite::Result<Replaced> {
-        if planted(Plant::VersionNotCompared) {
-            replace.version = self.seen(replace.draft.id)?.map_or(0, |seen| seen.record.version);
-        }
-        if planted(Plant::StoreFenceNotCompared) {
-            replace.fence = self.seen(replace.draft.id)?.and_then(|seen| seen.record.fence());
-        }
-        if planted(Plant::TimeNotCompared) {
-            replace.time = None;
-        }
-        let record = replace.draft.stamp(self.now);
-        let expected = Expected { fence: replace.fence, version: replace.version, time: replace.time };
-        if !self.statements.replace(&record, expected)? {
-            return Ok(Replaced::Conflict(self.seen(record.id)?.map(Box::new)));
-        }
-        if let Some(event) = &replace.event {
-            query::append(self.connection, record.id, self.now, event)?;
-        }
-        Ok(Replaced::Written { now: self.now })
-    }
-
-    /// Runs several statements as one: if one of them fails, the earlier ones are undone, and the rest of the batch stays.
-    fn atomically<A>(&mut self, write: impl FnOnce(&mut Self) -> rusqlite::Result<A>) -> rusqlite::Result<A> {
-        self.connection.execute_batch("SAVEPOINT job")?;
-        let written = write(self);
-        if written.is_ok() {
-            self.connection.execute_batch("RELEASE job")?;
-        } else if !self.connection.is_autocommit() {
-            self.connection.execute_batch("ROLLBACK TO job; RELEASE job")?;
-        }
-        written
-    }
-
-    fn purge(&mut self, limit: usize) -> rusqlite::Result<Purged> {
-        let mut purged = Purged::default();
-        let mut window = limit;
-        loop {
-            let expired = query::expired(self.connection, self.now, window)?;
-            for id in expired.ids {
-                if purged.total() == limit {
-                    break;
-                }
-                self.expire(id, &mut purged)?;
-            }
-            if purged.total() == limit || !expired.has_more || window > limit + MAX_UNREADABLE {
-                return Ok(purged);
-            }
-            // Unreadable records fill the window: look further.
-            window = window.saturating_mul(4);
-        }
-    }
-
-    fn expire(&mut self, id: Digest, purged: &mut Purged) -> rusqlite::Result<()> {
-        let Some(seen) = query::readable(Some(id), self.seen(id))?.flatten() else { return Ok(()) };
-        match decide(Some(&seen), &Command::Expire).write {
-            Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                match self.statements.replace(&draft.stamp(self.now), Expected::of(&seen.record)) {
-                    // The next version does not fit into a row. The record stays, and the purge continues with the others.
-                    Err(rusqlite::Error::ToSqlConversionFailure(_)) => {}
-                    written => purged.tombstones += usize::from(written?),
-                }
-            }
-            Write::Remove | Write::Replace(_) => {
-                query::remove(self.connection, id)?;
-                purged.removed += 1;
-            }
-            Write::None | Write::Insert(_) => {}
-        }
-        Ok(())
-    }
-
-    fn seen(&mut self, id: Digest) -> rusqlite::Result<Option<Seen>> {
-        self.statements.look(self.shared, id, self.now)
     }
 }

@@ -58,7 +58,7 @@ def replace(effect: Effect, bench: Bench) -> None:
     guarded = getattr(original, "__onceward__", None)
     if isinstance(guarded, Guarded):
         # The effect is what runs under the guard, not the guard.
-        guarded.function = _stand_in(effect, guarded.function, bench)
+        guarded.function = guarded._inner = _stand_in(effect, guarded.function, bench)
         return
     stand_in: Any = _stand_in(effect, original, bench)
     if isinstance(owner, type) and isinstance(raw, (staticmethod, classmethod)):

@@ -1,0 +1,66 @@
+//! `onceward migrate`: makes or upgrades the schema of a store.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::{Global, block_on};
+use onceward_runtime::exit::Fault;
+use onceward_runtime::output;
+
+/// Make or upgrade the schema of a store
+///
+/// A PostgreSQL database or a Redis server needs this once before its first use, and again after an upgrade of onceward that
+/// says so. It may be run twice, also at the same time. Servers refuse a schema that they do not know. A file is migrated
+/// whenever it is opened.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  onceward migrate --store postgres://onceward:env:PGPASSWORD@db.internal/app --dry-run
+  onceward migrate --store redis://127.0.0.1:6379")]
+pub(super) struct Migrate {
+    /// Print what would be done, such as the SQL, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print one JSON object with `store`, `dry_run` and `steps`
+    #[arg(long)]
+    json: bool,
+}
+
+impl Migrate {
+    pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
+        let settings = global.settings()?;
+        let url = settings.store()?;
+        let steps = block_on(async { Ok(migrate(url, self.dry_run).await?) })?;
+        let store = onceward::shown_store(url);
+        if self.json {
+            output::json(&json!({ "store": store, "dry_run": self.dry_run, "steps": steps }));
+        } else if steps.is_empty() {
+            output::out(&format!("{store} is up to date; nothing was changed"));
+        } else {
+            output::out(&steps.join("\n"));
+        }
+        Ok(0)
+    }
+}
+
+async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
+    match url.split_once("://").map(|(scheme, _)| scheme) {
+        #[cfg(feature = "postgres")]
+        Some("postgres" | "postgresql") => onceward::store::postgres::migrate(url, dry_run).await,
+        #[cfg(feature = "redis")]
+        Some(scheme) if scheme.starts_with("redis") => onceward::store::redis::Redis::migrate(url, dry_run).await,
+        _ => migrate_file(url, dry_run).await,
+    }
+}
+
+/// Opening a file migrates it.
+async fn migrate_file(url: &str, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
+    let path = url.strip_prefix("file:").unwrap_or(url);
+    if dry_run && !url.contains("://") {
+        let what =
+            if Path::new(path).exists() { "would be opened and, if it is older, migrated" } else { "would be created" };
+        return Ok(vec![format!("{path} {what}; a file is migrated whenever it is opened")]);
+    }
+    onceward::store::open(url).await?.close().await;
+    Ok(vec![format!("{path} is up to date; a file is migrated whenever it is opened")])
+}

@@ -1,0 +1,131 @@
+//! Named stores, store URLs and durability, as an operator sees them.
+
+use crate::test_folder::TestFolder;
+
+const TWO_STORES: &str = r#"
+store = "main.db"
+
+[stores.fast]
+url = "fast.db"
+
+[operation.email]
+store = "fast"
+tier = "email"
+
+[operation.charge]
+tier = "payment"
+"#;
+
+fn run(folder: &TestFolder, operation: &str, key: &str) {
+    folder.onceward(&["run", "--operation", operation, "--key", key, "--", "echo", key]).says(0, &[]);
+}
+
+#[test]
+fn commands_use_the_store_of_each_operation() {
+    let folder = TestFolder::new();
+    folder.write("onceward.toml", TWO_STORES);
+    run(&folder, "charge", "1");
+    run(&folder, "email", "1");
+    run(&folder, "email", "2");
+    let listed = folder.json(&["list", "--json"]);
+    assert_eq!(listed["intents"].as_array().unwrap().len(), 3);
+    let first = folder.json(&["list", "--json", "--limit", "1"]);
+    assert_eq!(first["intents"][0]["operation"], "charge");
+    let rest = folder.json(&["list", "--json", "--cursor", first["next"].as_str().unwrap()]);
+    assert_eq!(rest["intents"].as_array().unwrap().len(), 2);
+    let email = folder.json(&["get", "--operation", "email", "--key", "1", "--json"]);
+    assert_eq!(email["store"]["durability"]["level"], "durable");
+    assert!(email["store"]["url"].as_str().unwrap().ends_with("fast.db"), "{email}");
+    let rows = |name: &str| -> i64 {
+        let file = rusqlite::Connection::open(folder.path(name)).unwrap();
+        file.query_row("SELECT count(*) FROM intent", [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!((rows("main.db"), rows("fast.db")), (1, 2));
+}
+
+#[test]
+fn a_server_refuses_an_operation_that_lives_in_another_store() {
+    let folder = TestFolder::new();
+    folder.write("onceward.toml", "store = \"main.db\"\n[operation.email]\ntier = \"email\"\n");
+    run(&folder, "email", "1");
+    folder.write("onceward.toml", TWO_STORES);
+    folder
+        .onceward(&["serve", "--listen", "127.0.0.1:0"])
+        .says(69, &["the operation email lives in it already", "would run again", "`onceward copy`"]);
+}
+
+#[test]
+fn a_server_does_not_start_on_a_ledger_that_was_moved() {
+    let folder = TestFolder::new();
+    run(&folder, "email", "1");
+    folder.onceward(&["copy", "--from", "onceward.db", "--to", "new.db"]).says(0, &[]);
+    folder.onceward(&["serve", "--listen", "127.0.0.1:0"]).says(69, &["is sealed", "new.db"]);
+}
+
+#[test]
+fn mistakes_in_stores_are_named() {
+    let folder = TestFolder::new();
+    for (file, message) in [
+        ("[operation.a]\nstore = \"fats\"\n[stores.fast]\nurl = \"fast.db\"\n", "did you mean `fast`?"),
+        ("[operation.a]\nstore = \"redis://127.0.0.1\"\n", "the name of a store"),
+        ("[stores.default]\nurl = \"a.db\"\n", "choose another one"),
+        ("[stores.fast]\nulr = \"a.db\"\n", "unknown field"),
+        ("[stores.fast]\n", "url"),
+    ] {
+        folder.write("onceward.toml", file);
+        folder.onceward(&["list"]).says(78, &[message]);
+    }
+}
+
+#[test]
+fn a_password_is_never_printed() {
+    let folder = TestFolder::new();
+    let url = "postgres://user:s3cret@127.0.0.1:1/db";
+    folder
+        .write("onceward.toml", &format!("store = \"{url}\"\n[stores.fast]\nurl = \"redis://:s3cret@127.0.0.1:1\"\n"));
+    let commands: [&[&str]; 7] = [
+        &["list"],
+        &["get", "--operation", "a", "--key", "1"],
+        &["run", "--operation", "a", "--key", "1", "--", "true"],
+        &["resolve", "--operation", "a", "--key", "1", "--happened"],
+        &["serve", "--listen", "127.0.0.1:0"],
+        &["migrate"],
+        &["accept"],
+    ];
+    for command in commands {
+        let logged = folder.command(command).env("ONCEWARD_LOG", "trace").output().unwrap();
+        let answer = crate::test_folder::CommandOutput::of(logged);
+        assert_ne!(answer.code, 0, "{command:?}");
+        assert!(!answer.stderr.contains("s3cret") && !answer.out().contains("s3cret"), "{command:?}: {answer:?}");
+    }
+}
+
+/// The shell commands of docs/guides/stores.md, in their order.
+#[test]
+fn the_commands_of_the_guide_work() {
+    let guide = include_str!("../../../../docs/guides/stores.md");
+    let blocks: Vec<&str> = guide.split("```sh\n").skip(1).filter_map(|block| block.split("```").next()).collect();
+    let lines: Vec<&str> = blocks.iter().flat_map(|block| block.lines()).collect();
+    assert!(lines.len() >= 5, "the guide shows commands: {lines:?}");
+    let folder = TestFolder::new();
+    for line in lines {
+        let command = line.split('#').next().unwrap_or_default();
+        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+        let answer = folder.onceward(&words);
+        assert_eq!(answer.code, 0, "{line}: {answer:?}");
+    }
+    let moved = folder.json(&["list", "--store", "new.db", "--json"]);
+    assert_eq!(moved["intents"].as_array().unwrap().len(), 1);
+}
+
+/// The configurations of the guide are accepted.
+#[test]
+fn the_configurations_of_the_guide_are_valid() {
+    let guide = include_str!("../../../../docs/guides/stores.md");
+    let mut count = 0;
+    for block in guide.split("```toml\n").skip(1).filter_map(|block| block.split("```").next()) {
+        onceward_runtime::config::checked(block).unwrap_or_else(|error| panic!("{block}\n{error}"));
+        count += 1;
+    }
+    assert_eq!(count, 3);
+}

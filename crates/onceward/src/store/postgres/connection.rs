@@ -1,0 +1,180 @@
+//! One connection to the primary. It lives on the thread that uses it, and is dropped after any failure: a time-out never cancels a
+//! statement, because a cancelled commit may still have happened.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join3;
+use tokio::sync::broadcast;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::{Kind, ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Row, SimpleQueryMessage, Socket};
+
+use super::pg_error::{Fault, cannot_connect, fault, text};
+use super::url::Options;
+use super::{migrate, tls};
+use crate::store::Error;
+
+/// The least time for connecting to a host: looking up its name, the handshakes and the password.
+const CONNECTING: Duration = Duration::from_secs(5);
+
+/// A connection, with the task that carries it.
+#[derive(Debug)]
+pub(super) struct PrimaryConnection {
+    client: Client,
+    driver: JoinHandle<()>,
+    /// The server sent a warning since the last look. A commit with a warning may not have been replicated.
+    warned: Arc<AtomicBool>,
+    /// The type of a job and of an array of jobs in this database.
+    pub(super) job: Type,
+    pub(super) jobs: Type,
+    shown: Arc<str>,
+    limit: Duration,
+}
+
+impl Drop for PrimaryConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl PrimaryConnection {
+    /// Connects to the primary, and checks that the schema is one that this build knows.
+    pub(super) async fn open(options: &Options, hints: Option<broadcast::Sender<String>>) -> Result<Self, Fault> {
+        let mut connection = Self::connect_within(options, hints).await?;
+        connection.look_up_types().await?;
+        Ok(connection)
+    }
+
+    /// Connects to the primary, whatever schema it has.
+    pub(super) async fn bare(options: &Options) -> Result<Self, Fault> {
+        Self::connect_within(options, None).await
+    }
+
+    async fn connect_within(options: &Options, hints: Option<broadcast::Sender<String>>) -> Result<Self, Fault> {
+        let connecting = async {
+            match tls::connector(options).map_err(Fault::Refused)? {
+                None => Self::connect(options, NoTls, hints).await,
+                Some(connector) => Self::connect(options, connector, hints).await,
+            }
+        };
+        // Callers wait meanwhile, so a host that does not answer must not take longer than a statement.
+        let hosts = u32::try_from(options.config.get_hosts().len()).unwrap_or(1).max(1);
+        let limit = options.timeout.max(CONNECTING) * hosts;
+        timeout(limit, connecting)
+            .await
+            .unwrap_or_else(|_| Err(Fault::NotConnected("timed out while connecting".to_owned())))
+    }
+
+    async fn connect<T>(options: &Options, tls: T, hints: Option<broadcast::Sender<String>>) -> Result<Self, Fault>
+    where
+        T: MakeTlsConnect<Socket>,
+        T::Stream: Send + 'static,
+        T::TlsConnect: TlsConnect<Socket>,
+    {
+        let (client, mut connection) =
+            options.config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
+        let warned = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&warned);
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                match message {
+                    // Before the answer that it belongs to is passed on.
+                    AsyncMessage::Notice(notice) if is_warning(&notice) => flag.store(true, Ordering::SeqCst),
+                    AsyncMessage::Notification(notification) => {
+                        if let Some(hints) = &hints {
+                            let _ = hints.send(notification.payload().to_owned());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        });
+        let shown = options.shown.as_str().into();
+        let (job, jobs) = (Type::ANY, Type::ANY);
+        Ok(Self { client, driver, warned, job, jobs, shown, limit: options.timeout })
+    }
+
+    async fn look_up_types(&mut self) -> Result<(), Fault> {
+        let rows = self.simple(migrate::LOOK).await?;
+        let number = |index: usize| rows.first()?.get(index)?.as_ref()?.parse::<i64>().ok();
+        let (Some(job), Some(jobs), Some(version)) = (number(0), number(1), number(2)) else {
+            return Err(Fault::Refused(Error::Refused {
+                store: self.shown.to_string(),
+                reason: "its schema cannot be read".to_owned(),
+            }));
+        };
+        migrate::check_version(version, &self.shown).map_err(Fault::Refused)?;
+        let oid = |number: i64| u32::try_from(number).unwrap_or_default();
+        let named = |name: &str, oid, kind| Type::new(name.to_owned(), oid, kind, "onceward".to_owned());
+        self.job = named("job_v1", oid(job), Kind::Composite(Vec::new()));
+        self.jobs = named("_job_v1", oid(jobs), Kind::Array(self.job.clone()));
+        Ok(())
+    }
+
+    /// Whether the server has closed the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// Runs a statement with text results, as the simplest protocol has it.
+    pub(super) async fn simple(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, Fault> {
+        let messages = self.within(self.client.simple_query(sql)).await?;
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Runs one statement. It is not prepared by name, so that a pooler may give each transaction another connection.
+    pub(super) async fn query(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
+        self.within(self.client.query_typed(sql, values)).await
+    }
+
+    /// Runs one statement in a transaction of its own, in one round trip.
+    pub(super) async fn transact(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
+        self.warned.store(false, Ordering::SeqCst);
+        let statements = join3(
+            // Stated, because a database may have another default; the functions rely on seeing what others have committed.
+            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"),
+            self.client.query_typed(sql, values),
+            self.client.batch_execute("COMMIT"),
+        );
+        let (begun, rows, committed) = timeout(self.limit, statements)
+            .await
+            .map_err(|_| Fault::Unknown("the store did not answer in time".to_owned()))?;
+        let judged = |error: tokio_postgres::Error| fault(&error, &self.shown);
+        begun.map_err(judged)?;
+        let rows = rows.map_err(judged)?;
+        // After an error of the statement, the commit was a rollback. An error of the commit itself proves nothing.
+        committed.map_err(|error| match fault(&error, &self.shown) {
+            Fault::Conflict(why) => Fault::Conflict(why),
+            _ => Fault::Unknown(text(&error)),
+        })?;
+        match self.warned.load(Ordering::SeqCst) {
+            true => {
+                Err(Fault::Unknown("the commit came with a warning, so it may not have been replicated".to_owned()))
+            }
+            false => Ok(rows),
+        }
+    }
+
+    async fn within<A>(&self, statement: impl Future<Output = Result<A, tokio_postgres::Error>>) -> Result<A, Fault> {
+        let answer = timeout(self.limit, statement).await;
+        let answer = answer.map_err(|_| Fault::Unknown("the store did not answer in time".to_owned()))?;
+        answer.map_err(|error| fault(&error, &self.shown))
+    }
+}
+
+/// The server translates the word in the message, and not the one beside it.
+fn is_warning(notice: &DbError) -> bool {
+    notice.parsed_severity().map_or(notice.severity() == "WARNING", |severity| severity == Severity::Warning)
+}

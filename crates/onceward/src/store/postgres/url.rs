@@ -1,0 +1,200 @@
+//! Reads the URL of a PostgreSQL store. It is that of libpq, with parameters of our own; a password may be a reference.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use crate::store::{Error, secret};
+
+/// How many connections write. Each is a thread of its own; the keys are divided among them, so that two writes of one key are
+/// never under way at once.
+const WRITERS: usize = 2;
+
+/// The most connections that may write; with those that read, a process has at most eight.
+const MAX_WRITERS: usize = 5;
+
+/// How long one round trip may take before its connection is given up.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Everything that a connection needs.
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) config: Config,
+    pub(super) tls: Tls,
+    pub(super) writers: usize,
+    pub(super) timeout: Duration,
+    /// The store, without secrets, for errors.
+    pub(super) shown: String,
+}
+
+/// How the server's identity is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Tls {
+    /// No encryption.
+    Off,
+    /// Encrypted, and not checked: `sslmode=require`.
+    Unchecked,
+    /// Encrypted, with a certificate of a trusted authority.
+    Checked {
+        /// The certificate must also be for the host that is connected to: `verify-full`.
+        host: bool,
+        /// The authorities, instead of those of the system.
+        root: Option<PathBuf>,
+    },
+}
+
+impl Options {
+    pub(super) fn parse(url: &str) -> Result<Self, Error> {
+        let shown = masked(url);
+        let refused = |reason: String| Error::Refused { store: shown.clone(), reason };
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut kept, mut sslmode, mut root, mut writers, mut timeout) = (Vec::new(), None, None, WRITERS, TIMEOUT);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "sslmode" => sslmode = Some(value.to_owned()),
+                "sslrootcert" => root = Some(PathBuf::from(decoded(value))),
+                "writers" => {
+                    let number = value.parse().ok().filter(|number| (1..=MAX_WRITERS).contains(number));
+                    writers =
+                        number.ok_or_else(|| refused(format!("`writers` is a number from 1 to {MAX_WRITERS}")))?;
+                }
+                "timeout" => {
+                    let seconds = value.parse().ok().filter(|seconds| (1..=60).contains(seconds));
+                    let seconds = seconds.ok_or_else(|| refused("`timeout` is 1 to 60 seconds".to_owned()))?;
+                    timeout = Duration::from_secs(seconds);
+                }
+                "channel_binding"
+                | "connect_timeout"
+                | "options"
+                | "target_session_attrs"
+                | "keepalives"
+                | "keepalives_idle"
+                | "application_name"
+                | "host"
+                | "port"
+                | "user"
+                | "dbname" => kept.push(pair),
+                other => return Err(refused(format!("unknown parameter `{}`", decoded(other)))),
+            }
+        }
+        let url = if kept.is_empty() { address.to_owned() } else { format!("{address}?{}", kept.join("&")) };
+        // The parser's error may quote the URL, which may contain a password.
+        let mut config: Config = url.parse().map_err(|_| refused("the URL is not a PostgreSQL URL".to_owned()))?;
+        if let Some(password) = config.get_password() {
+            let password =
+                std::str::from_utf8(password).map_err(|_| refused("the password is not UTF-8".to_owned()))?;
+            let password = secret::resolve(password).map_err(|error| refused(error.to_string()))?;
+            config.password(password);
+        }
+        if config.get_hosts().is_empty() {
+            return Err(refused("the URL names no host".to_owned()));
+        }
+        let tls = tls(sslmode.as_deref(), root, is_local(&config)).map_err(refused)?;
+        config.ssl_mode(if tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
+        // Of several hosts, only the primary can be written.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(timeout);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("onceward");
+        }
+        Ok(Self { config, tls, writers, timeout, shown })
+    }
+}
+
+/// Without a mode, a server on this machine is not encrypted, and any other one is checked in full.
+fn tls(mode: Option<&str>, root: Option<PathBuf>, is_local: bool) -> Result<Tls, String> {
+    match mode {
+        Some("disable") => Ok(Tls::Off),
+        Some("require") if root.is_none() => Ok(Tls::Unchecked),
+        // As libpq does: with certificates of authorities, `require` checks them.
+        Some("verify-ca" | "require") => Ok(Tls::Checked { host: false, root }),
+        Some("verify-full") => Ok(Tls::Checked { host: true, root }),
+        None if is_local && root.is_none() => Ok(Tls::Off),
+        None => Ok(Tls::Checked { host: true, root }),
+        Some(other) => Err(format!(
+            "unknown sslmode `{}`: use verify-full (the default for other machines), verify-ca, require or disable",
+            decoded(other)
+        )),
+    }
+}
+
+fn is_local(config: &Config) -> bool {
+    config.get_hosts().iter().all(|host| match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    })
+}
+
+/// The URL without its password and its parameters.
+pub(super) fn masked(url: &str) -> String {
+    let address = url.split_once('?').map_or(url, |(address, _)| address);
+    let Some((scheme, rest)) = address.split_once("://") else { return "postgres://…".to_owned() };
+    let host = match rest.rsplit_once('@') {
+        None => rest.to_owned(),
+        Some((credentials, host)) => match credentials.split_once(':') {
+            None => format!("{credentials}@{host}"),
+            Some((user, _)) => format!("{user}:…@{host}"),
+        },
+    };
+    format!("{scheme}://{host}")
+}
+
+/// A percent-encoded value as text, for errors as it is if it is not valid.
+fn decoded(value: &str) -> String {
+    secret::percent_decoded(value).unwrap_or_else(|| value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        for url in [
+            "postgres://user:s3cret@host/db",
+            "postgres://user:s3c@ret@host/db?sslmode=what",
+            "postgres://user:s3cret@host/db?pasword=s3cret",
+            "postgres://user:s3cret@/db?bogus=1",
+            "postgres://user:s3cret@host:notaport/db",
+        ] {
+            let options = Options::parse(url);
+            let shown = format!("{:?}", options.as_ref().map(|options| &options.shown));
+            assert!(!shown.contains("s3c"), "{shown}");
+        }
+        assert_eq!(masked("postgres://u:p@h:1,i:2/d?x=y"), "postgres://u:…@h:1,i:2/d");
+    }
+
+    #[test]
+    fn other_machines_are_checked_unless_told_otherwise() {
+        let tls = |url: &str| Options::parse(url).unwrap().tls;
+        assert_eq!(tls("postgres://u@127.0.0.1/d"), Tls::Off);
+        assert_eq!(tls("postgres://u@localhost/d"), Tls::Off);
+        assert_eq!(tls("postgres://u@db.example/d"), Tls::Checked { host: true, root: None });
+        assert_eq!(tls("postgres://u@127.0.0.1,db.example/d"), Tls::Checked { host: true, root: None });
+        assert_eq!(tls("postgres://u@db.example/d?sslmode=require"), Tls::Unchecked);
+        assert_eq!(tls("postgres://u@db.example/d?sslmode=disable"), Tls::Off);
+        let root = Some(PathBuf::from("/a b"));
+        assert_eq!(tls("postgres://u@h/d?sslmode=verify-ca&sslrootcert=/a%20b"), Tls::Checked { host: false, root });
+        assert!(Options::parse("postgres://u@h/d?sslmode=allow").is_err());
+    }
+
+    #[test]
+    fn wrong_parameters_are_named() {
+        for (url, named) in [
+            ("postgres://u@h/d?writers=0", "writers"),
+            ("postgres://u@h/d?timeout=0", "timeout"),
+            ("postgres://u@h/d?sslmod=disable", "sslmod"),
+        ] {
+            let error = Options::parse(url).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

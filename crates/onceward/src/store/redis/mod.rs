@@ -1,0 +1,213 @@
+//! A ledger in Redis: a single server, Sentinel or Cluster.
+//!
+//! - `address`: reads the URL. `server_connection`: the connection, its retries and time limits.
+//! - `keys`: the names of the keys. `codec`: a record as one value.
+//! - `scripts`: the Lua scripts, in which every write happens. `reply`: their replies.
+//! - `writing`, `quota`, `reading`, `listing`, `sweeping`: what a store does. `moving`: whole ledgers.
+//! - `epoch`: notices a flushed server; `migrate` makes the epochs. `condition`: what the settings of the servers promise.
+
+mod address;
+mod codec;
+mod condition;
+mod epoch;
+mod keys;
+mod listing;
+mod moving;
+mod quota;
+mod reading;
+mod reply;
+mod scripts;
+mod server_connection;
+mod sweeping;
+mod writing;
+
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use redis::Cmd;
+
+use onceward_core::hash::Digest;
+use onceward_core::name::{Operation, Tenant};
+use onceward_core::record::{Draft, Seen};
+use onceward_core::time::Timestamp;
+
+use self::address::Address;
+use self::condition::Condition;
+use self::keys::{Keys, Shard};
+use self::server_connection::ServerConnection;
+use super::transfer::Transfer;
+use super::{
+    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+};
+use crate::clock::Clock;
+
+/// After this long without an answer of a server, its time is not known any more.
+const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
+
+/// A ledger in Redis.
+pub struct Redis {
+    link: Arc<ServerConnection>,
+    keys: Keys,
+    epoch: String,
+    condition: Arc<Condition>,
+    /// Only in tests. Otherwise the time is that of the server.
+    clock: Option<Arc<dyn Clock>>,
+    opened: Instant,
+    /// The difference between the time of the server and the time since `opened`, in milliseconds, and when it was measured.
+    server_time: [AtomicI64; 2],
+    export: Mutex<moving::Export>,
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.link.name)
+    }
+}
+
+impl Redis {
+    /// Opens the ledger that a URL names: `redis://…`, `rediss://…`, `redis+sentinel://…` or `redis+cluster://…`. It must have
+    /// been made by [`Redis::migrate`].
+    pub async fn open(url: &str) -> Result<Self, Error> {
+        Self::open_at(url, None).await
+    }
+
+    /// Opens a ledger whose time a test sets.
+    #[doc(hidden)]
+    pub async fn open_with_clock(url: &str, clock: Arc<dyn Clock>) -> Result<Self, Error> {
+        Self::open_at(url, Some(clock)).await
+    }
+
+    async fn open_at(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
+        let address = Address::parse(url)?;
+        let keys = Keys::new(&address.prefix);
+        let link = ServerConnection::open(address).await?;
+        let condition = Condition::open(&link).await?;
+        let epoch = epoch::find(&link, &keys).await?;
+        let server_time = [AtomicI64::new(0), AtomicI64::new(i64::MIN)];
+        let (link, condition) = (Arc::new(link), Arc::new(condition));
+        Ok(Self { link, keys, epoch, condition, clock, opened: Instant::now(), server_time, export: Mutex::default() })
+    }
+
+    /// Makes a ledger, or brings it up to date. Returns what it did, or with `dry_run` what it would do. It may run at any time,
+    /// also while another one runs.
+    pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
+        let address = Address::parse(url)?;
+        let keys = Keys::new(&address.prefix);
+        let link = ServerConnection::open(address).await?;
+        Condition::open(&link).await?;
+        epoch::migrate(&link, &keys, dry_run).await
+    }
+
+    /// The first arguments of every script: its keys, the epoch and the time.
+    fn arguments<'a>(&self, command: &mut Cmd, keys: impl IntoIterator<Item = &'a str, IntoIter: ExactSizeIterator>) {
+        let keys = keys.into_iter();
+        command.arg(keys.len());
+        for key in keys {
+            command.arg(key);
+        }
+        command.arg(&self.epoch);
+        match &self.clock {
+            Some(clock) => command.arg(clock.now().as_millis()),
+            None => command.arg(""),
+        };
+    }
+
+    fn shard(&self, id: &Digest) -> &Shard {
+        self.keys.of(id)
+    }
+
+    /// Notes the time in an answer.
+    fn saw(&self, now: Timestamp) {
+        let elapsed = i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let [difference, measured] = &self.server_time;
+        difference.store(now.as_millis().saturating_sub(elapsed), Ordering::Relaxed);
+        measured.store(elapsed, Ordering::Relaxed);
+    }
+}
+
+/// Random bytes that name a write or an epoch.
+fn random() -> Result<[u8; 16], Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Other(format!("no random numbers: {error}")))?;
+    Ok(bytes)
+}
+
+#[async_trait]
+impl Store for Redis {
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
+        self.insert_record(draft, max_records).await
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
+        self.replace_record(replace).await
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        Ok(self.read_record(id).await?.0)
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, Error> {
+        self.sweep(limit).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
+        self.list_records(filter, after, limit).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, Error> {
+        self.count_records(tenant).await
+    }
+
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), Error> {
+        self.append_event(id, &event).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, Error> {
+        self.read_trail(id).await
+    }
+
+    async fn check(&self) -> Result<(), Error> {
+        self.check_writable().await
+    }
+
+    async fn durability(&self) -> Result<Durability, Error> {
+        self.condition.durability(&self.link).await
+    }
+
+    async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut add = redis::cmd("SADD");
+        add.arg(&self.keys.operations);
+        for name in names {
+            add.arg(name.as_str());
+        }
+        self.link.query(&add).await.map(drop)
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, Error> {
+        let mut members = redis::cmd("SMEMBERS");
+        members.arg(&self.keys.operations);
+        let members = self.link.query(&members).await?;
+        redis::from_redis_value(members).map_err(|error| Error::Other(error.to_string()))
+    }
+
+    fn transfer(&self) -> Option<&dyn Transfer> {
+        Some(self)
+    }
+
+    /// An estimate: the time in the last answer, and the time that has passed since then.
+    fn now(&self) -> Option<Timestamp> {
+        if let Some(clock) = &self.clock {
+            return Some(clock.now());
+        }
+        let elapsed = i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let [difference, measured] = self.server_time.each_ref().map(|number| number.load(Ordering::Relaxed));
+        let is_known = measured.saturating_add(TIME_KNOWN_FOR.as_millis() as i64) > elapsed;
+        is_known.then(|| Timestamp::from_millis(difference.saturating_add(elapsed)))
+    }
+}

@@ -1,0 +1,2 @@
+-- Reads a record. KEYS: epoch, record. ARGV: epoch, time.
+return {1, now, redis.call('GET', KEYS[2])}

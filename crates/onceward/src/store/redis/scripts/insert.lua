@@ -1,0 +1,25 @@
+-- Writes a new record, or returns the one that exists.
+-- KEYS: epoch, record, order, index, tenants. ARGV: epoch, time, kind of write, id, write id, head, index, compared time (2),
+-- end (2), rest, margin of the expiry, the last time of this server at which to write.
+if ARGV[14] ~= '' and micros / 1000 > tonumber(ARGV[14]) then return {2, now} end
+local value = '1' .. ARGV[6] .. middle .. '\0' .. ARGV[12]
+local set
+if kind == 't' then
+  set = redis.call('SET', KEYS[2], value, 'NX', 'PX', math.max(ends - now, 0) + tonumber(ARGV[13]))
+else
+  set = redis.call('SET', KEYS[2], value, 'NX')
+end
+if not set then
+  local found = redis.call('GET', KEYS[2])
+  if string.sub(found, 27, 42) == ARGV[5] then
+    -- Its own write, whose answer was lost. It writes a byte once more, because WAIT waits for the writes of one connection.
+    redis.call('SETRANGE', KEYS[2], 83, string.sub(found, 84, 84))
+    return {1, (struct.unpack('>I8', string.sub(found, 67, 74)))}
+  end
+  return {0, now, found}
+end
+redis.call('ZADD', KEYS[3], micros, ARGV[4])
+redis.call('ZADD', KEYS[4], ends, ARGV[4])
+local tenant = string.sub(ARGV[6], 42)
+if tenant ~= string.rep('\0', 16) then redis.call('HINCRBY', KEYS[5], tenant, 1) end
+return {1, now}

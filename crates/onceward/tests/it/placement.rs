@@ -1,0 +1,213 @@
+//! Several stores under one ledger: each operation lives in one of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use onceward::clock::SystemClock;
+use onceward::core::decide::Resolution;
+use onceward::core::hash::Digest;
+use onceward::core::name::{Operation, Tenant};
+use onceward::core::record::{Draft, Seen, Status};
+use onceward::store::memory::Memory;
+use onceward::store::{
+    self, AuditEntry, AuditEvent, Counts, Cursor, Durability, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+};
+use onceward::{Failure, Ledger, Outcome, Policy, Resolved, Tier};
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(Memory::new(Arc::new(SystemClock)))
+}
+
+fn operation(name: &str) -> Operation {
+    Operation::new(name).unwrap()
+}
+
+struct Stores {
+    default: Arc<dyn Store>,
+    fast: Arc<dyn Store>,
+    ledger: Ledger,
+}
+
+fn stores() -> Stores {
+    let (default, fast) = (memory(), memory());
+    let ledger = Ledger::builder().store("fast", Arc::clone(&fast), ["email"]).on(Arc::clone(&default));
+    Stores { default, fast, ledger }
+}
+
+async fn count(store: &Arc<dyn Store>) -> u64 {
+    store.counts(None).await.unwrap().0.values().sum()
+}
+
+#[tokio::test]
+async fn each_operation_is_recorded_in_its_store_and_read_from_it() {
+    let Stores { default, fast, ledger } = stores();
+    ledger.operation("email").key("1").run(|_| async { Ok(1) }).await.unwrap();
+    ledger.operation("charge").key("1").run(|_| async { Ok(2) }).await.unwrap();
+    ledger.operation("charge").key("2").run(|_| async { Ok(3) }).await.unwrap();
+    assert_eq!((count(&default).await, count(&fast).await), (2, 1));
+    assert!(ledger.operation("email").key("1").run(|_| async { Ok(0) }).await.unwrap().replayed);
+    let call = ledger.operation("email").key("1").call().unwrap();
+    assert!(ledger.get(&call.identity).await.unwrap().is_some());
+    assert_eq!(ledger.counts().await.unwrap().of(Status::Done), 3);
+    assert_eq!((ledger.stats().acquired, ledger.stats().replayed), (3, 1));
+    ledger.ping().await.unwrap();
+    ledger.idle().await;
+}
+
+#[tokio::test]
+async fn a_remote_owner_and_an_operator_reach_the_record_in_its_store() {
+    let Stores { fast, ledger, .. } = stores();
+    let call = ledger.operation("email").key("1").call().unwrap();
+    let started = ledger.start_remote(&call, onceward::remote::StartOptions::default()).await.unwrap();
+    let onceward::remote::Started::Acquired(offer) = started else { panic!("{started:?}") };
+    let fence = offer.acquired().fence;
+    offer.hand_over();
+    let owner = ledger.remote_owner(call.identity.clone(), fence);
+    owner.doubt(Some("time-out")).await.unwrap();
+    let intent = ledger.get(&call.identity).await.unwrap().unwrap();
+    assert_eq!(intent.status(), Some(Status::InDoubt));
+    let happened = Resolution::Happened(Outcome::success("1"));
+    let version = intent.seen.record.version;
+    let settled = ledger.resolve(&call.identity, version, happened, None, None).await.unwrap();
+    assert_eq!(settled, Resolved::Settled);
+    assert_eq!(fast.counts(None).await.unwrap().of(Status::Done), 1);
+    assert_eq!(ledger.operation("email").key("1").run(|_| async { Ok(7) }).await.unwrap().value, 1);
+}
+
+#[tokio::test]
+async fn a_record_that_a_route_put_into_a_named_store_is_found() {
+    let Stores { fast, ledger, .. } = stores();
+    let named = ledger.named(Some("fast"));
+    assert!(
+        named.operation("POST /mail").key("1").run(|_| async { Err::<u8, _>(Failure::unknown("lost")) }).await.is_err()
+    );
+    assert_eq!(count(&fast).await, 1);
+    let identity = ledger.operation("POST /mail").key("1").call().unwrap().identity;
+    let intent = ledger.get(&identity).await.unwrap().unwrap();
+    let settled = ledger.resolve(&identity, intent.seen.record.version, Resolution::DidNotHappen, None, None).await;
+    assert_eq!(settled.unwrap(), Resolved::Settled);
+}
+
+#[tokio::test]
+async fn the_pages_of_a_list_go_through_every_store_once() {
+    let Stores { ledger, .. } = stores();
+    for number in 0..7 {
+        ledger.operation("email").key(&format!("{number}")).run(|_| async { Ok(1) }).await.unwrap();
+        ledger.operation("charge").key(&format!("{number}")).run(|_| async { Ok(1) }).await.unwrap();
+    }
+    for size in 1..16 {
+        let (mut seen, mut after) = (Vec::new(), None);
+        for _ in 0..40 {
+            let page = ledger.list(&Filter::default(), after, size).await.unwrap();
+            assert!(page.listed.len() <= size);
+            seen.extend(page.listed.into_iter().map(|listed| listed.seen.record.id));
+            // A client keeps the cursor as text.
+            after = page.next.map(|next| next.to_string().parse::<Cursor>().unwrap());
+            if after.is_none() {
+                break;
+            }
+        }
+        let distinct: std::collections::HashSet<_> = seen.iter().collect();
+        assert_eq!((after, seen.len(), distinct.len()), (None, 14, 14), "{size} on a page");
+    }
+}
+
+#[tokio::test]
+async fn an_operation_that_lives_in_another_store_is_refused() {
+    let (default, fast) = (memory(), memory());
+    let before = Ledger::builder().on(Arc::clone(&default));
+    before.place_operations(&[operation("email")]).await.unwrap();
+    let moved = || Ledger::builder().store("fast", Arc::clone(&fast), ["email"]).on(Arc::clone(&default));
+    let refused = moved().place_operations(&[operation("email")]).await.unwrap_err().to_string();
+    assert!(refused.contains("email") && refused.contains("would run again"), "{refused}");
+    // The other way round, and for records of an operation that was never configured.
+    let back = Ledger::builder().store("fast", Arc::clone(&fast), ["sms"]).on(Arc::clone(&default));
+    back.place_operations(&[operation("sms"), operation("email")]).await.unwrap();
+    let all_default = Ledger::builder().store("fast", Arc::clone(&fast), ["other"]).on(Arc::clone(&default));
+    assert!(all_default.place_operations(&[operation("sms")]).await.is_err());
+    before.operation("undeclared").key("1").run(|_| async { Ok(1) }).await.unwrap();
+    let undeclared = Ledger::builder().store("fast", Arc::clone(&fast), ["undeclared"]).on(Arc::clone(&default));
+    assert!(undeclared.place_operations(&[operation("undeclared")]).await.is_err());
+}
+
+#[tokio::test]
+async fn a_copy_takes_the_places_of_operations_along() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let file = store::open(path.to_str().unwrap()).await.unwrap();
+    file.claim_operations(&[operation("email"), operation("charge"), operation("email")]).await.unwrap();
+    assert_eq!(file.operations().await.unwrap(), ["charge", "email"]);
+    let side =
+        |store: &Arc<dyn Store>, name: &str| onceward::copy::Side { store: Arc::clone(store), name: name.into() };
+    let target = memory();
+    let options = onceward::copy::Options { wait: Some(Duration::ZERO), force_doubt: false };
+    onceward::copy::copy(&side(&file, "file"), &side(&target, "target"), options, &|_| {}).await.unwrap();
+    assert_eq!(target.operations().await.unwrap(), ["charge", "email"]);
+}
+
+#[tokio::test]
+async fn a_payment_on_a_store_that_may_lose_it_is_refused_unless_the_policy_allows_it() {
+    let ledger = Ledger::builder().on(Arc::new(BestEffort(memory())));
+    let refused = ledger.operation("charge").key("1").tier(Tier::Payment).run(|_| async { Ok(1) }).await.unwrap_err();
+    assert!(refused.to_string().contains("allow_best_effort"), "{refused}");
+    assert!(ledger.operation("charge").key("1").get().await.unwrap().is_none(), "nothing was recorded");
+    let allowed = Policy { allow_best_effort: true, ..Policy::of(Tier::Payment) };
+    ledger.operation("charge").key("2").policy(allowed).run(|_| async { Ok(1) }).await.unwrap();
+    ledger.operation("email").key("3").tier(Tier::Email).run(|_| async { Ok(1) }).await.unwrap();
+    let report = ledger.stores().await.unwrap().remove(0);
+    assert!(report.name == "default" && report.durability.is_best_effort());
+    // A store in memory is for tests, and stays allowed.
+    Ledger::open("memory:")
+        .await
+        .unwrap()
+        .operation("c")
+        .key("1")
+        .tier(Tier::Payment)
+        .run(|_| async { Ok(1) })
+        .await
+        .unwrap();
+}
+
+/// A store that says that it may lose acknowledged claims.
+#[derive(Debug)]
+struct BestEffort(Arc<dyn Store>);
+
+#[async_trait]
+impl Store for BestEffort {
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, store::Error> {
+        self.0.insert(draft, max_records).await
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, store::Error> {
+        self.0.replace(replace).await
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, store::Error> {
+        self.0.get(id).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
+        self.0.purge(limit).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
+        self.0.list(filter, after, limit).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, store::Error> {
+        self.0.counts(tenant).await
+    }
+
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), store::Error> {
+        self.0.append(id, event).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, store::Error> {
+        self.0.trail(id).await
+    }
+
+    async fn durability(&self) -> Result<Durability, store::Error> {
+        Ok(Durability::unless(vec!["appendfsync is everysec".to_owned()]))
+    }
+}

@@ -1,0 +1,42 @@
+//! Whole ledgers moved into PostgreSQL and out of it.
+
+use std::sync::Arc;
+
+use onceward::Begun;
+use onceward::copy::{Options, Side, copy};
+use onceward::store::postgres::Postgres;
+use onceward::store::{Error, Filter};
+
+use super::server::Database;
+use crate::copy::{contents, file, fill, ledger};
+
+async fn side(database: &Database) -> Side {
+    let store = Postgres::open(&database.url).await.unwrap();
+    Side { store: Arc::new(store), name: "postgres://…".to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_state_arrives_in_postgresql_and_comes_back() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (file(&folder.path().join("source.db")).await, side(&database).await);
+    fill(&source, 40).await;
+    copy(&source, &target, Options::default(), &|_| {}).await.unwrap();
+    assert_eq!(contents(&target).await, contents(&source).await);
+
+    // Claims go to the target now, and the source refuses them.
+    let refused = ledger(&source).operation("charge").key("new").begin().await.unwrap_err();
+    assert!(matches!(refused, onceward::Error::Store(Error::Sealed { .. })), "{refused}");
+    assert!(matches!(ledger(&target).operation("charge").key("new").begin().await.unwrap(), Begun::Acquired(_)));
+    let listed = target.store.list(&Filter::default(), None, 1).await.unwrap();
+    assert_eq!(listed.listed[0].seen.record.identity.as_ref().unwrap().key.as_str(), "new", "the newest comes first");
+
+    let back = file(&folder.path().join("back.db")).await;
+    let options = Options { force_doubt: true, ..Options::default() };
+    copy(&target, &back, options, &|_| {}).await.unwrap();
+    assert_eq!(contents(&back).await, contents(&target).await);
+    let refused = ledger(&target).operation("charge").key("newer").begin().await.unwrap_err();
+    assert!(matches!(refused, onceward::Error::Store(Error::Sealed { .. })), "{refused}");
+    let sql = database.run("SELECT onceward.begin('charge', 'newer')").await.unwrap_err();
+    assert_eq!(sql.code().unwrap().code(), "OW001", "a transaction of the user's own must be refused too");
+}

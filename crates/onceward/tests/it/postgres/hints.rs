@@ -1,0 +1,33 @@
+//! Other processes are told when work ends, so that their waiting callers need not poll.
+
+use std::time::Duration;
+
+use onceward::Ledger;
+use onceward::store::Store;
+use onceward::store::postgres::Postgres;
+
+use super::server::Database;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_work_is_heard_in_another_process() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    // They share nothing but the database.
+    let (owner, listener) =
+        (Ledger::open(database.url.as_str()).await.unwrap(), Postgres::open(&database.url).await.unwrap());
+    let mut hints = listener.hints().unwrap();
+    // A hint may be lost, for example while either side still connects; so several pieces of work end.
+    let heard = async {
+        for number in 0.. {
+            let call = owner.operation("mail").key(&format!("k{number}"));
+            call.run(|_| async { Ok(1) }).await.unwrap();
+            let id = call.call().unwrap().identity.digest();
+            while let Ok(hint) = tokio::time::timeout(Duration::from_secs(1), hints.recv()).await {
+                if hint.unwrap() == id {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), heard).await.expect("no hint arrives");
+    listener.close().await;
+}

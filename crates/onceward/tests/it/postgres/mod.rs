@@ -1,0 +1,31 @@
+//! The PostgreSQL store against a real server, which the test command starts. Without one, these tests are left out.
+
+mod copies;
+mod cuts;
+mod encrypted;
+mod function_vectors;
+mod functions;
+mod hints;
+mod pooled;
+mod proxy;
+mod server;
+
+use std::sync::Arc;
+
+use onceward::clock::ManualClock;
+use onceward::conformance::Fixture;
+use onceward::store::postgres::Postgres;
+
+use server::Database;
+
+mod conformance {
+    use super::*;
+
+    async fn open(clock: ManualClock) -> Option<Fixture> {
+        let database = Database::create("ONCEWARD_TEST_POSTGRES").await?;
+        let store = Postgres::open_with(&database.url, Some(Arc::new(clock))).await.unwrap();
+        Some(Fixture { store: Arc::new(store), keep: Box::new(database) })
+    }
+
+    onceward::conformance!(open);
+}

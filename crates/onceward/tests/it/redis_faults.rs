@@ -1,0 +1,485 @@
+//! What can go wrong with Redis: flushed servers, lost answers, eviction, failovers, missing replicas.
+
+use std::process::{Child, Command as Process, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Client, cmd};
+use onceward::clock::ManualClock;
+use onceward::core::decide::{Again, Begin, Command, Take, Write, decide};
+use onceward::core::fingerprint::Fingerprint;
+use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::outcome::Outcome;
+use onceward::core::record::{Draft, Fence, Record, Seen, State};
+use onceward::policy::{Policy, Retention};
+use onceward::store::redis::Redis;
+use onceward::store::{AuditEvent, Error, EventKind, Filter, Inserted, Replace, Replaced, Store};
+use tokio::net::TcpStream;
+
+use crate::redis::server;
+use crate::redis_proxy::Proxy;
+
+pub(crate) const SINGLE: &str = "ONCEWARD_TEST_REDIS";
+
+fn begin(key: &str, fence: u128) -> Command {
+    let policy = Policy {
+        retention: Some(Retention::For(Duration::from_secs(10))),
+        tombstone: Some(Duration::from_secs(20)),
+        ..Policy::default()
+    };
+    Command::Begin(Begin {
+        identity: Identity {
+            tenant: Tenant::new("acme").unwrap(),
+            operation: Operation::new("mail").unwrap(),
+            key: Key::new(key).unwrap(),
+        },
+        key_digest: None,
+        fingerprint: Fingerprint::none(),
+        terms: policy.terms(),
+        take: Take {
+            fence: Fence::from_bits(fence),
+            lease: Duration::from_secs(3),
+            marks_sent: false,
+            probes: false,
+            owner: None,
+            claim: None,
+        },
+        again: Again::default(),
+    })
+}
+
+fn drafted(write: Write) -> Draft {
+    match write {
+        Write::Insert(draft) | Write::Replace(draft) => draft,
+        other => panic!("no record to write: {other:?}"),
+    }
+}
+
+pub(crate) fn claim(key: &str, fence: u128) -> Draft {
+    drafted(decide(None, &begin(key, fence)).write)
+}
+
+async fn created(store: &Redis, draft: Draft) -> Record {
+    match store.insert(draft.clone(), None).await.unwrap() {
+        Inserted::Created { now } => draft.stamp(now),
+        other => panic!("not created: {other:?}"),
+    }
+}
+
+async fn applied(store: &Redis, seen: &Seen, command: &Command) -> Record {
+    let draft = drafted(decide(Some(seen), command).write);
+    match store.replace(Replace::of(&seen.record, draft.clone())).await.unwrap() {
+        Replaced::Written { now } => draft.stamp(now),
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+pub(crate) async fn made(url: &str) -> Redis {
+    Redis::migrate(url, false).await.unwrap();
+    Redis::open(url).await.unwrap()
+}
+
+/// A connection of the test's own, to look at the keys.
+async fn raw(url: &str) -> MultiplexedConnection {
+    let plain = url.split('?').next().unwrap();
+    Client::open(plain).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// All keys of the ledger.
+async fn keys(url: &str) -> Vec<Vec<u8>> {
+    let prefix = url.split("prefix=").nth(1).unwrap();
+    let prefix = prefix.split('&').next().unwrap();
+    cmd("KEYS").arg(format!("{{{prefix}:*")).query_async(&mut raw(url).await).await.unwrap()
+}
+
+async fn remove_keys(url: &str, which: impl Fn(&[u8]) -> bool) {
+    let mut connection = raw(url).await;
+    for key in keys(url).await.into_iter().filter(|key| which(key)) {
+        let _: u32 = cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
+    }
+}
+
+pub(crate) fn event(note: &str) -> AuditEvent {
+    AuditEvent { what: EventKind::Contradiction, by: None, token: None, note: Some(note.to_owned()) }
+}
+
+/// A server of the test's own, so that it can change its settings.
+struct Private {
+    process: Child,
+    port: u16,
+    _folder: tempfile::TempDir,
+}
+
+impl Private {
+    async fn start(settings: &[&str]) -> Option<Self> {
+        server(SINGLE)?;
+        let folder = tempfile::tempdir().unwrap();
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let process = Process::new("redis-server")
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
+            .arg(folder.path())
+            .args(settings)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let server = Self { process, port, _folder: folder };
+        for _ in 0..200 {
+            if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+                return Some(server);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("redis-server does not start");
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/0?prefix=private", self.port)
+    }
+
+    async fn set(&self, name: &str, value: &str) {
+        let mut connection = raw(&self.url()).await;
+        let _: String = cmd("CONFIG").arg("SET").arg(name).arg(value).query_async(&mut connection).await.unwrap();
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_server_without_a_ledger_is_refused_and_the_error_says_what_to_do() {
+    let Some(url) = server(SINGLE) else { return };
+    let error = Redis::open(&url).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("onceward migrate --store redis://"), "{error}");
+    assert!(!error.is_out_of_reach(), "work would run unguarded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ledger_is_made_once_however_often_migrate_runs() {
+    let Some(url) = server(SINGLE) else { return };
+    let planned = Redis::migrate(&url, true).await.unwrap();
+    assert!(planned[0].contains("create a ledger"), "{planned:?}");
+    assert!(keys(&url).await.is_empty(), "a dry run changes nothing");
+    let all = (0..8).map(|_| {
+        let url = url.clone();
+        tokio::spawn(async move { Redis::migrate(&url, false).await.unwrap() })
+    });
+    for done in all.collect::<Vec<_>>() {
+        done.await.unwrap();
+    }
+    let store = Redis::open(&url).await.unwrap();
+    created(&store, claim("a", 1)).await;
+    let again = Redis::migrate(&url, false).await.unwrap();
+    assert!(again[0].contains("nothing to do"), "{again:?}");
+    assert!(matches!(store.insert(claim("a", 2), None).await.unwrap(), Inserted::Exists(_)));
+}
+
+#[tokio::test]
+async fn a_ledger_of_a_newer_version_is_refused() {
+    let Some(url) = server(SINGLE) else { return };
+    made(&url).await;
+    let ledger = keys(&url).await.into_iter().find(|key| key.ends_with(b":ledger")).unwrap();
+    let newer = r#"{"version":2,"epoch":"00","ready":true}"#;
+    let _: String = cmd("SET").arg(ledger).arg(newer).query_async(&mut raw(&url).await).await.unwrap();
+    for error in [Redis::open(&url).await.unwrap_err(), Redis::migrate(&url, false).await.unwrap_err()] {
+        assert!(error.to_string().contains("upgrade onceward"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_flushed_server_is_refused_by_every_operation() {
+    let Some(url) = server(SINGLE) else { return };
+    let store = made(&url).await;
+    let record = created(&store, claim("a", 1)).await;
+    remove_keys(&url, |_| true).await;
+    let errors = [
+        store.insert(claim("a", 2), None).await.map(drop).unwrap_err(),
+        store.insert(claim("b", 2), Some(5)).await.map(drop).unwrap_err(),
+        store.replace(Replace::of(&record, record.next())).await.map(drop).unwrap_err(),
+        store.get(record.id).await.map(drop).unwrap_err(),
+        store.list(&Filter::default(), None, 10).await.map(drop).unwrap_err(),
+        store.counts(None).await.map(drop).unwrap_err(),
+        store.purge(10).await.map(drop).unwrap_err(),
+        store.append(record.id, event("x")).await.unwrap_err(),
+        store.trail(record.id).await.map(drop).unwrap_err(),
+        store.check().await.unwrap_err(),
+    ];
+    for error in errors {
+        assert!(error.to_string().contains("flushed") && !error.is_out_of_reach(), "{error}");
+    }
+    assert!(keys(&url).await.is_empty(), "a refused write left something behind");
+    // A new ledger on the flushed server is another one: the process that knew the old one does not go on in it.
+    made(&url).await;
+    let error = store.insert(claim("a", 2), None).await.unwrap_err();
+    assert!(error.to_string().contains("another ledger"), "{error}");
+}
+
+#[tokio::test]
+async fn a_ledger_that_lost_a_shard_is_refused_and_migrate_does_not_hide_it() {
+    let Some(url) = server(SINGLE) else { return };
+    made(&url).await;
+    remove_keys(&url, |key| key.windows(5).any(|part| part == b":2a}:")).await;
+    for error in [Redis::open(&url).await.unwrap_err(), Redis::migrate(&url, false).await.unwrap_err()] {
+        assert!(error.to_string().contains("1 of 64 shards"), "{error}");
+    }
+    remove_keys(&url, |key| key.ends_with(b":ledger")).await;
+    let error = Redis::migrate(&url, false).await.unwrap_err();
+    assert!(error.to_string().contains("63 of 64 shards"), "{error}");
+}
+
+#[tokio::test]
+async fn only_a_tombstone_expires_by_itself_and_a_claim_after_it_does_not() {
+    let Some(url) = server(SINGLE) else { return };
+    Redis::migrate(&url, false).await.unwrap();
+    let clock = ManualClock::default();
+    let store = Redis::open_with_clock(&url, Arc::new(clock.clone())).await.unwrap();
+    let claimed = created(&store, claim("a", 1)).await;
+    let expiry = async || {
+        let record = keys(&url).await.into_iter().find(|key| key.ends_with(claimed.id.to_hex().as_bytes())).unwrap();
+        cmd("PTTL").arg(record).query_async::<i64>(&mut raw(&url).await).await.unwrap()
+    };
+    let seen = async || store.get(claimed.id).await.unwrap().unwrap();
+    assert_eq!(expiry().await, -1, "a claim");
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    applied(&store, &seen().await, &finish).await;
+    assert_eq!(expiry().await, -1, "a record with a name is removed by a sweep, which counts it");
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 1);
+    let left = expiry().await;
+    assert!((86_400_000..=86_400_000 + 20_000).contains(&left), "a tombstone, with a day to spare: {left}");
+    clock.advance(Duration::from_secs(25));
+    applied(&store, &seen().await, &begin("a", 2)).await;
+    assert_eq!(expiry().await, -1, "a claim that followed a tombstone");
+    let doubt = Command::Doubt { fence: Fence::from_bits(2), error: None };
+    let doubted = applied(&store, &seen().await, &doubt).await;
+    assert!(matches!(doubted.state, State::InDoubt { .. }), "{doubted:?}");
+    assert_eq!(expiry().await, -1, "a doubt");
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_tombstone_that_expired_by_itself_is_swept() {
+    let Some(url) = server(SINGLE) else { return };
+    Redis::migrate(&url, false).await.unwrap();
+    let clock = ManualClock::default();
+    let store = Redis::open_with_clock(&url, Arc::new(clock.clone())).await.unwrap();
+    let record = created(&store, claim("a", 1)).await;
+    let seen = store.get(record.id).await.unwrap().unwrap();
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    applied(&store, &seen, &finish).await;
+    clock.advance(Duration::from_secs(11));
+    store.purge(10).await.unwrap();
+    let empty = |url: &str| {
+        let url = url.to_owned();
+        async move { keys(&url).await.iter().filter(|key| !key.ends_with(b":e") && !key.ends_with(b":ledger")).count() }
+    };
+    remove_keys(&url, |key| key.ends_with(record.id.to_hex().as_bytes())).await;
+    assert!(store.list(&Filter::default(), None, 10).await.unwrap().listed.is_empty());
+    clock.advance(Duration::from_secs(25));
+    assert_eq!(store.purge(10).await.unwrap().removed, 1);
+    assert_eq!(empty(&url).await, 0, "{:?}", keys(&url).await);
+    assert_eq!(store.purge(10).await.unwrap().total(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_whose_answer_is_lost_happens_once_and_is_answered_truthfully() {
+    let Some(url) = server(SINGLE) else { return };
+    Redis::migrate(&url, false).await.unwrap();
+    let port: u16 = url.split("127.0.0.1:").nth(1).unwrap().split('/').next().unwrap().parse().unwrap();
+    let proxy = Proxy::to(port).await;
+    let through = url.replace(&format!("127.0.0.1:{port}"), &proxy.address.to_string());
+    let store = Redis::open(&format!("{through}&timeout=2s&wait_ms=500")).await.unwrap();
+    let lose_the_next_answer = || proxy.swallow.store(1, Ordering::SeqCst);
+
+    lose_the_next_answer();
+    let record = created(&store, claim("a", 1)).await;
+    assert_eq!(store.get(record.id).await.unwrap().unwrap().record, record, "with the time of the first attempt");
+    assert!(matches!(store.insert(claim("a", 2), None).await.unwrap(), Inserted::Exists(_)));
+
+    lose_the_next_answer();
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    let seen = Seen { record: record.clone(), now: record.created_at, owner_gone: false };
+    let draft = drafted(decide(Some(&seen), &finish).write);
+    let replace = Replace { event: Some(event("with it")), ..Replace::of(&record, draft.clone()) };
+    let Replaced::Written { now } = store.replace(replace).await.unwrap() else {
+        panic!("its own write is a conflict")
+    };
+    assert_eq!(store.get(record.id).await.unwrap().unwrap().record, draft.stamp(now));
+
+    lose_the_next_answer();
+    store.append(record.id, event("alone")).await.unwrap();
+    let notes: Vec<_> =
+        store.trail(record.id).await.unwrap().into_iter().filter_map(|entry| entry.event.note).collect();
+    assert_eq!(notes, ["with it", "alone"]);
+
+    // With a quota, a repeated insert does not count twice.
+    lose_the_next_answer();
+    assert!(matches!(store.insert(claim("b", 1), Some(2)).await.unwrap(), Inserted::Created { .. }));
+    assert_eq!(store.insert(claim("c", 1), Some(2)).await.unwrap(), Inserted::Full);
+    assert!(matches!(store.insert(claim("c", 1), Some(3)).await.unwrap(), Inserted::Created { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_is_out_of_reach_within_the_time_limit() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let store = made(&format!("{}&timeout=1s&wait_ms=100", private.url())).await;
+    private.set("busy-reply-threshold", "60000").await;
+    let pid = i32::try_from(private.process.id()).unwrap();
+    assert!(Process::new("kill").args(["-STOP", &pid.to_string()]).status().unwrap().success());
+    let began = std::time::Instant::now();
+    let error = store.insert(claim("a", 1), None).await.unwrap_err();
+    let took = began.elapsed();
+    assert!(Process::new("kill").args(["-CONT", &pid.to_string()]).status().unwrap().success());
+    assert!(error.is_out_of_reach(), "{error}");
+    assert!(took < Duration::from_millis(1500), "{took:?}");
+    // The first attempt may have been carried out after all; nothing runs twice.
+    let inserted = store.insert(claim("b", 2), None).await.unwrap();
+    assert!(matches!(inserted, Inserted::Created { .. }), "it goes on by itself: {inserted:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_forgot_the_scripts_gets_them_again() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let store = made(&private.url()).await;
+    created(&store, claim("a", 1)).await;
+    let _: String = cmd("SCRIPT").arg("FLUSH").query_async(&mut raw(&private.url()).await).await.unwrap();
+    created(&store, claim("b", 1)).await;
+}
+
+#[tokio::test]
+async fn an_evicting_server_is_refused_at_first_and_when_it_changes() {
+    let Some(private) = Private::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await else {
+        return;
+    };
+    let error = Redis::migrate(&private.url(), false).await.unwrap_err();
+    assert!(error.to_string().contains("maxmemory-policy allkeys-lru"), "{error}");
+    private.set("maxmemory-policy", "noeviction").await;
+    let store = made(&private.url()).await;
+    created(&store, claim("a", 1)).await;
+    private.set("maxmemory-policy", "volatile-ttl").await;
+    assert!(Redis::open(&private.url()).await.is_err());
+    store.durability().await.unwrap_err();
+    let error = store.insert(claim("b", 1), None).await.unwrap_err();
+    assert!(error.to_string().contains("volatile-ttl") && !error.is_out_of_reach(), "{error}");
+    private.set("maxmemory-policy", "noeviction").await;
+    store.durability().await.unwrap();
+    created(&store, claim("b", 1)).await;
+}
+
+#[tokio::test]
+async fn a_full_server_refuses_claims_and_still_sweeps() {
+    let Some(private) = Private::start(&["--maxmemory", "0"]).await else { return };
+    Redis::migrate(&private.url(), false).await.unwrap();
+    let clock = ManualClock::default();
+    let store = Redis::open_with_clock(&private.url(), Arc::new(clock.clone())).await.unwrap();
+    let record = created(&store, claim("a", 1)).await;
+    let seen = store.get(record.id).await.unwrap().unwrap();
+    let release = Command::Release { fence: Fence::from_bits(1), not_before: Duration::ZERO, error: None };
+    applied(&store, &seen, &release).await;
+    private.set("maxmemory", "1").await;
+    let error = store.insert(claim("b", 1), None).await.unwrap_err();
+    assert!(error.to_string().contains("no memory left") && error.is_out_of_reach(), "{error}");
+    clock.advance(Duration::from_secs(3 * 86400));
+    assert_eq!(store.purge(10).await.unwrap().removed, 1);
+}
+
+#[tokio::test]
+async fn durability_is_what_the_settings_of_the_server_promise() {
+    let Some(private) = Private::start(&["--appendonly", "no"]).await else { return };
+    let store = made(&private.url()).await;
+    let shown = store.durability().await.unwrap();
+    assert!(shown.is_best_effort() && shown.to_string().contains("appendonly no"), "{shown}");
+    private.set("appendonly", "yes").await;
+    private.set("appendfsync", "everysec").await;
+    let shown = store.durability().await.unwrap();
+    assert!(shown.is_best_effort() && shown.to_string().contains("appendfsync everysec"), "{shown}");
+    private.set("appendfsync", "always").await;
+    assert_eq!(store.durability().await.unwrap(), onceward::store::Durability::Durable);
+    let user = ["ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-config"];
+    let mut command = cmd(user[0]);
+    user[1..].iter().for_each(|word| drop(command.arg(word).clone()));
+    let _: String = command.query_async(&mut raw(&private.url()).await).await.unwrap();
+    let store = Redis::open(&private.url().replace("redis://", "redis://plain:pw@")).await.unwrap();
+    let shown = store.durability().await.unwrap();
+    assert!(shown.is_best_effort() && shown.to_string().contains("unknown"), "{shown}");
+    let error = Redis::open(&private.url().replace("redis://", "redis://plain:wrong-pw@")).await.unwrap_err();
+    assert!(matches!(error, Error::Refused { .. }) && !error.to_string().contains("wrong-pw"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_is_verified() {
+    let Some(url) = server("ONCEWARD_TEST_REDIS_TLS") else { return };
+    let own = format!("{url}&ca={}", std::env::var("ONCEWARD_TEST_CA").unwrap());
+    let store = made(&own).await;
+    created(&store, claim("a", 1)).await;
+    let error = Redis::open(&format!("{url}&timeout=1s&wait_ms=100")).await.unwrap_err();
+    assert!(error.to_string().contains("certificate") && !error.is_out_of_reach(), "{error}");
+    assert!(!error.to_string().contains("test-password"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_ledger_goes_on_after_a_failover_of_sentinel() {
+    let Some(url) = server("ONCEWARD_TEST_REDIS_SENTINEL") else { return };
+    let store = made(&format!("{url}&timeout=20s&replicas=1")).await;
+    assert!(store.durability().await.unwrap().to_string().contains("Sentinel"));
+    let record = created(&store, claim("before", 1)).await;
+    let sentinel = url.split("://").nth(1).unwrap().split(',').next().unwrap();
+    let mut sentinel = raw(&format!("redis://{sentinel}")).await;
+    let mut primary = async |words: &[&str]| -> ::redis::Value {
+        let mut question = cmd("SENTINEL");
+        words.iter().for_each(|word| {
+            question.arg(word);
+        });
+        question.query_async(&mut sentinel).await.unwrap()
+    };
+    let before = primary(&["GET-MASTER-ADDR-BY-NAME", "ledger"]).await;
+    primary(&["FAILOVER", "ledger"]).await;
+    for number in 0..2000 {
+        // Replicas may be missing for a while: then nothing runs.
+        let inserted = store.insert(claim(&format!("during {number}"), 1), None).await;
+        let is_over = primary(&["GET-MASTER-ADDR-BY-NAME", "ledger"]).await != before;
+        match inserted {
+            Ok(Inserted::Created { .. }) if is_over => {
+                assert_eq!(store.get(record.id).await.unwrap().unwrap().record, record);
+                return;
+            }
+            Ok(inserted) => assert!(matches!(inserted, Inserted::Created { .. }), "{inserted:?}"),
+            Err(error) => assert!(error.is_out_of_reach(), "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("no claim was confirmed after the failover");
+}
+
+#[tokio::test]
+async fn a_claim_that_too_few_replicas_confirm_is_released_and_nothing_runs() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let plain = made(&private.url()).await;
+    let store = Redis::open(&format!("{}&replicas=1&wait_ms=50", private.url())).await.unwrap();
+    let error = store.insert(claim("a", 1), None).await.unwrap_err();
+    assert!(error.to_string().contains("0 of 1 replicas") && error.is_out_of_reach(), "{error}");
+    let id = claim("a", 1).id;
+    assert_eq!(plain.get(id).await.unwrap(), None, "the claim is gone");
+    // A claim on a record that exists is given back.
+    let record = created(&plain, claim("a", 1)).await;
+    let release = Command::Release { fence: Fence::from_bits(1), not_before: Duration::ZERO, error: None };
+    let open = applied(&plain, &plain.get(record.id).await.unwrap().unwrap(), &release).await;
+    let seen = Seen { record: open, now: record.created_at, owner_gone: false };
+    let again = drafted(decide(Some(&seen), &begin("a", 2)).write);
+    let error = store.replace(Replace::of(&seen.record, again)).await.unwrap_err();
+    assert!(error.is_out_of_reach(), "{error}");
+    let left = plain.get(record.id).await.unwrap().unwrap().record;
+    assert!(matches!(left.state, State::Open { .. }), "{left:?}");
+    // Other writes stay, and the caller learns that they may be lost.
+    let held = created(&plain, claim("b", 3)).await;
+    let finish = Command::Finish { fence: Fence::from_bits(3), outcome: Outcome::success("1") };
+    let seen = plain.get(held.id).await.unwrap().unwrap();
+    let error = store.replace(Replace::of(&held, drafted(decide(Some(&seen), &finish).write))).await.unwrap_err();
+    assert!(error.is_out_of_reach(), "{error}");
+    assert!(matches!(plain.get(held.id).await.unwrap().unwrap().record.state, State::Done { .. }));
+}

@@ -1,0 +1,52 @@
+"""Passes the messages of the library on to `logging`, on a thread of its own: its handlers may take their time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from . import _native
+
+# Held from taking messages until handlers have them.
+_is_busy = threading.Lock()
+
+# How long the end of the interpreter waits for a handler.
+_END_SECONDS = 1.0
+
+
+def start() -> None:
+    """Starts the thread. The native module calls this when the first message comes."""
+    threading.Thread(target=_run, name="onceward-log", daemon=True).start()
+
+
+def flush() -> None:
+    """Passes on what is left at the end of the interpreter, unless a handler does not end."""
+    if _is_busy.acquire(timeout=_END_SECONDS):
+        _pass_on_all()
+        _is_busy.release()
+
+
+def after_fork_in_child() -> None:
+    """The thread of the parent, which may have held the lock, does not exist here."""
+    global _is_busy
+    _is_busy = threading.Lock()
+
+
+def _run() -> None:
+    while True:
+        _native.wait_for_messages()
+        with _is_busy:
+            _pass_on_all()
+
+
+def _pass_on_all() -> None:
+    for message in _native.waiting_messages():
+        _pass_on(*message)
+
+
+def _pass_on(name: str, level: int, text: str) -> None:
+    try:
+        logging.getLogger(name).log(level, "%s", text)
+    except Exception:
+        # A handler or a filter that raises must not end the thread. Handlers report their own errors.
+        pass
