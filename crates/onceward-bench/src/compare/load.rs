@@ -241,6 +241,7 @@ mod tests {
     #[tokio::test]
     async fn a_finish_that_fails_ends_the_run() {
         let mut callers = CallerGroup::new(vec![Map { forgets: true, ..Map::default() }]);
-        assert!(callers.pairs(Duration::from_millis(5)).await.is_err());
+        // The first pair fails, however long the phase is; in a short one a busy machine might not begin a pair.
+        assert!(callers.pairs(Duration::from_secs(60)).await.is_err());
     }
 }

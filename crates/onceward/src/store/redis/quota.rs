@@ -51,17 +51,22 @@ impl Redis {
         max_records: u64,
     ) -> Result<Inserted, Error> {
         let deadline = Instant::now() + self.link.address.timeout;
+        let mut count = 0;
+        let mut is_first = true;
         loop {
             let (ahead, reserved_at) = self.reserve(tenant, write_id).await?;
-            // In this order: an insert that is over has given its place back, and is counted.
-            let count = self.count_of(tenant).await?;
+            // A count asks every shard. While too many are ahead, only their number can change the answer.
+            if std::mem::take(&mut is_first) || may_insert(count, ahead, max_records) {
+                // After the reservation: an insert that is over has given its place back, and is counted.
+                count = self.count_of(tenant).await?;
+            }
             if count >= max_records {
                 return Ok(match self.read_record(draft.id).await?.0 {
                     Some(seen) => Inserted::Exists(Box::new(seen)),
                     None => Inserted::Full,
                 });
             }
-            if count.saturating_add(ahead) < max_records {
+            if may_insert(count, ahead, max_records) {
                 let last = reserved_at.saturating_add(RESERVATION.as_millis() as i64);
                 if let Some(inserted) = self.insert_before(draft.clone(), write_id, Some(last)).await? {
                     return Ok(inserted);
@@ -107,4 +112,9 @@ impl Redis {
         let counts = counts.iter().filter_map(integer).map(|count| u64::try_from(count).unwrap_or_default());
         Ok(counts.sum())
     }
+}
+
+/// Whether there is room for a record, even if everyone ahead in the queue inserts one.
+fn may_insert(count: u64, ahead: u64, max_records: u64) -> bool {
+    count.saturating_add(ahead) < max_records
 }

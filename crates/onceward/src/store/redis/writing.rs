@@ -92,11 +92,15 @@ impl Redis {
             let (written, id) = self.replace_once(&replace, &write_id, kind).await?;
             let replicas = written.replicas;
             let mut reply = self.reply(written.reply)?;
-            if reply.code != DONE {
-                return Ok(Replaced::Conflict(self.found(&mut reply, id)?.map(Box::new)));
-            }
-            if !self.is_short(replicas) {
-                return Ok(Replaced::Written { now: reply.now });
+            let is_written = reply.code == DONE;
+            // An owner may recognise its own earlier write in what is there, and takes that for success. So it has to be on
+            // replicas as well. A new claim only learns that the work is another caller's.
+            let counts = is_written || kind != WriteKind::NewClaim;
+            if !(counts && self.is_short(replicas)) {
+                return Ok(match is_written {
+                    true => Replaced::Written { now: reply.now },
+                    false => Replaced::Conflict(self.found(&mut reply, id)?.map(Box::new)),
+                });
             }
             last = replicas;
             if let Some(claim) = claim {
@@ -137,7 +141,8 @@ impl Redis {
                 Some(time) => command.arg(&codec::guard_time(time)),
                 None => command.arg(""),
             };
-            command.arg(&event).arg(MAX_PAGE_SIZE);
+            let must_be_on_replicas = self.link.address.replicas > 0 && kind != WriteKind::NewClaim;
+            command.arg(&event).arg(MAX_PAGE_SIZE).arg(if must_be_on_replicas { "1" } else { "" });
         });
         Ok((written.await?, id))
     }

@@ -1,6 +1,7 @@
 -- Writes the next version of a record, if it is still the one that the caller saw.
 -- KEYS: epoch, record, unsettled, done, tombstones, tenants, trail. ARGV: epoch, time, kind of write, id, write id, head, index,
--- compared time (2), end (2), rest, margin of the expiry, expected version and fence, expected time, audit event, most events.
+-- compared time (2), end (2), rest, margin of the expiry, expected version and fence, expected time, audit event, most events,
+-- whether the caller waits until the record that it gets is on replicas.
 local head = redis.call('GETRANGE', KEYS[2], 0, 83)
 if head == '' then return {0, now} end
 if string.sub(head, 27, 42) == ARGV[5] then
@@ -9,6 +10,8 @@ if string.sub(head, 27, 42) == ARGV[5] then
   return {1, (struct.unpack('>I8', string.sub(head, 67, 74)))}
 end
 if string.sub(head, 2, 26) ~= ARGV[14] or (ARGV[15] ~= '' and string.sub(head, 59, 66) ~= ARGV[15]) then
+  -- What is there may be an earlier write of the same owner that no replica has. It becomes the last write of this connection.
+  if ARGV[18] == '1' then redis.call('SETRANGE', KEYS[2], 83, string.sub(head, 84, 84)) end
   return {0, now, redis.call('GET', KEYS[2])}
 end
 local trail = string.sub(head, 84, 84)
