@@ -479,7 +479,11 @@ async fn a_claim_that_too_few_replicas_confirm_is_released_and_nothing_runs() {
     let held = created(&plain, claim("b", 3)).await;
     let finish = Command::Finish { fence: Fence::from_bits(3), outcome: Outcome::success("1") };
     let seen = plain.get(held.id).await.unwrap().unwrap();
-    let error = store.replace(Replace::of(&held, drafted(decide(Some(&seen), &finish).write))).await.unwrap_err();
+    let finished = || Replace::of(&held, drafted(decide(Some(&seen), &finish).write));
+    let error = store.replace(finished()).await.unwrap_err();
     assert!(error.is_out_of_reach(), "{error}");
     assert!(matches!(plain.get(held.id).await.unwrap().unwrap().record.state, State::Done { .. }));
+    // An owner that tries again finds its own outcome there, which still is on no replica.
+    let error = store.replace(finished()).await.unwrap_err();
+    assert!(error.is_out_of_reach(), "{error}");
 }
