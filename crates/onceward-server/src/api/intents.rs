@@ -31,7 +31,7 @@ const DEFAULT_PAGE_SIZE: usize = 50;
 #[into_params(parameter_in = Query)]
 pub(super) struct ListQuery {
     /// Only these states, separated by commas.
-    #[param(value_type = Option<Vec<IntentState>>, style = Form, explode = false, nullable = false)]
+    #[param(value_type = Option<Vec<IntentState>>, min_items = 1, style = Form, explode = false, nullable = false)]
     state: Option<String>,
     /// Only this operation.
     #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
