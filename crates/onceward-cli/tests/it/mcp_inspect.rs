@@ -200,6 +200,9 @@ fn the_configuration_takes_precedence_here_too() {
     assert_eq!([of(0), of(2), of(3)], [(false, None), (true, Some("tell")), (true, Some("probe"))]);
     folder.write("own.toml", "[mcp.server.mail.tool.refund]\nin_doubt = \"probe\"\n");
     inspect(&folder, &["--config", "own.toml"], "plain").says(78, &["mcp.server.mail.tool.refund.probe"]);
+    folder.write("own.toml", "[stores.fast]\nurl = \"other.db\"\n[mcp.server.mail.tool.refund]\nstore = \"fast\"\n");
+    let said = ["mcp.server.mail.tool.refund.store", "start the gateway with --store"];
+    inspect(&folder, &["--config", "own.toml"], "plain").says(78, &said);
 }
 
 /// The folder may not be trusted, and the file says which programs run.

@@ -61,7 +61,7 @@ pub struct Server {
     pub tool: BTreeMap<String, Tool>,
 }
 
-/// A tool. It also accepts all settings of an operation.
+/// A tool. It also accepts all settings of an operation but `store`: all tools of a gateway are in the gateway's own ledger.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tool {
@@ -216,6 +216,10 @@ impl Tool {
     pub fn mistake(&self) -> Option<(&'static str, String)> {
         if let Err(error) = self.recipe() {
             return Some(("key", error.to_string()));
+        }
+        if self.operation.store.is_some() {
+            let what = "all tools of a gateway are in its own ledger: start the gateway with --store URL".to_owned();
+            return Some(("store", what));
         }
         if self.policy().effect == policy::Effect::Transactional {
             return Some(("effect", onceward::Invalid::Transactional.to_string()));
