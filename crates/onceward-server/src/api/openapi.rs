@@ -73,7 +73,8 @@ fn complete(document: &mut Value) {
             }
         }
     }
-    schemas["BeginRequest"]["anyOf"] = json!([{ "required": ["key"] }, { "required": ["intent"] }]);
+    let without_key = json!({ "required": ["intent"], "properties": { "key_digest": false } });
+    schemas["BeginRequest"]["anyOf"] = json!([{ "required": ["key"] }, without_key]);
 }
 
 /// This document
