@@ -33,6 +33,8 @@ pub(super) struct PrimaryConnection {
     /// The type of a job and of an array of jobs in this database.
     pub(super) job: Type,
     pub(super) jobs: Type,
+    /// The database has another default isolation level, so that every transaction states its own.
+    states_level: AtomicBool,
     shown: Arc<str>,
     limit: Duration,
 }
@@ -97,7 +99,8 @@ impl PrimaryConnection {
         });
         let shown = options.shown.as_str().into();
         let (job, jobs) = (Type::ANY, Type::ANY);
-        Ok(Self { client, driver, warned, job, jobs, shown, limit: options.timeout })
+        let states_level = AtomicBool::new(false);
+        Ok(Self { client, driver, warned, job, jobs, states_level, shown, limit: options.timeout })
     }
 
     async fn look_up_types(&mut self) -> Result<(), Fault> {
@@ -139,7 +142,27 @@ impl PrimaryConnection {
         self.within(self.client.query_typed(sql, values)).await
     }
 
-    /// Runs one statement in a transaction of its own, in one round trip.
+    /// Runs one statement that commits by itself: one message, and one answer after the commit. It has to refuse to run under another
+    /// isolation level than READ COMMITTED; where that is not the default of the database, the transaction states it.
+    pub(super) async fn commit(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
+        if self.states_level.load(Ordering::Relaxed) {
+            return self.transact(sql, values).await;
+        }
+        self.warned.store(false, Ordering::SeqCst);
+        // The last message is sent after the commit, and an error of the commit comes before it.
+        let answer = timeout(self.limit, self.client.query_typed(sql, values)).await.map_err(|_| no_answer())?;
+        match answer {
+            Ok(rows) => self.unless_warned(rows),
+            // Nothing was written.
+            Err(error) if needs_stated_level(&error) => {
+                self.states_level.store(true, Ordering::Relaxed);
+                self.transact(sql, values).await
+            }
+            Err(error) => Err(fault(&error, &self.shown)),
+        }
+    }
+
+    /// Runs one statement in a transaction that states its isolation level, in one round trip.
     pub(super) async fn transact(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
         self.warned.store(false, Ordering::SeqCst);
         let statements = join3(
@@ -148,9 +171,7 @@ impl PrimaryConnection {
             self.client.query_typed(sql, values),
             self.client.batch_execute("COMMIT"),
         );
-        let (begun, rows, committed) = timeout(self.limit, statements)
-            .await
-            .map_err(|_| Fault::Unknown("the store did not answer in time".to_owned()))?;
+        let (begun, rows, committed) = timeout(self.limit, statements).await.map_err(|_| no_answer())?;
         let judged = |error: tokio_postgres::Error| fault(&error, &self.shown);
         begun.map_err(judged)?;
         let rows = rows.map_err(judged)?;
@@ -159,6 +180,10 @@ impl PrimaryConnection {
             Fault::Conflict(why) => Fault::Conflict(why),
             _ => Fault::Unknown(text(&error)),
         })?;
+        self.unless_warned(rows)
+    }
+
+    fn unless_warned(&self, rows: Vec<Row>) -> Result<Vec<Row>, Fault> {
         match self.warned.load(Ordering::SeqCst) {
             true => {
                 Err(Fault::Unknown("the commit came with a warning, so it may not have been replicated".to_owned()))
@@ -168,10 +193,18 @@ impl PrimaryConnection {
     }
 
     async fn within<A>(&self, statement: impl Future<Output = Result<A, tokio_postgres::Error>>) -> Result<A, Fault> {
-        let answer = timeout(self.limit, statement).await;
-        let answer = answer.map_err(|_| Fault::Unknown("the store did not answer in time".to_owned()))?;
+        let answer = timeout(self.limit, statement).await.map_err(|_| no_answer())?;
         answer.map_err(|error| fault(&error, &self.shown))
     }
+}
+
+fn no_answer() -> Fault {
+    Fault::Unknown("the store did not answer in time".to_owned())
+}
+
+/// Whether a statement refused to run under the default isolation level of the database.
+fn needs_stated_level(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == "OW005")
 }
 
 /// The server translates the word in the message, and not the one beside it.

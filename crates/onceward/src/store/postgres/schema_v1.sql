@@ -207,6 +207,10 @@ DECLARE
     written bigint := 0;
     new_tenants text[];
 BEGIN
+    -- Under another level, statements would not see what others have committed meanwhile.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'a batch needs READ COMMITTED' USING ERRCODE = 'OW005';
+    END IF;
     -- Refuses writes to a ledger that was moved away, as check_seal does. The shared lock is one for each transaction, whatever
     -- the number of rows; the mover waits for the transactions that hold it.
     PERFORM pg_advisory_xact_lock_shared(1330529093, 0);

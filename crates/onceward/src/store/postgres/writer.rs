@@ -1,5 +1,5 @@
 //! The threads that write, each with one connection and its share of the keys. A writer takes all waiting jobs, sends them in one
-//! round trip as one transaction, and replies once the commit was acknowledged.
+//! round trip as one statement that commits by itself, and replies once the commit was acknowledged.
 //!
 //! A commit whose answer is lost is unknown. The writer repeats the same jobs, which carry the ids of their writes, until a commit
 //! is acknowledged: reading would prove nothing, because what is visible may not have been replicated.
@@ -245,7 +245,7 @@ impl WriterThread {
         let (process, number) = (Binary(Some(self.mark.process)), self.mark.next());
         let time = time_parameter(given);
         reached(Step::StoreUncommitted);
-        let rows = self.runtime.block_on(connection.transact(
+        let rows = self.runtime.block_on(connection.commit(
             WRITE,
             &[
                 (&inserts, connection.jobs.clone()),

@@ -2,6 +2,7 @@
 
 mod copies;
 mod cuts;
+mod defaults;
 mod encrypted;
 mod function_vectors;
 mod functions;
