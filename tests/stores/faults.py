@@ -40,9 +40,6 @@ GIVEN = argparse.Namespace(binary=None, cuts=50, stops=50, kills=3, seed=1, plan
 # Tests at a time: they wait more than they compute.
 JOBS = 4
 
-# At least the number of cases of the conformance suite.
-CASES = 60
-
 # Longer than the longest test takes with the numbers of a long run.
 TEST_SECONDS = 1800
 
@@ -92,6 +89,27 @@ class Case(unittest.TestCase):
         self.assertGreaterEqual(len(history.calls) - failed, least * len(history.calls), counts)
         print(f"  {self.id().rpartition('.')[2]}: {counts}, 0 violations", flush=True)
         return history
+
+    def assert_clocks_do_not_matter(self, load):
+        """Nothing is wrong when the clocks of the workers are an hour ahead and an hour behind."""
+        library = glob.glob(FAKETIME)
+        if not library:
+            self.skipTest("libfaketime is not installed")
+        for shift in ("+3600", "-3600", "+0"):
+            clock = {"LD_PRELOAD": library[0], "FAKETIME": f"{shift}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+                     "DONT_FAKE_MONOTONIC": "1"}
+            load.start(4, late=4, environment=clock)
+        history = self.assert_sound(load)
+        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+
+    def assert_found(self, plant, test, message):
+        """A test of the same program fails when a bug is planted."""
+        program = sys.modules[type(self).__module__].__file__
+        command = [sys.executable, program, "--binary", GIVEN.binary, "--plant", plant, "--cuts", "30", test]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TEST_SECONDS)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, message)
+        print(f"  {plant}: found by {test}: {re.search(message, done.stdout)[0]}", flush=True)
 
 
 class Connections(Case):
@@ -152,16 +170,7 @@ class Owners(Case):
         self.assert_sound(load)
 
     def test_clocks_of_clients_do_not_matter(self):
-        library = glob.glob(FAKETIME)
-        if not library:
-            self.skipTest("libfaketime is not installed")
-        load = self.load(self.server())
-        for shift in ("+3600", "-3600", "+0"):
-            clock = {"LD_PRELOAD": library[0], "FAKETIME": f"{shift}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-                     "DONT_FAKE_MONOTONIC": "1"}
-            load.start(4, late=4, environment=clock)
-        history = self.assert_sound(load)
-        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+        self.assert_clocks_do_not_matter(self.load(self.server()))
 
     def test_an_open_transaction_of_a_program_does_not_delay_other_keys(self):
         server = self.server()
@@ -337,13 +346,6 @@ class BestEffort(Case):
 class Plants(Case):
     """Bugs that are planted in the store are found. Not part of the test command: each repeats a test from above."""
 
-    def assert_found(self, plant, test, message):
-        command = [sys.executable, __file__, "--binary", GIVEN.binary, "--plant", plant, "--cuts", "30", test]
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TEST_SECONDS)
-        self.assertEqual(done.returncode, 1, done.stdout)
-        self.assertRegex(done.stdout, message)
-        print(f"  {plant}: found by {test}: {re.search(message, done.stdout)[0]}", flush=True)
-
     def test_a_lost_commit_that_counts_as_made_is_found(self):
         test = "Connections.test_cuts_between_any_two_messages_lose_and_double_nothing"
         self.assert_found("lost-commit-assumed", test, r"\d+ violations")
@@ -355,26 +357,11 @@ class Plants(Case):
         test = "Owners.test_an_open_transaction_of_a_program_does_not_delay_other_keys"
         self.assert_found("lock-probe-skipped", test, "a call waited for a transaction")
 
-    def test_a_fence_that_is_not_compared_is_found(self):
-        server = servers.Postgres(self.home).start()
-        for number in range(CASES):
-            server.sql(f"CREATE DATABASE case_{number} OWNER {servers.postgres_servers.USER}")
-        command = [GIVEN.binary, "conformance", "--enough", "1", "--store", server.url(database="case_")]
-        whole = subprocess.run(command, capture_output=True, text=True, timeout=TEST_SECONDS)
-        self.assertEqual(whole.returncode, 0, whole.stdout + whole.stderr)
-        for number in range(CASES):
-            server.sql(f"DROP DATABASE case_{number} WITH (FORCE)")
-            server.sql(f"CREATE DATABASE case_{number} OWNER {servers.postgres_servers.USER}")
-        planted = [*command, "--plant", "store-fence-not-compared"]
-        done = subprocess.run(planted, capture_output=True, text=True, timeout=TEST_SECONDS)
-        self.assertIn("VIOLATION server: a_replace_succeeds_only_with_the_same_fence", done.stdout)
-        print(f"  store-fence-not-compared: found by conformance: {done.stdout.splitlines()[0][:120]}", flush=True)
 
-
-def every_test():
+def every_test(program="__main__"):
     """The names of the tests of the test command, the longest first."""
-    names = [test.id().partition(".")[2] for group in unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
-             for test in group if not isinstance(test, Plants)]
+    names = [test.id().partition(".")[2] for group in unittest.defaultTestLoader.loadTestsFromModule(sys.modules[program])
+             for test in group if type(test).__name__ not in ("Plants", "Case")]
     return sorted(names, key=lambda name: not name.startswith(("Owners", "Connections")))
 
 

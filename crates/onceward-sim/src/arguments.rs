@@ -22,12 +22,12 @@ use crate::{disk, fairness, gateway, kills, mcp, model, plants, power, run, stor
 pub const USAGE: &str = "usage: onceward-sim COMMAND [OPTIONS]
 
 checks in one process, from a seed
-  walk         Make random calls and compare them with an oracle   [--runs 400] [--seed 1]
+  walk         Make random calls and compare them with an oracle   [--runs 400] [--seed 1] [--store URL]
   clock        Let clocks jump while the ledger works              [--runs 2000] [--seed 1]
   interleave   Let callers overtake each other                     [--schedules 100000] [--seed 1] [--fault NAME]
   model        Try every order of events                           [--begins 4] [--ticks 8] [--fault NAME]
   vectors      Run the vectors of the specification
-  conformance  Run the suite that every store passes               [--enough N] [--store URL-PREFIX]
+  conformance  Run the suite that every store passes               [--enough N] [--store URL]
 
 checks on a simulated disk
   power        Cut the power, over and over                        [--cycles 50] [--seed 1]
@@ -39,7 +39,7 @@ checks with real processes
                                                                    [--enough 20] [--fault NAME]
   judge        Judge the journal of a kept crash run again         --folder FOLDER --seed S
   gateway      Kill HTTP gateways under load                       [--kills 50] [--seed 1] [--honours-key]
-                                                                   [--gateways 1] [--binary PATH]
+                                                                   [--gateways 1] [--store URL] [--binary PATH]
   mcp          Kill MCP gateways under load                        [--kills 50] [--seed 1]
                                                                    [--over stdio|http|several] [--binary PATH]
   api          Kill the API under load                             [--kills 50] [--seed 1] [--binary PATH]
@@ -60,7 +60,8 @@ pub enum Command {
     /// Judges the journal of a kept run, with the seed of that run.
     Judge(PathBuf, u64),
     Model(Bounds, Option<model::Fault>),
-    Walk(seeded::Options),
+    /// On a server, if one is given.
+    Walk(seeded::Options, Option<String>),
     Clock(seeded::Options),
     Vectors,
     /// Runs the suite until this many cases have failed, on a server if one is given.
@@ -145,7 +146,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
             },
             options.named("--fault", &model::Fault::ALL)?,
         ),
-        "walk" => Command::Walk(options.seeded::<Walks>(400)?),
+        "walk" => Command::Walk(options.seeded::<Walks>(400)?, options.text("--store")),
         "clock" => Command::Clock(options.seeded::<Clocks>(2000)?),
         "interleave" => {
             let fault = options.named("--fault", &interleave::Fault::ALL)?;
@@ -155,6 +156,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
             common: options.kills()?,
             memory: options.flag("--honours-key").then_some(gateway::MEMORY),
             gateways: usize::from(options.small("--gateways", 1)?.max(1)),
+            store: options.text("--store"),
         }),
         "mcp" => Command::Mcp(options.kills()?, options.transports()?),
         "scenarios" => Command::Scenarios(options.kills()?),

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use onceward::clock::ManualClock;
 use onceward::store::Store;
 use onceward::store::memory::Memory;
-use onceward::store::postgres::{Postgres, migrate};
 use onceward::store::sqlite::Sqlite;
 
+use crate::private_store::PrivateStore;
 use crate::vectors::panic_message;
 
 type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -25,8 +25,8 @@ macro_rules! cases {
     };
 }
 
-/// Runs every case until enough have failed, prints the result, and returns whether all passed. With a store, each case has a
-/// database of its own there, whose URL is that of the store with the number of the case.
+/// Runs every case until enough have failed, prints the result, and returns whether all passed. With the URL of a
+/// server, each case has a ledger of its own there.
 pub fn run(enough: u64, server: Option<&str>) -> bool {
     let cases: &[Case] = &onceward::conformance!(@each [cases]);
     // Failures are printed below, in one line.
@@ -35,31 +35,34 @@ pub fn run(enough: u64, server: Option<&str>) -> bool {
     let kinds: &[&str] = if server.is_some() { &["server"] } else { &["memory", "sqlite"] };
     let broken = runtime.expect("a runtime starts").block_on(async {
         let mut broken = 0;
-        let every = cases.iter().enumerate().flat_map(|case| kinds.iter().map(move |kind| (case, *kind)));
-        for ((number, (name, case)), kind) in every {
+        let every = cases.iter().flat_map(|case| kinds.iter().map(move |kind| (case, *kind)));
+        for ((name, case), kind) in every {
             if broken >= enough {
                 break;
             }
             let folder = tempfile::tempdir().expect("a temporary folder can be made");
             let clock = ManualClock::default();
-            let store: Arc<dyn Store> = match kind {
-                "memory" => Arc::new(Memory::new(Arc::new(clock.clone()))),
-                "server" => {
-                    let url = format!("{}{number}", server.unwrap_or_default());
-                    migrate(&url, false).await.expect("the database can be prepared");
-                    Arc::new(
-                        Postgres::open_with(&url, Some(Arc::new(clock.clone()))).await.expect("the database opens"),
-                    )
-                }
-                _ => {
+            let private = match server {
+                Some(server) => Some(PrivateStore::create(server).await),
+                None => None,
+            };
+            let store: Arc<dyn Store> = match (&private, kind) {
+                (Some(private), _) => private.open(Arc::new(clock.clone())).await,
+                (None, "memory") => Arc::new(Memory::new(Arc::new(clock.clone()))),
+                (None, _) => {
                     let path = folder.path().join("ledger.db");
                     Arc::new(Sqlite::open(&path, Arc::new(clock.clone())).await.expect("a ledger can be made"))
                 }
             };
-            if let Err(error) = tokio::spawn(case(store, clock)).await {
-                broken += 1;
-                println!("VIOLATION {kind}: {name}: {}", panic_message(&*error.into_panic()));
+            let mut wrong = Vec::new();
+            if let Err(error) = tokio::spawn(case(Arc::clone(&store), clock)).await {
+                wrong.push(panic_message(&*error.into_panic()));
             }
+            if let Some(private) = &private {
+                wrong.extend(private.records_with_expiry(&store).await);
+            }
+            broken += u64::from(!wrong.is_empty());
+            wrong.iter().for_each(|wrong| println!("VIOLATION {kind}: {name}: {wrong}"));
         }
         broken
     });

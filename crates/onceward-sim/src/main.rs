@@ -47,6 +47,7 @@ mod mcp;
 mod model;
 mod plants;
 mod power;
+mod private_store;
 mod recording_store;
 mod report;
 mod rng;
@@ -89,7 +90,7 @@ fn run_command(command: Command) -> ExitCode {
         Command::Judge(folder, seed) => crash::judge_again(&folder, seed),
         Command::Interleave(options, fault) => seeded::run(interleave::Schedules { fault }, options),
         Command::Model(bounds, fault) => model::run(bounds, fault),
-        Command::Walk(options) => seeded::run(walk::Walks::new(), options),
+        Command::Walk(options, store) => seeded::run(walk::Walks::new(store), options),
         Command::Clock(options) => seeded::run(clock::Clocks::new(), options),
         Command::Vectors => vectors::run(),
         Command::Conformance(enough, server) => conformance::run(enough, server.as_deref()),

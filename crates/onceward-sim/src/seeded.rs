@@ -106,7 +106,7 @@ pub async fn steps(count: u64, mut step: impl AsyncFnMut() -> Result<(), String>
 
 /// A runtime with one thread, so that a run depends only on its seed.
 pub fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("the runtime starts")
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("the runtime starts")
 }
 
 #[cfg(test)]

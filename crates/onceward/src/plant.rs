@@ -55,8 +55,12 @@ plants! {
     SyncSkipped "sync-skipped" "a commit does not wait for the disk"
     AnswersBeforeSync "answers-before-sync" "the writer answers before its batch is synced to disk"
     LostCommitAssumed "lost-commit-assumed" "a commit whose answer was lost counts as made (PostgreSQL)"
-    ClientClock "client-clock" "leases follow the clock of the client, not that of the database (PostgreSQL)"
+    ClientClock "client-clock" "leases follow the clock of the client, not that of the server (PostgreSQL, Redis)"
     LockProbeSkipped "lock-probe-skipped" "a batch does not try the locks of other programs' transactions (PostgreSQL)"
+    ExpiryKept "expiry-kept" "a record that must not expire keeps the expiry of the tombstone before it (Redis)"
+    EpochNotChecked "epoch-not-checked" "a server that lost its data grants claims (Redis)"
+    ReplicasNotCounted "replicas-not-counted" "a write counts as made although too few replicas confirmed it (Redis)"
+    SealNotChecked "seal-not-checked" "a ledger that is being moved accepts writes"
     DeliveryOvertaken "delivery-overtaken" "a delivery that waits in the queue is written after a later job"
     // HTTP.
     BadGatewayReleased "bad-gateway-released" "status 502 counts as proof that the effect did not happen"

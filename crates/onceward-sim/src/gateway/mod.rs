@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::kills;
+use crate::private_store::PrivateStore;
 use crate::report::{Progress, row};
 use crate::rng::Rng;
 use judge::Judge;
@@ -40,6 +41,10 @@ const OVERLAP: u64 = 60;
 pub const MEMORY: Duration = Duration::from_secs(3);
 const RUNTIME: Duration = Duration::from_secs(1);
 
+/// How long an attempt may take where the ledger is on a server: there, only the end of its lease shows that a gateway was
+/// killed.
+const RUNTIME_ON_A_SERVER: Duration = Duration::from_millis(400);
+
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Kills, seed and binary.
@@ -48,6 +53,8 @@ pub struct Options {
     pub memory: Option<Duration>,
     /// How many gateways there are at once.
     pub gateways: usize,
+    /// The server on which they share a ledger; otherwise they share a file.
+    pub store: Option<String>,
 }
 
 /// Kills gateways. True if no rule was broken.
@@ -60,7 +67,12 @@ async fn play(options: &Options) -> bool {
     let folder = tempfile::tempdir().expect("a folder");
     let judge = Arc::new(Judge::new(options));
     let upstream = Upstream::start(Arc::clone(&judge), options).await;
-    let start = Start { folder: folder.path().to_owned(), upstream: upstream.port, options: options.clone() };
+    let server = match &options.store {
+        Some(server) => Some(PrivateStore::create(server).await),
+        None => None,
+    };
+    let ledger = server.as_ref().map_or_else(|| folder.path().join("ledger.db"), |server| (&server.url).into());
+    let start = Start { folder: folder.path().to_owned(), ledger, upstream: upstream.port, options: options.clone() };
     let addresses = Addresses::of(options.gateways);
     let mut gateways = Vec::new();
     for place in 0..options.gateways {
@@ -89,8 +101,9 @@ async fn play(options: &Options) -> bool {
     let sound = judge.violations() == 0;
     if !sound {
         let honours = if options.memory.is_some() { " --honours-key" } else { "" };
-        let kills::Options { kills, seed, .. } = options.common;
-        println!("again: onceward-sim gateway --kills {kills} --seed {seed} --gateways {}{honours}", options.gateways);
+        let store = options.store.as_ref().map(|store| format!(" --store {store}")).unwrap_or_default();
+        let (kills::Options { kills, seed, .. }, gateways) = (&options.common, options.gateways);
+        println!("again: onceward-sim gateway --kills {kills} --seed {seed} --gateways {gateways}{honours}{store}");
     }
     sound
 }

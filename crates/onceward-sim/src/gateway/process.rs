@@ -37,6 +37,8 @@ impl Addresses {
 #[derive(Clone, Debug)]
 pub struct Start {
     pub folder: PathBuf,
+    /// The file of the ledger, or its URL.
+    pub ledger: PathBuf,
     pub upstream: u16,
     pub options: Options,
 }
@@ -45,22 +47,14 @@ impl Start {
     /// Starts a gateway, waits until it listens, and returns its address.
     pub async fn start(&self) -> (Process, String) {
         let product = Product::of(&self.options.common);
-        let store = self.folder.join("ledger.db");
         let upstream = format!("http://127.0.0.1:{}", self.upstream);
-        let mut command = match self.options.memory {
+        let mut command = match self.configuration(&upstream) {
             None => {
                 let mut command = product.command(&["gateway", "--listen", "127.0.0.1:0", "--tenant", "fixed:sim"]);
                 command.args(["--wait", "2s", "--upstream", &upstream]);
                 command
             }
-            Some(memory) => {
-                let config = format!(
-                    "[operation.sim]\nmax_runtime = \"{}ms\"\nhonours_key_for = \"{}ms\"\n\
-                     [gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = {upstream:?}\n\
-                     operation = \"sim\"\nhonours_key = true\ntenant = \"fixed:sim\"\nwait = \"2s\"\n",
-                    super::RUNTIME.as_millis(),
-                    memory.as_millis()
-                );
+            Some(config) => {
                 let file = self.folder.join("onceward.toml");
                 std::fs::write(&file, config).expect("the folder can be written");
                 let mut command = product.command(&["serve", "--listen", "127.0.0.1:0", "--config"]);
@@ -68,7 +62,7 @@ impl Start {
                 command
             }
         };
-        let child = command.arg("--store").arg(store).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let child = command.arg("--store").arg(&self.ledger).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
         let mut child = child.expect("a gateway");
         let mut lines = BufReader::new(child.stdout.take().expect("its output")).lines();
         loop {
@@ -77,6 +71,24 @@ impl Start {
                 return (Process { child }, address.to_owned());
             }
         }
+    }
+
+    /// The configuration, if flags cannot say it.
+    fn configuration(&self, upstream: &str) -> Option<String> {
+        let terms = match (self.options.memory, &self.options.store) {
+            (None, None) => return None,
+            (None, Some(_)) => format!("max_runtime = \"{}ms\"\n", super::RUNTIME_ON_A_SERVER.as_millis()),
+            (Some(memory), _) => format!(
+                "max_runtime = \"{}ms\"\nhonours_key_for = \"{}ms\"\n",
+                super::RUNTIME.as_millis(),
+                memory.as_millis()
+            ),
+        };
+        let honours_key = self.options.memory.is_some();
+        Some(format!(
+            "[operation.sim]\n{terms}[gateway]\nlisten = \"127.0.0.1:0\"\n[[gateway.route]]\nupstream = {upstream:?}\n\
+             operation = \"sim\"\nhonours_key = {honours_key}\ntenant = \"fixed:sim\"\nwait = \"2s\"\n"
+        ))
     }
 }
 

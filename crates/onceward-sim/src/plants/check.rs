@@ -60,12 +60,15 @@ pub const CHECKS: [Check; 14] = [
 ];
 
 /// Bugs that only one check can find. They are left out where it did not run.
-const NEEDS: [(Plant, &str); 4] = [
+const NEEDS: [(Plant, &str); 7] = [
     (Plant::SyncSkipped, "power"),
     // These need servers, so that another program plants them.
     (Plant::LostCommitAssumed, "faults.py"),
     (Plant::ClientClock, "faults.py"),
     (Plant::LockProbeSkipped, "faults.py"),
+    (Plant::ExpiryKept, "conformance on Redis"),
+    (Plant::EpochNotChecked, "faults_redis.py"),
+    (Plant::ReplicasNotCounted, "faults_redis.py"),
 ];
 
 /// The check that a bug needs, if it is not among these.

@@ -22,14 +22,17 @@ use run::Walk;
 /// Steps in one run.
 const STEPS: u64 = 120;
 
-/// The harness: the runtime on which runs are played.
-pub struct Walks(Runtime);
+/// The harness: the runtime on which runs are played, and the server on which their ledgers are, if not in this process.
+pub struct Walks {
+    runtime: Runtime,
+    server: Option<String>,
+}
 
 impl Walks {
-    pub fn new() -> Self {
+    pub fn new(server: Option<String>) -> Self {
         // Work that panics on purpose prints nothing.
         std::panic::set_hook(Box::new(|_| {}));
-        Self(seeded::runtime())
+        Self { runtime: seeded::runtime(), server }
     }
 }
 
@@ -37,8 +40,8 @@ impl Harness for Walks {
     const COMMAND: &'static str = "walk";
 
     fn play(&mut self, number: u64, rng: Rng, counts: &mut Counts) -> Vec<String> {
-        let walked = self.0.block_on(async {
-            let mut walk = Walk::begin(rng, number).await;
+        let walked = self.runtime.block_on(async {
+            let mut walk = Walk::begin(rng, number, self.server.as_deref()).await;
             seeded::steps(STEPS, async || walk.step().await).await?;
             walk.tally.add_to(counts);
             walk.end().await;

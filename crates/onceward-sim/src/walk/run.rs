@@ -79,8 +79,11 @@ enum Action {
 }
 
 impl Walk {
-    pub async fn begin(mut rng: Rng, run: u64) -> Self {
-        let setup = Setup::set(run).await;
+    pub async fn begin(mut rng: Rng, run: u64, server: Option<&str>) -> Self {
+        let setup = match server {
+            Some(server) => Setup::on(server).await,
+            None => Setup::set(run).await,
+        };
         for ledger in &setup.ledgers {
             first_sweep::run_first_sweep(ledger).await;
         }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use super::oracle::{Caller, MEMORY, RETENTION, RUNTIME, TOMBSTONE, Terms};
 use super::store_switch::StoreSwitch;
+use crate::private_store::PrivateStore;
 use crate::rng::Rng;
 
 /// One in this many runs is on files, which take a thousand times as long as memory.
@@ -117,6 +118,7 @@ pub struct Setup {
     /// In front of a store in memory.
     pub store_switch: Option<Arc<StoreSwitch>>,
     _folder: Option<TempDir>,
+    _server: Option<PrivateStore>,
 }
 
 impl Setup {
@@ -125,7 +127,7 @@ impl Setup {
         if run % ON_FILES != ON_FILES - 1 {
             let store_switch = Arc::new(StoreSwitch::before(Arc::new(Memory::new(Arc::new(clock.clone())))));
             let ledgers = (0..2).map(|_| Ledger::builder().on(Arc::clone(&store_switch) as Arc<dyn Store>)).collect();
-            return Self { clock, ledgers, store_switch: Some(store_switch), _folder: None };
+            return Self { clock, ledgers, store_switch: Some(store_switch), _folder: None, _server: None };
         }
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         let path = folder.path().join("ledger.db");
@@ -134,7 +136,17 @@ impl Setup {
             let store = Sqlite::open(&path, Arc::new(clock.clone())).await.expect("a ledger can be made");
             ledgers.push(Ledger::builder().on(Arc::new(store)));
         }
-        Self { clock, ledgers, store_switch: None, _folder: Some(folder) }
+        Self { clock, ledgers, store_switch: None, _folder: Some(folder), _server: None }
+    }
+
+    /// A new ledger on a server.
+    pub async fn on(server: &str) -> Self {
+        let (clock, server) = (ManualClock::default(), PrivateStore::create(server).await);
+        let mut ledgers = Vec::new();
+        for _ in 0..2 {
+            ledgers.push(Ledger::builder().on(server.open(Arc::new(clock.clone())).await));
+        }
+        Self { clock, ledgers, store_switch: None, _folder: None, _server: Some(server) }
     }
 
     pub fn now(&self) -> i64 {

@@ -14,6 +14,7 @@ mod power;
 mod product;
 mod proof;
 mod schedules;
+mod servers;
 mod tidy;
 
 // For the writer's queue, whose source `schedules` compiles.

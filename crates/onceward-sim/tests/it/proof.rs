@@ -56,6 +56,12 @@ fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     let interleave = text("crates/onceward-sim/src/interleave/mod.rs");
     assert_eq!(in_test(&page, "schedules of the ledger"), number_after(&interleave, "const TESTED_SCHEDULES: u64 ="));
     let harness = |name: &str| text(&format!("crates/onceward-sim/tests/it/{name}.rs"));
+    let servers = harness("servers");
+    let random = check(&page, "random calls");
+    assert_eq!(number_after(&random, "runs;"), number_after(&servers, "passes_on(POSTGRES, \"walk --runs "));
+    assert_eq!(number_after(&random, "PostgreSQL and"), number_after(&servers, "passes_on(REDIS, \"walk --runs "));
+    let gateways = number_after(&check(&page, "gateway, killed"), "two gateways;");
+    assert_eq!(gateways, number_after(&servers, "\"gateway --gateways 3 --kills "));
     for (name, file, words) in [
         ("gateway, killed", "gateway", "\"gateway --kills "),
         ("MCP gateway, killed", "kills", "mcp --over stdio --kills "),

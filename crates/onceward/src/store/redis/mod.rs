@@ -43,6 +43,7 @@ use super::{
     AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
+use crate::plant::{Plant, planted};
 
 /// After this long without an answer of a server, its time is not known any more.
 const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -111,6 +112,7 @@ impl Redis {
         command.arg(&self.epoch);
         match &self.clock {
             Some(clock) => command.arg(clock.now().as_millis()),
+            None if planted(Plant::ClientClock) => command.arg(crate::clock::SystemClock.now().as_millis()),
             None => command.arg(""),
         };
     }

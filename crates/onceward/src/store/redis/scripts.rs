@@ -4,6 +4,9 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, cmd};
 
+#[cfg(feature = "sim")]
+use crate::plant::{Plant, planted};
+
 /// A script and its hash, by which the server knows it.
 pub(super) struct Script {
     text: String,
@@ -13,6 +16,8 @@ pub(super) struct Script {
 impl Script {
     fn of(parts: &[&str]) -> Self {
         let text = parts.concat();
+        #[cfg(feature = "sim")]
+        let text = with_planted_bug(text);
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Self { text, hash }
     }
@@ -26,6 +31,25 @@ impl Script {
         call.arg(if whole { &self.text } else { &self.hash });
         call
     }
+}
+
+/// The bugs that can be planted in scripts: what is replaced, and by what.
+#[cfg(feature = "sim")]
+const BUGS: [(Plant, &str, &str); 4] = [
+    (
+        Plant::StoreFenceNotCompared,
+        "string.sub(head, 2, 26) ~= ARGV[14]",
+        "string.sub(head, 2, 9) ~= string.sub(ARGV[14], 1, 8)",
+    ),
+    (Plant::ExpiryKept, "redis.call('SET', KEYS[2], value)", "redis.call('SET', KEYS[2], value, 'KEEPTTL')"),
+    (Plant::EpochNotChecked, "if epoch ~= ARGV[1]", "if false"),
+    (Plant::SealNotChecked, "if mark ~= '+' and (mark ~= '~' or ARGV[3] ~= 'o')", "if not mark"),
+];
+
+#[cfg(feature = "sim")]
+fn with_planted_bug(text: String) -> String {
+    let bug = BUGS.iter().find(|(plant, ..)| planted(*plant));
+    bug.map(|(_, right, wrong)| text.replace(right, wrong)).unwrap_or(text)
 }
 
 /// All scripts.
