@@ -119,7 +119,7 @@ class Cluster(RedisCase):
             # What was on its way is answered. Where all slots are required, the other nodes have to know first.
             time.sleep(NODE_DOWN_SECONDS if requires_all_slots == "yes" else 0.3)
             down = time.clock_gettime(time.CLOCK_MONOTONIC)
-            # Callers in one process wait for the lost node together, so that the others go on in bursts.
+            # All workers use the same keys at the same time, so that they wait together at a key of the lost node.
             time.sleep(2 if requires_all_slots == "yes" else NODE_DOWN_SECONDS + 2)
             up = time.clock_gettime(time.CLOCK_MONOTONIC)
             node.start()

@@ -156,6 +156,9 @@ fn parse(url: &str) -> Result<Address, String> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         set_parameter(&mut address, name, &decoded(value, name)?)?;
     }
+    if !query.split('&').any(|pair| pair.starts_with("wait_ms=")) {
+        address.wait = DEFAULT_WAIT.min(address.timeout / 4);
+    }
     check(address)
 }
 
@@ -172,8 +175,9 @@ fn check(address: Address) -> Result<Address, String> {
     if address.sentinel_login != Login::default() && !matches!(address.topology, Topology::Sentinel(_)) {
         return Err("`sentinel_user` and `sentinel_password` need redis+sentinel://".to_owned());
     }
-    if address.wait.is_zero() || address.wait >= address.timeout {
-        return Err("`wait_ms` must be above 0 and less than `timeout`".to_owned());
+    // An attempt takes half of the time at most, and must be able to say that replicas are missing.
+    if address.wait.is_zero() || address.wait >= address.timeout / 2 {
+        return Err("`wait_ms` must be above 0 and less than half of `timeout`".to_owned());
     }
     Ok(address)
 }
@@ -304,7 +308,7 @@ mod tests {
             "redis://h?prefix=a{b",
             "redis://h?timeout=1ms",
             "redis://h?wait_ms=0",
-            "redis://h?wait_ms=9000",
+            "redis://h?wait_ms=4000",
             "redis://h?ca=x",
             "rediss://h?tls=false",
             "redis://a,b",

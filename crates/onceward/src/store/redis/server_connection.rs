@@ -194,10 +194,26 @@ impl ServerConnection {
                 Failure::Final(error) => return Err(error),
                 Failure::Again(reason) => self.pause(&mut wait, deadline, &reason).await?,
                 Failure::Reconnect(reason) => {
-                    lane.forget(generation);
+                    match self.address.topology {
+                        Topology::Cluster => self.renew(lane, generation, until.max(Instant::now() + wait)).await,
+                        _ => lane.forget(generation),
+                    }
                     self.pause(&mut wait, deadline, &reason).await?;
                 }
             }
+        }
+    }
+
+    /// Replaces the connection to a cluster. Until then, the old one stays in use, because the other nodes still answer on it.
+    async fn renew(&self, lane: &PipelinedConnection, generation: u64, until: Instant) {
+        // One caller connects; the others go on.
+        let Ok(mut last) = lane.connecting.try_lock() else { return };
+        if *last != generation {
+            return;
+        }
+        if let Ok(Ok(connection)) = timeout_at(until, self.connect()).await {
+            *last += 1;
+            lane.set(*last, connection);
         }
     }
 
@@ -222,7 +238,7 @@ impl ServerConnection {
             }
             let connection = self.connect().await.map_err(|error| self.failure(&error))?;
             *generation += 1;
-            *lane.current.write().unwrap_or_else(PoisonError::into_inner) = Some((*generation, connection.clone()));
+            lane.set(*generation, connection.clone());
             Ok((*generation, connection))
         };
         timeout_at(until, connect)
@@ -370,6 +386,10 @@ impl ServerConnection {
 impl PipelinedConnection {
     fn get(&self) -> Option<(u64, ConnectionKind)> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, generation: u64, connection: ConnectionKind) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some((generation, connection));
     }
 
     /// Drops a connection, unless it has been replaced already.
