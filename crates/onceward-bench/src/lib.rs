@@ -72,6 +72,9 @@ enum BenchCommand {
 ///
 /// With a postgres:// URL it measures the store on that server, compared with the simplest use of the same server: one statement
 /// per call, and one connection for each caller. It creates databases of its own and removes them.
+///
+/// With a redis://, rediss:// or redis+cluster:// URL the simplest use is SET NX and a script that compares and sets, on one
+/// connection for all callers. All keys have a new prefix and are removed.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  onceward bench store\n  onceward bench store --store /dev/shm/bench.db --callers 64 --seconds 5 --json"

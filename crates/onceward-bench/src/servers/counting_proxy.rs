@@ -46,6 +46,11 @@ impl CountingProxy {
         Ok(Self { url, round_trips, accepting })
     }
 
+    /// Whether a proxy can stand in front of the server: it needs the port of a single server, and breaks TLS.
+    pub(super) fn can_count(url: &str) -> bool {
+        !url.starts_with("rediss") && address(url).is_some()
+    }
+
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips.load(Ordering::SeqCst)
     }
@@ -54,7 +59,7 @@ impl CountingProxy {
 /// Host and port of a URL, and what is before and after them.
 fn address(url: &str) -> Option<(&str, (&str, &str))> {
     let start = url.find("://")? + 3;
-    let end = url[start..].find('/').map_or(url.len(), |at| start + at);
+    let end = url[start..].find(['/', '?']).map_or(url.len(), |at| start + at);
     let start = url[start..end].rfind('@').map_or(start, |at| start + at + 1);
     let host = &url[start..end];
     (host.contains(':') && !host.contains(',')).then(|| (host, (&url[..start], &url[end..])))
@@ -96,6 +101,7 @@ mod tests {
         let found = address("postgres://u:p@h:5432/d?x=y");
         assert_eq!(found, Some(("h:5432", ("postgres://u:p@", "/d?x=y"))));
         assert_eq!(address("postgres://h:1"), Some(("h:1", ("postgres://", ""))));
+        assert_eq!(address("redis://h:1?prefix=x"), Some(("h:1", ("redis://", "?prefix=x"))));
         assert_eq!(address("postgres://h/d"), None, "the port is not known");
     }
 

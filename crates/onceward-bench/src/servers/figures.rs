@@ -1,10 +1,11 @@
 //! One case in one round.
 
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::super::pairs::PairSamples;
 use super::super::rounds::Rounds;
-use super::postgres::Counters;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -12,7 +13,7 @@ use super::postgres::Counters;
 pub(super) enum Case {
     /// The ledger.
     Ledger,
-    /// One statement per call, one connection for each caller.
+    /// The simplest use of the same server.
     Simple,
     /// The ledger with a single caller.
     LedgerOne,
@@ -34,16 +35,26 @@ impl Case {
         all
     }
 
-    pub(super) fn label(self, callers: u16) -> String {
+    /// For people; `simple` is the simplest use of the server.
+    pub(super) fn label(self, callers: u16, simple: &str) -> String {
         match self {
             Self::Ledger => format!("Onceward, {callers} callers"),
-            Self::Simple => format!("one statement per call, {callers} callers"),
+            Self::Simple => format!("{simple}, {callers} callers"),
             Self::LedgerOne => "Onceward, 1 caller".to_owned(),
-            Self::SimpleOne => "one statement per call, 1 caller".to_owned(),
+            Self::SimpleOne => format!("{simple}, 1 caller"),
             Self::LedgerMany => format!("Onceward, {} callers", super::MANY_CALLERS),
             Self::Large => format!("Onceward with many records, {callers} callers"),
         }
     }
+}
+
+/// What a server has counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    /// `None` if the server does not report it.
+    pub(super) wal_bytes: Option<f64>,
+    /// `None` if it is not known, such as that of PostgreSQL on another machine.
+    pub(super) processor: Option<Duration>,
 }
 
 /// The figures of a case: of one round, or the median of all rounds.
@@ -55,9 +66,10 @@ pub(super) struct ServerFigures {
     pub(super) pair_p50_us: f64,
     pub(super) pair_p99_us: f64,
     pub(super) client_cpu_us_per_pair: f64,
-    /// Null if the server is on another machine.
+    /// Null if it is not known, such as that of PostgreSQL on another machine.
     pub(super) server_cpu_us_per_pair: Option<f64>,
-    pub(super) wal_bytes_per_pair: f64,
+    /// Null if the server does not report it.
+    pub(super) wal_bytes_per_pair: Option<f64>,
 }
 
 impl ServerFigures {
@@ -74,7 +86,7 @@ impl ServerFigures {
             client_cpu_us_per_pair: work.processor.as_secs_f64() * 1e6 / pairs,
             server_cpu_us_per_pair: server
                 .map(|(after, before)| after.saturating_sub(before).as_secs_f64() * 1e6 / pairs),
-            wal_bytes_per_pair: (after.wal_bytes - before.wal_bytes) / pairs,
+            wal_bytes_per_pair: after.wal_bytes.zip(before.wal_bytes).map(|(after, before)| (after - before) / pairs),
         }
     }
 
@@ -88,7 +100,21 @@ impl ServerFigures {
             pair_p99_us: of(|round| round.pair_p99_us)?,
             client_cpu_us_per_pair: of(|round| round.client_cpu_us_per_pair)?,
             server_cpu_us_per_pair: rounds.median(&case, |round| round.server_cpu_us_per_pair),
-            wal_bytes_per_pair: of(|round| round.wal_bytes_per_pair)?,
+            wal_bytes_per_pair: rounds.median(&case, |round| round.wal_bytes_per_pair),
         })
     }
+}
+
+/// The pairs of one case divided by those of another one, in each round.
+pub(super) fn ratios(rounds: &Rounds<Case, ServerFigures>, cases: [Case; 2]) -> Vec<f64> {
+    rounds.across(cases, pairs_ratio)
+}
+
+/// The median of the ratios of all rounds.
+pub(super) fn ratio(rounds: &Rounds<Case, ServerFigures>, cases: [Case; 2]) -> Option<f64> {
+    rounds.median_across(cases, pairs_ratio)
+}
+
+fn pairs_ratio([above, below]: [ServerFigures; 2]) -> Option<f64> {
+    Some(above.pairs_per_second / below.pairs_per_second)
 }

@@ -8,14 +8,45 @@ use super::super::aim::{Aim, Unit};
 use super::super::report::number;
 use super::super::rounds::Rounds;
 use super::super::{ROUNDS, StoreArgs};
-use super::Replays;
-use super::figures::{Case, ServerFigures};
-use super::postgres::{Database, Sizes};
+use super::figures::{Case, ServerFigures, ratios};
+use super::postgres::Sizes;
+use super::replays::Replays;
+
+/// Where the records of a measurement are.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Place {
+    /// A database of PostgreSQL.
+    Database(String),
+    /// The prefix of keys in Redis.
+    #[cfg(feature = "redis")]
+    Prefix(String),
+}
+
+impl Place {
+    fn server(&self) -> &'static str {
+        match self {
+            Self::Database(_) => "PostgreSQL",
+            #[cfg(feature = "redis")]
+            Self::Prefix(_) => "Redis",
+        }
+    }
+
+    /// The simplest use of the server.
+    pub(super) fn simple_use(&self) -> &'static str {
+        match self {
+            Self::Database(_) => "one statement per call",
+            #[cfg(feature = "redis")]
+            Self::Prefix(_) => "SET NX and a script",
+        }
+    }
+}
 
 /// The results.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    database: String,
+    #[serde(flatten)]
+    pub(super) place: Place,
     callers: u16,
     preload: u64,
     rounds: u32,
@@ -34,9 +65,9 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(args: &StoreArgs, database: &Database) -> Self {
+    pub(super) fn new(args: &StoreArgs, place: Place) -> Self {
         Self {
-            database: database.name.clone(),
+            place,
             callers: args.callers,
             preload: args.preload,
             rounds: ROUNDS,
@@ -54,53 +85,52 @@ impl Report {
 
     pub(super) fn replays(&mut self, replays: &Replays) {
         self.store_replays_per_second = replays.per_second;
-        self.round_trips_per_replay = Some(replays.round_trips);
+        self.round_trips_per_replay = replays.round_trips;
     }
 
-    pub(super) fn judged(mut self, rounds: &Rounds<Case, ServerFigures>) -> Self {
+    pub(super) fn round_trips_aim(&self) -> Aim {
+        // The ledger also has background work, such as its sweeper.
+        Aim::at_most("round trips of a replay from the store", 1.05, Unit::Count, self.round_trips_per_replay)
+    }
+
+    pub(super) fn judged(mut self, rounds: &Rounds<Case, ServerFigures>, aims: Vec<Aim>) -> Self {
         let cases = Case::of(true).into_iter();
         self.cases = cases.filter_map(|case| Some((case, ServerFigures::median(rounds, case)?))).collect();
-        let rate = |figures: ServerFigures| figures.pairs_per_second;
-        let ratio =
-            |above, below| rounds.median_across([above, below], |[above, below]| Some(rate(above) / rate(below)));
-        self.ratios = rounds.across([Case::Ledger, Case::Simple], |[above, below]| Some(rate(above) / rate(below)));
-        #[expect(clippy::cast_precision_loss)]
-        let connections = self.connections.map(|number| number as f64);
-        self.aims = vec![
-            Aim::at_least("pairs, of one statement per call", 4.0, Unit::Times, ratio(Case::Ledger, Case::Simple)),
-            Aim::at_most("connections", 8.0, Unit::Count, connections),
-            // The ledger also has background work, such as its sweeper.
-            Aim::at_most("round trips of a replay from the store", 1.05, Unit::Count, self.round_trips_per_replay),
-        ];
-        if self.preload > 0 {
-            let kept = ratio(Case::Large, Case::Ledger).map(|ratio| ratio * 100.0);
-            self.aims.push(Aim::at_least("pairs with many records, of the empty table", 80.0, Unit::Percent, kept));
-        }
+        self.ratios = ratios(rounds, [Case::Ledger, Case::Simple]);
+        self.aims = aims;
         self
     }
 
     pub(super) fn table(&self) -> String {
-        let mut lines = vec![
-            format!(
-                "PostgreSQL, {} rounds, {} s per case, {} preloaded records",
-                self.rounds, self.seconds, self.preload
-            ),
-            format!(
-                "{:<44}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}",
-                "", "pairs/s", "median", "99th perc.", "client CPU", "server CPU", "WAL"
-            ),
-        ];
+        let mut lines = vec![format!(
+            "{}, {} rounds, {} s per case, {} preloaded records",
+            self.place.server(),
+            self.rounds,
+            self.seconds,
+            self.preload
+        )];
+        let has_log = self.cases.values().any(|figures| figures.wal_bytes_per_pair.is_some());
+        lines.push(format!(
+            "{:<44}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}",
+            "",
+            "pairs/s",
+            "median",
+            "99th perc.",
+            "client CPU",
+            "server CPU",
+            if has_log { "WAL" } else { "" }
+        ));
         let micros = |value: f64| format!("{} µs", number(value));
         for (case, figures) in &self.cases {
             lines.push(format!(
                 "{:<44}{:>10}{:>12}{:>12}{:>12}{:>12}{:>10}",
-                case.label(self.callers),
+                case.label(self.callers, self.place.simple_use()),
                 number(figures.pairs_per_second),
                 micros(figures.pair_p50_us),
                 micros(figures.pair_p99_us),
                 micros(figures.client_cpu_us_per_pair),
                 figures.server_cpu_us_per_pair.map(micros).unwrap_or_default(),
-                format!("{} B", number(figures.wal_bytes_per_pair)),
+                figures.wal_bytes_per_pair.map(|bytes| format!("{} B", number(bytes))).unwrap_or_default(),
             ));
         }
         let ratios: Vec<String> = self.ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
@@ -118,6 +148,6 @@ impl Report {
         }
         lines.push(String::new());
         lines.extend(self.aims.iter().map(|aim| format!("{}: {}", aim.aim, aim.text())));
-        lines.join("\n")
+        lines.iter().map(|line| line.trim_end()).collect::<Vec<_>>().join("\n")
     }
 }

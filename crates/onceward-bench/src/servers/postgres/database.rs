@@ -8,9 +8,10 @@ use onceward_runtime::exit::Fault;
 use serde::Serialize;
 use tokio_postgres::{Client, NoTls, Row, Statement};
 
-use super::super::pairs::{self, BODY, FinishedKeys, PairSamples};
-use super::super::processor;
-use super::failed;
+use super::super::failed;
+use super::super::figures::Counters;
+use crate::pairs::{self, BODY, FinishedKeys, PairSamples};
+use crate::processor;
 
 /// Pages are half full, so that the finish has space next to its claim and need not update the index again.
 const TABLE: &str = "CREATE TABLE simple_intent (key text PRIMARY KEY, fence bytea NOT NULL, lease_until timestamptz, \
@@ -38,20 +39,12 @@ pub(super) struct Database {
     client: Client,
 }
 
-/// What the server has counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Counters {
-    pub(super) wal_bytes: f64,
-    /// `None` if the server is on another machine.
-    pub(super) processor: Option<Duration>,
-}
-
 /// Bytes that finished records use.
 #[derive(Debug, Serialize)]
-pub(super) struct Sizes {
-    pub(super) records: f64,
-    pub(super) table_bytes_per_record: f64,
-    pub(super) index_bytes_per_record: f64,
+pub(in crate::servers) struct Sizes {
+    pub(in crate::servers) records: f64,
+    pub(in crate::servers) table_bytes_per_record: f64,
+    pub(in crate::servers) index_bytes_per_record: f64,
     row_bytes: f64,
 }
 
@@ -83,7 +76,7 @@ impl Database {
     pub(super) async fn counters(&self) -> Result<Counters, Fault> {
         let row = self.client.query_one(COUNTERS, &[]).await.map_err(failed)?;
         let backend: i32 = row.try_get(1).map_err(failed)?;
-        Ok(Counters { wal_bytes: number(&row, 0)?, processor: server_processor(backend) })
+        Ok(Counters { wal_bytes: Some(number(&row, 0)?), processor: server_processor(backend) })
     }
 
     /// How many connections the ledger has.
