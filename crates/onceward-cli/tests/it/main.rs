@@ -7,6 +7,7 @@ mod api;
 mod bench;
 mod bench_http;
 mod bench_mcp;
+mod bench_redis;
 mod config;
 mod copy;
 mod demo;
