@@ -15,7 +15,7 @@ use super::replays::Replays;
 /// Where the records of a measurement are.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Place {
+pub(super) enum MeasuredServer {
     /// A database of PostgreSQL.
     Database(String),
     /// The prefix of keys in Redis.
@@ -23,7 +23,7 @@ pub(super) enum Place {
     Prefix(String),
 }
 
-impl Place {
+impl MeasuredServer {
     fn server(&self) -> &'static str {
         match self {
             Self::Database(_) => "PostgreSQL",
@@ -46,7 +46,7 @@ impl Place {
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     #[serde(flatten)]
-    pub(super) place: Place,
+    pub(super) place: MeasuredServer,
     callers: u16,
     preload: u64,
     rounds: u32,
@@ -65,7 +65,7 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn new(args: &StoreArgs, place: Place) -> Self {
+    pub(super) fn new(args: &StoreArgs, place: MeasuredServer) -> Self {
         Self {
             place,
             callers: args.callers,

@@ -13,7 +13,7 @@ use onceward_runtime::output;
 use super::alternate::{ComparedServer, Ledgers, alternate};
 use super::figures::{Case, Counters, ServerFigures, ratio};
 use super::replays::replays;
-use super::report::{Place, Report};
+use super::report::{MeasuredServer, Report};
 use crate::aim::{Aim, Unit};
 use crate::pairs::{self, FinishedKeys, PairSamples};
 use crate::rounds::Rounds;
@@ -45,7 +45,7 @@ async fn measure(args: &StoreArgs, url: &str, databases: &mut Vec<Database>) -> 
     let (empty, large) = (&databases[0], databases.get(1));
     let simple = SimpleUse::prepare(empty, usize::from(args.callers)).await?;
     let mut ledgers = Ledgers { ledger: pairs::open(&empty.url).await?, large: None };
-    let mut report = Report::new(args, Place::Database(empty.name.clone()));
+    let mut report = Report::new(args, MeasuredServer::Database(empty.name.clone()));
     if let Some(database) = large {
         let ledger = pairs::open(&database.url).await?;
         report.fill_seconds = Some(fill(database, &ledger, args.preload).await?.as_secs_f64());

@@ -4,7 +4,7 @@ use onceward_runtime::exit::Fault;
 use redis::cmd;
 
 use super::super::failed;
-use super::connection::{Connection, Primary};
+use super::connection::{BenchConnection, Primary};
 
 /// Keys that the server looks at in one step of the removal. Larger steps would delay its other clients.
 const STEP: usize = 1000;
@@ -14,7 +14,7 @@ pub(super) struct BenchKeys {
     pub(super) prefix: String,
     /// The ledger under this prefix.
     pub(super) url: String,
-    pub(super) connection: Connection,
+    pub(super) connection: BenchConnection,
 }
 
 impl BenchKeys {
@@ -23,7 +23,7 @@ impl BenchKeys {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(failed)?;
         let prefix = format!("bench-{:016x}", u64::from_ne_bytes(random));
-        let connection = Connection::open(url, callers).await?;
+        let connection = BenchConnection::open(url, callers).await?;
         Ok(Self { url: with_prefix(url, &prefix), prefix, connection })
     }
 

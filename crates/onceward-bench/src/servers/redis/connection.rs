@@ -16,7 +16,7 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection; clones share it.
 #[derive(Clone)]
-pub(super) enum Connection {
+pub(super) enum BenchConnection {
     Server(MultiplexedConnection),
     Cluster(ClusterConnection),
 }
@@ -24,7 +24,7 @@ pub(super) enum Connection {
 /// A server that has keys: a node of a cluster, or the only one.
 pub(super) struct Primary(Option<SingleNodeRoutingInfo>);
 
-impl Connection {
+impl BenchConnection {
     /// Connects to the servers of a store URL, for this many concurrent callers.
     pub(super) async fn open(url: &str, callers: usize) -> Result<Self, Fault> {
         let ServerUrls { urls, is_cluster, ca } = server_urls(url)?;
@@ -78,7 +78,7 @@ impl Connection {
     }
 }
 
-async fn open_server(url: &str, certificates: Option<TlsCertificates>, callers: usize) -> RedisResult<Connection> {
+async fn open_server(url: &str, certificates: Option<TlsCertificates>, callers: usize) -> RedisResult<BenchConnection> {
     let client = match certificates {
         Some(certificates) => Client::build_with_tls(url, certificates)?,
         None => Client::open(url)?,
@@ -88,16 +88,16 @@ async fn open_server(url: &str, certificates: Option<TlsCertificates>, callers: 
         .set_connection_timeout(Some(RESPONSE_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT))
         .set_pipeline_buffer_size(callers);
-    client.get_multiplexed_async_connection_with_config(&settings).await.map(Connection::Server)
+    client.get_multiplexed_async_connection_with_config(&settings).await.map(BenchConnection::Server)
 }
 
-async fn open_cluster(urls: Vec<String>, certificates: Option<TlsCertificates>) -> RedisResult<Connection> {
+async fn open_cluster(urls: Vec<String>, certificates: Option<TlsCertificates>) -> RedisResult<BenchConnection> {
     let mut builder =
         ClusterClientBuilder::new(urls).connection_timeout(RESPONSE_TIMEOUT).response_timeout(RESPONSE_TIMEOUT);
     if let Some(certificates) = certificates {
         builder = builder.certs(certificates);
     }
-    builder.build()?.get_async_connection().await.map(Connection::Cluster)
+    builder.build()?.get_async_connection().await.map(BenchConnection::Cluster)
 }
 
 /// The URLs of the servers, as the driver reads them.

@@ -18,7 +18,7 @@ use super::alternate::{Ledgers, alternate};
 use super::counting_proxy::CountingProxy;
 use super::figures::{Case, ratio};
 use super::replays::replays;
-use super::report::{Place, Report};
+use super::report::{MeasuredServer, Report};
 use crate::aim::{Aim, Unit};
 use crate::pairs::{self, FinishedKeys};
 use crate::{StoreArgs, fill, unless_interrupted};
@@ -43,7 +43,7 @@ async fn measure(args: &StoreArgs, keys: &BenchKeys) -> Result<Report, Fault> {
     Redis::migrate(&keys.url, false).await?;
     let simple = SimpleUse::prepare(keys).await?;
     let ledgers = Ledgers { ledger: pairs::open(&keys.url).await?, large: None };
-    let mut report = Report::new(args, Place::Prefix(keys.prefix.clone()));
+    let mut report = Report::new(args, MeasuredServer::Prefix(keys.prefix.clone()));
     let finished = FinishedKeys::default();
     if args.preload > 0 {
         let began = Instant::now();

@@ -10,7 +10,7 @@ use super::super::alternate::ComparedServer;
 use super::super::failed;
 use super::super::figures::Counters;
 use super::bench_keys::BenchKeys;
-use super::connection::Connection;
+use super::connection::BenchConnection;
 use crate::pairs::{self, BODY, FinishedKeys, PairSamples};
 
 /// Without the comparison, a late owner would overwrite the outcome of another one.
@@ -25,7 +25,7 @@ const RETENTION_MS: u64 = 24 * 60 * 60 * 1000;
 
 /// The connection and the script.
 pub(super) struct SimpleUse {
-    connection: Connection,
+    connection: BenchConnection,
     script: Arc<SimpleScript>,
 }
 
@@ -75,7 +75,7 @@ impl ComparedServer for SimpleUse {
 }
 
 impl SimpleScript {
-    async fn pair(&self, mut connection: Connection, name: &str) -> Result<(Duration, Duration), Fault> {
+    async fn pair(&self, mut connection: BenchConnection, name: &str) -> Result<(Duration, Duration), Fault> {
         let started = Instant::now();
         // As random as that of a ledger, and as long.
         let fence = onceward::core::hash::digest(name.as_bytes());
