@@ -52,7 +52,7 @@ impl PairSamples {
 /// Replays. They are too fast to record the duration of each.
 #[derive(Debug)]
 pub(super) struct ReplayCount {
-    count: u64,
+    pub(super) count: u64,
     took: Duration,
 }
 
