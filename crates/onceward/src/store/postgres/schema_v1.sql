@@ -133,6 +133,14 @@ CREATE TYPE onceward.job_v1 AS (
 -- The functions that servers call. Released functions keep their meaning; a later version of the schema adds new ones, so that
 -- old and new servers can run side by side.
 
+-- Fails if the seal has changed since the snapshot of this transaction was taken. With the rights of the owner, because a lock
+-- needs those of a writer, and a program that claims has no business writing here.
+CREATE FUNCTION onceward.check_snapshot() RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog AS $$
+BEGIN
+    PERFORM FROM onceward.ledger FOR SHARE;
+END $$;
+
 -- Refuses writes to a ledger that was moved away. The shared lock is one for each transaction, whatever the number of rows; the
 -- mover waits for the transactions that hold it.
 CREATE FUNCTION onceward.check_seal(jobs onceward.job_v1[], inserts boolean) RETURNS void LANGUAGE plpgsql
@@ -141,6 +149,10 @@ DECLARE
     ledger onceward.ledger;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(1330529093, 0);
+    -- Every statement of such a transaction sees the ledger as it was at its first one.
+    IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+        PERFORM onceward.check_snapshot();
+    END IF;
     SELECT * INTO ledger FROM onceward.ledger;
     IF ledger.refuses IS NULL OR current_setting('onceward.import', true) = ledger.id::text THEN
         RETURN;

@@ -40,3 +40,24 @@ async fn every_state_arrives_in_postgresql_and_comes_back() {
     let sql = database.run("SELECT onceward.begin('charge', 'newer')").await.unwrap_err();
     assert_eq!(sql.code().unwrap().code(), "OW001", "a transaction of the user's own must be refused too");
 }
+
+/// Such a transaction does not see the seal, and its claim would be in a ledger that no one reads any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_older_than_the_seal_claims_nothing() {
+    for level in ["REPEATABLE READ", "SERIALIZABLE"] {
+        let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+        let folder = tempfile::tempdir().unwrap();
+        let (source, target) = (side(&database).await, file(&folder.path().join("target.db")).await);
+        let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM onceward.intent");
+        client.batch_execute(&begin).await.unwrap();
+        copy(&source, &target, Options::default(), &|_| {}).await.unwrap();
+        let error = client.batch_execute("SELECT onceward.begin('charge', 'invoice-1')").await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "40001", "{level}: {error}");
+        client.batch_execute("ROLLBACK; SELECT 1").await.unwrap();
+        // A later one sees it.
+        let error = client.batch_execute(&format!("{begin}; SELECT onceward.begin('charge', 'a')")).await.unwrap_err();
+        assert_eq!(error.code().unwrap().code(), "OW001", "{level}: {error}");
+    }
+}
