@@ -31,6 +31,10 @@ IS_PREPARED = os.environ.get("TEST_PACKAGES") == "prepared"
 # Long enough for a slow registry, short enough to be noticed.
 INSTALL_SECONDS = 600
 
+# The environment that has `uv`. It is installed first, and the others with it: `uv` unpacks a package once for all environments,
+# and takes a tenth of pip's processor time.
+WITH_UV = "wheel"
+
 
 class Failed(Exception):
     """An installation did not succeed."""
@@ -54,6 +58,28 @@ def python(name):
 
 
 def create_environment(folder, pins):
+    uv = FOLDER / f"python-{WITH_UV}" / "bin" / "uv"
+    if uv.exists() and pins.stem != WITH_UV:
+        # What `uv` cannot install, because it does not know a setting of pip's, for example, pip may.
+        with contextlib.suppress(Failed):
+            return create_with_uv(uv, folder, pins)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    return create_with_pip(folder, pins)
+
+
+def create_with_uv(uv, folder, pins):
+    run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    settings = {"UV_CACHE_DIR": str(FOLDER / "uv"), "UV_NO_CONFIG": "1"}
+    for name, of_pip in (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("SSL_CERT_FILE", "PIP_CERT")):
+        if of_pip in os.environ:
+            settings[name] = os.environ.get(name, os.environ[of_pip])
+    binary = folder / "bin" / "python"
+    command = [str(uv), "pip", "install", "--quiet", "--python", str(binary), "--requirement", str(pins)]
+    run(command, environment=os.environ | settings)
+
+
+def create_with_pip(folder, pins):
     binary = folder / "bin" / "python"
     options = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", "--requirement", str(pins)]
     if importlib.util.find_spec("pip"):
@@ -111,10 +137,10 @@ def path_with(programs):
     return os.environ | {"PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
-def run(command, cwd=None):
-    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": INSTALL_SECONDS, "cwd": cwd}
+def run(command, cwd=None, environment=None):
+    options = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, "timeout": INSTALL_SECONDS}
     try:
-        done = subprocess.run(command, check=False, **options)
+        done = subprocess.run(command, check=False, cwd=cwd, env=environment, **options)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Failed(str(error)) from error
     if done.returncode:
@@ -125,6 +151,8 @@ def run(command, cwd=None):
 def main():
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         work = {"npm": pool.submit(node)}
+        # Before the others begin, which need it.
+        python(WITH_UV)
         work |= {name: pool.submit(python, name) for name in environments() if name not in LARGE}
     failed = {name: result.result()[1] for name, result in work.items() if result.result()[1]}
     for why in failed.values():

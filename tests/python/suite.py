@@ -47,7 +47,7 @@ def environment_of(suite):
 
 def variables(given):
     package, binary = given.package.absolute(), given.binary.absolute()
-    own = {"PYTHONPATH": str(package), "ONCEWARD": str(binary), "PYTHONDONTWRITEBYTECODE": "1"}
+    own = {"PYTHONPATH": str(package), "ONCEWARD": str(binary)}
     # The command `onceward` is the one that is tested.
     return os.environ | own | {"PATH": f"{binary.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
 

@@ -37,7 +37,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--package", type=pathlib.Path, required=True, help="the folder with the package")
     given = parser.parse_args()
-    environment = os.environ | {"PYTHONPATH": str(given.package.absolute()), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(given.package.absolute())}
     failed, found = 0, interpreters()
     for minor, path in found.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -24,8 +24,8 @@ import install  # noqa: E402
 class Wheel:
     """A wheel in an environment of its own."""
 
-    def __init__(self, tools, binary, folder):
-        self.tools, self.binary, self.folder = tools, binary, folder
+    def __init__(self, tools, binary, profile, folder):
+        self.tools, self.binary, self.profile, self.folder = tools, binary, profile, folder
         self.file = self.build()
         environment = folder / "an environment"
         venv.create(environment, with_pip=False)
@@ -34,10 +34,9 @@ class Wheel:
 
     def build(self):
         dist = self.folder / "dist"
-        command = [sys.executable, ROOT / "sdk/python/build.py", "--binary", self.binary, "--out", dist]
-        done = subprocess.run(
-            [*command, "--maturin", self.tools / "maturin"], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, ROOT / "sdk/python/build.py", "--binary", self.binary, "--profile", self.profile]
+        command += ["--out", dist, "--maturin", self.tools / "maturin"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         (wheel,) = dist.glob("*.whl")
         return wheel
@@ -49,7 +48,6 @@ class Wheel:
             "PATH": f"{self.bin if hasattr(self, 'bin') else ''}{os.pathsep}{system}",
             "HOME": str(self.folder),
             "UV_CACHE_DIR": str(self.folder / "cache"),
-            "PYTHONDONTWRITEBYTECODE": "1",
         }
         words = [str(word) for word in command]
         done = subprocess.run(
@@ -115,6 +113,7 @@ CHECKS = (
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--binary", type=pathlib.Path, required=True, help="the onceward binary")
+    parser.add_argument("--profile", default="release", help="the profile of cargo with which the module is built")
     given = parser.parse_args()
     python, missing = install.python("wheel")
     if missing:
@@ -122,7 +121,7 @@ def main():
         return 0
     folder, failed = pathlib.Path(tempfile.mkdtemp(prefix="onceward-wheel-")), 0
     try:
-        wheel = Wheel(python.parent, given.binary, folder)
+        wheel = Wheel(python.parent, given.binary, given.profile, folder)
         for check in CHECKS:
             try:
                 check(wheel)

@@ -11,10 +11,20 @@ from runner.schedule import Stage
 # Tests wait for servers, clocks and disks more than they compute.
 TEST_THREADS = 8
 
+
+def build(*command):
+    """A build whose log names the programs that it makes."""
+    return ["cargo", *command, "--locked", "--message-format", "json-render-diagnostics"]
+
+
 # All packages at once in both builds, so that dependencies have the same features and are built once. The hooks of the
 # harnesses are a feature of the library, and not in what is tested here.
 TESTS = ["--workspace", "--no-default-features", "--features", "onceward-bench/peers"]
-HARNESSES = ["--workspace", "--bin", "onceward-sim", "--test", "harnesses"]
+
+# The tests, and everything that they run. The Python module is one of the libraries: a build of its own, without the tests, would
+# give many dependencies other features and build them again.
+BUILD_TESTS = build("build", "--lib", "--bins", "--examples", "--tests", *TESTS)
+BUILD_HARNESSES = build("test", "--no-run", "--workspace", "--bin", "onceward-sim", "--test", "harnesses")
 
 # Clippy is the compiler and more: lints are judged while the tests are built. A failed lint is a failed build.
 LINTED = {"RUSTC_WORKSPACE_WRAPPER": "clippy-driver", "CLIPPY_ARGS": "-Dwarnings__CLIPPY_HACKERY__"}
@@ -25,10 +35,6 @@ def target_folder():
     command = ["cargo", "metadata", "--no-deps", "--format-version", "1"]
     metadata = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return pathlib.Path(json.loads(metadata)["target_directory"])
-
-
-def build(selection):
-    return ["cargo", "test", "--locked", "--no-run", "--message-format", "json-render-diagnostics", *selection]
 
 
 def test_programs(log):

@@ -14,9 +14,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 POOLS = {"cargo": 1, "release": 1, "install": 1, "services": 1, "tests": 4}
 
 BUILD, HARNESS_BUILD, RELEASE_BUILD = "build with lints", "build of the harnesses", "release build"
-MODULE_BUILD, PACKAGE = "build of the Python module", "Python package"
+PACKAGE = "Python package"
 TOOLS, CLIENTS = "system tools", "clients from PyPI and npm"
 SERVERS = "PostgreSQL and Redis servers"
+
+# The profile of the release build: a release that is optimised less.
+QUICK = "quick"
 
 # Scripts do not try again what the installation stage could not install.
 PREPARED = {"TEST_PACKAGES": "prepared"}
@@ -71,11 +74,11 @@ def check(name, command, **options):
 
 def every_stage(target):
     """All stages, but for the test programs: each build adds a stage for each one that it has made."""
-    debug, release = target / "debug", target / "release"
+    debug, quick = target / "debug", target / QUICK
     return builds() + examples(debug) + package(target) + scripts(debug / "onceward") + of_stores() + [
         Stage(
             "release build: demo, run, gateway, mcp",
-            [*python("tests/release/smoke.py"), "--binary", release / "onceward"],
+            [*python("tests/release/smoke.py"), "--binary", quick / "onceward"],
             needs=(RELEASE_BUILD,),
         ),
         Stage(
@@ -90,7 +93,7 @@ def every_stage(target):
         ),
         Stage(
             "Python wheel",
-            [*python("tests/python/wheel.py"), "--binary", release / "onceward"],
+            [*python("tests/python/wheel.py"), "--binary", quick / "onceward", "--profile", QUICK],
             needs=(RELEASE_BUILD, CLIENTS),
             environment=PREPARED,
         ),
@@ -102,7 +105,7 @@ def package(target):
     folder, binary = target / "tests" / "python-package", target / "debug" / "onceward"
     module = target / "debug" / "lib_native.so"
     made = [
-        check(PACKAGE, [*python("tests/python/assemble.py"), "--module", module, "--out", folder], needs=(MODULE_BUILD,)),
+        check(PACKAGE, [*python("tests/python/assemble.py"), "--module", module, "--out", folder], needs=(BUILD,)),
         Stage("Python versions", [*python("tests/python/versions.py"), "--package", folder], needs=(PACKAGE,)),
     ]
     for suite in sorted(folder.name for folder in (ROOT / "sdk/python/tests").iterdir() if folder.is_dir()):
@@ -125,23 +128,15 @@ def builds():
         check("dependencies: licences, bans, sources", python("tests/packages/deny.py")),
         check(
             BUILD,
-            cargo.build(cargo.TESTS),
+            cargo.BUILD_TESTS,
             pool="cargo",
             environment=cargo.LINTED,
             title="tests",
             programs_need=(SERVERS,),
         ),
         check(
-            MODULE_BUILD,
-            # With the selection of the other build, so that dependencies are built once.
-            ["cargo", "build", "--locked", "--lib", *cargo.TESTS],
-            needs=(BUILD,),
-            pool="cargo",
-            environment=cargo.LINTED,
-        ),
-        check(
             HARNESS_BUILD,
-            cargo.build(cargo.HARNESSES),
+            cargo.BUILD_HARNESSES,
             needs=(BUILD,),
             pool="cargo",
             environment=cargo.LINTED,
@@ -151,7 +146,7 @@ def builds():
         # With a low priority it uses the time in which the other build links and the tests wait.
         check(
             RELEASE_BUILD,
-            ["nice", "-n", "2", "cargo", "build", "--release", "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
+            ["nice", "-n", "10", "cargo", "build", "--profile", QUICK, "--locked", "-p", "onceward-cli", "-p", "onceward-python"],
             pool="release",
         ),
         *documentation(),
@@ -219,6 +214,9 @@ def environment(target):
     """Variables of every stage."""
     # The harnesses check that the product contains none of their hooks.
     variables = {"CARGO_TARGET_DIR": str(target), "ONCEWARD_PRODUCT": str(target / "debug" / "onceward")}
+    # What Python compiles is kept beside the packages, also where the caller's environment says otherwise: to compile them again
+    # takes longer than most programs run.
+    variables |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(target / "tests" / "pycache")}
     # `python3` is this Python in every stage; a wrapper in its place (pyenv) takes longer to start than many tests.
     variables["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])
     # Without an earlier build to update, incremental compilation only costs time.

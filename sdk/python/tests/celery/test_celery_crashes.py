@@ -160,12 +160,13 @@ def test_a_soft_time_limit_interrupts_the_work_and_leaves_a_doubt(crew):
 
 
 def test_a_message_that_is_delivered_again_while_the_task_runs_waits_for_its_end(crew):
-    result = crew.tasks.charge.delay(3)
+    result = crew.tasks.charge_until_told.delay()
     crew.start()
     crew.until(crew.effects, "the effect")
     crew.redeliver()
     crew.start()
     crew.until(lambda: crew.now(result)[0] == "RETRY", "the second delivery")
+    crew.tasks.END.touch()
     assert crew.outcome(result) == ("SUCCESS", "receipt")
     assert len(crew.effects()) == 1
 

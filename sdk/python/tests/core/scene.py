@@ -52,7 +52,7 @@ def environment() -> dict[str, str]:
     import onceward
 
     package = pathlib.Path(onceward.__file__).resolve().parents[1]
-    return {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{HERE}", "PYTHONDONTWRITEBYTECODE": "1"}
+    return {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{HERE}"}
 
 
 def program(code: str, *arguments: object, options: tuple[str, ...] = ()) -> list[str]:

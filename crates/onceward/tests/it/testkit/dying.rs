@@ -144,14 +144,14 @@ async fn a_test_double_that_does_not_wait_does_nothing_once_its_process_is_dead(
 
 #[tokio::test]
 async fn a_dead_process_renews_no_lease() {
-    // A live process renews a lease of 180 ms every 60 ms; shorter leases lapse by themselves on a busy machine.
+    // A live process renews a lease of 540 ms every 180 ms; shorter leases lapse by themselves on a busy machine.
     let tool = async |bench: TestBench| {
         let provider = bench.provider();
-        let max_runtime = Duration::from_millis(60);
+        let max_runtime = Duration::from_millis(180);
         let call = bench.ledger().operation("charge_payment").max_runtime(max_runtime).intent(&42);
         let run = call.run(|_| async move {
             let receipt = provider.act("charge").await.map_err(good::classified);
-            tokio::time::sleep(Duration::from_millis(150)).await;
+            tokio::time::sleep(Duration::from_millis(450)).await;
             receipt
         });
         run.await.map(drop)
