@@ -21,7 +21,25 @@ pub async fn open(settings: &Settings, mut builder: Builder, url: &str) -> Resul
     Ok(builder.open(url).await?)
 }
 
-/// The same for a server: refuses stores that were moved, operations that live in another store, and payments on a store that
+/// Opens the store that keeps an operation, for a command that ends at once. The others are opened only before the first claim of
+/// the operation, which must not live in one of them.
+pub async fn open_for(
+    operation: &name::Operation,
+    url: &str,
+    others: &[(String, String)],
+    mut builder: Builder,
+) -> Result<Ledger, store::Error> {
+    let own = store::open(url).await?;
+    if others.is_empty() || own.has_operation(operation).await? {
+        return Ok(builder.on(own));
+    }
+    for (name, url) in others {
+        builder = builder.store(name, store::open(url).await?, Vec::<String>::new());
+    }
+    Ok(builder.on(own))
+}
+
+/// Opens every store for a server: refuses stores that were moved, operations that live in another store, and payments on a store that
 /// may lose them.
 pub async fn open_server(settings: &Settings, builder: Builder, url: &str) -> Result<Ledger, Fault> {
     let ledger = open(settings, builder, url).await?;

@@ -63,6 +63,10 @@ pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<()
 pub async fn run(ledger: Ledger, api: Option<ApiSettings>, gateway: Option<GatewaySettings>) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     disable_huge_pages();
+    if let Some(gateway) = &gateway {
+        let routes = gateway.routes.iter().map(|route| (route.pattern.as_str(), route.store.as_deref()));
+        ledger.place_routes(&routes.collect::<Vec<_>>()).await?;
+    }
     let mut listeners = JoinSet::new();
     // The workers outlive their listener: requests that were sent are finished on them.
     let mut serving = None;

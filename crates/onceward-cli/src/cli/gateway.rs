@@ -95,9 +95,7 @@ impl Gateway {
         block_on_every_core(async move {
             let gateway =
                 GatewaySettings { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
-            let ledger = ledger.open(&store).await?;
-            ledger.check_seals().await?;
-            stores::report(&ledger).await?;
+            let ledger = stores::open_server(&settings, ledger, &store).await?;
             serve::run(ledger, None, Some(gateway)).await?;
             Ok(0)
         })

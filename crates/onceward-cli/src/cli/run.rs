@@ -102,7 +102,8 @@ impl Run {
                 self.intent.warn(call_settings.recipe.is_some());
             }
             let call = self.intent.call(global, call_settings).await?;
-            let store = settings.store_of(call.identity.operation.as_str())?.to_owned();
+            let operation = call.identity.operation.as_str();
+            let (store, other_stores) = (settings.store_of(operation)?.to_owned(), settings.other_stores(operation));
             let resolve = command_line("resolve", &settings, &call.identity, KeyDisplay::Masked);
             guarded(&Job {
                 call,
@@ -112,6 +113,7 @@ impl Run {
                 quiet: self.quiet,
                 status,
                 store,
+                other_stores,
                 records_per_tenant: settings.records_per_tenant(),
                 resolve,
             })

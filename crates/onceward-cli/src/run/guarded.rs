@@ -23,6 +23,7 @@ use onceward_runtime::exit::{
 };
 use onceward_runtime::output::say;
 use onceward_runtime::process::is_missing;
+use onceward_runtime::stores;
 
 /// A command to run once.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct Job {
     pub(crate) quiet: bool,
     pub(crate) status: StatusFd,
     pub(crate) store: String,
+    /// The stores in which the operation must not live, with their names.
+    pub(crate) other_stores: Vec<(String, String)>,
     /// Maximum number of records per tenant.
     pub(crate) records_per_tenant: Option<u64>,
     /// The command line that settles this intent, without its last flag.
@@ -43,7 +46,9 @@ pub(crate) struct Job {
 
 /// Runs the command once, or reports why not. Returns the exit code.
 pub(crate) async fn guarded(job: &Job) -> Result<u8, Fault> {
-    let report = match Ledger::builder().records_per_tenant(job.records_per_tenant).open(&job.store).await {
+    let builder = Ledger::builder().records_per_tenant(job.records_per_tenant);
+    let operation = &job.call.identity.operation;
+    let report = match stores::open_for(operation, &job.store, &job.other_stores, builder).await {
         Ok(ledger) => {
             // If this process is killed, processes that the command started may live on: until they end, the command counts as
             // running.

@@ -51,7 +51,7 @@ fn a_server_refuses_an_operation_that_lives_in_another_store() {
     folder.write("onceward.toml", TWO_STORES);
     folder
         .onceward(&["serve", "--listen", "127.0.0.1:0"])
-        .says(69, &["the operation email lives in it already", "would run again", "`onceward copy`"]);
+        .says(69, &["email lives in it already", "would run again", "`onceward copy`"]);
 }
 
 #[test]
@@ -128,4 +128,15 @@ fn the_configurations_of_the_guide_are_valid() {
         count += 1;
     }
     assert_eq!(count, 3);
+}
+
+#[test]
+fn a_command_whose_operation_moves_to_another_store_is_not_run_again() {
+    let folder = TestFolder::new();
+    folder.write("onceward.toml", "store = \"main.db\"\n[stores.fast]\nurl = \"fast.db\"\n");
+    run(&folder, "email", "1");
+    folder.write("onceward.toml", TWO_STORES);
+    let again = ["run", "--operation", "email", "--key", "1", "--", "sh", "-c", "echo again >>effects"];
+    folder.onceward(&again).says(69, &["email lives in it already", "would run again"]);
+    assert!(!folder.path("effects").exists());
 }

@@ -131,6 +131,14 @@ impl Settings {
         }
     }
 
+    /// The stores that do not keep an operation, with their names.
+    pub fn other_stores(&self, operation: &str) -> Vec<(String, String)> {
+        let home = self.operations.get(operation).and_then(|operation| operation.store.as_deref());
+        let default = home.map(|_| ("default", self.store.as_str()));
+        let named = self.named_stores().filter(|(name, _)| Some(*name) != home);
+        default.into_iter().chain(named).map(|(name, url)| (name.to_owned(), url.to_owned())).collect()
+    }
+
     /// Maximum number of records per tenant; `None` without a limit.
     pub fn records_per_tenant(&self) -> Option<u64> {
         self.limits.records_per_tenant

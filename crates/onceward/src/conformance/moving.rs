@@ -147,4 +147,9 @@ pub async fn the_operations_of_a_store_are_remembered(store: &AnyStore, _: &Manu
     let mut found = store.operations().await.unwrap();
     found.sort();
     assert_eq!(found, ["GET /größe", "charge", "email"]);
+    store.release_operations(&[]).await.unwrap();
+    store.release_operations(&names(&["charge", "never"])).await.unwrap();
+    let [charge, email] = [&names(&["charge"])[0], &names(&["email"])[0]].map(Clone::clone);
+    assert!(!store.has_operation(&charge).await.unwrap() && store.has_operation(&email).await.unwrap());
+    assert_eq!(store.operations().await.unwrap().len(), 2);
 }

@@ -226,6 +226,7 @@ impl Ledger {
         mut request: BeginRequest,
     ) -> Result<Attempt<C::Won>, Error> {
         self.check_durability(&request.call).await?;
+        self.inner.place(&request.call.identity).await?;
         for _ in 0..MAX_LAPSES {
             match self.begin_once(&request).await? {
                 Attempt::Answered(decision) => return Ok(Attempt::Answered(decision)),

@@ -11,7 +11,8 @@
 //! - `delivery`: whether the caller got the answer.
 //!
 //! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
-//! listing, resolving, purging), `placement` (several stores under one ledger), `copy` (moving a whole ledger to another store).
+//! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an
+//! operation lives), `copy` (moving a whole ledger to another store).
 
 mod apply;
 mod begin;
@@ -25,6 +26,7 @@ mod late_report;
 mod lease;
 mod owned_claim;
 pub mod placement;
+mod places;
 pub mod remote;
 mod run;
 mod settle;
@@ -80,6 +82,8 @@ struct Inner {
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
     homes: HashMap<String, String>,
+    /// Which operations live in this store.
+    places: places::Places,
     /// What an acknowledged write survives, once it was asked for.
     durability: OnceCell<Durability>,
 }
@@ -165,19 +169,34 @@ impl Builder {
     }
 
     /// Uses a store that is open already.
-    pub fn on(mut self, store: Arc<dyn Store>) -> Ledger {
-        let further = std::mem::take(&mut self.further).into_iter().map(|(name, store)| {
+    pub fn on(self, store: Arc<dyn Store>) -> Ledger {
+        let default = (placement::DEFAULT.to_owned(), Arc::clone(&store));
+        let every: Vec<_> = std::iter::once(default).chain(self.further.iter().cloned()).collect();
+        let beside = |own: &str| every.iter().filter(|(name, _)| name != own).cloned().collect();
+        let further = self.further.iter().map(|(name, store)| {
             let alone = Self {
                 operations: self.operations.clone(),
                 records_per_tenant: self.records_per_tenant,
                 ..Self::default()
             };
-            (name, alone.on(store))
+            (name.clone(), alone.assembled(Arc::clone(store), Vec::new(), beside(name)))
         });
         let further = further.collect();
+        let others = beside(placement::DEFAULT);
+        self.assembled(store, further, others)
+    }
+
+    /// The ledger on one store, with ledgers on the further ones, and the stores beside it.
+    fn assembled(
+        self,
+        store: Arc<dyn Store>,
+        further: Vec<(String, Ledger)>,
+        others: Vec<(String, Arc<dyn Store>)>,
+    ) -> Ledger {
         let inner = Inner {
             store,
             further,
+            places: places::Places::beside(others),
             homes: self.homes,
             durability: OnceCell::new(),
             operations: self.operations,

@@ -166,6 +166,7 @@ fn is_permanent(error: &store::Error) -> bool {
             | store::Error::Poisoned { .. }
             | store::Error::Corrupt { .. }
             | store::Error::Gone { .. }
+            | store::Error::LogGone { .. }
             | store::Error::NewerSchema { .. }
             | store::Error::OlderSchema { .. }
             | store::Error::Refused { .. }

@@ -1,14 +1,27 @@
 //! Several stores under one ledger. Each operation lives in one of them; reading and care-taking go over all.
 
+use std::collections::HashSet;
+
 use onceward_core::name::{Identity, Operation};
 use onceward_core::policy::Tier;
 
+use super::places::misplaced;
 use super::{Call, Ledger};
 use crate::error::Error;
 use crate::store::{self, Counts, Cursor, Durability, Filter, Page, Purged};
 
 /// What the default store is called in messages.
-const DEFAULT: &str = "default";
+pub(super) const DEFAULT: &str = "default";
+
+/// Stands in front of the path of a route where routes are recorded. No operation begins with it and a space.
+const ROUTE: &str = "route";
+
+/// The operations that a store has recorded.
+struct Recorded<'a> {
+    store: &'a str,
+    ledger: &'a Ledger,
+    names: HashSet<String>,
+}
 
 /// One of the stores under a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -84,30 +97,54 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records for each operation that it lives in its store. Refuses one that another of the stores has recorded or holds
-    /// records of: its finished work would not be found, and would run again.
+    /// Records for each operation that it lives in its store. Refuses one that another of the stores has recorded: its finished
+    /// work would not be found, and would run again.
     pub async fn place_operations(&self, operations: &[Operation]) -> Result<(), store::Error> {
-        for (name, ledger) in self.parts() {
-            let recorded = ledger.inner.store.operations().await?;
-            for operation in operations {
-                if std::ptr::eq(self.home(operation), ledger) {
-                    continue;
-                }
-                let is_recorded = recorded.iter().any(|recorded| recorded == operation.as_str());
-                let filter = Filter { operation: Some(operation.clone()), ..Filter::default() };
-                if is_recorded || !ledger.inner.store.list(&filter, None, 1).await?.listed.is_empty() {
-                    return Err(misplaced(operation, name));
-                }
-            }
-        }
-        for (_, ledger) in self.parts() {
-            let own: Vec<Operation> =
-                operations.iter().filter(|operation| std::ptr::eq(self.home(operation), ledger)).cloned().collect();
+        let placed = operations.iter().map(|operation| (operation.clone(), self.home(operation)));
+        self.place_all(placed.collect()).await
+    }
+
+    /// The same for routes of a gateway, whose requests are kept in the store with this name. They are recorded by their paths.
+    pub async fn place_routes(&self, routes: &[(&str, Option<&str>)]) -> Result<(), store::Error> {
+        let named = routes.iter().filter_map(|(path, store)| {
+            let operation = Operation::new(format!("{ROUTE} {path}")).ok()?;
+            Some((operation, self.named(*store)))
+        });
+        self.place_all(named.collect()).await
+    }
+
+    /// Before and after they are recorded, the other stores are asked: of two servers with different configurations that start at
+    /// the same time, at least one finds the other.
+    async fn place_all(&self, placed: Vec<(Operation, &Self)>) -> Result<(), store::Error> {
+        let before = self.recorded().await?;
+        check_places(&before, &placed)?;
+        let mut added = Vec::new();
+        for Recorded { ledger, names, .. } in &before {
+            let is_new = |operation: &Operation| !names.contains(operation.as_str());
+            let own = placed.iter().filter(|(operation, home)| std::ptr::eq(*home, *ledger) && is_new(operation));
+            let own: Vec<Operation> = own.map(|(operation, _)| operation.clone()).collect();
             if !own.is_empty() {
                 ledger.inner.store.claim_operations(&own).await?;
+                added.push((ledger, own));
             }
         }
+        if let Err(misplaced) = check_places(&self.recorded().await?, &placed) {
+            for (ledger, own) in added {
+                ledger.inner.store.release_operations(&own).await?;
+            }
+            return Err(misplaced);
+        }
         Ok(())
+    }
+
+    /// The operations that each store has recorded.
+    async fn recorded(&self) -> Result<Vec<Recorded<'_>>, store::Error> {
+        let mut recorded = Vec::new();
+        for (store, ledger) in self.parts() {
+            let names = ledger.inner.store.operations().await?.into_iter().collect();
+            recorded.push(Recorded { store, ledger, names });
+        }
+        Ok(recorded)
     }
 
     /// Refuses payments on a store that may lose acknowledged claims, unless the policy allows that.
@@ -187,13 +224,17 @@ fn place_of(name: &str) -> u32 {
     first.max(1)
 }
 
-fn misplaced(operation: &Operation, store: &str) -> store::Error {
-    let reason = format!(
-        "the operation {operation} lives in it already, and the configuration puts it into another store, where its finished work \
-         would not be found and would run again. Put it back with the `store` of the operation, or give the operation a new name. \
-         To move everything, use `onceward copy`"
-    );
-    store::Error::Refused { store: store.to_owned(), reason }
+/// Refuses an operation that another store than its own has recorded.
+fn check_places(recorded: &[Recorded<'_>], placed: &[(Operation, &Ledger)]) -> Result<(), store::Error> {
+    for Recorded { store, ledger, names } in recorded {
+        let elsewhere = |(operation, home): &&(Operation, &Ledger)| {
+            !std::ptr::eq(*home, *ledger) && names.contains(operation.as_str())
+        };
+        if let Some((operation, _)) = placed.iter().find(elsewhere) {
+            return Err(misplaced(operation, store));
+        }
+    }
+    Ok(())
 }
 
 /// The error for a payment on a store that may lose it.

@@ -145,6 +145,17 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
+    /// The write-ahead log was removed or replaced: other processes do not see what this one has written to it.
+    #[error(
+        "the write-ahead log of the ledger {} was removed while the ledger was open, so nothing more is written: reopen it. This \
+         happens when the process that has the ledger open also opens or copies its file by other means, such as Python's sqlite3: \
+         when it closes the file, the locks of the ledger end",
+        path.display()
+    )]
+    LogGone {
+        /// The file.
+        path: PathBuf,
+    },
     /// The disk failed during a write; the state on disk is unknown until the file is opened again.
     #[error("the disk failed under the ledger {} ({reason}): reopen the ledger", path.display())]
     Poisoned {
@@ -201,6 +212,7 @@ impl Error {
                 | Self::ReadOnly { .. }
                 | Self::CannotOpen { .. }
                 | Self::Gone { .. }
+                | Self::LogGone { .. }
                 | Self::Poisoned { .. }
                 | Self::Unreachable(_)
         )

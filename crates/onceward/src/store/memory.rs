@@ -271,6 +271,14 @@ impl Store for Memory {
         Ok(())
     }
 
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        let mut tables = self.tables();
+        for name in names {
+            tables.operations.remove(name.as_str());
+        }
+        Ok(())
+    }
+
     async fn operations(&self) -> Result<Vec<String>, Error> {
         Ok(self.tables().operations.iter().cloned().collect())
     }

@@ -93,14 +93,25 @@ pub trait Store: Send + Sync + fmt::Debug {
         Ok(Durability::Durable)
     }
 
-    /// Records that these operations live in this store, for servers that have several. Whatever the seal.
+    /// Records that these operations live in this store, whatever the seal. A ledger with several stores refuses operations that
+    /// another of them has recorded.
     async fn claim_operations(&self, _names: &[Operation]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Takes back what [`Store::claim_operations`] has recorded.
+    async fn release_operations(&self, _names: &[Operation]) -> Result<(), Error> {
         Ok(())
     }
 
     /// The operations that were recorded so.
     async fn operations(&self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
+    }
+
+    /// Whether this operation was recorded so.
+    async fn has_operation(&self, name: &Operation) -> Result<bool, Error> {
+        Ok(self.operations().await?.iter().any(|recorded| recorded == name.as_str()))
     }
 
     /// What moves a whole ledger into this store or out of it, if the store can do that.

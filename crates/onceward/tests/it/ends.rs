@@ -282,6 +282,8 @@ async fn a_caller_that_is_dropped_before_it_sees_its_claim_leaves_a_released_cla
     let mut gone = 0;
     for (ledger, _folder) in every_ledger().await {
         let call = ledger.operation("charge").key("k");
+        // So that the operation is known, and the next call begins with its write.
+        ledger.operation("charge").key("first").run(|_| async { Ok(1) }).await.unwrap();
         {
             let mut begin = Box::pin(call.begin());
             let polled = futures_util::poll!(begin.as_mut());

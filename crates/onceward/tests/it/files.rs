@@ -278,6 +278,21 @@ async fn a_read_only_file_is_refused() {
 }
 
 #[tokio::test]
+async fn a_ledger_whose_log_was_removed_writes_nothing_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let (ledger, effects) = (Ledger::open(url(&path)).await.unwrap(), Effects::default());
+    ledger.operation("charge").key("a").run(|_| async { Ok(effects.happen()) }).await.unwrap();
+    // As another copy of SQLite in this process does when it closes the file: the locks of this ledger do not stop it.
+    std::fs::remove_file(format!("{}-wal", url(&path))).unwrap();
+    for _ in 0..2 {
+        let error = ledger.operation("charge").key("b").run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
+        assert!(error.to_string().contains("write-ahead log"), "{error}");
+    }
+    assert_eq!(effects.count(), 1);
+}
+
+#[tokio::test]
 async fn a_ledger_whose_file_was_removed_writes_nothing_more() {
     for is_replaced in [false, true] {
         let folder = tempfile::tempdir().unwrap();

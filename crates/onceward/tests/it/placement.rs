@@ -131,6 +131,61 @@ async fn an_operation_that_lives_in_another_store_is_refused() {
     assert!(undeclared.place_operations(&[operation("undeclared")]).await.is_err());
 }
 
+async fn run(ledger: &Ledger, operation: &str) -> Result<u8, String> {
+    let done = ledger.operation(operation).key("1").run(|_| async { Ok(1) }).await;
+    done.map(|done| done.value).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn finished_work_is_not_done_again_where_its_operation_moves_to() {
+    let (default, fast) = (memory(), memory());
+    let alone = Ledger::builder().on(Arc::clone(&default));
+    run(&alone, "charge").await.unwrap();
+    run(&alone, "POST /v1/charges").await.unwrap();
+    let moved = Ledger::builder().store("fast", Arc::clone(&fast), ["charge", "sms"]).on(Arc::clone(&default));
+    let refused = run(&moved, "charge").await.unwrap_err();
+    assert!(refused.contains("would run again"), "{refused}");
+    assert!(fast.operations().await.unwrap().is_empty(), "what was refused is not recorded");
+    // A route of a gateway names its store itself.
+    let refused = run(moved.named(Some("fast")), "POST /v1/charges").await.unwrap_err();
+    assert!(refused.contains("would run again"), "{refused}");
+    assert_eq!(run(moved.named(Some("fast")), "POST /v1/refunds").await, Ok(1));
+    // And back.
+    assert_eq!(run(&moved, "sms").await, Ok(1));
+    let back = Ledger::builder().store("fast", fast, ["other"]).on(Arc::clone(&default));
+    assert!(run(&back, "sms").await.is_err() && run(&back, "POST /v1/refunds").await.is_err());
+    assert_eq!(run(&back, "charge").await, Ok(1));
+}
+
+#[tokio::test]
+async fn a_route_that_moves_to_another_store_is_refused_at_the_start() {
+    let (default, fast) = (memory(), memory());
+    let ledger = || Ledger::builder().store("fast", Arc::clone(&fast), ["email"]).on(Arc::clone(&default));
+    ledger().place_routes(&[("/v1/mail/*", Some("fast")), ("/v1/*", None)]).await.unwrap();
+    ledger().place_routes(&[("/v1/*", None), ("/v1/mail/*", Some("fast"))]).await.unwrap();
+    let refused = ledger().place_routes(&[("/v1/mail/*", None)]).await.unwrap_err().to_string();
+    assert!(refused.contains("/v1/mail/*") && refused.contains("fast"), "{refused}");
+}
+
+#[tokio::test]
+async fn of_two_servers_that_start_at_once_with_different_stores_at_most_one_takes_the_operation() {
+    for _ in 0..50 {
+        let (default, fast) = (memory(), memory());
+        let servers = [
+            Ledger::builder().store("fast", Arc::clone(&fast), ["email"]).on(Arc::clone(&default)),
+            Ledger::builder().store("fast", Arc::clone(&fast), ["other"]).on(Arc::clone(&default)),
+        ];
+        let starts =
+            servers.map(|server| tokio::spawn(async move { server.place_operations(&[operation("email")]).await }));
+        let mut started = 0;
+        for start in starts {
+            started += usize::from(start.await.unwrap().is_ok());
+        }
+        let recorded = default.operations().await.unwrap().len() + fast.operations().await.unwrap().len();
+        assert!(started <= 1 && recorded == started, "{started} started, {recorded} recorded");
+    }
+}
+
 #[tokio::test]
 async fn a_copy_takes_the_places_of_operations_along() {
     let folder = tempfile::tempdir().unwrap();

@@ -74,6 +74,8 @@ async fn a_waiting_caller_is_told_that_the_owner_failed_and_takes_its_turn_if_th
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiting_caller_takes_its_turn_if_the_first_caller_went_away_before_it_had_the_claim() {
     for (ledger, _folder) in every_ledger().await {
+        // So that the operation is known, and the next call begins with its write.
+        ledger.operation("op").key("first").run(|_| async { Ok(1) }).await.unwrap();
         let builder = ledger.operation("op").key("local");
         let call = builder.call().unwrap();
         let mut begin = Box::pin(ledger.begin(&call));

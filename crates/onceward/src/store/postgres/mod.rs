@@ -350,7 +350,18 @@ impl Store for Postgres {
     async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         let values: Vec<reader::Value> = vec![(Box::new(names), Type::TEXT_ARRAY)];
-        self.scans.run(query::CLAIM_OPERATIONS, values, true).await.map(drop)
+        self.lookups.run(query::CLAIM_OPERATIONS, values, true).await.map(drop)
+    }
+
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        let values: Vec<reader::Value> = vec![(Box::new(names), Type::TEXT_ARRAY)];
+        self.lookups.run(query::RELEASE_OPERATIONS, values, true).await.map(drop)
+    }
+
+    async fn has_operation(&self, name: &Operation) -> Result<bool, Error> {
+        let values: Vec<reader::Value> = vec![(Box::new(name.to_string()), Type::TEXT)];
+        Ok(!self.lookups.run(query::HAS_OPERATION, values, false).await?.is_empty())
     }
 
     async fn operations(&self) -> Result<Vec<String>, Error> {

@@ -34,6 +34,10 @@ pub(super) const APPEND: &str = "SELECT onceward.append_v1($1, $2, $3, $4, $5, $
 pub(super) const CLAIM_OPERATIONS: &str = "INSERT INTO onceward.operation (name) \
     SELECT DISTINCT name FROM unnest($1) AS name ORDER BY name ON CONFLICT DO NOTHING";
 
+pub(super) const RELEASE_OPERATIONS: &str = "DELETE FROM onceward.operation WHERE name = ANY ($1)";
+
+pub(super) const HAS_OPERATION: &str = "SELECT 1 FROM onceward.operation WHERE name = $1";
+
 pub(super) const OPERATIONS: &str = "SELECT name FROM onceward.operation ORDER BY name";
 
 pub(super) const REMOVE: &str = "SELECT onceward.remove_v1($1)";

@@ -191,6 +191,25 @@ impl Store for Redis {
         self.link.query(&add).await.map(drop)
     }
 
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        let mut remove = redis::cmd("SREM");
+        remove.arg(&self.keys.operations);
+        for name in names {
+            remove.arg(name.as_str());
+        }
+        self.link.query(&remove).await.map(drop)
+    }
+
+    async fn has_operation(&self, name: &Operation) -> Result<bool, Error> {
+        let mut is_member = redis::cmd("SISMEMBER");
+        is_member.arg(&self.keys.operations).arg(name.as_str());
+        let answer = self.link.query(&is_member).await?;
+        redis::from_redis_value(answer).map_err(|error| Error::Other(error.to_string()))
+    }
+
     async fn operations(&self) -> Result<Vec<String>, Error> {
         let mut members = redis::cmd("SMEMBERS");
         members.arg(&self.keys.operations);

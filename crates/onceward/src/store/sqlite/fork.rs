@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::side_files::{MARK, OWNERS, beside, resolve};
+use super::side_files::{LOG, MARK, OWNERS, beside, resolve};
 use super::{query, schema};
 
 /// The files of every ledger that this process has open, and how many handles it has.
@@ -98,7 +98,7 @@ pub(crate) fn resume_child() {
 /// Closes every descriptor of the files of these ledgers.
 fn close_descriptors<'a>(ledgers: impl Iterator<Item = &'a PathBuf>) {
     use std::os::unix::fs::MetadataExt;
-    let suffixes = ["", "-wal", "-shm", OWNERS, MARK];
+    let suffixes = ["", LOG, "-shm", OWNERS, MARK];
     let files = ledgers.flat_map(|ledger| suffixes.map(|suffix| beside(ledger, suffix)));
     let files: Vec<(u64, u64)> =
         files.filter_map(|file| std::fs::metadata(file).ok()).map(|file| (file.dev(), file.ino())).collect();

@@ -74,6 +74,10 @@ struct Shared {
     file: PathBuf,
     /// The file's device and inode when it was opened.
     inode: Inode,
+    /// SQLite's write-ahead log.
+    log: PathBuf,
+    /// The log's device and inode. It stays as long as a connection is open whose lock on the file has not ended.
+    log_inode: Inode,
     clock: Arc<dyn Clock>,
     owners: owner::Owners,
     /// Set by any thread after a failure that leaves the state on disk unknown. Only reopening clears it.
@@ -84,12 +88,15 @@ struct Shared {
 }
 
 impl Shared {
-    /// Whether the path now leads to another file than the one that is open, or to none.
-    fn is_gone(&self) -> bool {
-        match inode(&self.file) {
-            Ok(now) => now != self.inode,
-            Err(error) => error.kind() == ErrorKind::NotFound,
+    /// Fails if the file or its log was removed or replaced since it was opened.
+    fn check_files(&self) -> Result<(), Error> {
+        if is_gone(&self.file, self.inode) {
+            return Err(Error::Gone { path: self.path.clone() });
         }
+        if is_gone(&self.log, self.log_inode) {
+            return Err(Error::LogGone { path: self.path.clone() });
+        }
+        Ok(())
     }
 
     /// The ledger's name in messages.
@@ -125,6 +132,14 @@ fn inode(_file: &Path) -> io::Result<Inode> {
     Ok((0, 0))
 }
 
+/// Whether a path leads to another file than the one that was opened, or to none.
+fn is_gone(path: &Path, opened: Inode) -> bool {
+    match inode(path) {
+        Ok(now) => now != opened,
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    }
+}
+
 /// A ledger in one SQLite file.
 #[derive(Debug)]
 pub struct Sqlite {
@@ -156,13 +171,18 @@ impl Sqlite {
         let mark = HighWaterMark::check(&found, &connection, &file, path)?;
         let owners = owner::Owners::register(&file)
             .map_err(|error| Error::SideFile { path: path.to_owned(), reason: error.to_string() })?;
-        let inode = inode(&file).map_err(|error| schema::cannot_open(path, &error))?;
+        let log = side_files::beside(&file, side_files::LOG);
+        let [inode, log_inode] = [inode(&file), inode(&log)];
+        let inode = inode.map_err(|error| schema::cannot_open(path, &error))?;
+        let log_inode = log_inode.map_err(|error| schema::cannot_open(path, &error))?;
         let path = path.to_owned();
         let poison = OnceLock::new();
         let shared = Arc::new(Shared {
             path,
             file,
             inode,
+            log,
+            log_inode,
             clock,
             owners,
             poison,
@@ -247,6 +267,16 @@ impl Store for Sqlite {
     async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
         let names = names.iter().map(ToString::to_string).collect();
         self.write(|reply| WriteJob::ClaimOperations(names, reply)).await
+    }
+
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        let names = names.iter().map(ToString::to_string).collect();
+        self.write(|reply| WriteJob::ReleaseOperations(names, reply)).await
+    }
+
+    async fn has_operation(&self, name: &Operation) -> Result<bool, Error> {
+        let name = name.to_string();
+        self.lookups.read(move |connection, _| query::has_operation(connection, &name)).await
     }
 
     async fn operations(&self) -> Result<Vec<String>, Error> {

@@ -398,6 +398,15 @@ pub(super) fn claim_operations(connection: &Connection, names: &[String]) -> rus
     names.iter().try_for_each(|name| insert.execute([name]).map(drop))
 }
 
+pub(super) fn release_operations(connection: &Connection, names: &[String]) -> rusqlite::Result<()> {
+    let mut delete = connection.prepare_cached("DELETE FROM operation WHERE name = ?1")?;
+    names.iter().try_for_each(|name| delete.execute([name]).map(drop))
+}
+
+pub(super) fn has_operation(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM operation WHERE name = ?1")?.exists([name])
+}
+
 pub(super) fn operations(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     connection.prepare("SELECT name FROM operation ORDER BY name")?.query_map([], |row| row.get(0))?.collect()
 }

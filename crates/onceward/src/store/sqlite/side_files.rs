@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 /// Suffix of the file in which open ledgers hold locks.
 pub(super) const OWNERS: &str = "-owners";
 
+/// Suffix of SQLite's write-ahead log.
+pub(super) const LOG: &str = "-wal";
+
 /// Suffix of the file with the high-water mark.
 pub(super) const MARK: &str = "-mark";
 
 /// Suffixes of the files that SQLite opens. SQLite itself refuses symbolic links in their place.
 #[cfg(unix)]
-const SQLITE_SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+const SQLITE_SUFFIXES: [&str; 3] = ["", LOG, "-shm"];
 
 /// Suffixes of the files that Onceward opens.
 #[cfg(unix)]

@@ -57,6 +57,7 @@ pub(super) fn poisons(error: &Error) -> bool {
         Error::Poisoned { .. }
             | Error::Corrupt { .. }
             | Error::Gone { .. }
+            | Error::LogGone { .. }
             | Error::NewerSchema { .. }
             | Error::OlderSchema { .. }
     )

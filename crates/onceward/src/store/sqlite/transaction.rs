@@ -46,9 +46,8 @@ impl Transaction<'_, '_> {
             WriteJob::Replace(replace, _) => WriteKind::of(replace),
             WriteJob::Check(_) => WriteKind::NewClaim,
             WriteJob::Insert(..) | WriteJob::Purge(..) | WriteJob::Append(..) => WriteKind::Other,
-            WriteJob::ClaimOperations(..) | WriteJob::SetSeal(..) | WriteJob::Import(..) | WriteJob::RestartLog(_) => {
-                return None;
-            }
+            WriteJob::ClaimOperations(..) | WriteJob::ReleaseOperations(..) => return None,
+            WriteJob::SetSeal(..) | WriteJob::Import(..) | WriteJob::RestartLog(_) => return None,
         };
         // The usual case makes no name.
         if self.seal == Seal::Open || planted(Plant::SealNotChecked) {
@@ -99,6 +98,10 @@ impl Transaction<'_, '_> {
             WriteJob::ClaimOperations(names, reply) => {
                 let claimed = query::claim_operations(self.connection, &names);
                 self.hold_reply(claimed, reply, replies, PendingReply::Claimed)
+            }
+            WriteJob::ReleaseOperations(names, reply) => {
+                let released = query::release_operations(self.connection, &names);
+                self.hold_reply(released, reply, replies, PendingReply::Claimed)
             }
             WriteJob::SetSeal(change, reply) => {
                 let set = transfer::set_seal(self.connection, &self.seal, &change);

@@ -24,6 +24,7 @@ pub(super) enum WriteJob {
     Append(Digest, AuditEvent, Reply<()>),
     Check(Reply<()>),
     ClaimOperations(Vec<String>, Reply<()>),
+    ReleaseOperations(Vec<String>, Reply<()>),
     SetSeal(Box<SealChange>, Reply<SealSet>),
     Import(Box<ImportJob>, Reply<Imported>),
     /// The checkpoint thread waits until the sender is dropped: two checkpoints at once would obstruct each other.
@@ -37,7 +38,8 @@ impl WriteJob {
             Self::Insert(draft, ..) => 1 + large_bytes(draft) / PAGE_SIZE,
             Self::Replace(replace, _) => 1 + large_bytes(&replace.draft) / PAGE_SIZE,
             Self::Purge(limit, _) => *limit,
-            Self::Append(..) | Self::Check(_) | Self::ClaimOperations(..) | Self::SetSeal(..) => 1,
+            Self::Append(..) | Self::Check(_) | Self::SetSeal(..) => 1,
+            Self::ClaimOperations(..) | Self::ReleaseOperations(..) => 1,
             Self::Import(job, _) => job.batch.iter().map(|each| 1 + Exported::size(each) / PAGE_SIZE).sum(),
             Self::RestartLog(_) => 0,
         }
@@ -93,7 +95,7 @@ pub(super) fn refuse(job: WriteJob, error: &Error) {
         WriteJob::Replace(_, reply) => drop(reply.send(Err(error))),
         WriteJob::Purge(_, reply) => drop(reply.send(Err(error))),
         WriteJob::Append(_, _, reply) | WriteJob::Check(reply) => drop(reply.send(Err(error))),
-        WriteJob::ClaimOperations(_, reply) => drop(reply.send(Err(error))),
+        WriteJob::ClaimOperations(_, reply) | WriteJob::ReleaseOperations(_, reply) => drop(reply.send(Err(error))),
         WriteJob::SetSeal(_, reply) => drop(reply.send(Err(error))),
         WriteJob::Import(_, reply) => drop(reply.send(Err(error))),
         WriteJob::RestartLog(_) => {}

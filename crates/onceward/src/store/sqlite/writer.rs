@@ -227,9 +227,7 @@ impl WriterThread {
     ) -> Result<Option<u64>, Error> {
         let shared = &self.shared;
         let fault = |error: rusqlite::Error| store_error(&shared.path, &error);
-        if shared.is_gone() {
-            return Err(Error::Gone { path: shared.path.clone() });
-        }
+        shared.check_files()?;
         statements.begin().map_err(fault)?;
         // A newer build may have opened and migrated the ledger in the meantime.
         let version =
@@ -265,6 +263,8 @@ impl WriterThread {
         })?;
         reached(Step::StoreUncommitted);
         let committed = transaction.statements.commit().map_err(|error| commit_error(&shared.path, &error));
+        // Once more: what was written to a log that is gone must not be acknowledged.
+        let committed = committed.and_then(|()| shared.check_files());
         if committed.is_ok() {
             reached(if purged { Step::PurgeCommitted } else { Step::StoreCommitted });
         } else {
