@@ -171,18 +171,20 @@ impl Builder {
     /// Uses a store that is open already.
     pub fn on(self, store: Arc<dyn Store>) -> Ledger {
         let default = (placement::DEFAULT.to_owned(), Arc::clone(&store));
+        // A further store may have the name of the default one.
         let every: Vec<_> = std::iter::once(default).chain(self.further.iter().cloned()).collect();
-        let beside = |own: &str| every.iter().filter(|(name, _)| name != own).cloned().collect();
+        let beside =
+            |own: &Arc<dyn Store>| every.iter().filter(|(_, other)| !Arc::ptr_eq(own, other)).cloned().collect();
         let further = self.further.iter().map(|(name, store)| {
             let alone = Self {
                 operations: self.operations.clone(),
                 records_per_tenant: self.records_per_tenant,
                 ..Self::default()
             };
-            (name.clone(), alone.assembled(Arc::clone(store), Vec::new(), beside(name)))
+            (name.clone(), alone.assembled(Arc::clone(store), Vec::new(), beside(store)))
         });
         let further = further.collect();
-        let others = beside(placement::DEFAULT);
+        let others = beside(&store);
         self.assembled(store, further, others)
     }
 
