@@ -8,6 +8,7 @@ import functools
 import pathlib
 import subprocess
 import sys
+import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -239,6 +240,59 @@ def test_a_wrapped_function_whose_body_has_not_run_is_refused_and_not_done(memor
     # What a context manager does before it is entered cannot be seen.
     state = "in_doubt" if function is None else "open"
     assert [one.status for one in memory.list()] == [state] and ran == []
+
+
+def first_step_taken(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As decorators do that prime a generator, or start a coroutine at once."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        body = function(*args)
+        with contextlib.suppress(StopIteration):
+            (body.asend(None) if hasattr(body, "asend") else body).send(None)
+        return body
+
+    return wrapper
+
+
+@types.coroutine
+def pause() -> Any:
+    yield
+
+
+@pytest.mark.parametrize("kind", ["generator", "async generator", "waiting async generator", "coroutine"])
+def test_a_body_that_has_begun_is_in_doubt(memory: Ledger, kind: str) -> None:
+    ran: list[int] = []
+
+    def generator(n: int) -> Any:
+        ran.append(n)
+        yield n
+
+    async def async_generator(n: int) -> Any:
+        ran.append(n)
+        yield n
+
+    async def waiting(n: int) -> Any:
+        ran.append(n)
+        await pause()
+        yield n
+
+    async def coroutine(n: int) -> None:
+        ran.append(n)
+        await pause()
+
+    bodies: dict[str, Any] = {
+        "generator": generator,
+        "async generator": async_generator,
+        "waiting async generator": waiting,
+        "coroutine": coroutine,
+    }
+    act: Any = memory.once(operation="act", key=["n"])(first_step_taken(bodies[kind]))
+    with pytest.raises(TypeError, match="returned an?"):
+        act(1)
+    with pytest.raises(onceward.InDoubt):
+        act(1)
+    assert ran == [1]
 
 
 @pytest.mark.parametrize("lazily", [lambda send: (send(n) for n in (1, 2)), lambda send: map(send, (1, 2))])
