@@ -6,7 +6,7 @@ import contextlib
 import dis
 import inspect
 import types
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import _failures
@@ -65,11 +65,12 @@ def _is_created(lazy: Any) -> bool:
     return inspect.isasyncgen(lazy) and _is_created_async(lazy)
 
 
-def _is_created_async(generator: AsyncGenerator[Any, Any]) -> bool:
+def _is_created_async(generator: Any) -> bool:
     # `inspect.getasyncgenstate` is not in every supported version.
     frame = generator.ag_frame
     if frame is None or generator.ag_running:
         return False
     if (is_suspended := getattr(generator, "ag_suspended", None)) is not None:
         return not is_suspended
-    return frame.f_lasti < 0 or frame.f_code.co_code[frame.f_lasti] == _MADE
+    is_made: bool = frame.f_lasti < 0 or frame.f_code.co_code[frame.f_lasti] == _MADE
+    return is_made

@@ -70,6 +70,8 @@ class Guarded:
         match, window = settings.get("match") or (), settings.get("window") or {}
         # A recipe also reads the time of its window.
         of = [] if window.get("of", "now") == "now" else [window["of"]]
+        if key is None:
+            _refuse_hidden_object(self.name, self._inner)
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
         self.bind = _binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
         # The name in Python's own message about wrong arguments.
@@ -251,6 +253,21 @@ def _refuse_second_guard(ledger: Ledger, function: Callable[..., Any], name: str
         raise InvalidCall(f"{name} is guarded already: its second guard would wait for the first one")
 
 
+def _refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
+    """Refuses a function with an object that its arguments do not show: two accounts must not share a withdrawal."""
+    inner = inspect.unwrap(function)
+    owner = getattr(inner, "__self__", None)
+    # The functions of a module in C have the module. An object around a function is a decorator.
+    is_plain = owner is None or inspect.ismodule(owner)
+    if is_plain and (isinstance(inner, type) or inspect.isroutine(inner)):
+        return
+    kind = "a method" if not is_plain else f"an object of {type(inner).__qualname__}"
+    raise InvalidCall(
+        f"{name} is {kind}, and without key= its object would not be part of the intent: name the arguments that make the "
+        "intent with key=[...], or give a function of them"
+    )
+
+
 def _compared_with_own_key(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     """With a key of its own, a call compares the arguments that `match` names, as a whole."""
     for one in settings.get("match") or ():
@@ -305,7 +322,13 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The arguments with which a function is called. Those of a wrapper count where it names its own; one that takes any
     arguments is taken to pass them on."""
-    own = inspect.signature(function, follow_wrapped=False)
+    try:
+        own = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError) as error:
+        # A wrapper in C, such as `functools.lru_cache`, passes its arguments on.
+        if hasattr(function, "__wrapped__"):
+            return inspect.signature(function)
+        raise InvalidCall(f"{_name(function)} does not say which arguments it takes: guard a function around it") from error
     passes_on = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
     kinds = {parameter.kind for parameter in own.parameters.values()}
     return inspect.signature(function) if kinds and kinds <= passes_on else own
