@@ -12,7 +12,6 @@ Needs openai-agents 0.8 or newer.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import importlib.metadata
 import inspect
@@ -22,11 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union
 
 from . import _native
+from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import argument_of, default_name
+from ._once import default_name
 from ._operation import IN_DOUBT, Operation, Settings, own_key, pointer
 from ._results import Codec
 
@@ -207,11 +207,8 @@ class _Guard:
         self.session = (key is None) if session is None else session
         match = [str(one) for one in settings.get("match", ())]
         self.fields = self._fields(key, match)
-        window = (settings.get("window") or {}).get("of", "now")
-        self.wanted = {argument_of(one) for one in [*self.fields, *match, *([] if window == "now" else [window])]}
-        for one in self.wanted - set(self.signature.parameters):
-            near = difflib.get_close_matches(one, list(self.signature.parameters), 1)
-            raise InvalidCall(f"{self.name} has no argument `{one}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+        self.wanted = {argument_of(one) for one in [*self.fields, *match, *window_fields(settings)]}
+        check_names(self.name, self.wanted, self.signature.parameters)
         if self.key_of is not None and self.session:
             # A key of one's own is not bound to a session; a derived one is.
             self.fields = [_KEY]

@@ -16,12 +16,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
+from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import argument_of, checked_session
+from ._once import checked_session
 from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
 
@@ -83,6 +84,12 @@ class Once:
     probe: Callable[..., Any] | None
     settings: Mapping[str, Any]
 
+    @property
+    def fields(self) -> list[str]:
+        """The arguments that the settings name."""
+        named = () if callable(self.key) else self.key
+        return [*named, *(self.settings.get("match") or ()), *window_fields(self.settings)]
+
 
 def once(
     *,
@@ -125,6 +132,9 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         checked_session(self.session)
         if not callable(self.tenant):
             checked_tenant(self.tenant)
+        # Refuses wrong settings now. The toolset says later which arguments there are.
+        for name, guard in self.guarded.items():
+            self._operation(name, guard)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools. A guarded name that does not exist is refused: it could be a misspelt one, which would run
@@ -136,9 +146,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
             if name not in tools:
                 raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
             arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
-            for one in [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]:
-                if argument_of(one) not in arguments:
-                    raise InvalidCall(f"{name} has no argument `{argument_of(one)}`")
+            check_names(name, guard.fields, arguments)
             self.seen.add(name)
         return tools
 
@@ -205,11 +213,10 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         tenant = tenant_of(operation.name, self.tenant, ctx)
         session = session_of(checked_session(self.session), operation.name, (ctx,), {})
         # An optional argument that the model leaves out is None.
-        named = [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]
-        key, intent = None, {**dict.fromkeys(argument_of(one) for one in named), **args}
+        key, intent = None, {**dict.fromkeys(map(argument_of, guard.fields)), **args}
         if callable(guard.key):
             key = own_key(operation.name, guard.key(args))
-            wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
+            wanted = set(map(argument_of, guard.fields))
             intent = {name: value for name, value in args.items() if name in wanted}
             if self.session:
                 key, intent = None, {**intent, _KEY: key}

@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
+from typing import TypedDict
 
 import pytest
 from claude_agent_sdk import create_sdk_mcp_server, tool
@@ -307,6 +308,50 @@ def test_arguments_are_known_in_every_form_of_the_schema(ledger, mailer, schema)
     assert len(mailer.sent) == 1
     with pytest.raises(onceward.InvalidCall, match="no argument"):
         once(ledger, key=["cc"])(tool("send_email", "Sends an email.", schema)(mailer.handle))
+
+
+class Order(TypedDict):
+    invoice: str
+
+
+class Charge(Order, total=False):
+    currency: str
+
+
+@pytest.mark.parametrize("is_annotated", [True, False])
+@pytest.mark.parametrize(
+    "settings", [{"key": ["invoice"], "match": ["cent"]}, {"key": ["invoce"]}, {"key": str, "match": ["cent"]}]
+)
+def test_a_name_that_a_handler_below_tool_does_not_have_is_refused(ledger, is_annotated, settings):
+    done = []
+
+    async def charge(args: Charge): ...
+
+    async def charge_of_any(args):
+        done.append(args)
+
+    if is_annotated:
+        with pytest.raises(onceward.InvalidCall, match="no argument"):
+            once(ledger, operation="charge", **settings)(charge)
+        return
+    handler = once(ledger, operation="charge", **settings)(charge_of_any)
+    told = asyncio.run(handler({"invoice": "i", "cents": 1}))
+    assert told["is_error"] and "arguments cannot be used" in text_of(told) and done == []
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_arguments_of_a_typed_dict_may_be_left_out(ledger, above):
+    done = []
+
+    async def charge(args: Charge):
+        done.append(args)
+        return {"content": []}
+
+    guard = once(ledger, operation="charge", key=["invoice", "currency"])
+    made = guard(tool("charge", "Charges.", Charge)(charge)).handler if above else guard(charge)
+    for _ in range(2):
+        assert not asyncio.run(made({"invoice": "i"})).get("is_error")
+    assert len(done) == 1
 
 
 def test_a_missing_framework_is_named(monkeypatch):

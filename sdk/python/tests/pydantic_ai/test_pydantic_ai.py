@@ -413,6 +413,11 @@ def test_a_wrong_setting_is_refused(wrong):
         once(**wrong)
 
 
+def test_a_wrong_setting_is_refused_when_the_toolset_is_made(ledger, bank):
+    with pytest.raises(onceward.InvalidCall, match="gold"):
+        OnceToolset(FunctionToolset([bank.charge]), ledger, {"charge": once(key=["invoice"], tier="gold")})
+
+
 def test_a_ledger_that_cannot_be_used_is_reported_and_nothing_runs(bank):
     ledger = onceward.Ledger("memory:")
     agent = agent_of(ledger, bank.charge, [CALL])
