@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
+from ._defaults import with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
 from ._native import Stored
@@ -105,7 +106,8 @@ def once(
         chosen: dict[str, Any] = {"wait": _WAIT, **settings}
         own_session = checked_session(session)
         fields = _Fields(name, key, chosen, has_session=own_session is not None)
-        fields.check(_arguments(tool.input_schema if is_tool else _annotation(tool)))
+        fields.schema = tool.input_schema if is_tool else _annotation(tool)
+        fields.check(_arguments(fields.schema))
         handler = tool.handler if is_tool else tool
         tool_name = tool.name if is_tool else name
         guard = _Guard(ledger, name, tool_name, handler, fields, own_session, tenant, probe, notice)
@@ -130,6 +132,7 @@ class _Fields:
         self.name, self.key_of, self.settings = name, key if callable(key) else None, settings
         self._read = [*(settings.get("match") or ()), *window_fields(settings)]
         self._are_checked = False
+        self.schema: Any = None
         self.recipe: list[str] | None = None if callable(key) else [str(one) for one in key]
         if callable(key) and has_session:
             self.recipe = [_KEY]
@@ -147,6 +150,8 @@ class _Fields:
         """The key that the user's function makes, and the intent."""
         if not self._are_checked:
             self._check_given(args)
+        elif isinstance(self.schema, dict):
+            args = with_defaults(args, self.schema, None if self.key_of else [*(self.recipe or ()), *self._read])
         if self.key_of is None:
             # An optional argument that the model leaves out is None.
             named = dict.fromkeys(argument_of(one) for one in [*(self.recipe or ()), *self._read])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
+from ._defaults import defaults_of, with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
 from ._ledger import Ledger
@@ -164,7 +165,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
 
         operation = self._operation(name, guard)
         try:
-            parts = self._parts(operation, guard, tool_args, ctx)
+            parts = self._parts(operation, guard, _with_defaults(tool_args, guard, tool), ctx)
             started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
@@ -267,6 +268,15 @@ class _ToolCodec(Codec):
         if isinstance(value, dict) and set(value) == {_TOOL_RETURN}:
             return self._returns.validate_json(json.dumps(value[_TOOL_RETURN]))
         return self._contents.validate_json(body)
+
+
+def _with_defaults(args: dict[str, Any], guard: Once, tool: ToolsetTool[Any]) -> dict[str, Any]:
+    """The arguments with their defaults. The framework sets those of a function's own schema, but not those of a schema
+    that was written by hand or that an MCP server sent. Where such a schema says none, the function may."""
+    fields = None if callable(guard.key) else guard.fields
+    # How the framework calls a function, if the tool is one.
+    function = getattr(getattr(getattr(tool, "call_func", None), "__self__", None), "function", None)
+    return {**defaults_of(function), **with_defaults(args, tool.tool_def.parameters_json_schema, fields)}
 
 
 def _refused(name: str, decision: Error) -> ToolFailed:

@@ -339,6 +339,20 @@ def test_a_name_that_a_handler_below_tool_does_not_have_is_refused(ledger, is_an
     assert told["is_error"] and "arguments cannot be used" in text_of(told) and done == []
 
 
+@pytest.mark.parametrize("key", [["invoice", "currency"], lambda args: f"{args['invoice']} {args['currency']}"])
+def test_an_argument_that_the_model_leaves_out_is_its_default(ledger, key):
+    done = []
+
+    async def charge(args):
+        done.append(args)
+        return {"content": []}
+
+    properties = {"invoice": {"type": "string"}, "currency": {"type": "string", "default": "EUR"}}
+    made = tool("charge", "Charges.", {"type": "object", "properties": properties})(charge)
+    run(once(ledger, key=key)(made), *[{"invoice": "i", **more} for more in ({}, {"currency": "EUR"}, {"currency": "USD"})])
+    assert done == [{"invoice": "i"}, {"invoice": "i", "currency": "USD"}]
+
+
 @pytest.mark.parametrize("above", [True, False])
 def test_arguments_of_a_typed_dict_may_be_left_out(ledger, above):
     done = []
