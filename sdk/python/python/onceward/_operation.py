@@ -336,7 +336,9 @@ class Operation:
             kind, messages, retry_after = self._classified(error)
             _note(error, native, native.fail(None, kind, messages, retry_after))
         except Exception as unrecorded:
-            _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
+            # Texts of other errors may contain anything.
+            why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
+            _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
     async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -350,7 +352,9 @@ class Operation:
                 ending = await _settled_soon(recording, loop)
             _note(error, native, ending)
         except Exception as unrecorded:
-            _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
+            # Texts of other errors may contain anything.
+            why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
+            _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
 
 async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoop) -> Any:

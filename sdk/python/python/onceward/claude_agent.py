@@ -235,7 +235,7 @@ class _Guard:
             doubt = await self._doubt(operation, parts)
             if doubt is None:
                 raise
-            _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
+            _log.warning("%s failed, and it is unknown whether it took effect: %s", self.name, type(error).__name__)
             return _error(f"{error}\n{doubt}")
 
     async def _work(self, args: Any) -> Result:
@@ -245,7 +245,8 @@ class _Guard:
         return result
 
     def _refused(self, decision: Error) -> Result:
-        _log.warning("%s was not carried out: %s", self.name, decision)
+        # Not the whole text: the commands that settle a doubt contain its key.
+        _log.warning("%s was not carried out: %s", self.name, decision.message)
         if isinstance(decision, SessionRequired):
             # A mistake of the program, not of the model's arguments.
             return _error(f"{self.tool} was not carried out: the program did not name a session. Nothing happened.")

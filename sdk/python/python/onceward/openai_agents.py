@@ -317,11 +317,12 @@ class _Guard:
         """What the model is told, if it is told: the framework would make "please try again" of any exception."""
         tool = getattr(context, "tool_name", None) or self.function.__name__
         if self.tells and isinstance(error, Error):
-            _log.warning("%s was not carried out: %s", self.name, error)
+            # Not the whole text: the commands that settle a doubt contain its key.
+            _log.warning("%s was not carried out: %s", self.name, error.message)
             return _for_model(error, tool)
         if not self.tells or repeats is None:
             raise error
-        _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
+        _log.warning("%s failed, and it is unknown whether it took effect: %s", self.name, type(error).__name__)
         if repeats != "hold":
             return OwnerUnknown(operation=tool).for_model()
         unknown = f"It is unknown whether {tool} took effect. {DO_NOT_REPEAT}"

@@ -280,7 +280,8 @@ def _with_defaults(args: dict[str, Any], guard: Once, tool: ToolsetTool[Any]) ->
 
 
 def _refused(name: str, decision: Error) -> ToolFailed:
-    _log.warning("%s was not carried out: %s", name, decision)
+    # Not the whole text: the commands that settle a doubt contain its key.
+    _log.warning("%s was not carried out: %s", name, decision.message)
     if isinstance(decision, SessionRequired):
         # A mistake of the program, not of the model's arguments.
         return ToolFailed(f"{name} was not carried out: the program did not name a session. Nothing happened.")

@@ -277,6 +277,14 @@ def test_the_texts_do_not_contain_keys_or_arguments(ledger, mailer):
         assert "secret" not in text_of(told) and "bob" not in text_of(told)
 
 
+def test_the_log_does_not_contain_keys_or_arguments(tmp_path, mailer, caplog):
+    mailer.fails = TimeoutError("no answer for secret-bob")
+    with onceward.Ledger(tmp_path / "ledger.db") as ledger:
+        run(guarded(ledger, mailer, key=lambda args: f"secret-{args['to']}", tier="email"), MAIL, MAIL)
+    assert "it is unknown whether it took effect: TimeoutError" in caplog.text and "is in doubt" in caplog.text
+    assert "secret" not in caplog.text and "bob" not in caplog.text
+
+
 def test_the_decorator_also_goes_below_tool(ledger, mailer):
     handler = once(ledger, key=["to", "subject"], operation="send_email")(mailer.handle)
     run(tool("send_email", "Sends an email.", SCHEMA)(handler), MAIL, MAIL)

@@ -456,6 +456,15 @@ def test_an_argument_that_is_left_out_is_its_default(ledger, key, schema, first,
     assert len(done) == effects and done[0] == {name: value for name, value in first.items() if name != "currency"}
 
 
+def test_the_log_does_not_contain_keys_or_arguments(tmp_path, bank, caplog):
+    bank.fails = ModelRetry("no answer for secret-inv-7")
+    guarded = {"charge": once(key=lambda args: f"secret-{args['invoice']}", tier="payment")}
+    with onceward.Ledger(tmp_path / "ledger.db") as ledger:
+        agent_of(ledger, bank.charge, [CALL], [CALL], guarded=guarded).run_sync("Charge.")
+    ours = [record.getMessage() for record in caplog.records if record.name == "onceward"]
+    assert len(ours) == 1 and "is in doubt" in ours[0] and "inv-7" not in ours[0]
+
+
 def test_a_ledger_that_cannot_be_used_is_reported_and_nothing_runs(bank):
     ledger = onceward.Ledger("memory:")
     agent = agent_of(ledger, bank.charge, [CALL])
