@@ -11,6 +11,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+from ._attributes import attributes_besides
+
 # A decimal is written without an exponent, which could take any amount of memory.
 _MAX_DIGITS = 10_000
 
@@ -51,8 +53,7 @@ def plain(value: Any) -> Any:
         return UUID.__str__(value)
     if isinstance(value, (bytes, bytearray)):
         return base64.b64encode(value).decode()
-    kind = type(value)
-    raise TypeError(f"{kind.__module__}.{kind.__qualname__} cannot be part of a key{_hint(value)}")
+    raise TypeError(f"{_full_name(value)} cannot be part of a key{_hint(value)}")
 
 
 # Values of these types say more than the attributes that a class adds to them.
@@ -60,30 +61,28 @@ _VALUES = (str, int, float, dict, list, tuple, date, Decimal, UUID, bytes, bytea
 
 
 def _check_only_fields(value: Any, fields: dict[str, Any]) -> None:
-    """Refuses a model that is also a value, such as a dataclass that is a dict: its fields are not all of it."""
+    """Refuses a model that is more than its fields: one that is also a value, such as a dataclass that is a dict, and one of a
+    subclass that adds attributes."""
     is_empty = isinstance(value, (dict, list, tuple, str, bytes, bytearray)) and not len(value)
     if isinstance(value, _VALUES) and not is_empty:
-        kind = type(value)
-        raise TypeError(f"{kind.__module__}.{kind.__qualname__} has fields and a value of its own{_hint(value)}")
+        raise TypeError(f"{_full_name(value)} has fields and a value of its own{_hint(value)}")
+    if others := attributes_besides(value, fields):
+        raise TypeError(f"{_full_name(value)} has attributes that are not fields, such as {others[0]}{_hint(value)}")
 
 
 def _check_has_no_more(value: Any) -> None:
     """Refuses a value with attributes, as of a class `Money(int)` with a currency: the value alone is not all of it."""
-    if isinstance(value, _VALUES) and _attributes(value):
-        kind = type(value)
-        raise TypeError(f"{kind.__module__}.{kind.__qualname__} has attributes besides its value{_hint(value)}")
+    if not isinstance(value, _VALUES):
+        return
+    order = type(value).__mro__
+    own = order[: next(index for index, kind in enumerate(order) if kind in _VALUES)]
+    if attributes_besides(value, (), own):
+        raise TypeError(f"{_full_name(value)} has attributes besides its value{_hint(value)}")
 
 
-def _attributes(value: Any) -> bool:
-    if any(not name.startswith("__") for name in getattr(value, "__dict__", ())):
-        return True
-    own = type(value).__mro__[: next(i for i, kind in enumerate(type(value).__mro__) if kind in _VALUES)]
-    slots = (slot for kind in own for slot in _names(kind.__dict__.get("__slots__", ())))
-    return any(not slot.startswith("__") and hasattr(value, slot) for slot in slots)
-
-
-def _names(slots: Any) -> tuple[str, ...]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+def _full_name(value: Any) -> str:
+    kind = type(value)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _fields(value: Any) -> dict[str, Any] | None:

@@ -11,11 +11,12 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
+from ._arguments import argument_of, window_fields
 from ._claim import settled
 from ._context import current_session
 from ._errors import InvalidCall, SessionRequired
 from ._native import Stored
-from ._once import argument_of, is_async
+from ._once import is_async
 from ._operation import Operation, Settings, own_key
 from ._results import Codec
 
@@ -236,8 +237,3 @@ def _field(operation: str, state: Any, name: str) -> Any:
         return state[name] if isinstance(state, Mapping) else getattr(state, name)
     except (KeyError, AttributeError):
         raise InvalidCall(f"{operation}: the state has no field `{name}`", operation=operation) from None
-
-
-def window_fields(settings: Mapping[str, Any]) -> list[str]:
-    of = (settings.get("window") or {}).get("of", "now")
-    return [] if of == "now" else [of]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 
+from ._arguments import argument_of, binder, check_names, name_of, signature_of, window_fields
 from ._claim import settled
 from ._errors import InvalidCall
 from ._native import Stored
@@ -54,7 +54,7 @@ class Guarded:
         self.is_async = is_async(function)
         if operation is None and settings.get("tier"):
             raise InvalidCall(
-                f"{_name(function)} declares a tier, so it needs operation=: renaming the function must not rename its "
+                f"{name_of(function)} declares a tier, so it needs operation=: renaming the function must not rename its "
                 "intents, or work that is done would run again"
             )
         self.name = operation or default_name(function)
@@ -67,13 +67,13 @@ class Guarded:
         self.key_of = key if callable(key) else None
         self._inner, self._first, self._named = _taken_apart(function)
         signature = signature_of(self._inner)
-        match, window = settings.get("match") or (), settings.get("window") or {}
-        # A recipe also reads the time of its window.
-        of = [] if window.get("of", "now") == "now" else [window["of"]]
+        match, of = settings.get("match") or (), window_fields(settings)
+        if key is None:
+            _refuse_hidden_object(self.name, self._inner)
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
-        self.bind = _binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
+        self.bind = binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
         # The name in Python's own message about wrong arguments.
-        self.bind.__qualname__ = _name(function)
+        self.bind.__qualname__ = name_of(function)
         recipe: list[str] | None = fields
         if self.key_of is not None:
             recipe, settings = None, _compared_with_own_key(self.name, settings)
@@ -149,7 +149,7 @@ def guarded(function: Callable[..., Any]) -> Guarded:
     """What the ledger knows about a function with `@ledger.once`."""
     found = getattr(function, "__onceward__", None)
     if not isinstance(found, Guarded):
-        raise InvalidCall(f"{_name(function)} is not guarded: decorate it with @ledger.once")
+        raise InvalidCall(f"{name_of(function)} is not guarded: decorate it with @ledger.once")
     return found
 
 
@@ -197,13 +197,9 @@ def _owner(function: Callable[..., Any]) -> tuple[Any, ...]:
     return () if owner is None else (owner,)
 
 
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", type(function).__qualname__)
-
-
 def default_name(function: Callable[..., Any]) -> str:
     """The name of a function's intents: its module and its own name, where these are the same in every process."""
-    name, module = _name(function), _module(function)
+    name, module = name_of(function), _module(function)
     if "<" in name or module is None or not hasattr(function, "__qualname__"):
         raise InvalidCall(f"{name} has no lasting name: say operation=, the name of its intents in the ledger")
     return f"{module}.{name}"
@@ -240,7 +236,7 @@ def _refuse_generators(function: Callable[..., Any]) -> None:
         inner = getattr(type(inner), "__call__", inner)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise InvalidCall(
-            f"{_name(function)} is a generator: its effects happen while its caller iterates, so its end cannot be "
+            f"{name_of(function)} is a generator: its effects happen while its caller iterates, so its end cannot be "
             "recorded. Guard the function that acts on each item instead"
         )
 
@@ -249,6 +245,21 @@ def _refuse_second_guard(ledger: Ledger, function: Callable[..., Any], name: str
     inside = getattr(function, "__onceward__", None)
     if isinstance(inside, Guarded) and inside.name == name and inside.ledger is ledger:
         raise InvalidCall(f"{name} is guarded already: its second guard would wait for the first one")
+
+
+def _refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
+    """Refuses a function with an object that its arguments do not show: two accounts must not share a withdrawal."""
+    inner = inspect.unwrap(function)
+    owner = getattr(inner, "__self__", None)
+    # The functions of a module in C have the module. An object around a function is a decorator.
+    is_plain = owner is None or inspect.ismodule(owner)
+    if is_plain and (isinstance(inner, type) or inspect.isroutine(inner)):
+        return
+    kind = "a method" if not is_plain else f"an object of {type(inner).__qualname__}"
+    raise InvalidCall(
+        f"{name} is {kind}, and without key= its object would not be part of the intent: name the arguments that make the "
+        "intent with key=[...], or give a function of them"
+    )
 
 
 def _compared_with_own_key(name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -274,20 +285,14 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
     if isinstance(key, str):
         raise InvalidCall(f"{operation}: key= is a list of arguments: key=[{key!r}]")
     given = [] if key is None or callable(key) else [str(one) for one in key]
-    open_ended = inspect.Parameter.VAR_KEYWORD in kinds
-    for one in [*given, *match, *of]:
-        root = argument_of(one)
-        if root not in parameters and not open_ended:
-            near = difflib.get_close_matches(root, list(parameters), 1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise InvalidCall(f"{operation} has no argument `{root}`{hint}")
+    check_names(operation, [*given, *match, *of], signature)
     if callable(key):
         return []
     if key is not None:
         if not given:
             raise InvalidCall(f"{operation}: key=[] names nothing; name the arguments that make the same intent")
         return given
-    if open_ended or inspect.Parameter.VAR_POSITIONAL in kinds:
+    if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}:
         raise InvalidCall(f"{operation} takes any arguments: name those that make the intent with key=[...]")
     first = next(iter(parameters), None)
     if first in ("self", "cls"):
@@ -300,62 +305,3 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
     if not names:
         raise InvalidCall(f"{operation} has no arguments that could make a key: give key=, a function that returns one")
     return names
-
-
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
-    """The arguments with which a function is called. Those of a wrapper count where it names its own; one that takes any
-    arguments is taken to pass them on."""
-    own = inspect.signature(function, follow_wrapped=False)
-    passes_on = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    kinds = {parameter.kind for parameter in own.parameters.values()}
-    return inspect.signature(function) if kinds and kinds <= passes_on else own
-
-
-def _binder(signature: inspect.Signature, wanted: set[str]) -> Callable[..., dict[str, Any]]:
-    """A function with the same parameters that returns the wanted arguments by name. Python itself then binds them, as fast as
-    it calls any function."""
-    parameters, defaults, words, seen_star = list(signature.parameters.values()), {}, [], False
-    # No parameter begins like the names that are used here.
-    own = "_"
-    while any(parameter.name.startswith(own) for parameter in parameters):
-        own += "_"
-    for index, parameter in enumerate(parameters):
-        text = f"{own}{index}"
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            text, seen_star = f"*{text}", True
-        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            text = f"**{text}"
-        elif parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
-            text = parameter.name
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not seen_star:
-                words.append("*")
-                seen_star = True
-        if parameter.default is not inspect.Parameter.empty:
-            defaults[f"{own}d{index}"] = parameter.default
-            text = f"{text}={own}d{index}"
-        words.append(text)
-        is_last_positional = parameter.kind is inspect.Parameter.POSITIONAL_ONLY and (
-            index + 1 == len(parameters) or parameters[index + 1].kind is not inspect.Parameter.POSITIONAL_ONLY
-        )
-        if is_last_positional:
-            words.append("/")
-    members: list[str] = []
-    for index, parameter in enumerate(parameters):
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            # First, because a parameter that is only positional may have the name of one of them.
-            some = f"**{{{own}n: {own}v for {own}n, {own}v in {own}{index}.items() if {own}n in {own}wanted}}"
-            members.insert(0, some)
-        if parameter.name in wanted:
-            is_named = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-            members.append(f"{parameter.name!r}: {parameter.name if is_named else f'{own}{index}'}")
-    namespace: dict[str, Any] = {**defaults, f"{own}wanted": wanted}
-    exec(f"def bind({', '.join(words)}):\n    return {{{', '.join(members)}}}", namespace)
-    bind: Callable[..., dict[str, Any]] = namespace["bind"]
-    return bind
-
-
-def argument_of(field: str) -> str:
-    """The argument that a name or a JSON pointer leads to."""
-    if not field.startswith("/"):
-        return field
-    return field[1:].split("/")[0].replace("~1", "/").replace("~0", "~")

@@ -8,7 +8,6 @@ import contextlib
 import inspect
 import json
 import logging
-import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,6 +18,7 @@ from ._claim import Claim, settled
 from ._context import current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
+from ._lazy import refuse_lazy
 from ._native import NativeClaim, NativeOperation, Stored
 from ._remote import check_settings
 from ._results import Codec
@@ -91,25 +91,6 @@ NOT_FOUND = NotFound()
 
 class _ProbeFailed(InDoubt):
     """The probe raised, which says nothing about the effect."""
-
-
-class _StillRunning(TypeError, _failures.Unknown):
-    """The function returned work that goes on after its end."""
-
-
-class _NotBegun(TypeError, _failures.NotSent):
-    """The function returned its own body, of which nothing has run: it is under a decorator that is not async."""
-
-
-# What acts only while it is iterated or entered.
-_LAZY = (
-    types.GeneratorType,
-    types.AsyncGeneratorType,
-    map,
-    filter,
-    contextlib._GeneratorContextManager,
-    contextlib._AsyncGeneratorContextManager,
-)
 
 
 # How long a cancelled task waits for its end to be recorded: longer than a healthy ledger takes.
@@ -209,7 +190,7 @@ class Operation:
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
                     if result is NOT_FOUND:
                         result = function(*args, **kwargs)
-                    self._check_result(result, function)
+                    refuse_lazy(self.name, result, function)
                 except BaseException as error:
                     self._failed(native, error)
                     raise
@@ -237,7 +218,7 @@ class Operation:
                     # A function that is not async has acted by now, and its result is as good.
                     if inspect.isawaitable(result):
                         result = await result
-                self._check_result(result, function)
+                refuse_lazy(self.name, result, function)
         except GeneratorExit:
             # The coroutine was closed, and cannot wait for anything any more.
             raise
@@ -321,7 +302,7 @@ class Operation:
         """What a probe returned, if it can be an answer: `NOT_FOUND`, or a result of the function."""
         if found is NOT_FOUND or found is NotFound:
             return NOT_FOUND
-        self._check_result(found)
+        refuse_lazy(self.name, found, None)
         if not self.codec.promises(found):
             kind = "None" if found is None else type(found).__qualname__
             raise TypeError(
@@ -333,20 +314,6 @@ class Operation:
     def _probe_failed(self, native: NativeClaim) -> Error:
         text = f"{native.intent} is in doubt, and the probe failed: an attempt may have happened. Call it again to probe again"
         return _ProbeFailed(text, **native.about)
-
-    def _check_result(self, result: Any, function: Callable[..., Any] | None = None) -> None:
-        """Refuses work that has not ended, or not even begun, when the function returns."""
-        if isinstance(result, Awaitable):
-            text = f"{self.name} returned an awaitable: make the function async and await it, so that its end can be recorded"
-            if not inspect.iscoroutine(result):
-                raise _StillRunning(text)
-            result.close()
-            raise (_NotBegun if _is_body_of(function, result.cr_code) else TypeError)(text)
-        if isinstance(result, _LAZY):
-            kind = type(result).__name__
-            text = f"{self.name} returned a {kind}, whose effects happen later: return a list, so that its end can be recorded"
-            code = getattr(result, "gi_code", None) or getattr(result, "ag_code", None)
-            raise (_NotBegun if code is not None and _is_body_of(function, code) else _StillRunning)(text)
 
     def _kept(self, native: NativeClaim, result: Any) -> bytes | None:
         body = self.codec.write(result)
@@ -369,7 +336,9 @@ class Operation:
             kind, messages, retry_after = self._classified(error)
             _note(error, native, native.fail(None, kind, messages, retry_after))
         except Exception as unrecorded:
-            _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
+            # Texts of other errors may contain anything.
+            why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
+            _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
     async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
         try:
@@ -383,13 +352,9 @@ class Operation:
                 ending = await _settled_soon(recording, loop)
             _note(error, native, ending)
         except Exception as unrecorded:
-            _log.warning("%s failed, and this could not be recorded: %s", native.intent, unrecorded)
-
-
-def _is_body_of(function: Callable[..., Any] | None, code: types.CodeType) -> bool:
-    """Whether this is the body of a function that is wrapped: then nothing of it has run."""
-    inner = inspect.unwrap(function) if function is not None and hasattr(function, "__wrapped__") else None
-    return getattr(inner, "__code__", None) is code
+            # Texts of other errors may contain anything.
+            why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
+            _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
 
 async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoop) -> Any:

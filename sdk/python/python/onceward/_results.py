@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import base64
 import collections.abc
-import dataclasses
 import enum
 import functools
 import inspect
@@ -18,12 +17,12 @@ from decimal import Decimal
 from typing import Any, Literal, Union
 from uuid import UUID
 
+from . import _pydantic_models as pydantic_models
+from ._attributes import attributes_besides
+from ._same import NotKeepable, fields_of, is_same_zone
+
 # Results nested deeper than this are not kept; it also ends values that contain themselves.
 _MAX_DEPTH = 100
-
-
-class NotKeepable(Exception):
-    """A result that cannot be kept as JSON and read back as it was."""
 
 
 class Codec:
@@ -92,7 +91,10 @@ def _write_datetime(value: datetime) -> str:
     zone = getattr(value.tzinfo, "key", None)
     if value.fold and value.tzinfo is None:
         raise NotKeepable("a local time that comes twice")
-    return value.isoformat() if zone is None else f"{value.isoformat()}[{zone}]"
+    text = value.isoformat() if zone is None else f"{value.isoformat()}[{zone}]"
+    if not is_same_zone(value.tzinfo, _read_datetime(text).tzinfo):
+        raise NotKeepable("a time zone of a kind that cannot be written")
+    return text
 
 
 def _read_datetime(kept: str) -> datetime:
@@ -121,11 +123,8 @@ _SCALARS: dict[type, tuple[type, Callable[[Any], Any], Callable[[Any], Any]]] = 
     bytes: (str, lambda value: base64.b64encode(value).decode(), lambda kept: base64.b64decode(kept, validate=True)),
 }
 
-# Later versions of Python have more of them.
-_NOT_REQUIRED = getattr(typing, "NotRequired", None)
-_QUALIFIERS = tuple(
-    getattr(typing, name) for name in ("Final", "ClassVar", "Required", "NotRequired", "ReadOnly") if hasattr(typing, name)
-)
+# By name, because `typing_extensions` has its own ones for versions of Python without them.
+_QUALIFIERS = frozenset({"Final", "ClassVar", "Required", "NotRequired", "ReadOnly"})
 
 _JSON_TYPES = (str, int, float, bool, type(None))
 _SEQUENCES: dict[Any, Callable[[Any], Any]] = {
@@ -180,18 +179,15 @@ def _write(value: Any, wanted: Any, depth: int) -> Any:
 
 
 def _write_model(value: Any, wanted: Any, depth: int) -> Any:
-    if typing.is_typeddict(wanted):
+    if _is_typed_dict(wanted):
         hints = _typed_dict_hints(wanted, value if type(value) is dict else {})
         return {name: _write(one, hints[name], depth) for name, one in _only(type(value) is dict, value).items()}
     if not isinstance(wanted, type):
         raise NotKeepable(str(wanted))
     _only(type(value) is wanted, value)
-    if dump := getattr(wanted, "__pydantic_serializer__", None):
-        text = dump.to_json(value, by_alias=True, round_trip=True, warnings=False)
-        again = getattr(wanted, "__pydantic_validator__").validate_json(text)
-        _only(type(again) is wanted and again == value, value)
-        return json.loads(text)
-    names = _field_names(wanted)
+    if hasattr(wanted, "__pydantic_serializer__"):
+        return pydantic_models.write(value, wanted)
+    names = fields_of(wanted)
     if names is not None and _holds_only(value, names):
         hints = typing.get_type_hints(wanted)
         return {name: _write(getattr(value, name), hints.get(name, Any), depth) for name in names}
@@ -227,12 +223,12 @@ def _read(kept: Any, wanted: Any) -> Any:
 
 
 def _read_model(kept: Any, wanted: Any) -> Any:
-    if typing.is_typeddict(wanted):
+    if _is_typed_dict(wanted):
         hints = _typed_dict_hints(wanted, _expect(kept, dict))
         return {name: _read(one, hints[name]) for name, one in kept.items()}
     if hasattr(wanted, "__pydantic_validator__"):
-        return wanted.__pydantic_validator__.validate_json(json.dumps(kept))
-    names = _field_names(wanted) if isinstance(wanted, type) else None
+        return pydantic_models.read(kept, wanted)
+    names = fields_of(wanted) if isinstance(wanted, type) else None
     if names is None or set(names) != set(_expect(kept, dict)):
         raise TypeError(f"{getattr(wanted, '__name__', wanted)} does not have the fields of what is stored")
     hints = typing.get_type_hints(wanted)
@@ -286,12 +282,16 @@ def _taken_apart(wanted: Any) -> tuple[Any, Any, tuple[Any, ...]]:
             wanted = typing.get_args(wanted)[0]
         elif supertype := getattr(wanted, "__supertype__", None):
             wanted = supertype
-        elif origin in _QUALIFIERS:
+        elif _qualifier(origin) in _QUALIFIERS:
             wanted = typing.get_args(wanted)[0]
         elif hasattr(wanted, "__value__") and type(wanted).__name__ == "TypeAliasType":
             wanted = wanted.__value__
         else:
             return wanted, origin or wanted, typing.get_args(wanted)
+
+
+def _qualifier(origin: Any) -> str | None:
+    return getattr(origin, "_name", None) if getattr(origin, "__module__", None) in ("typing", "typing_extensions") else None
 
 
 def _exact(value: Any, depth: int) -> Any:
@@ -348,28 +348,25 @@ def _tuple_members(arguments: tuple[Any, ...], value: Any) -> list[Any]:
     return list(arguments)
 
 
-def _field_names(kind: type) -> list[str] | None:
-    if dataclasses.is_dataclass(kind):
-        return [field.name for field in dataclasses.fields(kind)]
-    if issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return list(getattr(kind, "_fields"))
-    attributes = getattr(kind, "__attrs_attrs__", None)
-    return None if attributes is None else [attribute.name for attribute in attributes]
-
-
 def _holds_only(value: Any, names: list[str]) -> bool:
     """Whether the fields are all that an object holds. What is computed once from the fields can be computed again."""
     if isinstance(value, (dict, list, set, frozenset, str, bytes, int, float, BaseException)):
         return False
-    others = set(getattr(value, "__dict__", ())) - set(names)
-    return all(isinstance(getattr(type(value), other, None), functools.cached_property) for other in others)
+    return not attributes_besides(value, names)
+
+
+def _is_typed_dict(wanted: Any) -> bool:
+    # `typing` does not know the class of the same name in `typing_extensions`.
+    return typing.is_typeddict(wanted) or (
+        isinstance(wanted, type) and issubclass(wanted, dict) and hasattr(wanted, "__required_keys__")
+    )
 
 
 def _typed_dict_hints(wanted: Any, members: dict[str, Any]) -> dict[str, Any]:
     """The types of the members, if the names fit."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     # Python itself does not see it in annotations that are texts.
-    optional = {name for name, hint in hints.items() if _NOT_REQUIRED and typing.get_origin(hint) is _NOT_REQUIRED}
+    optional = {name for name, hint in hints.items() if _qualifier(typing.get_origin(hint)) == "NotRequired"}
     if not wanted.__required_keys__ - optional <= set(members) <= set(hints):
         raise NotKeepable(f"{wanted.__name__} has other members")
     return hints

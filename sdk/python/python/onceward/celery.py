@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._arguments import argument_of, binder, check_names, signature_of, window_fields
 from ._errors import (
     Contended,
     Error,
@@ -32,7 +33,7 @@ from ._errors import (
 )
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import TenantRule, argument_of
+from ._once import TenantRule
 from ._operation import Operation, Settings, checked_tenant, own_key, tenant_of
 from ._results import Codec
 
@@ -58,6 +59,9 @@ if TYPE_CHECKING:
 
 __all__ = ["once"]
 
+# Finds arguments in a call, by name.
+Bind = Callable[..., dict[str, Any]]
+
 _log = logging.getLogger("onceward")
 
 # Celery sends the next message before the ledger records when it may run, and its timers are not exact.
@@ -74,10 +78,38 @@ _BEGUN = "onceward_begun"
 class _Guard:
     ledger: Ledger
     key: Sequence[str] | Callable[..., str] | None
-    operation: str | None
+    operation_name: str | None
     tenant: TenantRule
     probe: Callable[..., Any] | None
     settings: dict[str, Any]
+
+    @property
+    def fields(self) -> list[str]:
+        """The arguments that the settings name."""
+        named = () if self.key is None or callable(self.key) else self.key
+        return [*named, *(self.settings.get("match") or ()), *window_fields(self.settings)]
+
+    def check_names(self, task: str, run: Callable[..., Any]) -> None:
+        check_names(task, self.fields, signature_of(run))
+
+    def operation(self, name: str, codec: Codec | None) -> Operation:
+        settings = dict(self.settings)
+        if callable(self.key):
+            # All of the intent is compared: it is what `match` names.
+            settings.pop("match", None)
+        made = _TaskOperation.make(
+            self.ledger._native,
+            name,
+            settings,
+            key=None if callable(self.key) else self.key,
+            codec=codec or Codec(),
+            tenant=self.ledger.tenant,
+            probe=self.probe,
+        )
+        # A soft time limit interrupts the work, wherever it is. A task that raises Ignore has ended for good.
+        for kind, meaning in ((SoftTimeLimitExceeded, "unknown"), (Ignore, "permanent")):
+            made.classes.setdefault(kind, meaning)
+        return made
 
 
 def once(
@@ -105,9 +137,17 @@ def once(
     if key is None and settings.get("match"):
         raise InvalidCall("match= needs key=: a task may be retried with other arguments under its id")
     guard = _Guard(ledger, key, operation, tenant if callable(tenant) else checked_tenant(tenant), probe, dict(settings))
+    # Refuses wrong settings now. The task and its name come later.
+    guard.operation(operation or "task", None)
 
     class OnceTask(Task):  # type: ignore[misc,unused-ignore]
         abstract = True
+
+        @classmethod
+        def bind(cls, app: Any) -> Any:
+            if cls.run is not Task.run:
+                guard.check_names(cls.name, inspect.getattr_static(cls, "run").__get__(cls, cls))
+            return super().bind(app)
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             return _call(self, guard, super().__call__, args, kwargs)
@@ -121,9 +161,9 @@ def _call(task: Any, guard: _Guard, direct: Callable[..., Any], args: tuple[Any,
     is_direct = request.called_directly or hasattr(request, _BEGUN)
     if not is_direct:
         setattr(request, _BEGUN, True)
-    operation = _operation(task, guard)
+    operation, bind = _operation(task, guard)
     try:
-        parts = _parts(task, guard, operation, None if is_direct else _message_key(request), args, kwargs)
+        parts = _parts(task, guard, operation, bind, None if is_direct else _message_key(request), args, kwargs)
         started = operation.native.start(None, *parts)
         if type(started) is Stored:
             return _replayed(task, request, is_direct, operation.read(started))
@@ -156,46 +196,34 @@ def _refused(task: Any, request: Any, is_direct: bool, decision: Error) -> NoRet
     raise decision
 
 
-def _operation(task: Any, guard: _Guard) -> Operation:
-    """The operation of a task, made at its first call, and again after the test kit has moved the ledger to another
-    store."""
+def _operation(task: Any, guard: _Guard) -> tuple[Operation, Bind]:
+    """The operation of a task and what finds the arguments that it names. They are made at the first call, and again
+    after the test kit has moved the ledger to another store."""
     native = guard.ledger._native
-    made, used = task.__dict__.get("_onceward", (None, None))
-    if made is not None and used is native:
-        return made  # type: ignore[no-any-return]
-    settings = dict(guard.settings)
-    if callable(guard.key):
-        # All of the intent is compared: it is what `match` names.
-        settings.pop("match", None)
-    made = _TaskOperation.make(
-        native,
-        guard.operation or task.name,
-        settings,
-        key=None if callable(guard.key) else guard.key,
-        codec=Codec(inspect.unwrap(task.run)),
-        tenant=guard.ledger.tenant,
-        probe=guard.probe,
-    )
-    # A soft time limit interrupts the work, wherever it is. A task that raises Ignore has ended for good.
-    for kind, meaning in ((SoftTimeLimitExceeded, "unknown"), (Ignore, "permanent")):
-        made.classes.setdefault(kind, meaning)
-    task.__dict__["_onceward"] = (made, native)
-    return made
+    made, bind, used = task.__dict__.get("_onceward", (None, None, None))
+    if made is None or used is not native:
+        guard.check_names(task.name, task.run)
+        bind = binder(signature_of(task.run), {argument_of(one) for one in guard.fields})
+        made = guard.operation(guard.operation_name or task.name, Codec(inspect.unwrap(task.run)))
+        task.__dict__["_onceward"] = (made, bind, native)
+    return made, bind
 
 
 def _parts(
-    task: Any, guard: _Guard, operation: Operation, task_id: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    task: Any,
+    guard: _Guard,
+    operation: Operation,
+    bind: Bind,
+    task_id: str | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[Any, ...]:
     tenant = tenant_of(operation.name, guard.tenant, *args, **kwargs)
     key, intent = task_id, None
     if guard.key is not None:
-        bound = inspect.signature(task.run).bind(*args, **kwargs)
-        bound.apply_defaults()
-        key, intent = None, dict(bound.arguments)
+        key, intent = None, bind(*args, **kwargs)
     if callable(guard.key):
         key = own_key(operation.name, guard.key(*args, **kwargs))
-        wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
-        intent = {name: value for name, value in bound.arguments.items() if name in wanted}
     if key is None and intent is None:
         raise InvalidCall(
             f"{task.name} was called directly, so it has no task id: use .delay() or .apply(), or give key=",

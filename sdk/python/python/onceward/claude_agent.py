@@ -15,16 +15,20 @@ import asyncio
 import dataclasses
 import functools
 import importlib.metadata
+import inspect
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import typing
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
+from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
+from ._defaults import with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import SessionRule, TenantRule, argument_of, checked_session
+from ._once import SessionRule, TenantRule, checked_session
 from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
 
@@ -102,8 +106,8 @@ def once(
         chosen: dict[str, Any] = {"wait": _WAIT, **settings}
         own_session = checked_session(session)
         fields = _Fields(name, key, chosen, has_session=own_session is not None)
-        if is_tool:
-            fields.check(_arguments(tool.input_schema))
+        fields.schema = tool.input_schema if is_tool else _annotation(tool)
+        fields.check(_arguments(fields.schema))
         handler = tool.handler if is_tool else tool
         tool_name = tool.name if is_tool else name
         guard = _Guard(ledger, name, tool_name, handler, fields, own_session, tenant, probe, notice)
@@ -126,8 +130,9 @@ class _Fields:
         if isinstance(key, str) or not key:
             raise InvalidCall(f'{name}: key= is a list of arguments, such as key=["invoice"], or a function of them')
         self.name, self.key_of, self.settings = name, key if callable(key) else None, settings
-        of = (settings.get("window") or {}).get("of", "now")
-        self._read = [*(settings.get("match") or ()), *([] if of == "now" else [of])]
+        self._read = [*(settings.get("match") or ()), *window_fields(settings)]
+        self._are_checked = False
+        self.schema: Any = None
         self.recipe: list[str] | None = None if callable(key) else [str(one) for one in key]
         if callable(key) and has_session:
             self.recipe = [_KEY]
@@ -135,14 +140,18 @@ class _Fields:
             # All of the intent is compared: it is what `match` names.
             self.settings = {setting: value for setting, value in settings.items() if setting != "match"}
 
-    def check(self, arguments: Iterable[str] | None) -> None:
-        """Refuses names that the tool does not have."""
-        for one in [*([] if self.key_of else self.recipe or ()), *self._read]:
-            if arguments is not None and argument_of(one) not in arguments:
-                raise InvalidCall(f"{self.name} has no argument `{argument_of(one)}`")
+    def check(self, arguments: Collection[str] | None) -> None:
+        """Refuses names that the tool does not have, if its arguments are known."""
+        if arguments is not None:
+            check_names(self.name, [*([] if self.key_of else self.recipe or ()), *self._read], arguments)
+            self._are_checked = True
 
     def parts(self, args: dict[str, Any]) -> tuple[str | None, dict[str, Any] | None]:
         """The key that the user's function makes, and the intent."""
+        if not self._are_checked:
+            self._check_given(args)
+        elif isinstance(self.schema, dict):
+            args = with_defaults(args, self.schema, None if self.key_of else [*(self.recipe or ()), *self._read])
         if self.key_of is None:
             # An optional argument that the model leaves out is None.
             named = dict.fromkeys(argument_of(one) for one in [*(self.recipe or ()), *self._read])
@@ -151,6 +160,17 @@ class _Fields:
         wanted = {argument_of(one) for one in self._read}
         intent = {name: value for name, value in args.items() if name in wanted}
         return (key, intent or None) if self.recipe is None else (None, {**intent, _KEY: key})
+
+
+    def _check_given(self, args: dict[str, Any]) -> None:
+        """Refuses a call without an argument that makes the key: its name may be misspelt, and then all calls would be one."""
+        for one in [*([] if self.key_of else self.recipe or ()), *self._read]:
+            if argument_of(one) not in args:
+                raise InvalidCall(
+                    f"{self.name} was called without `{argument_of(one)}`, which key= or match= names: put @once above @tool, "
+                    "which says which arguments there are, or annotate them with a TypedDict",
+                    operation=self.name,
+                )
 
 
 class _ToolError(Exception):
@@ -215,7 +235,7 @@ class _Guard:
             doubt = await self._doubt(operation, parts)
             if doubt is None:
                 raise
-            _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
+            _log.warning("%s failed, and it is unknown whether it took effect: %s", self.name, type(error).__name__)
             return _error(f"{error}\n{doubt}")
 
     async def _work(self, args: Any) -> Result:
@@ -225,7 +245,8 @@ class _Guard:
         return result
 
     def _refused(self, decision: Error) -> Result:
-        _log.warning("%s was not carried out: %s", self.name, decision)
+        # Not the whole text: the commands that settle a doubt contain its key.
+        _log.warning("%s was not carried out: %s", self.name, decision.message)
         if isinstance(decision, SessionRequired):
             # A mistake of the program, not of the model's arguments.
             return _error(f"{self.tool} was not carried out: the program did not name a session. Nothing happened.")
@@ -270,10 +291,22 @@ def _with_text(result: Result, text: str) -> Result:
     return {**result, "content": [*result.get("content", []), {"type": "text", "text": text}]}
 
 
-def _arguments(schema: Any) -> Iterable[str] | None:
+def _annotation(handler: Callable[[Any], Any]) -> Any:
+    """The type of a handler's arguments, which says their names if it is a TypedDict."""
+    try:
+        hints = typing.get_type_hints(handler)
+        return hints.get(next(iter(inspect.signature(handler).parameters)))
+    except Exception:
+        # A name that cannot be resolved, or a callable of another kind.
+        return None
+
+
+def _arguments(schema: Any) -> Collection[str] | None:
     """The names of a tool's arguments, in any of the forms that `@tool` takes; None if they are not known."""
     if not isinstance(schema, dict):
-        return getattr(schema, "__annotations__", None)
+        # Also those that a TypedDict inherits.
+        keys = getattr(schema, "__required_keys__", None)
+        return None if keys is None else keys | schema.__optional_keys__
     if isinstance(schema.get("type"), str):
         return schema.get("properties")
     return schema

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import functools
 import json
 import logging
@@ -23,10 +22,10 @@ import typing
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from ._arguments import argument_of, check_names, window_fields
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
-from ._langgraph import MARK, Parts, ToolCallRequest, once_node, operation_of, run_once, run_once_async, window_fields
-from ._once import argument_of
+from ._langgraph import MARK, Parts, ToolCallRequest, once_node, operation_of, run_once, run_once_async
 from ._operation import Settings, own_key
 from ._results import Codec
 
@@ -179,10 +178,7 @@ class _GuardedTool:
         if key is None:
             fields = [name for name in self.defaults if name not in match]
         self.wanted = {argument_of(one) for one in [*fields, *match, *window_fields(settings)]}
-        for name in self.wanted - set(self.defaults):
-            near = difflib.get_close_matches(name, list(self.defaults), 1)
-            hint = f"; did you mean `{near[0]}`?" if near else ""
-            raise InvalidCall(f"{tool.name} has no argument `{name}`{hint}")
+        check_names(tool.name, self.wanted, self.defaults)
         if not fields and self.key_of is None:
             raise InvalidCall(f"{tool.name} has no arguments that could make a key: give key, a function")
         self.session = rule.get("session", key is None)

@@ -12,7 +12,6 @@ Needs openai-agents 0.8 or newer.
 from __future__ import annotations
 
 import asyncio
-import difflib
 import functools
 import importlib.metadata
 import inspect
@@ -22,11 +21,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union
 
 from . import _native
+from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import argument_of, default_name
+from ._once import default_name
 from ._operation import IN_DOUBT, Operation, Settings, own_key, pointer
 from ._results import Codec
 
@@ -207,11 +207,8 @@ class _Guard:
         self.session = (key is None) if session is None else session
         match = [str(one) for one in settings.get("match", ())]
         self.fields = self._fields(key, match)
-        window = (settings.get("window") or {}).get("of", "now")
-        self.wanted = {argument_of(one) for one in [*self.fields, *match, *([] if window == "now" else [window])]}
-        for one in self.wanted - set(self.signature.parameters):
-            near = difflib.get_close_matches(one, list(self.signature.parameters), 1)
-            raise InvalidCall(f"{self.name} has no argument `{one}`" + (f"; did you mean `{near[0]}`?" if near else ""))
+        self.wanted = {argument_of(one) for one in [*self.fields, *match, *window_fields(settings)]}
+        check_names(self.name, self.wanted, self.signature.parameters)
         if self.key_of is not None and self.session:
             # A key of one's own is not bound to a session; a derived one is.
             self.fields = [_KEY]
@@ -320,11 +317,12 @@ class _Guard:
         """What the model is told, if it is told: the framework would make "please try again" of any exception."""
         tool = getattr(context, "tool_name", None) or self.function.__name__
         if self.tells and isinstance(error, Error):
-            _log.warning("%s was not carried out: %s", self.name, error)
+            # Not the whole text: the commands that settle a doubt contain its key.
+            _log.warning("%s was not carried out: %s", self.name, error.message)
             return _for_model(error, tool)
         if not self.tells or repeats is None:
             raise error
-        _log.warning("%s failed, and it is unknown whether it took effect: %r", self.name, error)
+        _log.warning("%s failed, and it is unknown whether it took effect: %s", self.name, type(error).__name__)
         if repeats != "hold":
             return OwnerUnknown(operation=tool).for_model()
         unknown = f"It is unknown whether {tool} took effect. {DO_NOT_REPEAT}"

@@ -16,12 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
+from ._arguments import argument_of, check_names, window_fields
 from ._claim import settled
+from ._defaults import defaults_of, with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import argument_of, checked_session
+from ._once import checked_session
 from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
 
@@ -83,6 +85,12 @@ class Once:
     probe: Callable[..., Any] | None
     settings: Mapping[str, Any]
 
+    @property
+    def fields(self) -> list[str]:
+        """The arguments that the settings name."""
+        named = () if callable(self.key) else self.key
+        return [*named, *(self.settings.get("match") or ()), *window_fields(self.settings)]
+
 
 def once(
     *,
@@ -125,6 +133,9 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         checked_session(self.session)
         if not callable(self.tenant):
             checked_tenant(self.tenant)
+        # Refuses wrong settings now. The toolset says later which arguments there are.
+        for name, guard in self.guarded.items():
+            self._operation(name, guard)
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         """The tools. A guarded name that does not exist is refused: it could be a misspelt one, which would run
@@ -136,9 +147,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
             if name not in tools:
                 raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
             arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
-            for one in [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]:
-                if argument_of(one) not in arguments:
-                    raise InvalidCall(f"{name} has no argument `{argument_of(one)}`")
+            check_names(name, guard.fields, arguments)
             self.seen.add(name)
         return tools
 
@@ -156,7 +165,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
 
         operation = self._operation(name, guard)
         try:
-            parts = self._parts(operation, guard, tool_args, ctx)
+            parts = self._parts(operation, guard, _with_defaults(tool_args, guard, tool), ctx)
             started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
@@ -205,11 +214,10 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         tenant = tenant_of(operation.name, self.tenant, ctx)
         session = session_of(checked_session(self.session), operation.name, (ctx,), {})
         # An optional argument that the model leaves out is None.
-        named = [*(() if callable(guard.key) else guard.key), *(guard.settings.get("match") or ())]
-        key, intent = None, {**dict.fromkeys(argument_of(one) for one in named), **args}
+        key, intent = None, {**dict.fromkeys(map(argument_of, guard.fields)), **args}
         if callable(guard.key):
             key = own_key(operation.name, guard.key(args))
-            wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
+            wanted = set(map(argument_of, guard.fields))
             intent = {name: value for name, value in args.items() if name in wanted}
             if self.session:
                 key, intent = None, {**intent, _KEY: key}
@@ -262,8 +270,18 @@ class _ToolCodec(Codec):
         return self._contents.validate_json(body)
 
 
+def _with_defaults(args: dict[str, Any], guard: Once, tool: ToolsetTool[Any]) -> dict[str, Any]:
+    """The arguments with their defaults. The framework sets those of a function's own schema, but not those of a schema
+    that was written by hand or that an MCP server sent. Where such a schema says none, the function may."""
+    fields = None if callable(guard.key) else guard.fields
+    # How the framework calls a function, if the tool is one.
+    function = getattr(getattr(getattr(tool, "call_func", None), "__self__", None), "function", None)
+    return {**defaults_of(function), **with_defaults(args, tool.tool_def.parameters_json_schema, fields)}
+
+
 def _refused(name: str, decision: Error) -> ToolFailed:
-    _log.warning("%s was not carried out: %s", name, decision)
+    # Not the whole text: the commands that settle a doubt contain its key.
+    _log.warning("%s was not carried out: %s", name, decision.message)
     if isinstance(decision, SessionRequired):
         # A mistake of the program, not of the model's arguments.
         return ToolFailed(f"{name} was not carried out: the program did not name a session. Nothing happened.")

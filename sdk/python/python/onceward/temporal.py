@@ -11,13 +11,13 @@ The key is made of namespace, workflow id, run id and activity id, which stay th
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ._arguments import argument_of, binder, check_names, signature_of, window_fields
 from ._claim import settled
 from ._errors import (
     Contended,
@@ -33,7 +33,6 @@ from ._errors import (
 from ._failures import Failure
 from ._ledger import Ledger
 from ._native import Stored
-from ._once import argument_of
 from ._operation import Operation, Settings, own_key
 from ._results import Codec
 
@@ -49,6 +48,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Once", "OnceInterceptor", "once"]
+
+# Finds arguments in a call, by name.
+Bind = Callable[..., dict[str, Any]]
 
 _log = logging.getLogger("onceward")
 
@@ -67,6 +69,18 @@ class Once:
     operation: str | None
     probe: Callable[..., Any] | None
     settings: Mapping[str, Any]
+
+    @property
+    def fields(self) -> list[str]:
+        """The arguments that the settings name."""
+        named = () if self.key is None or callable(self.key) else self.key
+        return [*named, *(self.settings.get("match") or ()), *window_fields(self.settings)]
+
+    def binder(self, name: str, function: Callable[..., Any]) -> Bind:
+        """Finds these arguments in a call. Refuses names that the activity does not have."""
+        signature = signature_of(function)
+        check_names(name, self.fields, signature)
+        return binder(signature, {argument_of(one) for one in self.fields})
 
 
 def once(
@@ -100,24 +114,33 @@ class OnceInterceptor(Interceptor):
         super().__init__()
         self.ledger = ledger
         self.guarded = {_name(one): guard for one, guard in activities.items()}
-        self._made: dict[str, tuple[Any, Operation]] = {}
+        self._made: dict[str, tuple[Any, Operation, Bind]] = {}
+        # Refuses wrong settings now, and wrong names where the function is known.
+        for one, guard in activities.items():
+            self._make(_name(one), guard, None if isinstance(one, str) else one)
+            if not isinstance(one, str):
+                guard.binder(_name(one), one)
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Called by the worker for each attempt."""
         return _Inbound(next, self)
 
-    def operation(self, name: str, guard: Once, function: Callable[..., Any]) -> Operation:
-        """The operation of an activity, made at its first call, and again after the test kit has moved the ledger."""
+    def operation(self, name: str, guard: Once, function: Callable[..., Any]) -> tuple[Operation, Bind]:
+        """The operation of an activity and what finds the arguments that it names. They are made at the first call, and
+        again after the test kit has moved the ledger."""
         native = self.ledger._native
         known = self._made.get(name)
-        if known is not None and known[0] is native:
-            return known[1]
+        if known is None or known[0] is not native:
+            known = self._made[name] = (native, self._make(name, guard, function), guard.binder(name, function))
+        return known[1:]
+
+    def _make(self, name: str, guard: Once, function: Callable[..., Any] | None) -> Operation:
         settings = dict(guard.settings)
         if callable(guard.key):
             # All of the intent is compared: it is what `match` names.
             settings.pop("match", None)
         made = _ActivityOperation.make(
-            native,
+            self.ledger._native,
             guard.operation or name,
             settings,
             key=None if callable(guard.key) else guard.key,
@@ -127,7 +150,6 @@ class OnceInterceptor(Interceptor):
         )
         # How Temporal interrupts activities in threads. Tasks are interrupted by asyncio's own exception.
         made.classes.setdefault(CancelledError, "unknown")
-        self._made[name] = (native, made)
         return made
 
 
@@ -146,9 +168,9 @@ class _Inbound(ActivityInboundInterceptor):
         async def work(*args: Any) -> Any:
             return await self.next.execute_activity(input)
 
-        operation = self._interceptor.operation(info.activity_type, guard, input.fn)
         try:
-            parts = _parts(operation, guard, input, info)
+            operation, bind = self._interceptor.operation(info.activity_type, guard, input.fn)
+            parts = _parts(operation, bind, guard, input, info)
             started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
@@ -182,7 +204,9 @@ class _Inbound(ActivityInboundInterceptor):
         return found is not None and found.when_in_doubt == "hold"
 
 
-def _parts(operation: Operation, guard: Once, input: ExecuteActivityInput, info: activity.Info) -> tuple[Any, ...]:
+def _parts(
+    operation: Operation, bind: Bind, guard: Once, input: ExecuteActivityInput, info: activity.Info
+) -> tuple[Any, ...]:
     if guard.key is None:
         # A hash of these: a workflow id alone can be longer than a key. Older releases know activities of
         # workflows only.
@@ -193,13 +217,9 @@ def _parts(operation: Operation, guard: Once, input: ExecuteActivityInput, info:
             "activity_id": info.activity_id,
         }
         return operation.tenant, None, None, intent
-    bound = inspect.signature(input.fn).bind(*input.args)
-    bound.apply_defaults()
-    if not callable(guard.key):
-        return operation.tenant, None, None, dict(bound.arguments)
-    key = own_key(operation.name, guard.key(*input.args))
-    wanted = {argument_of(one) for one in guard.settings.get("match") or ()}
-    return operation.tenant, None, key, {name: bound.arguments[name] for name in wanted} or None
+    intent = bind(*input.args)
+    key = own_key(operation.name, guard.key(*input.args)) if callable(guard.key) else None
+    return operation.tenant, None, key, intent or None
 
 
 def _refuse(decision: Exception, cause: Exception) -> NoReturn:

@@ -379,11 +379,58 @@ def test_a_direct_call_inside_the_task_is_not_the_task_itself(bench):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"key": "invoice"}, {"key": []}, {"match": ["cents"]}, {"key": str, "match": "cents"}, {"teir": "payment"}],
+    [
+        {"key": "invoice"},
+        {"key": []},
+        {"match": ["cents"]},
+        {"key": str, "match": "cents"},
+        {"teir": "payment"},
+        {"tier": "gold"},
+    ],
 )
 def test_a_wrong_setting_is_refused(bench, wrong):
     with pytest.raises(onceward.InvalidCall):
         once(bench.ledger, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"key": ["invoice"], "match": ["cent"]}, "no argument `cent`; did you mean `cents`"),
+        ({"key": ["invoce"]}, "no argument `invoce`"),
+        ({"key": lambda invoice, cents: invoice, "match": ["cent"]}, "no argument `cent`"),
+        ({"key": ["invoice"], "window": {"of": "at", "every": "day"}}, "no argument `at`"),
+    ],
+)
+@pytest.mark.parametrize("is_bound", [True, False])
+def test_a_name_that_the_task_does_not_have_is_refused_when_the_task_is_made(bench, wrong, reason, is_bound):
+    def charge(invoice, cents): ...
+
+    def charge_bound(self, invoice, cents): ...
+
+    options = {"name": "charge", "shared": False, "lazy": False, "bind": is_bound}
+    with pytest.raises(onceward.InvalidCall, match=reason):
+        bench.app.task(base=once(bench.ledger, **wrong), **options)(charge_bound if is_bound else charge)
+
+    class Charge(once(bench.ledger, **wrong)):
+        name = "charge_in_class"
+
+        def run(self, invoice, cents): ...
+
+    with pytest.raises(onceward.InvalidCall, match=reason):
+        bench.app.register_task(Charge())
+
+
+def test_match_names_arguments_of_any_kind(bench):
+    base = once(bench.ledger, operation="open", key=["invoice"], match=["cents"])
+
+    @bench.app.task(base=base, shared=False, name="open")
+    def charge(invoice, **others):
+        return "receipt"
+
+    assert charge.apply(["inv-7"], {"cents": 1}).get() == "receipt"
+    with pytest.raises(onceward.Mismatch):
+        charge.apply(["inv-7"], {"cents": 2}).get()
 
 
 def test_a_missing_framework_is_named(monkeypatch):

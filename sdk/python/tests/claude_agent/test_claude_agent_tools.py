@@ -5,6 +5,7 @@ import importlib
 import importlib.metadata
 import subprocess
 import sys
+from typing import TypedDict
 
 import pytest
 from claude_agent_sdk import create_sdk_mcp_server, tool
@@ -276,6 +277,14 @@ def test_the_texts_do_not_contain_keys_or_arguments(ledger, mailer):
         assert "secret" not in text_of(told) and "bob" not in text_of(told)
 
 
+def test_the_log_does_not_contain_keys_or_arguments(tmp_path, mailer, caplog):
+    mailer.fails = TimeoutError("no answer for secret-bob")
+    with onceward.Ledger(tmp_path / "ledger.db") as ledger:
+        run(guarded(ledger, mailer, key=lambda args: f"secret-{args['to']}", tier="email"), MAIL, MAIL)
+    assert "it is unknown whether it took effect: TimeoutError" in caplog.text and "is in doubt" in caplog.text
+    assert "secret" not in caplog.text and "bob" not in caplog.text
+
+
 def test_the_decorator_also_goes_below_tool(ledger, mailer):
     handler = once(ledger, key=["to", "subject"], operation="send_email")(mailer.handle)
     run(tool("send_email", "Sends an email.", SCHEMA)(handler), MAIL, MAIL)
@@ -307,6 +316,64 @@ def test_arguments_are_known_in_every_form_of_the_schema(ledger, mailer, schema)
     assert len(mailer.sent) == 1
     with pytest.raises(onceward.InvalidCall, match="no argument"):
         once(ledger, key=["cc"])(tool("send_email", "Sends an email.", schema)(mailer.handle))
+
+
+class Order(TypedDict):
+    invoice: str
+
+
+class Charge(Order, total=False):
+    currency: str
+
+
+@pytest.mark.parametrize("is_annotated", [True, False])
+@pytest.mark.parametrize(
+    "settings", [{"key": ["invoice"], "match": ["cent"]}, {"key": ["invoce"]}, {"key": str, "match": ["cent"]}]
+)
+def test_a_name_that_a_handler_below_tool_does_not_have_is_refused(ledger, is_annotated, settings):
+    done = []
+
+    async def charge(args: Charge): ...
+
+    async def charge_of_any(args):
+        done.append(args)
+
+    if is_annotated:
+        with pytest.raises(onceward.InvalidCall, match="no argument"):
+            once(ledger, operation="charge", **settings)(charge)
+        return
+    handler = once(ledger, operation="charge", **settings)(charge_of_any)
+    told = asyncio.run(handler({"invoice": "i", "cents": 1}))
+    assert told["is_error"] and "arguments cannot be used" in text_of(told) and done == []
+
+
+@pytest.mark.parametrize("key", [["invoice", "currency"], lambda args: f"{args['invoice']} {args['currency']}"])
+def test_an_argument_that_the_model_leaves_out_is_its_default(ledger, key):
+    done = []
+
+    async def charge(args):
+        done.append(args)
+        return {"content": []}
+
+    properties = {"invoice": {"type": "string"}, "currency": {"type": "string", "default": "EUR"}}
+    made = tool("charge", "Charges.", {"type": "object", "properties": properties})(charge)
+    run(once(ledger, key=key)(made), *[{"invoice": "i", **more} for more in ({}, {"currency": "EUR"}, {"currency": "USD"})])
+    assert done == [{"invoice": "i"}, {"invoice": "i", "currency": "USD"}]
+
+
+@pytest.mark.parametrize("above", [True, False])
+def test_arguments_of_a_typed_dict_may_be_left_out(ledger, above):
+    done = []
+
+    async def charge(args: Charge):
+        done.append(args)
+        return {"content": []}
+
+    guard = once(ledger, operation="charge", key=["invoice", "currency"])
+    made = guard(tool("charge", "Charges.", Charge)(charge)).handler if above else guard(charge)
+    for _ in range(2):
+        assert not asyncio.run(made({"invoice": "i"})).get("is_error")
+    assert len(done) == 1
 
 
 def test_a_missing_framework_is_named(monkeypatch):

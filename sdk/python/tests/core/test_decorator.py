@@ -165,9 +165,9 @@ def test_callable_objects_and_partials(memory: Ledger) -> None:
         async def __call__(self, to: str) -> str:
             return to
 
-    send = memory.once(operation="send")(Sender())
+    send = memory.once(operation="send", key=["to"])(Sender())
     assert [send("a"), send("a"), send("b")] == [1, 1, 2]
-    later = memory.once(operation="later")(Later())
+    later = memory.once(operation="later", key=["to"])(Later())
     assert inspect.iscoroutinefunction(later) and asyncio.run(later("x")) == "x"
     with pytest.raises(InvalidCall, match="operation="):
         memory.once(Sender())

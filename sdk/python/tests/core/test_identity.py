@@ -8,6 +8,7 @@ import functools
 import pathlib
 import subprocess
 import sys
+import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from datetime import datetime
@@ -74,6 +75,46 @@ def test_a_method_without_a_key_is_refused(memory: Ledger, name: str) -> None:
     with pytest.raises(InvalidCall, match="is a method, and without key= its object would not be part"):
         memory.once(operation="withdraw")(namespace["withdraw"])
     assert memory.once(operation="withdraw", key=["amount"])(namespace["withdraw"])(None, 1) == 1
+
+
+class Account:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def pay(self, cents: int) -> str:
+        return f"{self.name} {cents}"
+
+    __call__ = pay
+
+
+@pytest.mark.parametrize("take", [lambda one: one.pay, lambda one: one, lambda one: functools.partial(one.pay, 1)])
+def test_a_bound_method_or_an_object_needs_a_key(memory: Ledger, take: Callable[[Account], Any]) -> None:
+    with pytest.raises(InvalidCall, match="without key= its object would not be part of the intent"):
+        memory.once(operation="pay")(take(Account("ann")))
+    assert memory.once(operation="pay", key=["cents"])(Account("ann").pay)(1) == "ann 1"
+    named = memory.once(operation="named", key=lambda cents: f"ann-{cents}")(Account("ann"))
+    assert named(1) == "ann 1"
+
+
+def test_functions_without_a_hidden_object_need_no_key(memory: Ledger) -> None:
+    class Receipt:
+        def __init__(self, invoice: int) -> None: ...
+
+    class Decorated:
+        def __init__(self, function: Callable[..., Any]) -> None:
+            functools.update_wrapper(self, function)
+            self.function = function
+
+        def __call__(self, n: int) -> Any:
+            return self.function(n)
+
+    def double(n: int) -> int:
+        return 2 * n
+
+    for number, function in enumerate((Decorated(double), functools.lru_cache(double), functools.partial(double))):
+        guarded: Any = memory.once(operation=f"double{number}")(function)
+        assert guarded(2) == 4
+    memory.once(operation="make")(Receipt)(1)
 
 
 def test_a_function_of_the_object_can_make_the_key(memory: Ledger) -> None:
@@ -161,6 +202,73 @@ def test_classes_that_add_to_a_value_are_not_taken_for_it(memory: Ledger) -> Non
     assert key_of(take, OrderedDict(a=1)) == key_of(take, defaultdict(int, a=1)) == key_of(take, {"a": 1})
 
 
+@dataclasses.dataclass
+class Customer:
+    name: str
+
+    @functools.cached_property
+    def greeting(self) -> str:
+        return f"Dear {self.name}"
+
+
+class Ordering(Customer):
+    def __init__(self, name: str, item: str) -> None:
+        super().__init__(name)
+        self.item = item
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    name: str
+
+
+class SlottedOrdering(Slotted):
+    __slots__ = ("__item",)
+
+    def __init__(self, name: str, item: str) -> None:
+        super().__init__(name)
+        self.__item = item
+
+
+def test_a_subclass_of_a_dataclass_with_more_attributes_is_refused(memory: Ledger) -> None:
+    @memory.once(operation="ship", key=["order"])
+    def ship(order: Any) -> None: ...
+
+    for order, name in ((Ordering("ada", "book"), "item"), (SlottedOrdering("ada", "book"), "_SlottedOrdering__item")):
+        with pytest.raises(onceward.InvalidValue, match=f"attributes that are not fields, such as {name}"):
+            ship(order)
+    customer = Customer("ada")
+    before = key_of(ship, customer)
+    assert customer.greeting and key_of(ship, customer) == before == key_of(ship, Slotted("ada"))
+
+
+@pytest.mark.parametrize("slots", [True, False])
+def test_a_subclass_of_an_attrs_class_with_more_attributes_is_refused(memory: Ledger, slots: bool) -> None:
+    attrs = pytest.importorskip("attrs")
+
+    @memory.once(operation="ship", key=["order"])
+    def ship(order: Any) -> None: ...
+
+    @attrs.define(slots=slots, frozen=True, cache_hash=True)
+    class Named:
+        name: str
+
+        @functools.cached_property
+        def greeting(self) -> str:
+            return f"Dear {self.name}"
+
+    class More(Named):  # type: ignore[misc]
+        def __init__(self, name: str, item: str) -> None:
+            Named.__init__(self, name)
+            self.__dict__["item"] = item
+
+    with pytest.raises(onceward.InvalidValue, match="attributes that are not fields, such as item"):
+        ship(More("ada", "book"))
+    named: Any = Named("ada")
+    before = key_of(ship, named)
+    assert hash(named) and named.greeting and key_of(ship, named) == before == key_of(ship, {"name": "ada"})
+
+
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1), {1}, object(), float("nan"), "\ud800"])
 def test_a_value_that_cannot_be_part_of_a_key_is_an_invalid_call(memory: Ledger, value: object) -> None:
     @memory.once(operation="take", key=["value"])
@@ -239,6 +347,59 @@ def test_a_wrapped_function_whose_body_has_not_run_is_refused_and_not_done(memor
     # What a context manager does before it is entered cannot be seen.
     state = "in_doubt" if function is None else "open"
     assert [one.status for one in memory.list()] == [state] and ran == []
+
+
+def first_step_taken(function: Callable[..., Any]) -> Callable[..., Any]:
+    """As decorators do that prime a generator, or start a coroutine at once."""
+
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> Any:
+        body = function(*args)
+        with contextlib.suppress(StopIteration):
+            (body.asend(None) if hasattr(body, "asend") else body).send(None)
+        return body
+
+    return wrapper
+
+
+@types.coroutine
+def pause() -> Any:
+    yield
+
+
+@pytest.mark.parametrize("kind", ["generator", "async generator", "waiting async generator", "coroutine"])
+def test_a_body_that_has_begun_is_in_doubt(memory: Ledger, kind: str) -> None:
+    ran: list[int] = []
+
+    def generator(n: int) -> Any:
+        ran.append(n)
+        yield n
+
+    async def async_generator(n: int) -> Any:
+        ran.append(n)
+        yield n
+
+    async def waiting(n: int) -> Any:
+        ran.append(n)
+        await pause()
+        yield n
+
+    async def coroutine(n: int) -> None:
+        ran.append(n)
+        await pause()
+
+    bodies: dict[str, Any] = {
+        "generator": generator,
+        "async generator": async_generator,
+        "waiting async generator": waiting,
+        "coroutine": coroutine,
+    }
+    act: Any = memory.once(operation="act", key=["n"])(first_step_taken(bodies[kind]))
+    with pytest.raises(TypeError, match="returned an?"):
+        act(1)
+    with pytest.raises(onceward.InDoubt):
+        act(1)
+    assert ran == [1]
 
 
 @pytest.mark.parametrize("lazily", [lambda send: (send(n) for n in (1, 2)), lambda send: map(send, (1, 2))])

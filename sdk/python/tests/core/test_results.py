@@ -434,7 +434,7 @@ def test_the_annotation_of_partials_and_callable_objects_is_found(memory: Ledger
         return Money(Decimal(n), currency)
 
     for index, one in enumerate([Pays(), functools.partial(pay, "USD"), functools.partial(Pays())]):
-        guarded = memory.once(operation=f"pay{index}")(one)
+        guarded = memory.once(operation=f"pay{index}", key=["n"])(one)
         first = guarded(1)
         assert guarded(1) == first and type(guarded(1)) is Money
     make = memory.once(operation="make", key=["n"])(Later)

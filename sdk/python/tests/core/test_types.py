@@ -19,7 +19,8 @@ USES = scene.HERE / "typed_uses.py"
 EXPECTED = {number for number, line in enumerate(USES.read_text().splitlines(), 1) if line.endswith("# error")}
 
 # The modules of the core; each adapter has tests of its own.
-CORE = ["_claim", "_context", "_errors", "_failures", "_keys", "_ledger", "_once", "_operation", "_results", "_native"]
+CORE = ["_arguments", "_attributes", "_claim", "_context", "_errors", "_failures", "_keys", "_lazy", "_ledger", "_once"]
+CORE += ["_operation", "_pydantic_models", "_results", "_same", "_native"]
 
 
 def checked(program: str, *arguments: str, environment: dict[str, str]) -> str:

@@ -1,5 +1,7 @@
 """Runs the code of the guides, block by block."""
 
+import asyncio
+import inspect
 import pathlib
 import re
 import types
@@ -30,6 +32,25 @@ class Provider:
 
     def find(self, key):
         return self.charges.get(key)
+
+
+class AsyncMail(Mail):
+    async def send(self, *what):
+        return super().send(*what)
+
+
+@pytest.mark.parametrize("page", ["README.md", "sdk/python/README.md"])
+def test_the_first_example_sends_once_and_a_repeat_gets_the_result(tmp_path, monkeypatch, page):
+    monkeypatch.chdir(tmp_path)
+    block = re.search(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)[1]
+    module = types.ModuleType("readme")
+    exec(compile(block, page, "exec"), module.__dict__)
+    is_async = inspect.iscoroutinefunction(module.send_email)
+    module.mail = AsyncMail() if is_async else Mail()
+    for body in ("Hello Ada", "Hi Ada!"):
+        sent = module.send_email("ada@example.org", "welcome", "2026-11-18", body)
+        assert (asyncio.run(sent) if is_async else sent) == "mail 1"
+    assert len(module.mail.sent) == 1
 
 
 def test_every_block_of_the_guide_runs(tmp_path, monkeypatch, capsys):

@@ -28,6 +28,14 @@ def test_a_repeat_gets_the_stored_result(bank, ledger):
     assert len(bank.charged) == 1 and bank.keys[0] is not None
 
 
+def test_the_log_does_not_contain_keys_or_arguments(bank, ledger, caplog):
+    bank.fails = [TimeoutError("no answer for secret-inv-7")]
+    run([call(), call()], guarded(bank, ledger, key=lambda invoice, **_: f"secret-{invoice}"))
+    ours = [record.getMessage() for record in caplog.records if record.name == "onceward"]
+    assert len(ours) == 2 and ours[0].endswith(": TimeoutError") and "is in doubt" in ours[1]
+    assert "inv-7" not in "".join(ours) and "secret" not in "".join(ours)
+
+
 def test_another_invoice_is_another_intent(bank, ledger):
     assert run([call(), call(invoice="inv-8")], guarded(bank, ledger)) == ["receipt 1", "receipt 2"]
 

@@ -28,6 +28,7 @@ from onceward.pydantic_ai import BadArguments, OnceToolset, by_conversation, by_
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 EXAMPLE = ROOT / "examples" / "python" / "pydantic_ai_agent.py"
 GUIDE = ROOT / "docs" / "guides" / "pydantic-ai.md"
+ORDER_FULL = {"id": "a", "currency": "EUR", "note": ""}
 CALL = {"invoice": "inv-7", "cents": 1999, "memo": "thanks"}
 KEYED = {"charge": once(key=["invoice"])}
 PAYMENT = {"charge": once(key=["invoice"], match=["cents"], tier="payment")}
@@ -411,6 +412,57 @@ def test_a_name_that_does_not_exist_is_refused_before_the_model_is_asked(ledger,
 def test_a_wrong_setting_is_refused(wrong):
     with pytest.raises(onceward.InvalidCall):
         once(**wrong)
+
+
+def test_a_wrong_setting_is_refused_when_the_toolset_is_made(ledger, bank):
+    with pytest.raises(onceward.InvalidCall, match="gold"):
+        OnceToolset(FunctionToolset([bank.charge]), ledger, {"charge": once(key=["invoice"], tier="gold")})
+
+
+ORDER = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "currency": {"type": "string", "default": "EUR"}, "note": {"default": ""}},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "schema", "first", "second", "effects"),
+    [
+        # The schema's default, and the function's where the schema has none.
+        (["invoice", "currency"], {"currency": {"default": "USD"}}, {}, {"currency": "USD"}, 1),
+        (["invoice", "currency"], {"currency": {}}, {}, {"currency": "EUR"}, 1),
+        (["invoice", "currency"], {"currency": {}}, {}, {"currency": "USD"}, 2),
+        (lambda args: f"{args['invoice']} {args['currency']}", {"currency": {}}, {}, {"currency": "EUR"}, 1),
+        # In objects that are part of the key.
+        (["/order/currency"], {"order": ORDER}, {"order": {}}, {"order": {"currency": "EUR", "note": "x"}}, 1),
+        (["order"], {"order": {"$ref": "#/$defs/Order"}}, {"order": {"id": "a"}}, {"order": ORDER_FULL}, 1),
+        (["orders"], {"orders": {"items": ORDER}}, {"orders": [{"id": "a"}]}, {"orders": [ORDER_FULL]}, 1),
+        (["order"], {"order": ORDER}, {"order": {"id": "a"}}, {"order": {"id": "a", "currency": "USD"}}, 2),
+    ],
+)
+def test_an_argument_that_is_left_out_is_its_default(ledger, key, schema, first, second, effects):
+    done = []
+
+    async def charge(invoice: str, currency: str = "EUR", client: object = object(), **others: object) -> str:
+        done.append(others)
+        return "receipt"
+
+    properties = {"invoice": {"type": "string"}, **schema}
+    described = {"type": "object", "properties": properties, "$defs": {"Order": ORDER}}
+    tool = Tool.from_schema(charge, "charge", "Charges.", described)
+    calls = [{"invoice": "inv-7", **one} for one in (first, second)]
+    result = agent_of(ledger, tool, *[[call] for call in calls], guarded={"charge": once(key=key)}).run_sync("Charge.")
+    assert told(result) == [("success", "receipt")] * 2
+    assert len(done) == effects and done[0] == {name: value for name, value in first.items() if name != "currency"}
+
+
+def test_the_log_does_not_contain_keys_or_arguments(tmp_path, bank, caplog):
+    bank.fails = ModelRetry("no answer for secret-inv-7")
+    guarded = {"charge": once(key=lambda args: f"secret-{args['invoice']}", tier="payment")}
+    with onceward.Ledger(tmp_path / "ledger.db") as ledger:
+        agent_of(ledger, bank.charge, [CALL], [CALL], guarded=guarded).run_sync("Charge.")
+    ours = [record.getMessage() for record in caplog.records if record.name == "onceward"]
+    assert len(ours) == 1 and "is in doubt" in ours[0] and "inv-7" not in ours[0]
 
 
 def test_a_ledger_that_cannot_be_used_is_reported_and_nothing_runs(bank):

@@ -325,6 +325,36 @@ def test_a_wrong_setting_is_refused(wrong):
         once(**wrong)
 
 
+@activity.defn(name="pay")
+async def pay(invoice: str, cents: int) -> str:
+    return "receipt"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"tier": "gold"}, "gold"),
+        ({"key": ["invoice"], "match": ["cent"]}, "no argument `cent`; did you mean `cents`"),
+        ({"key": ["invoce"]}, "no argument `invoce`"),
+        ({"key": lambda invoice, cents: invoice, "match": ["cent"]}, "no argument `cent`"),
+    ],
+)
+def test_a_wrong_name_is_refused_when_the_interceptor_is_made(ledger, wrong, reason):
+    with pytest.raises(onceward.InvalidCall, match=reason):
+        OnceInterceptor(ledger, {pay: once(**wrong)})
+
+
+def test_an_activity_that_is_named_by_a_text_is_checked_at_its_call(ledger):
+    async def main():
+        guarded = {"pay": once(key=["invoice"], match=["cent"])}
+        async with Core(ledger, [pay], guarded) as core:
+            return await core.attempt("pay", "inv-7", 1999)
+
+    assert refusal(asyncio.run(main())) == ("InvalidCall", False)
+    with pytest.raises(onceward.InvalidCall, match="gold"):
+        OnceInterceptor(ledger, {"pay": once(tier="gold")})
+
+
 def test_a_function_that_is_not_an_activity_is_refused(ledger):
     with pytest.raises(onceward.InvalidCall, match="not an activity"):
         OnceInterceptor(ledger, {len: once()})
