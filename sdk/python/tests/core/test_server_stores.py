@@ -2,51 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 
 import onceward
 import pytest
-
-# Longer than a busy machine takes.
-WAIT_SECONDS = 60
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True)
-
-
-def needed(name: str, program: str) -> str:
-    """The URL of a server that the test command has started."""
-    url = os.environ.get(name)
-    if not url or not shutil.which(program):
-        pytest.skip(f"{name} names no server, or {program} is missing")
-    return url
-
-
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """A database of its own."""
-    server, name = needed("ONCEWARD_TEST_POSTGRES", "psql"), f"python_{uuid.uuid4().hex}"
-    run("psql", server, "-X", "-q", "-c", f"CREATE DATABASE {name}")
-    yield f"{server.rpartition('/')[0]}/{name}"
-    run("psql", server, "-X", "-q", "-c", f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def redis() -> str:
-    """A prefix of its own."""
-    return f"{needed('ONCEWARD_TEST_REDIS', 'true')}?prefix=python_{uuid.uuid4().hex}"
-
-
-@pytest.fixture(params=["postgres", "redis"])
-def url(request: pytest.FixtureRequest) -> str:
-    return request.getfixturevalue(request.param)
-
+from servers import migrate, run
 
 CALL = """
 import sys, onceward
@@ -59,7 +19,7 @@ with onceward.Ledger(sys.argv[1]) as ledger:
 
 
 def test_processes_share_a_ledger_in_a_server(url: str) -> None:
-    run(os.environ.get("ONCEWARD", "onceward"), "migrate", "--store", url)
+    migrate(url)
     said = [run(sys.executable, "-c", CALL, url, process).stdout.strip() for process in ("first", "second")]
     assert said == ["ada from first", "ada from first"]
 
