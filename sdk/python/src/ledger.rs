@@ -136,9 +136,15 @@ fn lasting(url: &str) -> StoreUrl {
     file_of(url).map_or_else(|| StoreUrl::from(url), StoreUrl::from)
 }
 
-/// The path of a ledger in a file, from the root; the URL of another store.
+/// The path of a ledger in a file, from the root; the URL of another store, without its password.
 fn shown(url: &str) -> String {
-    file_of(url).map_or_else(|| url.to_owned(), |path| path.display().to_string())
+    file_of(url).map_or_else(|| onceward::shown_store(url), |path| path.display().to_string())
+}
+
+/// A store as the user wrote it, without a password.
+#[pyfunction]
+pub(crate) fn shown_store(url: &str) -> String {
+    onceward::shown_store(url)
 }
 
 /// Where a ledger is.

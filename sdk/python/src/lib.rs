@@ -40,7 +40,7 @@ mod _native {
     #[pymodule_export]
     use super::http::{NativeHttpCall, NativeHttpClaim, NativeHttpExchange, NativeHttpGuard, NativeHttpResponse};
     #[pymodule_export]
-    use super::ledger::NativeLedger;
+    use super::ledger::{NativeLedger, shown_store};
     #[pymodule_export]
     use super::log::{wait_for_messages, waiting_messages};
     #[pymodule_export]

@@ -15,7 +15,7 @@ from ._claim import Claim, settled
 from ._context import _claim as current_claim
 from ._context import reset
 from ._errors import AlreadyDone, InvalidCall
-from ._native import NativeClaim, NativeLedger, Stored
+from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
 from ._operation import NOT_FOUND, Operation, Settings, check_key, check_known, checked_tenant, session_of
 from ._remote import token_for
@@ -298,7 +298,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"onceward.Ledger({self.store!r})"
+        return f"onceward.Ledger({shown_store(self.store)!r})"
 
 
 # Every ledger of this process, for the test kit.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
+import uuid
 
 import onceward
 import pytest
@@ -33,3 +36,31 @@ def test_a_server_that_is_down_is_told_without_the_password() -> None:
     with pytest.raises(onceward.StoreUnavailable) as caught:
         onceward.Ledger("postgres://shop:hunter2@127.0.0.1:1/app?timeout=1")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgres://shop:hunter2@127.0.0.1:1/app?timeout=1", "redis://:hunter2@127.0.0.1:1/0?timeout=1"])
+def test_an_error_carries_no_password(url: str) -> None:
+    with pytest.raises(onceward.StoreUnavailable) as caught:
+        onceward.Ledger(url)
+    assert caught.value.store.startswith(url.partition("://")[0]) and "127.0.0.1" in caught.value.store
+    for shown in (caught.value.store, repr(vars(caught.value)), pickle.dumps(caught.value), repr(copy.copy(caught.value))):
+        assert "hunter2" not in str(shown)
+
+
+def test_a_ledger_and_its_doubts_are_shown_without_the_password(postgres: str) -> None:
+    migrate(postgres)
+    password = postgres.partition("@")[0].rpartition(":")[2]
+    with onceward.Ledger(postgres) as ledger:
+        assert password not in repr(ledger) and "…@" in repr(ledger)
+
+        def lose() -> None:
+            raise TimeoutError
+
+        call = ledger.call(f"pay-{uuid.uuid4().hex}", key="a", in_doubt="hold")
+        with pytest.raises(TimeoutError):
+            call.run(lose)
+        with pytest.raises(onceward.InDoubt) as caught:
+            call.run(lose)
+    for shown in (str(caught.value), caught.value.settle, caught.value.store, str(pickle.dumps(caught.value))):
+        assert password not in shown
+    assert "--store=" in str(caught.value) and "127.0.0.1" in str(caught.value)
