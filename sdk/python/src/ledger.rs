@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::error::{self, About};
 use crate::operation::NativeOperation;
+use crate::process;
 use crate::remote::{self, RemoteLedger, Settlement};
 use crate::runtime::{self, runtime, wait};
 
@@ -54,7 +55,7 @@ impl Handle {
     pub(crate) fn ledger(&self, py: Python<'_>) -> PyResult<Ledger> {
         {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 return open.ledger.clone().ok_or_else(|| self.closed(py));
             }
         }
@@ -73,12 +74,12 @@ impl Handle {
         }
         let ledger = open(py, &self.shown, self.lasting.clone())?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        if open.generation == runtime::generation() {
+        if open.generation == process::generation() {
             // Another thread was faster.
             return open.ledger.clone().ok_or_else(|| self.closed(py));
         }
         let inherited =
-            std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: runtime::generation() });
+            std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: process::generation() });
         std::mem::forget(inherited);
         Ok(ledger)
     }
@@ -91,7 +92,7 @@ impl Handle {
     pub(crate) async fn writes_done(&self) {
         let ledger = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() { open.ledger.clone() } else { None }
+            if open.generation == process::generation() { open.ledger.clone() } else { None }
         };
         let Some(ledger) = ledger else { return };
         ledger.idle().await;
@@ -110,7 +111,7 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if open.generation != runtime::generation() {
+        if open.generation != process::generation() {
             std::mem::forget(open.ledger.take());
         }
     }
@@ -193,7 +194,7 @@ impl NativeLedger {
             return Ok(Self { source: Source::Remote(server) });
         }
         let (store, lasting, shown) = (StoreUrl::from(url.as_str()), lasting(&url), shown(&url));
-        let open = Open { ledger: Some(open(py, &shown, store)?), generation: runtime::generation() };
+        let open = Open { ledger: Some(open(py, &shown, store)?), generation: process::generation() };
         let handle = Arc::new(Handle { url, shown, lasting, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
         Ok(Self { source: Source::Local(handle) })
@@ -330,11 +331,11 @@ impl NativeLedger {
         let ledger = {
             let mut open = handle.open.write().unwrap_or_else(PoisonError::into_inner);
             let ledger = open.ledger.take();
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 ledger
             } else {
                 std::mem::forget(ledger);
-                open.generation = runtime::generation();
+                open.generation = process::generation();
                 None
             }
         };

@@ -5,6 +5,7 @@
 //! - `ledger`: opens a store, and opens it again after a fork.
 //! - `operation`: from Python's arguments to a `Call`, and its start.
 //! - `value`: a Python value as JSON that has one canonical form.
+//! - `process`: forks and the end of the interpreter.
 //! - `runtime`: waits for a future, on a thread or in an event loop.
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
@@ -22,6 +23,7 @@ mod http;
 mod ledger;
 mod log;
 mod operation;
+mod process;
 mod remote;
 mod runtime;
 mod stored;
@@ -46,7 +48,9 @@ mod _native {
     #[pymodule_export]
     use super::operation::NativeOperation;
     #[pymodule_export]
-    use super::runtime::{after_fork_in_child, after_fork_in_parent, before_fork, shut_down};
+    use super::process::{after_fork_in_child, after_fork_in_parent, before_fork};
+    #[pymodule_export]
+    use super::runtime::shut_down;
     #[pymodule_export]
     use super::stored::Stored;
     #[pymodule_export]
@@ -56,7 +60,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        runtime::check_interpreter()?;
+        process::check_interpreter()?;
         log::begin();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }

@@ -20,7 +20,8 @@ use super::failure::{RemoteError, Trouble};
 use super::messages::{AcquiredClaim, ClaimUpdate, Time, outcome};
 use super::renewal;
 use crate::error::About;
-use crate::runtime::{self, Completion, python, with_interpreter};
+use crate::process::with_interpreter;
+use crate::runtime::{self, Completion, python};
 
 /// How long an owner waits for its outcome to be recorded before the caller is told that it could not be. The tries go
 /// on in the background. The same as for a ledger in a file.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 import scene
 import test_exit
 import test_fork
+import test_interrupts
+from onceward import Ledger
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
@@ -108,3 +111,14 @@ assert not ledger.list(state="running") and not ledger.list(state="open")
 def test_tasks_that_are_cancelled_before_their_work_leave_no_doubt(server: str, effects: scene.Effects) -> None:
     scene.check(CANCEL, server, effects.path)
     assert effects.repeated() == {} and effects.count() == 100
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
+def test_ctrl_c_at_any_moment_loses_no_claim(server: str, effects: scene.Effects) -> None:
+    with Ledger(server) as ledger:
+        test_interrupts.interrupt_again_and_again(ledger, server, effects)
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_ctrl_c_in_the_work_is_a_doubt(server: str, how: str) -> None:
+    assert test_interrupts.interrupted(test_interrupts.WORKS, server, how) < 5
