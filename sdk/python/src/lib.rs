@@ -48,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::operation::NativeOperation;
     #[pymodule_export]
-    use super::process::{after_fork_in_child, after_fork_in_parent, before_fork};
+    use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, is_first_import};
     #[pymodule_export]
     use super::runtime::shut_down;
     #[pymodule_export]
@@ -62,6 +62,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         process::check_interpreter()?;
         log::begin();
+        process::watch_forks();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -19,9 +19,18 @@ const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 /// How many forks there were between the first process and this one.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
+/// Whether Python runs our handlers around the fork that is under way.
+static IS_HOOKED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this process was forked by C code that did not tell Python, while ledgers were in use.
+static IS_UNKNOWN_FORK: AtomicBool = AtomicBool::new(false);
+
 /// The interpreter that imported the module.
 static INTERPRETER: AtomicI64 = AtomicI64::new(NO_INTERPRETER);
 const NO_INTERPRETER: i64 = -1;
+
+/// Whether the package was imported before, and its handlers registered.
+static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the interpreter is ending.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
@@ -43,6 +52,51 @@ pub(crate) fn generation() -> u64 {
     FORKS.load(Ordering::Relaxed)
 }
 
+/// Refuses a child of a fork that Python does not know of. Locks may be held there by threads that do not exist, and the files
+/// of the parent's ledgers are open.
+pub(crate) fn check_fork() -> PyResult<()> {
+    if !IS_UNKNOWN_FORK.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let why = "this process was forked by C code that did not run Python's fork handlers, while ledgers were in use. Fork with \
+               os.fork() or multiprocessing, or open no ledger before such a fork";
+    Err(Python::attach(|py| error::named(py, "StoreUnavailable", why, &About::default())))
+}
+
+/// Notices forks of which Python's handlers are not told.
+pub(crate) fn watch_forks() {
+    #[cfg(unix)]
+    every_fork::watch();
+}
+
+#[cfg(unix)]
+#[allow(unsafe_code)]
+mod every_fork {
+    use std::ffi::c_int;
+
+    use super::{FORKS, IS_HOOKED, IS_UNKNOWN_FORK, Ordering, runtime};
+
+    type Handler = Option<extern "C" fn()>;
+
+    unsafe extern "C" {
+        fn pthread_atfork(before: Handler, in_parent: Handler, in_child: Handler) -> c_int;
+    }
+
+    pub(super) fn watch() {
+        // SAFETY: the handler only uses atomics. The module is never unloaded. Without memory, such forks are not noticed.
+        unsafe { pthread_atfork(None, None, Some(in_child)) };
+    }
+
+    extern "C" fn in_child() {
+        if !IS_HOOKED.load(Ordering::Relaxed) {
+            FORKS.fetch_add(1, Ordering::Relaxed);
+            if runtime::known().is_some() {
+                IS_UNKNOWN_FORK.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
 /// Refuses a second interpreter of this process: Python before 3.12 would share objects between them.
 #[allow(unsafe_code)]
 pub(crate) fn check_interpreter() -> PyResult<()> {
@@ -54,6 +108,12 @@ pub(crate) fn check_interpreter() -> PyResult<()> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Whether the handlers for forks and for the end have to be registered: true once in each process and its children.
+#[pyfunction]
+pub(crate) fn is_first_import() -> bool {
+    !IS_REGISTERED.swap(true, Ordering::SeqCst)
 }
 
 /// The gate of this process.
@@ -90,14 +150,19 @@ pub(crate) fn ending(py: Python<'_>) -> PyErr {
     error::named(py, "StoreUnavailable", "the interpreter is ending, so nothing ran", &About::default())
 }
 
-/// Waits until no thread of the runtime uses the interpreter, and keeps them out from then on.
-pub(crate) fn begin_end(py: Python<'_>) {
+/// Waits until no thread of the runtime uses the interpreter, and keeps them out from then on. Returns false in a process where
+/// that cannot be known.
+pub(crate) fn begin_end(py: Python<'_>) -> bool {
+    if IS_UNKNOWN_FORK.load(Ordering::Relaxed) {
+        return false;
+    }
     ENDS_INTERPRETER.set(true);
     py.detach(|| {
         // Threads that are inside finish first; every later one sees the mark.
         let _all_outside = gate().write().unwrap_or_else(PoisonError::into_inner);
         IS_ENDING.store(true, Ordering::SeqCst);
     });
+    true
 }
 
 /// Runs work in the background that takes the interpreter. If the interpreter is ending, the value that the work needs comes
@@ -123,16 +188,20 @@ pub(crate) fn with_interpreter(work: impl FnOnce(Python<'_>)) {
 /// it may hold a lock of Python, and Python before 3.12 would wait for that lock in the child.
 #[pyfunction]
 pub(crate) fn before_fork(py: Python<'_>) {
-    py.detach(|| {
-        let all_outside = gate().write().unwrap_or_else(PoisonError::into_inner);
-        CLOSED_GATE.with(|closed| *closed.borrow_mut() = Some(all_outside));
-    });
-    onceward::fork::prepare();
+    if !IS_UNKNOWN_FORK.load(Ordering::Relaxed) {
+        py.detach(|| {
+            let all_outside = gate().write().unwrap_or_else(PoisonError::into_inner);
+            CLOSED_GATE.with(|closed| *closed.borrow_mut() = Some(all_outside));
+        });
+        onceward::fork::prepare();
+    }
+    IS_HOOKED.store(true, Ordering::Relaxed);
 }
 
 /// To be called in the parent after a fork.
 #[pyfunction]
 pub(crate) fn after_fork_in_parent() {
+    IS_HOOKED.store(false, Ordering::Relaxed);
     onceward::fork::resume_parent();
     drop(CLOSED_GATE.with(|closed| closed.borrow_mut().take()));
 }
@@ -146,4 +215,5 @@ pub(crate) fn after_fork_in_child() {
     runtime::after_fork_in_child();
     crate::log::after_fork_in_child();
     onceward::fork::resume_child();
+    IS_HOOKED.store(false, Ordering::Relaxed);
 }

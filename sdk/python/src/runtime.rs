@@ -34,6 +34,7 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// The runtime of this process.
 #[allow(unsafe_code)]
 pub(crate) fn runtime() -> PyResult<&'static Runtime> {
+    process::check_fork()?;
     let known = RUNTIME.load(Ordering::Acquire);
     if !known.is_null() {
         // SAFETY: it was made by `Box::leak` below, and is never freed.
@@ -245,8 +246,7 @@ pub(crate) fn known() -> Option<&'static Runtime> {
 /// Ends the use of the interpreter by the threads of the runtime, and waits for the last writes. Registered with `atexit`.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
-    process::begin_end(py);
-    let Some(runtime) = known() else { return };
+    let (true, Some(runtime)) = (process::begin_end(py), known()) else { return };
     let ledgers = crate::ledger::open_ledgers();
     py.detach(|| {
         runtime.block_on(async {
