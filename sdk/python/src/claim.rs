@@ -1,6 +1,7 @@
 //! The right to do the work, as Python holds it, and how the work ended. Each method takes an event loop, or `None` to block.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -12,15 +13,17 @@ use pyo3::types::PyDict;
 
 use crate::error::{self, About};
 use crate::operation::withdraw;
+use crate::process::{self, ending, is_ending_elsewhere, with_interpreter};
 use crate::remote::{Ownership, RemoteClaim};
-use crate::runtime::{self, Completion, TaskHandle, wait, wait_in_loop, with_interpreter};
+use crate::runtime::{self, Completion, TaskHandle, wait_and_deliver, wait_in_loop};
 
-/// A claim of this process.
+/// A claim of this process. If it is dropped before the work has begun, it is given back; afterwards, the outcome is unknown.
 #[pyclass(frozen, module = "onceward", weakref)]
 pub(crate) struct NativeClaim {
     source: Source,
     about: About,
     is_guarded: bool,
+    is_begun: AtomicBool,
     /// The process that made the claim, counted in forks.
     generation: u64,
 }
@@ -97,17 +100,19 @@ impl Completion for Written {
 
 impl NativeClaim {
     pub(crate) fn guarded(guard: Guard, about: About) -> Self {
-        let source = Source::Local(LocalClaim::new(guard.claim(), Some(guard)));
-        Self { source, about, is_guarded: true, generation: runtime::generation() }
+        Self::of(Source::Local(LocalClaim::new(guard.claim(), Some(guard))), about, true)
     }
 
     pub(crate) fn unguarded(claim: Claim, about: About) -> Self {
-        let source = Source::Local(LocalClaim::new(claim, None));
-        Self { source, about, is_guarded: false, generation: runtime::generation() }
+        Self::of(Source::Local(LocalClaim::new(claim, None)), about, false)
     }
 
     pub(crate) fn remote(claim: RemoteClaim, about: About, is_guarded: bool) -> Self {
-        Self { source: Source::Remote(claim), about, is_guarded, generation: runtime::generation() }
+        Self::of(Source::Remote(claim), about, is_guarded)
+    }
+
+    fn of(source: Source, about: About, is_guarded: bool) -> Self {
+        Self { source, about, is_guarded, is_begun: AtomicBool::new(false), generation: process::generation() }
     }
 
     /// Takes what ends the claim, if it is still there.
@@ -130,12 +135,27 @@ impl NativeClaim {
         }
     }
 
+    /// Ends the claim without waiting, if it has not ended: gives it back before the work has begun, and is in doubt afterwards.
+    fn let_go(&self) -> PyResult<()> {
+        let Some(ending) = self.taken() else { return Ok(()) };
+        if self.is_begun.load(Ordering::SeqCst) {
+            drop(ending);
+            return Ok(());
+        }
+        let runtime = runtime::runtime()?;
+        match ending {
+            Ending::Local(guard) => drop(runtime.spawn(withdraw(guard))),
+            Ending::Remote(ended) => drop(runtime.spawn(ended.withdraw(self.about.clone()))),
+        }
+        Ok(())
+    }
+
     fn has_ended(&self, py: Python<'_>) -> PyErr {
         error::invalid(py, "this claim has ended already", &self.about)
     }
 
     fn check_process(&self, py: Python<'_>) -> PyResult<()> {
-        if self.generation == runtime::generation() {
+        if self.generation == process::generation() {
             return Ok(());
         }
         let why = "this claim belongs to the parent process; a forked child cannot end it";
@@ -160,7 +180,7 @@ where
     F::Output: Completion,
 {
     match event_loop {
-        None => wait(py, future)?.deliver(py),
+        None => wait_and_deliver(py, future),
         Some(event_loop) => Ok(wait_in_loop(py, event_loop, future)?.into_pyobject(py)?.into_any().unbind()),
     }
 }
@@ -224,6 +244,24 @@ impl NativeClaim {
             Source::Local(claim) => claim.may_be_taken_over,
             Source::Remote(claim) => claim.may_be_taken_over,
         }
+    }
+
+    /// The function, or a probe, is about to run.
+    fn begin(&self, py: Python<'_>) -> PyResult<()> {
+        if is_ending_elsewhere() {
+            // Now, because this thread may be stopped while it waits for the error.
+            self.give_back()?;
+            return Err(ending(py));
+        }
+        // What a signal handler raises, it raises before the mark.
+        py.check_signals()?;
+        self.is_begun.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    #[getter]
+    fn is_begun(&self) -> bool {
+        self.is_begun.load(Ordering::SeqCst)
     }
 
     /// Marks that the first byte is about to leave.
@@ -322,27 +360,22 @@ impl NativeClaim {
         }
     }
 
-    /// The work is over. If the claim has not ended, its outcome is unknown from now on, unless nothing was sent yet.
-    fn abandon(&self) {
-        if self.generation == runtime::generation() {
-            drop(self.taken());
+    /// The work is over. If the claim has not ended, its outcome is unknown from now on, unless nothing was sent yet. Work that
+    /// has not begun is given back.
+    fn abandon(&self) -> PyResult<()> {
+        if self.generation == process::generation() {
+            self.let_go()?;
             if let Source::Local(claim) = &self.source {
                 drop(claim.take_claim());
             }
         }
+        Ok(())
     }
 
     /// Gives the claim back without waiting, because the caller went away before the work began.
     fn give_back(&self) -> PyResult<()> {
-        if self.generation != runtime::generation() {
-            return Ok(());
-        }
-        match self.taken() {
-            Some(Ending::Local(guard)) => drop(runtime::runtime()?.spawn(withdraw(guard))),
-            Some(Ending::Remote(ended)) => drop(runtime::runtime()?.spawn(ended.withdraw(self.about.clone()))),
-            None => {}
-        }
-        Ok(())
+        self.is_begun.store(false, Ordering::SeqCst);
+        if self.generation == process::generation() { self.let_go() } else { Ok(()) }
     }
 
     /// Calls `callback` in the event loop when another caller may go on with the work. Returns a function that ends the watch.
@@ -370,12 +403,15 @@ impl NativeClaim {
 
 impl Drop for NativeClaim {
     fn drop(&mut self) {
-        if self.generation != runtime::generation() {
+        if self.generation != process::generation() {
             // The parent's claim: the child must neither end it nor touch the threads that it does not have.
             std::mem::forget(self.taken());
             if let Source::Local(claim) = &self.source {
                 std::mem::forget(claim.take_claim());
             }
+        } else {
+            // Without threads, the claim ends with the process.
+            let _ = self.let_go();
         }
     }
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::prelude::*;
 
-use crate::runtime::{Completion, generation, inside_interpreter, is_ending};
+use crate::process::{generation, inside_interpreter, is_ending};
+use crate::runtime::Completion;
 
 thread_local! {
     /// The queue of the loop that last ran on this thread. It is kept alive by the calls that wait.

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::error::{self, About};
 use crate::operation::NativeOperation;
+use crate::process;
 use crate::remote::{self, RemoteLedger, Settlement};
 use crate::runtime::{self, runtime, wait};
 
@@ -32,8 +33,8 @@ static OPENED: Mutex<Vec<Weak<Handle>>> = Mutex::new(Vec::new());
 pub(crate) struct Handle {
     url: String,
     shown: String,
-    /// What a child process opens again. It is absolute: a process that becomes a daemon changes its working directory.
-    absolute: StoreUrl,
+    /// What a child process opens again. A path is absolute: a process that becomes a daemon changes its working directory.
+    lasting: StoreUrl,
     open: RwLock<Open>,
 }
 
@@ -54,7 +55,7 @@ impl Handle {
     pub(crate) fn ledger(&self, py: Python<'_>) -> PyResult<Ledger> {
         {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 return open.ledger.clone().ok_or_else(|| self.closed(py));
             }
         }
@@ -71,14 +72,14 @@ impl Handle {
             let why = "a ledger in memory belongs to the process that opened it; processes share a ledger in a file";
             return Err(error::store_unavailable(py, &store::Error::Unreachable(why.to_owned()), &self.about()));
         }
-        let ledger = open(py, &self.url, self.absolute.clone())?;
+        let ledger = open(py, &self.shown, self.lasting.clone())?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        if open.generation == runtime::generation() {
+        if open.generation == process::generation() {
             // Another thread was faster.
             return open.ledger.clone().ok_or_else(|| self.closed(py));
         }
         let inherited =
-            std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: runtime::generation() });
+            std::mem::replace(&mut *open, Open { ledger: Some(ledger.clone()), generation: process::generation() });
         std::mem::forget(inherited);
         Ok(ledger)
     }
@@ -91,7 +92,7 @@ impl Handle {
     pub(crate) async fn writes_done(&self) {
         let ledger = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() { open.ledger.clone() } else { None }
+            if open.generation == process::generation() { open.ledger.clone() } else { None }
         };
         let Some(ledger) = ledger else { return };
         ledger.idle().await;
@@ -110,30 +111,41 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if open.generation != runtime::generation() {
+        if open.generation != process::generation() {
             std::mem::forget(open.ledger.take());
         }
     }
 }
 
-fn open(py: Python<'_>, url: &str, store: StoreUrl) -> PyResult<Ledger> {
-    let about = About { store: url.to_owned(), ..About::default() };
+fn open(py: Python<'_>, shown: &str, store: StoreUrl) -> PyResult<Ledger> {
+    let about = About { store: shown.to_owned(), ..About::default() };
     wait(py, Ledger::open(store))?.map_err(|error| error::store_unavailable(py, &error, &about))
 }
 
-/// The file of a ledger, wherever the process is then.
-fn absolute(url: &str) -> StoreUrl {
-    match std::path::absolute(url.strip_prefix("file:").unwrap_or(url)) {
-        Ok(path) => StoreUrl::from(path),
-        Err(_) => StoreUrl::from(url),
-    }
+/// The file of a ledger, from the root; `None` for memory and for servers.
+fn file_of(url: &str) -> Option<PathBuf> {
+    let path = match url.strip_prefix("file:") {
+        Some(path) => path,
+        None if url == "memory:" || url.contains("://") => return None,
+        None => url,
+    };
+    std::path::absolute(path).ok()
 }
 
-/// The path of a ledger in a file, from the root; other stores as they are.
+/// The store of a URL, wherever the process is when it opens it.
+fn lasting(url: &str) -> StoreUrl {
+    file_of(url).map_or_else(|| StoreUrl::from(url), StoreUrl::from)
+}
+
+/// The path of a ledger in a file, from the root; the URL of another store, without its password.
 fn shown(url: &str) -> String {
-    let is_file = url != "memory:" && !url.contains("://");
-    let path = is_file.then(|| std::path::absolute(url.strip_prefix("file:").unwrap_or(url)).ok()).flatten();
-    path.map_or_else(|| url.to_owned(), |path| path.display().to_string())
+    file_of(url).map_or_else(|| onceward::shown_store(url), |path| path.display().to_string())
+}
+
+/// A store as the user wrote it, without a password.
+#[pyfunction]
+pub(crate) fn shown_store(url: &str) -> String {
+    onceward::shown_store(url)
 }
 
 /// Where a ledger is.
@@ -181,11 +193,9 @@ impl NativeLedger {
             let server = RemoteLedger::open(py, &url, token, ca.as_deref())?;
             return Ok(Self { source: Source::Remote(server) });
         }
-        let store = StoreUrl::from(url.as_str());
-        let absolute = absolute(&url);
-        let open = Open { ledger: Some(open(py, &url, store)?), generation: runtime::generation() };
-        let shown = shown(&url);
-        let handle = Arc::new(Handle { url, shown, absolute, open: RwLock::new(open) });
+        let (store, lasting, shown) = (StoreUrl::from(url.as_str()), lasting(&url), shown(&url));
+        let open = Open { ledger: Some(open(py, &shown, store)?), generation: process::generation() };
+        let handle = Arc::new(Handle { url, shown, lasting, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
         Ok(Self { source: Source::Local(handle) })
     }
@@ -321,11 +331,11 @@ impl NativeLedger {
         let ledger = {
             let mut open = handle.open.write().unwrap_or_else(PoisonError::into_inner);
             let ledger = open.ledger.take();
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 ledger
             } else {
                 std::mem::forget(ledger);
-                open.generation = runtime::generation();
+                open.generation = process::generation();
                 None
             }
         };

@@ -5,6 +5,7 @@
 //! - `ledger`: opens a store, and opens it again after a fork.
 //! - `operation`: from Python's arguments to a `Call`, and its start.
 //! - `value`: a Python value as JSON that has one canonical form.
+//! - `process`: forks and the end of the interpreter.
 //! - `runtime`: waits for a future, on a thread or in an event loop.
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
@@ -22,6 +23,7 @@ mod http;
 mod ledger;
 mod log;
 mod operation;
+mod process;
 mod remote;
 mod runtime;
 mod stored;
@@ -40,13 +42,15 @@ mod _native {
     #[pymodule_export]
     use super::http::{NativeHttpCall, NativeHttpClaim, NativeHttpExchange, NativeHttpGuard, NativeHttpResponse};
     #[pymodule_export]
-    use super::ledger::NativeLedger;
+    use super::ledger::{NativeLedger, shown_store};
     #[pymodule_export]
     use super::log::{wait_for_messages, waiting_messages};
     #[pymodule_export]
     use super::operation::NativeOperation;
     #[pymodule_export]
-    use super::runtime::{after_fork_in_child, after_fork_in_parent, before_fork, shut_down};
+    use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, is_first_import};
+    #[pymodule_export]
+    use super::runtime::shut_down;
     #[pymodule_export]
     use super::stored::Stored;
     #[pymodule_export]
@@ -56,8 +60,9 @@ mod _native {
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
-        runtime::check_interpreter()?;
+        process::check_interpreter()?;
         log::begin();
+        process::watch_forks();
         module.add("__version__", env!("CARGO_PKG_VERSION"))
     }
 }

@@ -13,7 +13,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::runtime::{self, is_ending, with_interpreter};
+use crate::process::{self, is_ending, with_interpreter};
+use crate::runtime;
 
 /// How many messages wait for Python. More are dropped and counted: a program whose handlers hang must not run out of memory.
 const MOST_WAITING: usize = 1000;
@@ -113,7 +114,7 @@ pub(crate) fn wait_for_messages(py: Python<'_>) {
     py.detach(|| {
         let waiting = queue.arrived.wait_while(queue.lock(), |waiting| waiting.messages.is_empty());
         drop(waiting);
-        let inside = runtime::enter_gate();
+        let inside = process::enter_gate();
         if is_ending() {
             drop(inside);
             loop {

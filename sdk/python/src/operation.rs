@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::claim::{NativeClaim, answer};
 use crate::error::{self, About};
 use crate::ledger::{Handle, Source};
+use crate::process::check_may_begin;
 use crate::remote::{self, CallParts, RemoteOperation};
 use crate::runtime::{Completion, runtime};
 use crate::stored::Stored;
@@ -119,6 +120,7 @@ impl NativeOperation {
         item: Option<(String, u64)>,
         wait: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Py<PyAny>> {
+        check_may_begin(py)?;
         let handle = match &self.source {
             Source::Local(handle) => handle,
             Source::Remote(server) => {
@@ -210,6 +212,10 @@ impl Completion for StartedCall {
             }
             Err(error) => Err(error::raised(py, &error, &about)),
         }
+    }
+
+    fn begins_work(&self) -> bool {
+        matches!(self.started, Ok(Started::Acquired(_) | Started::Unguarded { .. }))
     }
 
     /// Nothing was done under the claim: the next caller may have it at once.

@@ -12,7 +12,8 @@ of that run.
 import atexit as _atexit
 import os as _os
 
-from . import _logs, _native
+from . import _logs as _logs
+from . import _native
 from ._claim import Claim
 from ._context import claim, current_session, session
 from ._errors import (
@@ -97,13 +98,29 @@ __all__ = [
     "session",
 ]
 
-# The last one registered runs first.
-_atexit.register(_logs.flush)
-_atexit.register(_native.shut_down)
-if hasattr(_os, "register_at_fork"):
-    _os.register_at_fork(
-        before=_native.before_fork,
-        after_in_parent=_native.after_fork_in_parent,
-        after_in_child=_native.after_fork_in_child,
-    )
-    _os.register_at_fork(after_in_child=_logs.after_fork_in_child)
+
+
+def _flush_messages() -> None:
+    # A program may import the package again: then these are the functions of the new one.
+    from . import _logs
+
+    _logs.flush()
+
+
+def _forget_messages() -> None:
+    from . import _logs
+
+    _logs.after_fork_in_child()
+
+
+if _native.is_first_import():
+    # The last one registered runs first.
+    _atexit.register(_flush_messages)
+    _atexit.register(_native.shut_down)
+    if hasattr(_os, "register_at_fork"):
+        _os.register_at_fork(
+            before=_native.before_fork,
+            after_in_parent=_native.after_fork_in_parent,
+            after_in_child=_native.after_fork_in_child,
+        )
+        _os.register_at_fork(after_in_child=_forget_messages)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import types
+from collections.abc import Callable
 from typing import Any
 
 from ._native import NativeClaim
@@ -65,6 +67,35 @@ class Claim:
 
     def __repr__(self) -> str:
         return f"<onceward.Claim of {self.intent}, attempt {self.attempt}>"
+
+
+def begin(native: NativeClaim) -> None:
+    """Marks that the work begins. What a signal handler raises here gives the claim back."""
+    try:
+        native.begin()
+    except BaseException:
+        native.give_back()
+        raise
+
+
+def has_not_begun(native: NativeClaim, function: Callable[..., Any], error: BaseException) -> bool:
+    """Whether nothing of the function has run, as when Ctrl-C comes just before its first step. Only for the frame that called
+    the function."""
+    if not native.is_begun:
+        return True
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    inside = error.__traceback__ and error.__traceback__.tb_next
+    if not inside or not isinstance(code, types.CodeType) or inside.tb_frame.f_code is not code:
+        return False
+    return inside.tb_lasti <= _before_first_step(code)
+
+
+def _before_first_step(code: types.CodeType) -> int:
+    """The instruction where Python looks for signals before it runs the first one of a function."""
+    import dis
+
+    # Python 3.10 has no such instruction, and an offset below that of the first one.
+    return next((one.offset for one in dis.get_instructions(code) if one.opname == "RESUME"), -1)
 
 
 async def settled(answer: tuple[bool, Any]) -> Any:

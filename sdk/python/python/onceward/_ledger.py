@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from ._claim import Claim, settled
+from ._claim import Claim, begin, settled
 from ._context import _claim as current_claim
 from ._context import reset
 from ._errors import AlreadyDone, InvalidCall
-from ._native import NativeClaim, NativeLedger, Stored
+from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
 from ._operation import NOT_FOUND, Operation, Settings, check_key, check_known, checked_tenant, session_of
 from ._remote import token_for
@@ -298,7 +298,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"onceward.Ledger({self.store!r})"
+        return f"onceward.Ledger({shown_store(self.store)!r})"
 
 
 # Every ledger of this process, for the test kit.
@@ -365,9 +365,15 @@ class Block:
         return AlreadyDone(f"{native.intent} was done by an earlier attempt", **native.about, value=found)
 
     def _entered(self, native: NativeClaim) -> BlockClaim:
-        self._claim = BlockClaim(native)
-        self._token = current_claim.set(self._claim)
-        return self._claim
+        claim = BlockClaim(native)
+        token = current_claim.set(claim)
+        try:
+            begin(native)
+        except BaseException:
+            reset(current_claim, token)
+            raise
+        self._claim, self._token = claim, token
+        return claim
 
     def _left(self) -> tuple[NativeClaim, Any]:
         """The claim, and the result of the block."""

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import logging
+import sys
 import threading
+from typing import Any
 
 from . import _native
-
-# Held from taking messages until handlers have them.
-_is_busy = threading.Lock()
 
 # How long the end of the interpreter waits for a handler.
 _END_SECONDS = 1.0
 
 
+def _original(name: str) -> Any:
+    """A function of `_thread` as Python has it. Those that gevent puts in its place switch to another greenlet, which a thread of
+    the library must not wait for."""
+    gevent = sys.modules.get("gevent.monkey")
+    return getattr(_thread, name) if gevent is None else gevent.get_original("_thread", name)
+
+
+# Held from taking messages until handlers have them.
+_is_busy = _original("allocate_lock")()
+
+
 def start() -> None:
-    """Starts the thread. The native module calls this when the first message comes."""
-    threading.Thread(target=_run, name="onceward-log", daemon=True).start()
+    """Starts the thread, and does not wait for it. The native module calls this when the first message comes."""
+    _original("start_new_thread")(_run, ())
 
 
 def flush() -> None:
@@ -29,10 +41,13 @@ def flush() -> None:
 def after_fork_in_child() -> None:
     """The thread of the parent, which may have held the lock, does not exist here."""
     global _is_busy
-    _is_busy = threading.Lock()
+    _is_busy = _original("allocate_lock")()
 
 
 def _run() -> None:
+    # `threading` did not start this thread, and has a name for it when it is asked.
+    with contextlib.suppress(Exception):
+        threading.current_thread().name = "onceward-log"
     while True:
         _native.wait_for_messages()
         with _is_busy:

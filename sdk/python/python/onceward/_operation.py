@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from . import _failures
-from ._claim import Claim, settled
+from ._claim import Claim, begin, has_not_begun, settled
 from ._context import current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
@@ -187,12 +187,16 @@ class Operation:
         try:
             with running(Claim(native)):
                 try:
+                    begin(native)
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
                     if result is NOT_FOUND:
                         result = function(*args, **kwargs)
                     refuse_lazy(self.name, result, function)
                 except BaseException as error:
-                    self._failed(native, error)
+                    if has_not_begun(native, function, error):
+                        native.give_back()
+                    else:
+                        self._failed(native, error)
                     raise
             native.finish(None, self._kept(native, result))
             return result
@@ -212,6 +216,7 @@ class Operation:
         watch = _LostWatch(native, loop) if native.may_be_taken_over else None
         try:
             with running(Claim(native)):
+                begin(native)
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
                     result = function(*args, **kwargs)
@@ -229,7 +234,10 @@ class Operation:
                     f"the claim on {native.intent} was lost while the work ran; another caller may go on with it",
                     **native.about,
                 ) from None
-            await self._failed_async(native, error, loop)
+            if has_not_begun(native, function, error):
+                native.give_back()
+            else:
+                await self._failed_async(native, error, loop)
             raise
         else:
             if watch is not None:
@@ -244,6 +252,7 @@ class Operation:
     def probed(self, native: NativeClaim) -> Any:
         """Asks the service before a block runs, and records what an earlier attempt did."""
         try:
+            begin(native)
             with running(Claim(native)):
                 try:
                     found = self._found(native, (), {})
@@ -261,6 +270,7 @@ class Operation:
         """`probed` for async code."""
         loop = asyncio.get_running_loop()
         try:
+            begin(native)
             with running(Claim(native)):
                 try:
                     found = await self._found_async(native, (), {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 from collections.abc import Mapping
@@ -14,8 +13,6 @@ from ._errors import Error, InvalidCall
 if TYPE_CHECKING:
     from ._native import NativeLedger
 
-_log = logging.getLogger("onceward")
-
 # The variable that holds the token, unless `token=` says otherwise.
 TOKEN_VARIABLE = "ONCEWARD_TOKEN"
 
@@ -23,9 +20,6 @@ TOKEN_VARIABLE = "ONCEWARD_TOKEN"
 _SERVER_SETTINGS = frozenset(
     ("tier", "in_doubt", "retention", "tombstone", "dedup", "honours_key_for", "store_down", "keep_limit")
 )
-
-# Operations that were warned about.
-_warned: set[str] = set()
 
 
 def is_http(store: str) -> bool:
@@ -89,17 +83,3 @@ def settle_command(error: Error, happened: bool) -> str:
     store, operation, key = (json.dumps(name, ensure_ascii=False) for name in (error.store, error.operation, error.key))
     code = f"import onceward; onceward.Ledger({store}).resolve({operation}, {key}, happened={happened})"
     return shlex.join(["python3", "-c", code])
-
-
-def warn_kept_too_briefly(operation: str, kept_seconds: int, needed_seconds: int) -> None:
-    """Warns once for each operation: after its retention, an intent of the same window would run again."""
-    if operation not in _warned:
-        _warned.add(operation)
-        _log.warning(
-            "%s: the server keeps outcomes for %d s, but the window needs %d s: set retention in [operation.%s] on the "
-            "server, or a late repeat runs again",
-            operation,
-            kept_seconds,
-            needed_seconds,
-            _quoted(operation),
-        )

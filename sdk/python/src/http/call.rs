@@ -17,7 +17,8 @@ use super::response::is_bodiless;
 use super::{Event, HeaderPairs, header_map, header_pairs};
 use crate::claim::answer;
 use crate::error::{self, About};
-use crate::runtime::{Completion, runtime, with_interpreter};
+use crate::process::with_interpreter;
+use crate::runtime::{Completion, runtime};
 
 /// Hands the call of the app to Python, and waits for the head of its response.
 pub(super) async fn call_app(

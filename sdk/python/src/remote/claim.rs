@@ -1,6 +1,7 @@
 //! The right to do the work, granted by a server, and how the work ended. A request of the owner goes on in the
 //! background when its caller stops waiting: a known end must not turn into a doubt.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +10,6 @@ use onceward::{Error, Outcome, store};
 use onceward_core::class::{Class, Disposition, Errors, disposition};
 use onceward_core::outcome::Verdict;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -20,7 +20,7 @@ use super::failure::{RemoteError, Trouble};
 use super::messages::{AcquiredClaim, ClaimUpdate, Time, outcome};
 use super::renewal;
 use crate::error::About;
-use crate::runtime::{self, Completion, python, with_interpreter};
+use crate::runtime::{self, Completion};
 
 /// How long an owner waits for its outcome to be recorded before the caller is told that it could not be. The tries go
 /// on in the background. The same as for a ledger in a file.
@@ -39,7 +39,8 @@ const LONGEST_NOT_BEFORE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// The reason of a claim that is given back before any work. A client that waits for it begins in its turn.
 pub(super) const WITHDRAWN: &str = "the caller went away before the work began";
 
-static WARN: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// The operations that were warned about.
+static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// A claim of this process on a server.
 pub(crate) struct RemoteClaim {
@@ -331,15 +332,26 @@ impl Owner {
         if kept.saturating_add(Duration::from_secs(60)) >= self.minimum_retention {
             return;
         }
-        let (operation, needed) = (self.operation.clone(), self.minimum_retention.as_secs());
-        self.client.background.runtime().spawn_blocking(move || {
-            with_interpreter(|py| {
-                let warn = python(py, &WARN, "onceward._remote", "warn_kept_too_briefly");
-                // A warning that cannot be written changes nothing.
-                let _ = warn.and_then(|warn| warn.call1((operation, kept.as_secs(), needed)));
-            });
-        });
+        let (operation, kept, needed) = (&self.operation, kept.as_secs(), self.minimum_retention.as_secs());
+        if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(operation.clone()) {
+            let table = toml_key(operation);
+            // As a message of the package, and not of a module of it.
+            tracing::warn!(
+                target: "onceward",
+                "{operation}: the server keeps outcomes for {kept} s, but the window needs {needed} s: set retention in \
+                 [operation.{table}] on the server, or a late repeat runs again"
+            );
+        }
     }
+}
+
+/// A name as a part of a table's name in TOML.
+fn toml_key(name: &str) -> String {
+    let is_bare = name.chars().all(|one| one.is_ascii_alphanumeric() || one == '_' || one == '-');
+    if is_bare && !name.is_empty() {
+        return name.to_owned();
+    }
+    format!("\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 impl Drop for Ownership {

@@ -36,6 +36,7 @@ use self::address::Address;
 use self::client::Client;
 use self::trust::Authorities;
 use crate::error::{self, About};
+use crate::process;
 use crate::runtime;
 
 /// How long closing a ledger waits for its last writes. Those that the server has not answered by then go on in the
@@ -66,7 +67,7 @@ impl RemoteLedger {
         let address = Address::parse(url, token).map_err(refuse)?;
         let authorities = Authorities::load(address.is_secure(), ca).map_err(refuse)?;
         let client = Client::new(&address, &authorities, runtime::runtime()?.handle()).map_err(refuse)?;
-        let open = OpenClient { client: Some(Arc::new(client)), generation: runtime::generation() };
+        let open = OpenClient { client: Some(Arc::new(client)), generation: process::generation() };
         let ledger = Arc::new(Self { address, authorities, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&ledger));
         Ok(ledger)
@@ -85,19 +86,19 @@ impl RemoteLedger {
         let closed = || error::store_unavailable(py, &store::Error::Closed, &self.about());
         {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 return open.client.clone().ok_or_else(closed);
             }
         }
         let runtime = runtime::runtime()?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        if open.generation == runtime::generation() {
+        if open.generation == process::generation() {
             // Another thread was faster.
             return open.client.clone().ok_or_else(closed);
         }
         let made = Client::new(&self.address, &self.authorities, runtime.handle());
         let made = Arc::new(made.map_err(|why| error::invalid(py, &why, &self.about()))?);
-        let own = OpenClient { client: Some(Arc::clone(&made)), generation: runtime::generation() };
+        let own = OpenClient { client: Some(Arc::clone(&made)), generation: process::generation() };
         // Closing the parent's connections here would take them out of the parent's event queue.
         std::mem::forget(std::mem::replace(&mut *open, own));
         Ok(made)
@@ -108,11 +109,11 @@ impl RemoteLedger {
         let client = {
             let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
             let client = open.client.take();
-            if open.generation == runtime::generation() {
+            if open.generation == process::generation() {
                 client
             } else {
                 std::mem::forget(client);
-                open.generation = runtime::generation();
+                open.generation = process::generation();
                 None
             }
         };
@@ -127,14 +128,14 @@ impl RemoteLedger {
 
     fn client_of_this_process(&self) -> Option<Arc<Client>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.client.clone().filter(|_| open.generation == runtime::generation())
+        open.client.clone().filter(|_| open.generation == process::generation())
     }
 }
 
 impl Drop for RemoteLedger {
     fn drop(&mut self) {
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if open.generation != runtime::generation() {
+        if open.generation != process::generation() {
             std::mem::forget(open.client.take());
         }
     }

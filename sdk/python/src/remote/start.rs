@@ -350,6 +350,10 @@ impl Completion for RemoteStart {
         }
     }
 
+    fn begins_work(&self) -> bool {
+        matches!(self.started, Ok(Started::Claim(..)))
+    }
+
     /// Nothing was done under the claim: the next caller may have it at once.
     fn abandon(self) {
         if let Ok(Started::Claim(claim, _)) = self.started {

@@ -17,6 +17,7 @@ except ImportError:
     import onceward
 
 import scene  # noqa: E402
+from servers import postgres, redis, server, url  # noqa: E402, F401
 
 
 @pytest.fixture

@@ -317,3 +317,45 @@ def test_a_second_interpreter_gets_a_clear_error() -> None:
     done = scene.run(code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("ImportError") and "interpreter" in done.stdout, done.stdout
+
+
+def test_other_threads_begin_nothing_once_the_interpreter_is_ending(store: str, effects: scene.Effects) -> None:
+    """They may be stopped at any moment, and what they had begun would be in doubt."""
+    code = """
+from onceward import _native
+began, ended = set(), []
+def mark(n):
+    began.add(f"k{n}")
+def spin(base):
+    for n in range(base, base + 10**6):
+        try:
+            ledger.call("mark", key=f"k{n}").run(mark, n)
+        except onceward.StoreUnavailable as error:
+            assert "ending" in str(error)
+            ended.append(error)
+            return
+def spin_in_loop(base):
+    async def mark_async(n):
+        mark(n)
+    async def main():
+        for n in range(base, base + 10**6):
+            await ledger.call("mark", key=f"k{n}").run_async(mark_async, n)
+    try:
+        asyncio.run(main())
+    except onceward.StoreUnavailable as error:
+        ended.append(error)
+threads = [threading.Thread(target=spin, args=(k * 10**6,), daemon=True) for k in range(3)]
+threads += [threading.Thread(target=spin_in_loop, args=(10**9,), daemon=True)]
+for thread in threads:
+    thread.start()
+time.sleep(0.1)
+# What runs at the end, while this thread can still look.
+_native.shut_down()
+for thread in threads:
+    thread.join(20)
+assert len(ended) == 4 and began, ended
+assert pay(1) == "paid 1"
+assert not ledger.list(state="running") and not ledger.list(state="in_doubt")
+assert {one.key for one in ledger.list(state="done", limit=None) if one.operation == "mark"} == began
+"""
+    scene.check(SETUP + code, store, effects.path)

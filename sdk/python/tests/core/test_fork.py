@@ -453,3 +453,74 @@ assert ledger.call("own", key="a").run(work) == 1 and pay(1) == "paid 1"
         store,
         effects.path,
     )
+
+
+def test_a_fork_that_python_does_not_know_of_gets_a_clear_error(store: str, effects: scene.Effects) -> None:
+    """Such a child has none of the threads, and the locks as they were."""
+    check(
+        """
+import ctypes, logging
+fork = ctypes.PyDLL(None).fork
+# The claim of the parent cannot be ended in the child, which is logged.
+logging.disable(logging.CRITICAL)
+pay(1)
+def refused():
+    asyncs = (lambda: asyncio.run(pay_async(1)), lambda: asyncio.run(pay_async(2)))
+    for use in (lambda: pay(1), lambda: pay(2), lambda: onceward.Ledger(store), ledger.list, *asyncs):
+        try:
+            use()
+        except onceward.StoreUnavailable as error:
+            assert "os.fork()" in str(error), error
+        else:
+            raise AssertionError("it was not refused")
+def work():
+    claim = onceward.claim()
+    pid = fork()
+    if pid == 0:
+        refused()
+        # A child of this one is no better, and both end like programs.
+        if (pid := os.fork()) == 0:
+            refused()
+        else:
+            assert ended(pid) == 0
+        sys.exit(0)
+    assert ended(pid) == 0
+    return "parent"
+assert ledger.call("own", key="a").run(work) == "parent"
+assert ledger.get("own", "a").status == "done" and pay(3) == "paid 3"
+""",
+        store,
+        effects.path,
+    )
+    assert effects.all() == ["1", "3"]
+
+
+def test_a_ledger_may_be_opened_after_a_fork_that_python_does_not_know_of(store: str, effects: scene.Effects) -> None:
+    code = """
+import ctypes, os, sys, onceward
+pid = ctypes.PyDLL(None).fork()
+assert onceward.Ledger(sys.argv[1]).call("own", key="a", wait="20s").run(lambda: 1) == 1
+if pid:
+    assert os.waitpid(pid, 0)[1] == 0
+"""
+    scene.check(code, store, options=QUIET)
+
+
+def test_a_package_that_is_imported_twice_forks_once(store: str, effects: scene.Effects) -> None:
+    check(
+        """
+for name in [name for name in sys.modules if name.split(".")[0] == "onceward" and not name.endswith("_native")]:
+    del sys.modules[name]
+import onceward as again
+assert again is not onceward
+assert ended(child(lambda: pay(1))) == 0
+pid = os.fork()
+if pid == 0:
+    assert pay(2) == "paid 2"
+    sys.exit(0)
+assert ended(pid) == 0 and pay(2) == "paid 2"
+""",
+        store,
+        effects.path,
+    )
+    assert effects.all() == ["1", "2"]

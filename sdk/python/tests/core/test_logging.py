@@ -197,3 +197,31 @@ def test_a_forked_child_logs_what_is_its_own(store: str) -> None:
     assert (parents, children) == (11 * FILES, 20 * FILES), said
 
 
+
+
+def test_the_thread_that_logs_needs_nothing_that_gevent_replaces(store: str) -> None:
+    """gevent's threads and locks belong to greenlets: a thread of the library that waited for one would never end."""
+    code = """
+    import _thread, sys, threading, types
+    start_new_thread, allocate_lock = _thread.start_new_thread, _thread.allocate_lock
+
+    def never(*_):
+        threading.Event().wait()
+
+    gevent = types.ModuleType("gevent.monkey")
+    gevent.get_original = lambda module, name: {"start_new_thread": start_new_thread, "allocate_lock": allocate_lock}[name]
+    sys.modules["gevent.monkey"] = gevent
+    _thread.start_new_thread = threading._start_new_thread = never
+    """
+    code += PROGRAM
+    code += """
+    ledger = open_to_others(sys.argv[1])
+    time.sleep(0.5)
+    child = os.fork()
+    if child == 0:
+        assert ledger.call("a", key="b").run(lambda: 1) == 1
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    """
+    done = scene.run(code, store)
+    assert done.returncode == 0 and done.stderr.count("other users could read this file") == FILES, done.stderr

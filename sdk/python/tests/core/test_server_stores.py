@@ -2,51 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import copy
+import pickle
 import sys
 import uuid
-from collections.abc import Iterator
 
 import onceward
 import pytest
-
-# Longer than a busy machine takes.
-WAIT_SECONDS = 60
-
-
-def run(*command: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_SECONDS, check=True)
-
-
-def needed(name: str, program: str) -> str:
-    """The URL of a server that the test command has started."""
-    url = os.environ.get(name)
-    if not url or not shutil.which(program):
-        pytest.skip(f"{name} names no server, or {program} is missing")
-    return url
-
-
-@pytest.fixture
-def postgres() -> Iterator[str]:
-    """A database of its own."""
-    server, name = needed("ONCEWARD_TEST_POSTGRES", "psql"), f"python_{uuid.uuid4().hex}"
-    run("psql", server, "-X", "-q", "-c", f"CREATE DATABASE {name}")
-    yield f"{server.rpartition('/')[0]}/{name}"
-    run("psql", server, "-X", "-q", "-c", f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def redis() -> str:
-    """A prefix of its own."""
-    return f"{needed('ONCEWARD_TEST_REDIS', 'true')}?prefix=python_{uuid.uuid4().hex}"
-
-
-@pytest.fixture(params=["postgres", "redis"])
-def url(request: pytest.FixtureRequest) -> str:
-    return request.getfixturevalue(request.param)
-
+from servers import migrate, run
 
 CALL = """
 import sys, onceward
@@ -59,7 +22,7 @@ with onceward.Ledger(sys.argv[1]) as ledger:
 
 
 def test_processes_share_a_ledger_in_a_server(url: str) -> None:
-    run(os.environ.get("ONCEWARD", "onceward"), "migrate", "--store", url)
+    migrate(url)
     said = [run(sys.executable, "-c", CALL, url, process).stdout.strip() for process in ("first", "second")]
     assert said == ["ada from first", "ada from first"]
 
@@ -73,3 +36,31 @@ def test_a_server_that_is_down_is_told_without_the_password() -> None:
     with pytest.raises(onceward.StoreUnavailable) as caught:
         onceward.Ledger("postgres://shop:hunter2@127.0.0.1:1/app?timeout=1")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgres://shop:hunter2@127.0.0.1:1/app?timeout=1", "redis://:hunter2@127.0.0.1:1/0?timeout=1"])
+def test_an_error_carries_no_password(url: str) -> None:
+    with pytest.raises(onceward.StoreUnavailable) as caught:
+        onceward.Ledger(url)
+    assert caught.value.store.startswith(url.partition("://")[0]) and "127.0.0.1" in caught.value.store
+    for shown in (caught.value.store, repr(vars(caught.value)), pickle.dumps(caught.value), repr(copy.copy(caught.value))):
+        assert "hunter2" not in str(shown)
+
+
+def test_a_ledger_and_its_doubts_are_shown_without_the_password(postgres: str) -> None:
+    migrate(postgres)
+    password = postgres.partition("@")[0].rpartition(":")[2]
+    with onceward.Ledger(postgres) as ledger:
+        assert password not in repr(ledger) and "…@" in repr(ledger)
+
+        def lose() -> None:
+            raise TimeoutError
+
+        call = ledger.call(f"pay-{uuid.uuid4().hex}", key="a", in_doubt="hold")
+        with pytest.raises(TimeoutError):
+            call.run(lose)
+        with pytest.raises(onceward.InDoubt) as caught:
+            call.run(lose)
+    for shown in (str(caught.value), caught.value.settle, caught.value.store, str(pickle.dumps(caught.value))):
+        assert password not in shown
+    assert "--store=" in str(caught.value) and "127.0.0.1" in str(caught.value)
