@@ -143,6 +143,7 @@ impl ReaderThread {
             };
             let why = match fault {
                 Fault::Refused(error) | Fault::Job(error) => return Err(error),
+                Fault::Behind(_) => return Err(Error::Other("a read numbers no batches".to_owned())),
                 Fault::Held => "a transaction of another program holds a row".to_owned(),
                 Fault::Unknown(why) | Fault::NotConnected(why) | Fault::Conflict(why) => why,
             };
