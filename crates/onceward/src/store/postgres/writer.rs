@@ -178,7 +178,7 @@ impl WriterThread {
                 Fault::Behind(found) => {
                     self.mark.fell_behind(found, &self.shared);
                     let why = "the database has lost acknowledged writes; this one was not made";
-                    refuse(batch, &Error::Unreachable(why.to_owned()));
+                    refuse(batch, &unreachable(why.to_owned(), was_sent));
                     return Vec::new();
                 }
                 // Not a transaction of another program: one by one, every job would wait for it in turn.
@@ -215,7 +215,7 @@ impl WriterThread {
             let since = if was_sent { began } else { oldest };
             if since.elapsed() >= patience {
                 tracing::warn!(error = %why, "a batch of writes failed; none of it was acknowledged");
-                refuse(batch, &Error::Unreachable(why));
+                refuse(batch, &unreachable(why, was_sent));
                 return Vec::new();
             }
             batch.retain(|job| !is_abandoned(job, was_sent));
@@ -336,6 +336,11 @@ fn answer(batch: Vec<WriteJob>, rows: &[Row], given: Option<Timestamp>) -> Vec<W
 
 fn refuse(batch: Vec<WriteJob>, error: &Error) {
     batch.into_iter().for_each(|job| job.refuse(error.clone()));
+}
+
+/// A batch that was sent may still be written, by a connection that stalls.
+fn unreachable(why: String, was_sent: bool) -> Error {
+    if was_sent { Error::Unanswered(why) } else { Error::Unreachable(why) }
 }
 
 /// Whether no caller waits for the job and it was never sent.
