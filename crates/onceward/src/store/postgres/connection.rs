@@ -79,8 +79,10 @@ impl PrimaryConnection {
         T::Stream: Send + 'static,
         T::TlsConnect: TlsConnect<Socket>,
     {
+        // A file that is missing for a moment is being replaced.
+        let config = options.with_password().map_err(Fault::NotConnected)?;
         let (client, mut connection) =
-            options.config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
+            config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
         let warned = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&warned);
         let driver = tokio::spawn(async move {

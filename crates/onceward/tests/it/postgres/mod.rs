@@ -8,6 +8,7 @@ mod function_vectors;
 mod functions;
 mod hints;
 mod losses;
+mod passwords;
 mod pooled;
 mod proxy;
 mod server;
