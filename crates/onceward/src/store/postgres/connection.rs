@@ -10,7 +10,7 @@ use futures_util::future::join3;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{Kind, ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, SimpleQueryMessage, Socket};
@@ -142,6 +142,32 @@ impl PrimaryConnection {
     /// Runs one statement. It is not prepared by name, so that a pooler may give each transaction another connection.
     pub(super) async fn query(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
         self.within(self.client.query_typed(sql, values)).await
+    }
+
+    /// Runs one statement that reads. The server ends it shortly before its caller is told that there is no answer: otherwise it
+    /// would go on, and hold up the next one. The limit is part of the transaction, because a pooler keeps no settings.
+    pub(super) async fn query_for_limited_time(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Fault> {
+        let millis = self.limit.as_millis() * 9 / 10;
+        let begin = format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {millis}");
+        let statements = join3(
+            self.client.batch_execute(&begin),
+            self.client.query_typed(sql, values),
+            self.client.batch_execute("COMMIT"),
+        );
+        let (begun, rows, _) = timeout(self.limit, statements).await.map_err(|_| no_answer())?;
+        let judged = |error: tokio_postgres::Error| match error.code() {
+            // Another attempt would take as long.
+            Some(code) if *code == SqlState::QUERY_CANCELED => {
+                Fault::Job(Error::Unreachable(format!("a query took more than {millis} ms, and was ended")))
+            }
+            _ => fault(&error, &self.shown),
+        };
+        begun.map_err(judged)?;
+        rows.map_err(judged)
     }
 
     /// Runs one statement that commits by itself: one message, and one answer after the commit. It has to refuse to run under another
