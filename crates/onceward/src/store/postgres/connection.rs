@@ -85,11 +85,20 @@ impl PrimaryConnection {
             config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
         let warned = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&warned);
+        let mut is_first = true;
         let driver = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 match message {
                     // Before the answer that it belongs to is passed on.
-                    AsyncMessage::Notice(notice) if is_warning(&notice) => flag.store(true, Ordering::SeqCst),
+                    AsyncMessage::Notice(notice) if is_unreplicated(&notice) => flag.store(true, Ordering::SeqCst),
+                    // Its text may quote a record. Once for each connection: a trigger may warn about every row.
+                    AsyncMessage::Notice(notice) if is_warning(&notice) && std::mem::take(&mut is_first) => {
+                        tracing::warn!(
+                            code = notice.code().code(),
+                            from = notice.routine().unwrap_or("unknown"),
+                            "the database warns"
+                        );
+                    }
                     AsyncMessage::Notification(notification) => {
                         if let Some(hints) = &hints {
                             let _ = hints.send(notification.payload().to_owned());
@@ -233,6 +242,14 @@ fn no_answer() -> Fault {
 /// Whether a statement refused to run under the default isolation level of the database.
 fn needs_stated_level(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == "OW005")
+}
+
+/// Whether a commit was not confirmed by the standbys. That warning has no code of its own; the function of the server that sends it
+/// is told beside it. A warning that does not say where it comes from may be this one.
+fn is_unreplicated(notice: &DbError) -> bool {
+    is_warning(notice)
+        && (notice.routine().is_none_or(|routine| routine == "SyncRepWaitForLSN")
+            || *notice.code() == SqlState::ADMIN_SHUTDOWN)
 }
 
 /// The server translates the word in the message, and not the one beside it.

@@ -53,3 +53,17 @@ async fn reads_do_not_wait_in_turn_for_a_server_that_does_not_answer() {
     assert_eq!(read(&store, 12).await.0, 12, "it recovers");
     store.close().await;
 }
+
+/// Only the warning of a commit that was not replicated says something about the commit.
+#[tokio::test]
+async fn other_warnings_do_not_make_a_commit_doubtful() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let warn = "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'x'; RETURN NEW; END $$; \
+                CREATE TRIGGER warn BEFORE INSERT ON onceward.intent FOR EACH ROW EXECUTE FUNCTION warn()";
+    database.run(warn).await.unwrap();
+    let store = Postgres::open(&database.url).await.unwrap();
+    let began = Instant::now();
+    store.insert(claim_of("k", Fence::from_bits(1)), None).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    store.close().await;
+}
