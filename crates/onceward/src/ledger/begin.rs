@@ -15,9 +15,10 @@ use onceward_core::record::{Fence, Seen};
 use super::apply::{Applied, ApplyError};
 use super::guard::Guard;
 use super::lease::{Renewal, renew_after};
-use super::{Call, CallBuilder, Ledger, cache, count};
+use super::{Call, CallBuilder, Inner, Ledger, cache, count};
 use crate::error::{Error, Invalid};
 use crate::step::{Step, reached};
+use crate::store;
 
 /// How often the ledger tries to give back a claim whose write may or may not have held.
 const GIVE_BACK_TRIES: u32 = 6;
@@ -255,7 +256,8 @@ impl Ledger {
                 // may have been granted it meanwhile.
                 if !call.may_run_without_store(&error) && request.claim_id().is_none() {
                     let why = "the store failed before the work began";
-                    self.give_back(call.identity.digest(), withdrawal(request.fence, why), GIVE_BACK_PAUSE);
+                    let late = matches!(error, store::Error::Unanswered(_)).then(|| request.command.clone());
+                    self.give_back(call.identity.digest(), withdrawal(request.fence, why), late, GIVE_BACK_PAUSE);
                 }
                 return Err(error.into());
             }
@@ -317,14 +319,19 @@ impl Ledger {
     }
 
     /// Gives a claim back in the background. The answer to its write was lost, or its caller has gone away. Nothing has
-    /// started, so the claim, if it was written, is withdrawn rather than left to lapse into doubt.
-    pub(super) fn give_back(&self, id: Digest, command: Command, after: Duration) {
+    /// started, so the claim, if it was written, is withdrawn rather than left to lapse into doubt. `late` is the command of a
+    /// claim that may still be written: that no claim is there proves nothing then.
+    pub(super) fn give_back(&self, id: Digest, command: Command, late: Option<Command>, after: Duration) {
         let inner = Arc::clone(&self.inner);
         tokio::spawn(async move {
             let mut pause = after;
             for _ in 0..GIVE_BACK_TRIES {
                 tokio::time::sleep(pause).await;
-                if inner.apply_by_id(id, &command, None).await.is_ok() {
+                let is_settled = match &late {
+                    None => inner.apply_by_id(id, &command, None).await.is_ok(),
+                    Some(late) => inner.withdraw_late(id, &command, late).await.unwrap_or(false),
+                };
+                if is_settled {
                     // A caller may have seen the claim, and wait for an owner that never started.
                     inner.waiters.wake(&id);
                     return;
@@ -332,6 +339,20 @@ impl Ledger {
                 pause = (pause * 4).max(GIVE_BACK_PAUSE);
             }
         });
+    }
+}
+
+impl Inner {
+    /// Withdraws a claim that may still be written. Where there is no record, the claim is made and withdrawn: the late write then
+    /// finds its place taken. Returns whether it can do no harm any more; under another claim, it may still replace the record.
+    async fn withdraw_late(&self, id: Digest, command: &Command, late: &Command) -> Result<bool, ApplyError> {
+        let mut seen = self.store.get(id).await?;
+        if let (None, Write::Insert(draft)) = (&seen, decide(None, late).write) {
+            // Whatever the quota: it takes the place of a claim that was within it.
+            self.store.insert(draft, None).await?;
+            seen = self.store.get(id).await?;
+        }
+        Ok(self.apply(seen, command, None).await?.written.is_some())
     }
 }
 

@@ -242,7 +242,7 @@ impl Drop for ClaimOffer {
             None => withdrawal(fence, why),
             Some(_) => Command::GiveBack { fence, version, error: Some(why.to_owned()) },
         };
-        self.ledger.give_back(self.call.identity.digest(), command, Duration::ZERO);
+        self.ledger.give_back(self.call.identity.digest(), command, None, Duration::ZERO);
     }
 }
 

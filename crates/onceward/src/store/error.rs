@@ -193,6 +193,9 @@ pub enum Error {
     /// The store cannot be reached.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
+    /// The store did not answer, and the write may still be made, even later.
+    #[error("the store cannot be reached, and whether it was written is unknown: {0}")]
+    Unanswered(String),
     /// The store was closed.
     #[error("the store was closed")]
     Closed,
@@ -215,6 +218,7 @@ impl Error {
                 | Self::LogGone { .. }
                 | Self::Poisoned { .. }
                 | Self::Unreachable(_)
+                | Self::Unanswered(_)
         )
     }
 }

@@ -17,7 +17,7 @@ use onceward::store::{
 
 #[derive(Debug)]
 pub(crate) struct FaultyStore {
-    real: Memory,
+    real: Arc<Memory>,
     /// Every call fails.
     pub(crate) down: AtomicBool,
     /// The next write succeeds, and its result is lost.
@@ -26,6 +26,8 @@ pub(crate) struct FaultyStore {
     pub(crate) fail_next_replace: AtomicBool,
     /// The next replace succeeds, and its result is lost.
     pub(crate) lose_next_replace_answer: AtomicBool,
+    /// The next insert is not answered, and is made this much later.
+    pub(crate) late_insert_millis: AtomicU64,
     /// Every insert takes this long.
     pub(crate) insert_millis: AtomicU64,
     pub(crate) calls: AtomicUsize,
@@ -34,11 +36,12 @@ pub(crate) struct FaultyStore {
 impl FaultyStore {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
-            real: Memory::new(Arc::new(SystemClock)),
+            real: Arc::new(Memory::new(Arc::new(SystemClock))),
             down: AtomicBool::new(false),
             lose_next_answer: AtomicBool::new(false),
             fail_next_replace: AtomicBool::new(false),
             lose_next_replace_answer: AtomicBool::new(false),
+            late_insert_millis: AtomicU64::new(0),
             insert_millis: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
         })
@@ -75,6 +78,15 @@ impl FaultyStore {
 impl Store for FaultyStore {
     async fn insert(&self, draft: Draft, most: Option<u64>) -> Result<Inserted, Error> {
         self.works()?;
+        let late = self.late_insert_millis.swap(0, Ordering::SeqCst);
+        if late > 0 {
+            let real = Arc::clone(&self.real);
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(late)).await;
+                let _ = real.insert(draft, most).await;
+            });
+            return Err(Error::Unanswered("it is stalled".into()));
+        }
         let answer = self.real.insert(draft, most).await;
         tokio::time::sleep(Duration::from_millis(self.insert_millis.load(Ordering::SeqCst))).await;
         self.answered(answer)

@@ -71,6 +71,18 @@ async fn a_claim_whose_answer_was_lost_is_not_released_if_the_work_ran_unguarded
     assert_eq!(status(&call).await, "running", "the claim lapses into doubt, because the work ran");
 }
 
+/// The store stalls, says nothing, and writes the claim when its caller has long been told that nothing was granted.
+#[tokio::test]
+async fn a_claim_that_is_written_late_has_no_effect() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    store.late_insert_millis.store(700, Ordering::SeqCst);
+    assert!(matches!(call.run(|_| async { Ok(1) }).await, Err(Error::Store(_))));
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(status(&call).await, "open", "nobody owns it");
+    assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 2);
+}
+
 #[tokio::test]
 async fn a_repeat_of_finished_work_needs_no_store() {
     let (ledger, store) = faulty_ledger();

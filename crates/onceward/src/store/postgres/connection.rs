@@ -10,7 +10,7 @@ use futures_util::future::join3;
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_postgres::error::{DbError, Severity};
+use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{Kind, ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, NoTls, Row, SimpleQueryMessage, Socket};
@@ -79,15 +79,26 @@ impl PrimaryConnection {
         T::Stream: Send + 'static,
         T::TlsConnect: TlsConnect<Socket>,
     {
+        // A file that is missing for a moment is being replaced.
+        let config = options.with_password().map_err(Fault::NotConnected)?;
         let (client, mut connection) =
-            options.config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
+            config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
         let warned = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&warned);
+        let mut is_first = true;
         let driver = tokio::spawn(async move {
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 match message {
                     // Before the answer that it belongs to is passed on.
-                    AsyncMessage::Notice(notice) if is_warning(&notice) => flag.store(true, Ordering::SeqCst),
+                    AsyncMessage::Notice(notice) if is_unreplicated(&notice) => flag.store(true, Ordering::SeqCst),
+                    // Its text may quote a record. Once for each connection: a trigger may warn about every row.
+                    AsyncMessage::Notice(notice) if is_warning(&notice) && std::mem::take(&mut is_first) => {
+                        tracing::warn!(
+                            code = notice.code().code(),
+                            from = notice.routine().unwrap_or("unknown"),
+                            "the database warns"
+                        );
+                    }
                     AsyncMessage::Notification(notification) => {
                         if let Some(hints) = &hints {
                             let _ = hints.send(notification.payload().to_owned());
@@ -140,6 +151,32 @@ impl PrimaryConnection {
     /// Runs one statement. It is not prepared by name, so that a pooler may give each transaction another connection.
     pub(super) async fn query(&self, sql: &str, values: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>, Fault> {
         self.within(self.client.query_typed(sql, values)).await
+    }
+
+    /// Runs one statement that reads. The server ends it shortly before its caller is told that there is no answer: otherwise it
+    /// would go on, and hold up the next one. The limit is part of the transaction, because a pooler keeps no settings.
+    pub(super) async fn query_for_limited_time(
+        &self,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, Fault> {
+        let millis = self.limit.as_millis() * 9 / 10;
+        let begin = format!("BEGIN READ ONLY; SET LOCAL statement_timeout = {millis}");
+        let statements = join3(
+            self.client.batch_execute(&begin),
+            self.client.query_typed(sql, values),
+            self.client.batch_execute("COMMIT"),
+        );
+        let (begun, rows, _) = timeout(self.limit, statements).await.map_err(|_| no_answer())?;
+        let judged = |error: tokio_postgres::Error| match error.code() {
+            // Another attempt would take as long.
+            Some(code) if *code == SqlState::QUERY_CANCELED => {
+                Fault::Job(Error::Unreachable(format!("a query took more than {millis} ms, and was ended")))
+            }
+            _ => fault(&error, &self.shown),
+        };
+        begun.map_err(judged)?;
+        rows.map_err(judged)
     }
 
     /// Runs one statement that commits by itself: one message, and one answer after the commit. It has to refuse to run under another
@@ -205,6 +242,14 @@ fn no_answer() -> Fault {
 /// Whether a statement refused to run under the default isolation level of the database.
 fn needs_stated_level(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == "OW005")
+}
+
+/// Whether a commit was not confirmed by the standbys. That warning has no code of its own; the function of the server that sends it
+/// is told beside it. A warning that does not say where it comes from may be this one.
+fn is_unreplicated(notice: &DbError) -> bool {
+    is_warning(notice)
+        && (notice.routine().is_none_or(|routine| routine == "SyncRepWaitForLSN")
+            || *notice.code() == SqlState::ADMIN_SHUTDOWN)
 }
 
 /// The server translates the word in the message, and not the one beside it.

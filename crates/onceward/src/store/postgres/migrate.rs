@@ -50,6 +50,7 @@ pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
         Fault::Refused(error) | Fault::Job(error) => error,
         Fault::Held => Error::Unreachable("another migration is running".to_owned()),
         Fault::Unknown(why) | Fault::NotConnected(why) | Fault::Conflict(why) => Error::Unreachable(why),
+        Fault::Behind(_) => Error::Other("a migration writes no batches".to_owned()),
     };
     let connection = PrimaryConnection::bare(&options).await.map_err(unreachable)?;
     let began = Instant::now();
@@ -112,5 +113,6 @@ fn explained(fault: Fault, options: &Options) -> Error {
         Fault::Refused(error) | Fault::Job(error) => refused(format!("the migration failed and was undone: {error}")),
         Fault::Held => refused("the migration failed and was undone: a table is locked".to_owned()),
         Fault::Unknown(why) | Fault::NotConnected(why) | Fault::Conflict(why) => Error::Unreachable(why),
+        Fault::Behind(_) => refused("a migration writes no batches".to_owned()),
     }
 }

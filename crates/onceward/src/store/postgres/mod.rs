@@ -54,7 +54,7 @@ use crate::clock::Clock;
 use crate::plant::{Plant, planted};
 use hints::Hints;
 pub use migrate::migrate;
-use reader::Reader;
+use reader::{Reader, Reads};
 use row::{ExpectedRow, Job};
 pub use transaction::{InTransaction, TransactionClaim, begin};
 use url::Options;
@@ -120,9 +120,7 @@ fn random_id() -> Result<[u8; 16], Error> {
 pub struct Postgres {
     shared: Arc<OpenStore>,
     writers: Vec<Writer>,
-    /// Reads single records: short, and callers wait for them.
     lookups: Reader,
-    /// Lists, counts and expiry: these take long.
     scans: Reader,
     /// Started when they are first needed: most short commands need none.
     hints: OnceLock<Option<Hints>>,
@@ -141,11 +139,11 @@ impl Postgres {
         let number = options.writers;
         let shared = Arc::new(OpenStore { options, clock, time: Mutex::default(), lost: Mutex::default() });
         let writers = (0..number).map(|number| Writer::start(&shared, number)).collect::<Result<_, _>>()?;
-        let lookups = Reader::start("onceward-pg-look", &shared, None)?;
-        let scans = Reader::start("onceward-pg-scan", &shared, None)?;
+        let lookups = Reader::start("onceward-pg-look", &shared, Reads::Lookups)?;
+        let scans = Reader::start("onceward-pg-scan", &shared, Reads::Scans)?;
         let store = Self { shared, writers, lookups, scans, hints: OnceLock::new() };
         // So that a wrong URL, a missing schema or a server that is down shows at once.
-        store.scans.run("SELECT 1", Vec::new(), false).await?;
+        store.lookups.run("SELECT 1", Vec::new(), false).await?;
         Ok(store)
     }
 
@@ -342,7 +340,7 @@ impl Store for Postgres {
     }
 
     async fn durability(&self) -> Result<Durability, Error> {
-        let rows = self.scans.run(settings::READ, Vec::new(), false).await?;
+        let rows = self.lookups.run(settings::READ, Vec::new(), false).await?;
         let lost = *self.shared.lost.lock().unwrap_or_else(PoisonError::into_inner);
         settings::durability(rows.first(), lost)
     }
@@ -365,7 +363,7 @@ impl Store for Postgres {
     }
 
     async fn operations(&self) -> Result<Vec<String>, Error> {
-        let rows = self.scans.run(query::OPERATIONS, Vec::new(), false).await?;
+        let rows = self.lookups.run(query::OPERATIONS, Vec::new(), false).await?;
         rows.iter().map(|row| row.try_get(0).map_err(|error| Error::Other(error.to_string()))).collect()
     }
 

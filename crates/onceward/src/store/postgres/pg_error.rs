@@ -6,7 +6,7 @@ use crate::store::Error;
 use crate::store::transfer::{Seal, WriteKind};
 
 /// Why a batch failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// The connection was lost, or the answer did not come: the batch may have been committed.
     Unknown(String),
@@ -16,6 +16,8 @@ pub(super) enum Fault {
     Conflict(String),
     /// A transaction of another program held a row for too long. Nothing was written.
     Held,
+    /// The database has lost acknowledged batches: it knows only those up to this number. Nothing was written.
+    Behind(i64),
     /// One of the jobs cannot be written; the others can.
     Job(Error),
     /// The store must not be used as it is, and another attempt does not help.
@@ -32,6 +34,7 @@ pub(super) fn fault(error: &tokio_postgres::Error, shown: &str) -> Fault {
     match code.code() {
         // Raised by our own functions.
         "OW001" => Fault::Refused(sealed(db.detail(), shown)),
+        "OW006" => Fault::Behind(db.detail().and_then(|number| number.parse().ok()).unwrap_or(0)),
         "OW004" => refused(format!("{}; nothing was written. Copy into an empty ledger", db.message())),
         _ if *code == SqlState::T_R_SERIALIZATION_FAILURE || *code == SqlState::T_R_DEADLOCK_DETECTED => {
             Fault::Conflict(text(error))

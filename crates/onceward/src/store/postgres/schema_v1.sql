@@ -101,6 +101,7 @@ CREATE TABLE onceward.operation (
 CREATE TABLE onceward.high_water_mark (
     process uuid PRIMARY KEY,
     mark    bigint NOT NULL,
+    former  bigint NOT NULL,                   -- the mark before the last write, for its answer
     at      timestamptz NOT NULL
 ) WITH (fillfactor = 20);
 
@@ -197,11 +198,15 @@ END $$;
 -- same batch was lost: rows that the batch has written are then written again unchanged, because only a commit that was
 -- acknowledged proves that they will survive. `given_time` replaces the clock in tests.
 --
+-- `mark` numbers the batches of a process, and `acknowledged` is the last number that it knows to be committed. A database that is
+-- behind it has lost writes: the batch is refused, and its process reports the loss. Each batch compares, because behind a pooler
+-- a connection outlives the database.
+--
 -- All of it is one function with few statements, because a statement costs as much as several rows. Plans are made once for a
 -- connection, whatever the table held at that time, so that the settings rule out every plan that reads all of it.
 CREATE FUNCTION onceward.write_v1(
     inserts onceward.job_v1[], replaces onceward.job_v1[], lock_keys bigint[], has_quotas boolean, repeats boolean, process uuid,
-    mark bigint, given_time timestamptz
+    mark bigint, given_time timestamptz, acknowledged bigint DEFAULT 0
 )
 RETURNS TABLE (result text, at timestamptz, found bytea) LANGUAGE plpgsql
 -- The limit on locks is behind the attempts to lock: a transaction that began in between must not hold up a batch for long.
@@ -218,6 +223,7 @@ DECLARE
     created bigint := 0;
     written bigint := 0;
     new_tenants text[];
+    former_mark bigint;
 BEGIN
     -- Under another level, statements would not see what others have committed meanwhile.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -332,8 +338,15 @@ BEGIN
         ON CONFLICT (tenant, backend) DO UPDATE SET records = count.records + excluded.records;
     END IF;
     IF process IS NOT NULL THEN
-        INSERT INTO onceward.high_water_mark AS own (process, mark, at) VALUES (write_v1.process, write_v1.mark, this_moment)
-        ON CONFLICT ON CONSTRAINT high_water_mark_pkey DO UPDATE SET mark = excluded.mark, at = excluded.at;
+        -- A late copy of an earlier batch must not set the mark back. `at` is for the sweeper, and never a given time.
+        INSERT INTO onceward.high_water_mark AS own (process, mark, former, at)
+        VALUES (write_v1.process, write_v1.mark, 0, clock_timestamp())
+        ON CONFLICT ON CONSTRAINT high_water_mark_pkey
+        DO UPDATE SET mark = greatest(own.mark, excluded.mark), former = own.mark, at = excluded.at
+        RETURNING own.former INTO former_mark;
+        IF former_mark < acknowledged THEN
+            RAISE EXCEPTION 'the database has lost acknowledged writes' USING ERRCODE = 'OW006', DETAIL = former_mark;
+        END IF;
     END IF;
 
     IF created = cardinality(inserts) AND written = cardinality(replaces) THEN

@@ -30,7 +30,7 @@ const IMPORT: &str = "SELECT onceward.import_v1($1, $2, $3, $4, $5, $6, $7, $8, 
 
 impl Postgres {
     async fn ledger_row(&self) -> Result<(String, Option<String>), Error> {
-        let rows = self.scans.run(LEDGER, Vec::new(), false).await?;
+        let rows = self.lookups.run(LEDGER, Vec::new(), false).await?;
         let row = rows.first().ok_or_else(|| Error::Other("the ledger has no row of its own".to_owned()))?;
         let fault = |error: tokio_postgres::Error| Error::Other(error.to_string());
         Ok((row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?))

@@ -21,6 +21,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Everything that a connection needs.
 #[derive(Clone, Debug)]
 pub(super) struct Options {
+    /// The password in it is a reference, which each connection resolves.
     pub(super) config: Config,
     pub(super) tls: Tls,
     pub(super) writers: usize,
@@ -86,8 +87,8 @@ impl Options {
         if let Some(password) = config.get_password() {
             let password =
                 std::str::from_utf8(password).map_err(|_| refused("the password is not UTF-8".to_owned()))?;
-            let password = secret::resolve(password).map_err(|error| refused(error.to_string()))?;
-            config.password(password);
+            // Only a look whether it can be read: each connection reads it again, because a file may be replaced.
+            secret::resolve(password).map_err(|error| refused(error.to_string()))?;
         }
         if config.get_hosts().is_empty() {
             return Err(refused("the URL names no host".to_owned()));
@@ -103,6 +104,16 @@ impl Options {
             config.application_name("onceward");
         }
         Ok(Self { config, tls, writers, timeout, shown })
+    }
+
+    /// The configuration of one connection, with the password as it is now.
+    pub(super) fn with_password(&self) -> Result<Config, String> {
+        let mut config = self.config.clone();
+        let password = config.get_password().and_then(|reference| std::str::from_utf8(reference).ok());
+        if let Some(password) = password.map(secret::resolve).transpose()? {
+            config.password(password);
+        }
+        Ok(config)
     }
 }
 

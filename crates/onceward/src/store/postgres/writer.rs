@@ -56,8 +56,8 @@ const MAX_CONFLICTS: u32 = 5;
 const EXPECTED_DECAY: usize = 8;
 
 /// `$1` inserts, `$2` replaces, `$3` their lock keys, `$4` whether there are quotas, `$5` whether it repeats, `$6` and `$7` the mark,
-/// `$8` the time in tests.
-const WRITE: &str = "SELECT result, at, found FROM onceward.write_v1($1, $2, $3, $4, $5, $6, $7, $8)";
+/// `$8` the time in tests, `$9` the last mark that was acknowledged.
+const WRITE: &str = "SELECT result, at, found FROM onceward.write_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 /// A writer as the store holds it.
 #[derive(Debug)]
@@ -174,6 +174,13 @@ impl WriterThread {
                     refuse(batch, &error);
                     return Vec::new();
                 }
+                // Not written again at once: from now on the store is best effort, and some calls are refused for that.
+                Fault::Behind(found) => {
+                    self.mark.fell_behind(found, &self.shared);
+                    let why = "the database has lost acknowledged writes; this one was not made";
+                    refuse(batch, &unreachable(why.to_owned(), was_sent));
+                    return Vec::new();
+                }
                 // Not a transaction of another program: one by one, every job would wait for it in turn.
                 Fault::Held if self.is_unsettled => "an earlier write of this process has not ended yet".to_owned(),
                 Fault::Job(_) | Fault::Held if batch.len() > 1 => return self.one_by_one(batch, was_sent),
@@ -208,7 +215,7 @@ impl WriterThread {
             let since = if was_sent { began } else { oldest };
             if since.elapsed() >= patience {
                 tracing::warn!(error = %why, "a batch of writes failed; none of it was acknowledged");
-                refuse(batch, &Error::Unreachable(why));
+                refuse(batch, &unreachable(why, was_sent));
                 return Vec::new();
             }
             batch.retain(|job| !is_abandoned(job, was_sent));
@@ -228,7 +235,6 @@ impl WriterThread {
         if self.connection.as_ref().is_none_or(PrimaryConnection::is_closed) {
             let options = &self.shared.options;
             let connection = self.runtime.block_on(PrimaryConnection::open(options, None))?;
-            self.runtime.block_on(self.mark.check(&connection, &self.shared))?;
             self.connection = Some(connection);
         }
         let Some(connection) = &self.connection else { return Err(Fault::NotConnected("no connection".to_owned())) };
@@ -242,7 +248,8 @@ impl WriterThread {
         let lock_keys: Vec<i64> = written().map(|job| lock_key(&job.id)).collect();
         let has_quotas = written().any(|job| has_quota(&job.bytes));
         let given = self.shared.given_time();
-        let (process, number) = (Binary(Some(self.mark.process)), self.mark.next());
+        let (process, number, acknowledged) =
+            (Binary(Some(self.mark.process)), self.mark.next(), self.mark.expected());
         let time = time_parameter(given);
         reached(Step::StoreUncommitted);
         let rows = self.runtime.block_on(connection.commit(
@@ -256,6 +263,7 @@ impl WriterThread {
                 (&process, Type::UUID),
                 (&number, Type::INT8),
                 (&time, Type::TIMESTAMPTZ),
+                (&acknowledged, Type::INT8),
             ],
         ))?;
         reached(Step::StoreCommitted);
@@ -328,6 +336,11 @@ fn answer(batch: Vec<WriteJob>, rows: &[Row], given: Option<Timestamp>) -> Vec<W
 
 fn refuse(batch: Vec<WriteJob>, error: &Error) {
     batch.into_iter().for_each(|job| job.refuse(error.clone()));
+}
+
+/// A batch that was sent may still be written, by a connection that stalls.
+fn unreachable(why: String, was_sent: bool) -> Error {
+    if was_sent { Error::Unanswered(why) } else { Error::Unreachable(why) }
 }
 
 /// Whether no caller waits for the job and it was never sent.

@@ -21,7 +21,7 @@ const QUICK: &str = "?timeout=1&writers=1";
 /// Callers of one process whose writes share transactions.
 const CALLERS: u128 = 32;
 
-fn claim_of(key: &str, fence: Fence) -> Draft {
+pub(super) fn claim_of(key: &str, fence: Fence) -> Draft {
     let identity = Identity {
         tenant: Tenant::new("acme").unwrap(),
         operation: Operation::new("charge").unwrap(),
@@ -38,7 +38,7 @@ fn claim_of(key: &str, fence: Fence) -> Draft {
 }
 
 /// The end of a claim, with an entry for the audit trail, so that a write that was made twice shows.
-fn end_of(claimed: &onceward::core::record::Seen, fence: Fence) -> Replace {
+pub(super) fn end_of(claimed: &onceward::core::record::Seen, fence: Fence) -> Replace {
     let finish = Command::Finish { fence, outcome: Outcome::success(format!("{fence:?}")) };
     let Write::Replace(draft) = decide(Some(claimed), &finish).write else { panic!("the claim was lost") };
     let event = AuditEvent { what: EventKind::StaleFinish, by: None, token: None, note: Some("end".to_owned()) };

@@ -1,0 +1,69 @@
+//! A server that goes away or falls silent: waiting reads share one attempt to connect and its failure.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onceward::core::record::Fence;
+use onceward::store::Store;
+use onceward::store::postgres::Postgres;
+
+use super::cuts::claim_of;
+use super::front::{Front, Mode};
+use super::server::Database;
+
+/// Reads one record many times at once. Returns how many were answered, and how long the last one took.
+async fn read(store: &Arc<Postgres>, times: usize) -> (usize, Duration) {
+    let (began, mut reads) = (Instant::now(), tokio::task::JoinSet::new());
+    for _ in 0..times {
+        let store = Arc::clone(store);
+        reads.spawn(async move { store.get(claim_of("k", Fence::from_bits(1)).id).await.is_ok() });
+    }
+    let mut answered = 0;
+    while let Some(read) = reads.join_next().await {
+        answered += usize::from(read.unwrap());
+    }
+    (answered, began.elapsed())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_do_not_connect_in_a_storm_to_a_server_that_closes_connections() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let front = Front::start(&database.url).await;
+    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=1", database.url))).await.unwrap());
+    assert_eq!(read(&store, 1).await.0, 1);
+    front.set(Mode::Close);
+    let (answered, lasted) = read(&store, 150).await;
+    assert!(answered == 0 && lasted < Duration::from_secs(6), "{answered}, {lasted:?}");
+    assert!(front.accepted() <= 60, "{} connections", front.accepted());
+    front.set(Mode::Carry);
+    assert_eq!(read(&store, 150).await.0, 150, "it recovers");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_do_not_wait_in_turn_for_a_server_that_does_not_answer() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let front = Front::start(&database.url).await;
+    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=1", database.url))).await.unwrap());
+    assert_eq!(read(&store, 1).await.0, 1);
+    front.set(Mode::Ignore);
+    let (answered, lasted) = read(&store, 12).await;
+    assert!(answered == 0 && lasted < Duration::from_secs(12), "{answered}, {lasted:?}");
+    front.set(Mode::Carry);
+    assert_eq!(read(&store, 12).await.0, 12, "it recovers");
+    store.close().await;
+}
+
+/// Only the warning of a commit that was not replicated says something about the commit.
+#[tokio::test]
+async fn other_warnings_do_not_make_a_commit_doubtful() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let warn = "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'x'; RETURN NEW; END $$; \
+                CREATE TRIGGER warn BEFORE INSERT ON onceward.intent FOR EACH ROW EXECUTE FUNCTION warn()";
+    database.run(warn).await.unwrap();
+    let store = Postgres::open(&database.url).await.unwrap();
+    let began = Instant::now();
+    store.insert(claim_of("k", Fence::from_bits(1)), None).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    store.close().await;
+}
