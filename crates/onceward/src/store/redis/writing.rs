@@ -189,7 +189,9 @@ impl Redis {
         for names in names.chunks(OPERATIONS_AT_ONCE) {
             let written = self.link.write(&SCRIPTS.claim_operations, &self.keys.operations, |command| {
                 command.arg(1).arg(&self.keys.operations);
-                names.iter().for_each(|name| drop(command.arg(name.as_str())));
+                for name in names {
+                    command.arg(name.as_str());
+                }
             });
             replicas = written.await?.replicas;
         }
