@@ -11,7 +11,7 @@ use super::query;
 use super::reader::Value;
 use super::row::{self, ExpectedRow, Job};
 use crate::store::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Totals, Transfer};
-use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE};
+use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE, without_nul};
 
 const LEDGER: &str = "SELECT id::text, seal FROM onceward.ledger";
 
@@ -152,7 +152,7 @@ fn content_id(exported: &Exported) -> [u8; 16] {
 fn trail_values(batch: &[Exported]) -> [Value; 6] {
     let all = || batch.iter().flat_map(|exported| exported.trail.iter().map(move |entry| (exported.record.id, entry)));
     let texts = |read: fn(&AuditEntry) -> Option<&str>| -> Value {
-        let texts: Vec<Option<String>> = all().map(|(_, entry)| read(entry).map(row::without_nul)).collect();
+        let texts: Vec<Option<String>> = all().map(|(_, entry)| read(entry).map(without_nul)).collect();
         (Box::new(texts), Type::TEXT_ARRAY)
     };
     let ids: Vec<Vec<u8>> = all().map(|(id, _)| id.as_bytes().to_vec()).collect();
