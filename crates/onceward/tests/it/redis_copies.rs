@@ -1,20 +1,26 @@
 //! Whole ledgers moved into Redis and out of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::redis::cmd;
+use futures_util::future::join_all;
 use onceward::clock::SystemClock;
 use onceward::copy::{Options, Side, copy};
+use onceward::core::decide::Command;
 use onceward::core::name::Operation;
+use onceward::core::outcome::Outcome;
+use onceward::core::record::{Fence, Seen, Status};
 use onceward::store::memory::Memory;
 use onceward::store::redis::Redis;
 use onceward::store::transfer::{Arrival, Departure, Seal, Transfer};
-use onceward::store::{Error, Inserted, Store};
+use onceward::store::{Error, Filter, Inserted, Store};
 use onceward::{Failure, Ledger};
 
 use crate::redis::server;
-use crate::redis_faults::{Private, SINGLE, claim, event, made, raw};
+use crate::redis_faults::{Private, SINGLE, applied, claim, created, event, made, raw};
 
 fn side(store: impl Store + 'static, name: &str) -> Side {
     Side { store: Arc::new(store), name: name.to_owned() }
@@ -108,4 +114,41 @@ async fn a_copy_goes_on_only_while_replicas_confirm_its_writes() {
     imported.unwrap();
     let epoch: String = cmd("GET").arg("{private:00}:e").query_async(&mut raw(&replica.url()).await).await.unwrap();
     assert!(epoch.contains("receiving"), "{epoch}");
+}
+
+/// What waits for running owners must see all of them, also while others leave the index.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_running_intents_skips_none_while_others_finish() {
+    let Some(url) = server(SINGLE) else { return };
+    let store = made(&url).await;
+    // All in one shard, so that it takes several pages to read them.
+    let keys = (0..200_000).map(|number| format!("key-{number}"));
+    let drafts: Vec<_> = keys.map(|key| claim(&key, 1)).filter(|draft| draft.id.as_bytes()[0] >> 2 == 7).take(1500).collect();
+    assert_eq!(drafts.len(), 1500);
+    let mut records = Vec::new();
+    for part in drafts.chunks(100) {
+        records.extend(join_all(part.iter().map(|draft| created(&store, draft.clone()))).await);
+    }
+    let stay: BTreeSet<_> = records.split_off(1000).into_iter().map(|record| record.id).collect();
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    let finishing = async {
+        for record in &records {
+            let seen = Seen { record: record.clone(), now: record.updated_at, owner_gone: false };
+            applied(&store, &seen, &finish).await;
+        }
+    };
+    let is_over = AtomicBool::new(false);
+    let listing = async {
+        let mut rounds = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            // By the time of the server they may have lapsed; they are unsettled all the same.
+            let filter = Filter { status: vec![Status::Running, Status::Open, Status::InDoubt], ..Filter::default() };
+            let page = store.list(&filter, None, 1000).await.unwrap();
+            let found: BTreeSet<_> = page.listed.iter().map(|listed| listed.seen.record.id).collect();
+            assert_eq!(stay.difference(&found).count(), 0, "round {rounds}: skipped");
+            rounds += 1;
+        }
+        assert!(rounds > 1);
+    };
+    tokio::join!(async { finishing.await; is_over.store(true, Ordering::SeqCst) }, listing);
 }

@@ -61,14 +61,14 @@ pub(crate) fn claim(key: &str, fence: u128) -> Draft {
     drafted(decide(None, &begin(key, fence)).write)
 }
 
-async fn created(store: &Redis, draft: Draft) -> Record {
+pub(crate) async fn created(store: &Redis, draft: Draft) -> Record {
     match store.insert(draft.clone(), None).await.unwrap() {
         Inserted::Created { now } => draft.stamp(now),
         other => panic!("not created: {other:?}"),
     }
 }
 
-async fn applied(store: &Redis, seen: &Seen, command: &Command) -> Record {
+pub(crate) async fn applied(store: &Redis, seen: &Seen, command: &Command) -> Record {
     let draft = drafted(decide(Some(seen), command).write);
     match store.replace(Replace::of(&seen.record, draft.clone())).await.unwrap() {
         Replaced::Written { now } => draft.stamp(now),

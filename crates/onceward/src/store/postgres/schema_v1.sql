@@ -425,7 +425,7 @@ BEGIN
         PERFORM pg_advisory_xact_lock(1330529093, 0);
         SELECT * INTO ledger FROM onceward.ledger FOR UPDATE;
     EXCEPTION WHEN lock_not_available THEN
-        RETURN QUERY SELECT 'busy', NULL;
+        RETURN QUERY SELECT 'busy', NULL::text;
         RETURN;
     END;
     IF ledger.seal IS NOT DISTINCT FROM next_seal THEN
