@@ -40,10 +40,12 @@ async fn source(clock: &ManualClock) -> Memory {
     for (number, state) in states().into_iter().enumerate() {
         let mut record = draft(&format!("state-{number}"), 1);
         record.state = state;
+        // PostgreSQL cannot keep NUL.
+        record.last_error = Some("a\0b".to_owned());
         created(&memory, record).await;
     }
     let last = finished(&memory, "with a trail", Outcome::success("1")).await;
-    for note in ["one", "two"] {
+    for note in ["one", "two\0"] {
         let event = AuditEvent { what: EventKind::StaleFinish, by: None, token: None, note: Some(note.to_owned()) };
         memory.append(last.id, event).await.unwrap();
     }

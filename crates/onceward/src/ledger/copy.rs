@@ -248,6 +248,8 @@ impl Mover<'_> {
         target: String,
         target_seal: Seal,
     ) -> Result<(Departure, Arrival), CopyError> {
+        // A source that accepts no writes, or whose replicas are missing, would be sealed halfway.
+        self.from.store.check().await?;
         let token = new_token()?;
         match &target_seal {
             Seal::Open => {}

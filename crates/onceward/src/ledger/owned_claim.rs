@@ -19,7 +19,7 @@ use super::late_report::LateReport;
 use super::lease::LostSignal;
 use super::{Call, Ledger};
 use crate::error::Error;
-use crate::store;
+use crate::store::{self, without_nul};
 
 /// The longest pause between two tries.
 pub(super) const MAX_PAUSE: Duration = Duration::from_secs(2);
@@ -174,10 +174,10 @@ fn is_permanent(error: &store::Error) -> bool {
     )
 }
 
-/// An error text, cut to the length that a record keeps.
+/// An error text as every store keeps it: cut to the length that a record keeps, and without NUL.
 pub(super) fn shortened(error: &str) -> String {
     match error.char_indices().nth(MAX_ERROR_LENGTH) {
-        Some((end, _)) => format!("{}…", &error[..end]),
-        None => error.to_owned(),
+        Some((end, _)) => format!("{}…", without_nul(&error[..end])),
+        None => without_nul(error),
     }
 }

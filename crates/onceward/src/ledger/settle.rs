@@ -14,7 +14,7 @@ use onceward_core::record::{Seen, Status};
 use super::begin::new_fence;
 use super::{CallBuilder, Inner, Ledger};
 use crate::error::Error;
-use crate::store::{self, AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, Page, Purged};
+use crate::store::{self, AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, Page, Purged, without_nul};
 
 /// A ledger sweeps by itself once in this many claims, the first included: so no table grows without bound, and short-lived
 /// processes take part.
@@ -137,8 +137,9 @@ impl Ledger {
         // The head of a stream goes on and keeps its trail, so each entry says which item it is about.
         let item = seen.as_ref().and_then(|seen| seen.record.sequence).map(|number| format!("item {number}"));
         let note = [item.as_deref(), note].into_iter().flatten().collect::<Vec<_>>().join(": ");
-        let (by, token) = (resolver.by.map(str::to_owned), resolver.token.map(str::to_owned));
-        let event = AuditEvent { what, by, token, note: Some(note).filter(|note| !note.is_empty()) };
+        let (by, token) = (resolver.by.map(without_nul), resolver.token.map(without_nul));
+        let note = Some(without_nul(&note)).filter(|note| !note.is_empty());
+        let event = AuditEvent { what, by, token, note };
         let event = (!planted(Plant::ResolveNotAudited)).then_some(event);
         let applied = inner.apply(seen, &command, event).await;
         let applied = applied.map_err(|error| error.about(identity.to_string()))?;

@@ -305,6 +305,11 @@ impl EventKind {
     }
 }
 
+/// The text without the character that PostgreSQL cannot keep.
+pub(crate) fn without_nul(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
 /// An entry of the audit trail.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct AuditEntry {

@@ -13,7 +13,7 @@ use onceward_core::policy::Terms;
 use onceward_core::record::{Lease, Record, State};
 use onceward_core::time::Timestamp;
 
-use super::{AuditEntry, Error, Replace, names};
+use super::{AuditEntry, Error, Replace, names, without_nul};
 
 /// The most bytes of contents on one page of an export: a page of full records could otherwise hold a thousand outcomes of 8 MiB.
 pub const MAX_EXPORT_BYTES: usize = 8 * 1024 * 1024;
@@ -187,15 +187,18 @@ pub fn differs(store: &str, id: Digest) -> Error {
 /// A whole record with its audit trail, the oldest entry first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Exported {
-    /// The record, as [`portable`] makes it.
+    /// The record with what every store keeps.
     pub record: Record,
-    /// Its audit trail.
+    /// Its audit trail, without characters that a store cannot keep.
     pub trail: Vec<AuditEntry>,
 }
 
 impl Exported {
-    /// A record as every store can keep it.
-    pub fn new(record: Record, trail: Vec<AuditEntry>) -> Self {
+    /// A record and its trail as every store can keep them.
+    pub fn new(record: Record, mut trail: Vec<AuditEntry>) -> Self {
+        for AuditEntry { event, .. } in &mut trail {
+            [&mut event.by, &mut event.token, &mut event.note].into_iter().flatten().for_each(replace_nul);
+        }
         Self { record: portable(record), trail }
     }
 
@@ -210,11 +213,20 @@ impl Exported {
     }
 }
 
-/// The record with what every store keeps: whole milliseconds, no owner (its process is known only to the store that it has
-/// open), and of a tombstone only what the next call needs.
-pub fn portable(mut record: Record) -> Record {
-    if let State::Leased(lease) = &mut record.state {
-        lease.owner = None;
+fn replace_nul(text: &mut String) {
+    if text.contains('\0') {
+        *text = without_nul(text);
+    }
+}
+
+/// The record with what every store keeps: text without NUL, whole milliseconds, no owner (its process is known only to the store
+/// that it has open), and of a tombstone only what the next call needs.
+fn portable(mut record: Record) -> Record {
+    record.last_error.iter_mut().for_each(replace_nul);
+    match &mut record.state {
+        State::Leased(lease) => lease.owner = None,
+        State::Done { outcome, .. } => replace_nul(&mut outcome.content_type),
+        _ => {}
     }
     let whole = |length: Duration| {
         let millis = length.as_millis().min(i64::MAX as u128);

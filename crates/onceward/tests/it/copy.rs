@@ -49,7 +49,7 @@ pub(crate) async fn fill(side: &Side, count: usize) {
         let call = ledger.operation("charge").key(&format!("done-{number}"));
         call.run(|_| async move { Ok(number) }).await.unwrap();
     }
-    let outcomes = [Failure::permanent("no"), Failure::unknown("time-out"), Failure::not_sent("refused")];
+    let outcomes = [Failure::permanent("no"), Failure::unknown("time\0out"), Failure::not_sent("refused")];
     for (number, failure) in outcomes.into_iter().enumerate() {
         let call = ledger.operation("charge").tenant("acme").key(&format!("failed-{number}")).tier(Tier::Payment);
         assert!(call.run(|_| async { Err::<u32, _>(failure) }).await.is_err());
@@ -60,7 +60,7 @@ pub(crate) async fn fill(side: &Side, count: usize) {
     let doubted = ledger.operation("charge").tenant("acme").key("failed-1");
     let identity = doubted.call().unwrap().identity;
     let event =
-        AuditEvent { what: EventKind::StaleFinish, by: Some("ana".into()), token: None, note: Some("ü".into()) };
+        AuditEvent { what: EventKind::StaleFinish, by: Some("ana".into()), token: None, note: Some("ü\0".into()) };
     side.store.append(identity.digest(), event.clone()).await.unwrap();
     side.store.append(identity.digest(), event).await.unwrap();
     let short = Policy {

@@ -1,24 +1,42 @@
 //! Whole ledgers moved into Redis and out of it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use ::redis::cmd;
+use futures_util::future::join_all;
 use onceward::clock::SystemClock;
 use onceward::copy::{Options, Side, copy};
+use onceward::core::decide::Command;
+use onceward::core::name::Operation;
+use onceward::core::outcome::Outcome;
+use onceward::core::record::{Fence, Seen, Status};
 use onceward::store::memory::Memory;
-use onceward::store::{Error, Inserted, Store};
+use onceward::store::redis::Redis;
+use onceward::store::transfer::{Arrival, Departure, Seal, Transfer};
+use onceward::store::{Error, Filter, Inserted, Store};
 use onceward::{Failure, Ledger};
 
 use crate::redis::server;
-use crate::redis_faults::{SINGLE, claim, event, made};
+use crate::redis_faults::{Private, SINGLE, applied, claim, created, event, made, raw};
+
+fn side(store: impl Store + 'static, name: &str) -> Side {
+    Side { store: Arc::new(store), name: name.to_owned() }
+}
+
+fn memory() -> Memory {
+    Memory::new(Arc::new(SystemClock))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_whole_ledger_moves_into_redis_and_out_again() {
     for variable in [SINGLE, "ONCEWARD_TEST_REDIS_CLUSTER"] {
         let Some(url) = server(variable) else { return };
-        let side = |store: Arc<dyn Store>, name: &str| Side { store, name: name.to_owned() };
-        let first = side(Arc::new(Memory::new(Arc::new(SystemClock))), "memory: 1");
-        let middle = side(Arc::new(made(&url).await), "redis");
-        let last = side(Arc::new(Memory::new(Arc::new(SystemClock))), "memory: 2");
+        let first = side(memory(), "memory: 1");
+        let middle = side(made(&url).await, "redis");
+        let last = side(memory(), "memory: 2");
         let ledger = |side: &Side| Ledger::builder().on(Arc::clone(&side.store));
         for number in 0..200 {
             let call = ledger(&first).operation("mail").tenant("acme").key(&format!("done-{number}"));
@@ -43,10 +61,94 @@ async fn a_whole_ledger_moves_into_redis_and_out_again() {
         }
         // A ledger with records cannot receive a copy.
         let url = server(variable).unwrap();
-        let filled = side(Arc::new(made(&url).await), "filled");
+        let filled = side(made(&url).await, "filled");
         filled.store.insert(claim("there", 1), None).await.unwrap();
         let error = copy(&last, &filled, Options::default(), &|_| {}).await.unwrap_err();
         assert!(error.to_string().contains("empty ledger"), "{error}");
         assert!(matches!(filled.store.insert(claim("next", 1), None).await.unwrap(), Inserted::Created { .. }));
     }
+}
+
+/// A seal, a page or an operation that only the primary has is gone after a failover: both ledgers would grant claims.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_copy_goes_on_only_while_replicas_confirm_its_writes() {
+    // By default, a primary waits five seconds for further replicas.
+    let Some(private) = Private::start(&["--repl-diskless-sync-delay", "0"]).await else { return };
+    let plain = made(&private.url()).await;
+    let lonely = async || Redis::open(&format!("{}&replicas=1&wait_ms=50", private.url())).await.unwrap();
+    let is_short = |error: &dyn std::fmt::Display| assert!(error.to_string().contains("of 1 replicas"), "{error}");
+    let (target, source) = (side(memory(), "target"), side(memory(), "source"));
+    is_short(&copy(&side(lonely().await, "redis"), &target, Options::default(), &|_| {}).await.unwrap_err());
+    assert_eq!(plain.seal().await.unwrap(), Seal::Open, "the source was not sealed halfway");
+    is_short(&copy(&source, &side(lonely().await, "redis"), Options::default(), &|_| {}).await.unwrap_err());
+    assert_eq!(source.store.transfer().unwrap().seal().await.unwrap(), Seal::Open);
+
+    // Each step by itself.
+    let store = lonely().await;
+    is_short(&store.claim_operations(&[Operation::new("mail").unwrap()]).await.unwrap_err());
+    let departure = Departure { token: "t".to_owned(), to: "elsewhere".to_owned(), target: "id".to_owned() };
+    let seals = [Seal::Draining(departure.clone()), Seal::Sealed(departure.clone()), Seal::Moved(departure), Seal::Open];
+    for seal in seals {
+        let present = plain.seal().await.unwrap();
+        is_short(&store.set_seal(&present, &seal).await.unwrap_err());
+        is_short(&store.seal().await.expect_err("a seal that may be lost does not count"));
+    }
+    let (from, token) = ("elsewhere".to_owned(), "t".to_owned());
+    let arrival = Arrival { token, from, source: "id".to_owned(), after: None };
+    let present = plain.seal().await.unwrap();
+    plain.set_seal(&present, &Seal::Receiving(arrival.clone())).await.unwrap();
+    source.store.insert(claim("a", 1), None).await.unwrap();
+    let page = source.store.transfer().unwrap().export(None, 10).await.unwrap();
+    is_short(&store.import(&arrival, page.clone()).await.unwrap_err());
+    assert_eq!(plain.seal().await.unwrap(), Seal::Receiving(arrival.clone()), "the page does not count as imported");
+
+    let replica = Private::start(&["--replicaof", "127.0.0.1", &private.port.to_string()]).await.unwrap();
+    let mut imported = store.import(&arrival, page.clone()).await;
+    for _ in 0..200 {
+        if imported.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        imported = store.import(&arrival, page.clone()).await;
+    }
+    imported.unwrap();
+    let epoch: String = cmd("GET").arg("{private:00}:e").query_async(&mut raw(&replica.url()).await).await.unwrap();
+    assert!(epoch.contains("receiving"), "{epoch}");
+}
+
+/// What waits for running owners must see all of them, also while others leave the index.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_running_intents_skips_none_while_others_finish() {
+    let Some(url) = server(SINGLE) else { return };
+    let store = made(&url).await;
+    // All in one shard, so that it takes several pages to read them.
+    let keys = (0..200_000).map(|number| format!("key-{number}"));
+    let drafts: Vec<_> = keys.map(|key| claim(&key, 1)).filter(|draft| draft.id.as_bytes()[0] >> 2 == 7).take(1500).collect();
+    assert_eq!(drafts.len(), 1500);
+    let mut records = Vec::new();
+    for part in drafts.chunks(100) {
+        records.extend(join_all(part.iter().map(|draft| created(&store, draft.clone()))).await);
+    }
+    let stay: BTreeSet<_> = records.split_off(1000).into_iter().map(|record| record.id).collect();
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    let finishing = async {
+        for record in &records {
+            let seen = Seen { record: record.clone(), now: record.updated_at, owner_gone: false };
+            applied(&store, &seen, &finish).await;
+        }
+    };
+    let is_over = AtomicBool::new(false);
+    let listing = async {
+        let mut rounds = 0;
+        while !is_over.load(Ordering::SeqCst) {
+            // By the time of the server they may have lapsed; they are unsettled all the same.
+            let filter = Filter { status: vec![Status::Running, Status::Open, Status::InDoubt], ..Filter::default() };
+            let page = store.list(&filter, None, 1000).await.unwrap();
+            let found: BTreeSet<_> = page.listed.iter().map(|listed| listed.seen.record.id).collect();
+            assert_eq!(stay.difference(&found).count(), 0, "round {rounds}: skipped");
+            rounds += 1;
+        }
+        assert!(rounds > 1);
+    };
+    tokio::join!(async { finishing.await; is_over.store(true, Ordering::SeqCst) }, listing);
 }

@@ -61,14 +61,14 @@ pub(crate) fn claim(key: &str, fence: u128) -> Draft {
     drafted(decide(None, &begin(key, fence)).write)
 }
 
-async fn created(store: &Redis, draft: Draft) -> Record {
+pub(crate) async fn created(store: &Redis, draft: Draft) -> Record {
     match store.insert(draft.clone(), None).await.unwrap() {
         Inserted::Created { now } => draft.stamp(now),
         other => panic!("not created: {other:?}"),
     }
 }
 
-async fn applied(store: &Redis, seen: &Seen, command: &Command) -> Record {
+pub(crate) async fn applied(store: &Redis, seen: &Seen, command: &Command) -> Record {
     let draft = drafted(decide(Some(seen), command).write);
     match store.replace(Replace::of(&seen.record, draft.clone())).await.unwrap() {
         Replaced::Written { now } => draft.stamp(now),
@@ -82,7 +82,7 @@ pub(crate) async fn made(url: &str) -> Redis {
 }
 
 /// A connection of the test's own, to look at the keys.
-async fn raw(url: &str) -> MultiplexedConnection {
+pub(crate) async fn raw(url: &str) -> MultiplexedConnection {
     let plain = url.split('?').next().unwrap();
     Client::open(plain).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
@@ -106,14 +106,14 @@ pub(crate) fn event(note: &str) -> AuditEvent {
 }
 
 /// A server of the test's own, so that it can change its settings.
-struct Private {
+pub(crate) struct Private {
     process: Child,
-    port: u16,
+    pub(crate) port: u16,
     _folder: tempfile::TempDir,
 }
 
 impl Private {
-    async fn start(settings: &[&str]) -> Option<Self> {
+    pub(crate) async fn start(settings: &[&str]) -> Option<Self> {
         server(SINGLE)?;
         let folder = tempfile::tempdir().unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -134,7 +134,7 @@ impl Private {
         panic!("redis-server does not start");
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/0?prefix=private", self.port)
     }
 

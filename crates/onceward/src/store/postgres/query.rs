@@ -14,7 +14,7 @@ use super::composite::{Binary, time_parameter};
 use super::reader::Value;
 use super::row::{self, COLUMNS};
 use super::write_job::{Micros, seen};
-use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Filter, ListedRecord, Page, names};
+use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Filter, ListedRecord, Page, names, without_nul};
 
 /// A record by its id. The time is the store's.
 pub(super) const GET: &str = "SELECT date_trunc('milliseconds', clock_timestamp()), record_send(intent) \
@@ -85,7 +85,7 @@ pub(super) fn id_value(id: Digest) -> Value {
 }
 
 pub(super) fn text_value(text: Option<&str>) -> Value {
-    (Box::new(text.map(|text| text.replace('\0', "\u{fffd}"))), Type::TEXT)
+    (Box::new(text.map(without_nul)), Type::TEXT)
 }
 
 pub(super) fn time_value(time: Option<Timestamp>) -> Value {

@@ -18,7 +18,7 @@ use onceward_core::time::{Timestamp, When};
 
 use super::composite::{FieldReader, Fields, Unreadable};
 use crate::plant::{Plant, planted};
-use crate::store::{AuditEvent, Error, names};
+use crate::store::{AuditEvent, Error, names, without_nul};
 
 /// The columns of `onceward.intent`, for lists, which leave some out.
 pub(super) const COLUMNS: [&str; 42] = [
@@ -196,7 +196,7 @@ impl Job<'_> {
         fields.text(identity.map(|identity| identity.tenant.as_str()));
         fields.text(identity.map(|identity| identity.operation.as_str()));
         fields.text(identity.map(|identity| identity.key.as_str()));
-        fields.text(outcome.map(|outcome| &*outcome.content_type));
+        fields.text(outcome.map(|outcome| without_nul(&outcome.content_type)).as_deref());
         fields.text(draft.last_error.as_deref().map(without_nul).as_deref());
         let headers = match outcome.filter(|outcome| !outcome.headers.is_empty()) {
             None => None,
@@ -275,11 +275,6 @@ fn relative(when: Option<When>) -> Option<Duration> {
         When::At(_) => None,
         When::In(duration) => (duration <= LONGEST).then_some(duration),
     }
-}
-
-/// PostgreSQL's text cannot hold this character.
-pub(super) fn without_nul(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
 }
 
 /// Reads a row whose columns are those of [`COLUMNS`].

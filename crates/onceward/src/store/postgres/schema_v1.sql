@@ -424,21 +424,23 @@ BEGIN
     );
 END $$;
 
--- Changes the seal, if it still is the expected one. Waits for the writes that are under way, and lets none of them wait for it.
-CREATE FUNCTION onceward.set_seal_v1(expected text, next_seal text, next_refuses text, needs_empty boolean)
-RETURNS TABLE (result text, present text) LANGUAGE plpgsql
-SET search_path = pg_catalog AS $$
+-- Changes the seal, if it still is the expected one. Waits for the writes that are under way, for at most this many milliseconds:
+-- writes that begin meanwhile wait behind it. `busy` means that some of the former have not ended.
+CREATE FUNCTION onceward.set_seal_v1(
+    expected text, next_seal text, next_refuses text, needs_empty boolean, patience_ms bigint
+) RETURNS TABLE (result text, present text) LANGUAGE plpgsql
+SET search_path = pg_catalog SET lock_timeout = '2s' AS $$
 DECLARE
     ledger onceward.ledger;
 BEGIN
-    FOR try IN 1..200 LOOP
-        EXIT WHEN pg_try_advisory_xact_lock(1330529093, 0);
-        IF try = 200 THEN
-            RAISE EXCEPTION 'a transaction that writes to the ledger does not end' USING ERRCODE = '55P03';
-        END IF;
-        PERFORM pg_sleep(0.01);
-    END LOOP;
-    SELECT * INTO ledger FROM onceward.ledger FOR UPDATE;
+    PERFORM set_config('lock_timeout', patience_ms::text, true);
+    BEGIN
+        PERFORM pg_advisory_xact_lock(1330529093, 0);
+        SELECT * INTO ledger FROM onceward.ledger FOR UPDATE;
+    EXCEPTION WHEN lock_not_available THEN
+        RETURN QUERY SELECT 'busy', NULL::text;
+        RETURN;
+    END;
     IF ledger.seal IS NOT DISTINCT FROM next_seal THEN
         -- The repeat of a change whose answer was lost.
         RETURN QUERY SELECT 'written', ledger.seal;

@@ -17,7 +17,7 @@ use super::composite::Binary;
 use super::pg_error::text;
 use super::write_job::Micros;
 use crate::Call;
-use crate::store::{Error, names};
+use crate::store::{Error, names, without_nul};
 
 const BEGIN: &str = "SELECT decision, fence, attempt, downstream_key, verdict, status, content_type, body, since, \
     (extract(epoch FROM retry_after) * 1000)::bigint \
@@ -152,7 +152,7 @@ impl TransactionClaim {
             (&identity.operation.as_str(), Type::TEXT),
             (&identity.key.as_str(), Type::TEXT),
             (&Binary(Some(self.fence.to_bytes())), Type::UUID),
-            (&error.replace('\0', "\u{fffd}"), Type::TEXT),
+            (&without_nul(error), Type::TEXT),
             (&wait, Type::INT8),
             (&identity.tenant.as_str(), Type::TEXT),
         ];

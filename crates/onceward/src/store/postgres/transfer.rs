@@ -1,5 +1,7 @@
 //! Moves whole ledgers in and out.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
@@ -11,11 +13,19 @@ use super::query;
 use super::reader::Value;
 use super::row::{self, ExpectedRow, Job};
 use crate::store::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Totals, Transfer};
-use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE};
+use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE, without_nul};
 
 const LEDGER: &str = "SELECT id::text, seal FROM onceward.ledger";
 
-const SET_SEAL: &str = "SELECT result, present FROM onceward.set_seal_v1($1, $2, $3, $4)";
+const SET_SEAL: &str = "SELECT result, present FROM onceward.set_seal_v1($1, $2, $3, $4, $5)";
+
+/// How long to wait for the writes that are under way, at first and at most: less than a writer waits for a lock
+/// (`onceward.write_v1`), because writers wait behind it.
+const FIRST_PATIENCE: Duration = Duration::from_millis(50);
+const LONGEST_PATIENCE: Duration = Duration::from_millis(1800);
+
+/// How often to wait. With the pauses, in which writers go on, a change of the seal gives up after about half a minute.
+const SEAL_TRIES: usize = 12;
 
 /// The next ids, with the size of their contents.
 const NEXT: &str = "SELECT id, coalesce(octet_length(body), 0)::bigint + coalesce(octet_length(payload), 0) \
@@ -29,6 +39,22 @@ const ENTRIES: &str = "SELECT at, what, by, token, note, id FROM onceward.audit 
 const IMPORT: &str = "SELECT onceward.import_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 impl Postgres {
+    /// Changes the seal, unless writes that are under way do not end in time.
+    async fn try_seal(&self, values: Vec<Value>) -> Result<Option<SealSet>, Error> {
+        let rows = self.scans.run(SET_SEAL, values, true).await?;
+        let fault = |error: tokio_postgres::Error| Error::Other(error.to_string());
+        let row = rows.first().ok_or_else(|| Error::Other("the seal was not changed".to_owned()))?;
+        Ok(match row.try_get(0).map_err(fault)? {
+            "busy" => None,
+            "written" => Some(SealSet::Written),
+            "not_empty" => Some(SealSet::NotEmpty),
+            _ => {
+                let present: Option<&str> = row.try_get(1).map_err(fault)?;
+                Some(SealSet::Changed(Seal::from_text(&self.shared.options.shown, present)?))
+            }
+        })
+    }
+
     async fn ledger_row(&self) -> Result<(String, Option<String>), Error> {
         let rows = self.lookups.run(LEDGER, Vec::new(), false).await?;
         let row = rows.first().ok_or_else(|| Error::Other("the ledger has no row of its own".to_owned()))?;
@@ -54,23 +80,28 @@ impl Transfer for Postgres {
             Seal::Sealed(_) | Seal::Moved(_) | Seal::Receiving(_) => Some("everything"),
         };
         let needs_empty = matches!((expected, next), (Seal::Open, Seal::Receiving(_)));
-        let values = vec![
-            query::text_value(expected.to_text()?.as_deref()),
-            query::text_value(next.to_text()?.as_deref()),
-            query::text_value(refuses),
-            (Box::new(needs_empty), Type::BOOL),
-        ];
-        let rows = self.scans.run(SET_SEAL, values, true).await?;
-        let fault = |error: tokio_postgres::Error| Error::Other(error.to_string());
-        let row = rows.first().ok_or_else(|| Error::Other("the seal was not changed".to_owned()))?;
-        Ok(match row.try_get(0).map_err(fault)? {
-            "written" => SealSet::Written,
-            "not_empty" => SealSet::NotEmpty,
-            _ => {
-                let present: Option<&str> = row.try_get(1).map_err(fault)?;
-                SealSet::Changed(Seal::from_text(&self.shared.options.shown, present)?)
+        let (expected, next) = (expected.to_text()?, next.to_text()?);
+        let mut patience = FIRST_PATIENCE;
+        for _ in 0..SEAL_TRIES {
+            let values = vec![
+                query::text_value(expected.as_deref()),
+                query::text_value(next.as_deref()),
+                query::text_value(refuses),
+                (Box::new(needs_empty), Type::BOOL),
+                (Box::new(patience.as_millis() as i64), Type::INT8),
+            ];
+            if let Some(set) = self.try_seal(values).await? {
+                return Ok(set);
             }
-        })
+            // Writers go on for as long as they were held up.
+            tokio::time::sleep(patience).await;
+            patience = (patience * 2).min(LONGEST_PATIENCE).min(self.shared.options.timeout / 2);
+        }
+        Err(Error::Unreachable(format!(
+            "{}: a transaction that writes to the ledger does not end, so the seal was not changed. Such a transaction of another \
+             program has called a function of `onceward` and is listed in pg_stat_activity; end it, and run the command again",
+            self.shared.options.shown
+        )))
     }
 
     async fn export(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Exported>, Error> {
@@ -152,7 +183,7 @@ fn content_id(exported: &Exported) -> [u8; 16] {
 fn trail_values(batch: &[Exported]) -> [Value; 6] {
     let all = || batch.iter().flat_map(|exported| exported.trail.iter().map(move |entry| (exported.record.id, entry)));
     let texts = |read: fn(&AuditEntry) -> Option<&str>| -> Value {
-        let texts: Vec<Option<String>> = all().map(|(_, entry)| read(entry).map(row::without_nul)).collect();
+        let texts: Vec<Option<String>> = all().map(|(_, entry)| read(entry).map(without_nul)).collect();
         (Box::new(texts), Type::TEXT_ARRAY)
     };
     let ids: Vec<Vec<u8>> = all().map(|(id, _)| id.as_bytes().to_vec()).collect();

@@ -89,7 +89,12 @@ impl Keys {
 
     /// The shard of a record: the order of the shards is the order of the ids.
     pub(super) fn of(&self, id: &Digest) -> &Shard {
-        &self.shards[usize::from(id.as_bytes()[0] >> 2)]
+        &self.shards[Self::number_of(id)]
+    }
+
+    /// The number of that shard.
+    pub(super) fn number_of(id: &Digest) -> usize {
+        usize::from(id.as_bytes()[0] >> 2)
     }
 
     /// The shard in which the places of a tenant are reserved.

@@ -180,15 +180,7 @@ impl Store for Redis {
     }
 
     async fn claim_operations(&self, names: &[Operation]) -> Result<(), Error> {
-        if names.is_empty() {
-            return Ok(());
-        }
-        let mut add = redis::cmd("SADD");
-        add.arg(&self.keys.operations);
-        for name in names {
-            add.arg(name.as_str());
-        }
-        self.link.query(&add).await.map(drop)
+        self.write_operations(names).await
     }
 
     async fn release_operations(&self, names: &[Operation]) -> Result<(), Error> {

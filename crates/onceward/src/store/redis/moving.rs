@@ -12,8 +12,10 @@ use onceward_core::hash::Digest;
 use onceward_core::record::Record;
 use onceward_core::time::When;
 
+use super::address::Topology;
 use super::codec::encode;
 use super::epoch::EPOCH_LENGTH;
+use super::keys::{Keys, SHARDS};
 use super::reply::{self, DONE, integer, unexpected};
 use super::scripts::SCRIPTS;
 use super::{Redis, Shard, random, writing};
@@ -104,6 +106,8 @@ impl Redis {
             }
             return Ok(SealSet::NotEmpty);
         }
+        // Before the change counts as finished: until then the next command writes it again.
+        self.confirm(self.keys.shards.iter(), text).await?;
         let first = &self.keys.shards[0];
         let finished = self.link.run(&SCRIPTS.seal_finished, |command| {
             command.arg(2).arg(&first.epoch).arg(&self.keys.sealing).arg(text);
@@ -119,6 +123,33 @@ impl Redis {
             command.arg(i32::from(for_all)).arg(i32::from(must_be_empty));
         });
         self.seal_code(code.await?)
+    }
+
+    /// Waits until replicas have what was written to these shards, if the URL asks for that: a seal or a record that is lost with
+    /// the primary would leave two ledgers open, or a gap in the copy. A server replicates its writes in their order, so one
+    /// write that waits, here that of the present seal, covers all before it.
+    async fn confirm(&self, shards: impl Iterator<Item = &Shard>, text: &str) -> Result<(), Error> {
+        let each_node = match self.link.address.topology {
+            Topology::Cluster => SHARDS,
+            _ => 1,
+        };
+        let one = async |shard: &Shard| {
+            for _ in 0..writing::MAX_CONFIRMATIONS {
+                let written = self.link.write(&SCRIPTS.seal_shard, &shard.epoch, |command| {
+                    command.arg(2).arg(&shard.epoch).arg(&shard.order).arg(&self.epoch).arg(text).arg(0);
+                });
+                let written = written.await?;
+                self.seal_code(written.reply)?;
+                if !self.is_short(written.replicas) {
+                    return Ok(());
+                }
+            }
+            Err(self.short(None, "a part of the copy or its seal may be lost with the primary; run the command again"))
+        };
+        match self.link.address.replicas {
+            0 => Ok(()),
+            _ => try_join_all(shards.take(each_node).map(one)).await.map(drop),
+        }
     }
 
     fn seal_code(&self, value: Value) -> Result<i64, Error> {
@@ -156,7 +187,7 @@ impl Redis {
         let mut export = std::mem::take(&mut *lock());
         if after.is_none() || export.after != after {
             // Another export, or this one goes on where an earlier process has ended.
-            let shard = after.map_or(0, |after| usize::from(after.as_bytes()[0] >> 2));
+            let shard = after.map_or(0, |after| Keys::number_of(&after));
             let mut ids = self.ids_of(&self.keys.shards[shard]).await?;
             ids.retain(|id| after.is_none_or(|after| *id > after));
             export = Export { shard, after, ids: ids.into() };
@@ -295,6 +326,11 @@ impl Transfer for Redis {
         for part in new.chunks(RECORDS_AT_ONCE) {
             try_join_all(part.iter().map(|exported| self.import_one(&arrival.token, exported))).await?;
         }
+        // Before the page counts as imported: a later command goes on after it. Records that were there already may be those of
+        // a command that ended while it waited.
+        let mut shards: Vec<usize> = batch.iter().map(|exported| Keys::number_of(&exported.record.id)).collect();
+        shards.dedup();
+        self.confirm(shards.into_iter().map(|number| &self.keys.shards[number]), &text).await?;
         let after = batch.last().map(|last| last.record.id).max(present.after);
         let next = Seal::Receiving(Arrival { after, ..present.clone() });
         let next = self.sealed_text(&next, number_of(&text) + 1)?;

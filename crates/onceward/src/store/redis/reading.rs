@@ -93,19 +93,27 @@ impl Redis {
     /// The unsettled records of a shard: their positions in the order of recording, and their ids.
     pub(super) async fn unsettled(&self, shard: &Shard) -> Result<(Vec<(i64, Digest)>, Timestamp), Error> {
         let mut all = Vec::new();
+        let mut after: Option<(Vec<u8>, Digest)> = None;
         loop {
-            let skipped = all.len();
             let reply = self.link.run(&SCRIPTS.unsettled, |command| {
                 self.arguments(command, [&*shard.epoch, shard.index(Index::Unsettled), &shard.order]);
-                command.arg(skipped).arg(AT_ONCE);
+                command.arg(AT_ONCE);
+                match &after {
+                    Some((score, id)) => command.arg(score).arg(id.as_bytes()),
+                    None => command.arg("").arg(""),
+                };
             });
             let mut reply = self.reply(reply.await?)?;
-            let (ids, scores) = (reply.list(), reply.list());
+            let (ids, scores, last) = (reply.list(), reply.list(), reply.bytes().unwrap_or_default());
             let is_last = ids.len() < AT_ONCE;
             for (id, score) in ids.into_iter().zip(scores) {
                 all.push((reply::score_of(&score).unwrap_or_default(), reply::id(id)?));
             }
+            after = all.last().map(|(_, id)| (last, *id));
             if is_last {
+                // A record whose time was moved forward meanwhile is there twice.
+                all.sort_unstable();
+                all.dedup();
                 return Ok((all, reply.now));
             }
         }

@@ -71,6 +71,7 @@ pub(super) struct Scripts {
     pub(super) seal_shard: Script,
     pub(super) seal_finished: Script,
     pub(super) import: Script,
+    pub(super) claim_operations: Script,
 }
 
 const WRITES: &str = include_str!("scripts/open_for_writes.lua");
@@ -99,5 +100,6 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         seal_shard: Script::of(&[include_str!("scripts/seal_shard.lua")]),
         seal_finished: Script::of(&[include_str!("scripts/seal_finished.lua")]),
         import: Script::of(&[IMPORTS, MOMENTS, include_str!("scripts/import.lua")]),
+        claim_operations: Script::of(&[include_str!("scripts/claim_operations.lua")]),
     }
 });

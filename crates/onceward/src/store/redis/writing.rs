@@ -7,6 +7,7 @@ use redis::Cmd;
 
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
+use onceward_core::name::Operation;
 use onceward_core::record::{Draft, Seen};
 
 use super::codec::{self, Encoded, Index, WriteId, encode};
@@ -25,6 +26,9 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(86_400);
 /// How many of the last entries of a trail may be the one that is repeated: more than are written to one intent within the time
 /// limit of a call.
 const REPEATED_ENTRIES: usize = 64;
+
+/// How many names of operations one script gets: Lua unpacks a few thousand values at most.
+const OPERATIONS_AT_ONCE: usize = 1000;
 
 impl Redis {
     pub(super) async fn insert_record(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
@@ -180,6 +184,23 @@ impl Redis {
         Err(self.short(None, "the entry may be lost with the primary"))
     }
 
+    pub(super) async fn write_operations(&self, names: &[Operation]) -> Result<(), Error> {
+        let mut replicas = None;
+        for names in names.chunks(OPERATIONS_AT_ONCE) {
+            let written = self.link.write(&SCRIPTS.claim_operations, &self.keys.operations, |command| {
+                command.arg(1).arg(&self.keys.operations);
+                for name in names {
+                    command.arg(name.as_str());
+                }
+            });
+            replicas = written.await?.replicas;
+        }
+        match self.is_short(replicas) {
+            false => Ok(()),
+            true => Err(self.short(replicas, "which operations live in this store may be lost with the primary")),
+        }
+    }
+
     /// Removes a record, if `write_id` made it; `None` removes what is left of one that has expired by itself.
     pub(super) async fn remove_record(&self, id: &Digest, write_id: Option<&WriteId>) -> Result<bool, Error> {
         let shard = self.shard(id);
@@ -222,18 +243,18 @@ impl Redis {
         reply.bytes().map(|value| self.seen(&value, id, now)).transpose()
     }
 
-    fn is_short(&self, replicas: Option<u32>) -> bool {
+    pub(super) fn is_short(&self, replicas: Option<u32>) -> bool {
         !planted(Plant::ReplicasNotCounted) && replicas.is_some_and(|replicas| replicas < self.link.address.replicas)
     }
 
-    fn short(&self, replicas: Option<u32>, so: &str) -> Error {
+    pub(super) fn short(&self, replicas: Option<u32>, so: &str) -> Error {
         let (found, wanted) = (replicas.unwrap_or_default(), self.link.address.replicas);
         self.link.unreachable(&format!("{found} of {wanted} replicas confirmed a write in time: {so}"))
     }
 }
 
 /// How often a write waits for its replicas.
-const MAX_CONFIRMATIONS: usize = 3;
+pub(super) const MAX_CONFIRMATIONS: usize = 3;
 
 /// The arguments about the record that inserts, conditional writes and imports share. `kind` is what may allow the write: its
 /// kind, or the token of a copy.

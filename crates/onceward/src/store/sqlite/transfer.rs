@@ -9,9 +9,7 @@ use super::query::{self, STATEMENTS};
 use super::row::{Columns, halves, read};
 use super::write_job::WriteJob;
 use super::{Shared, Sqlite};
-use crate::store::transfer::{
-    self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, list_position, portable,
-};
+use crate::store::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, list_position};
 use crate::store::{Error, MAX_PAGE_SIZE};
 
 #[async_trait]
@@ -128,7 +126,7 @@ pub(super) fn import(
             None => new.push(exported),
             Some(there) => {
                 let trail = query::whole_trail(connection, id)?;
-                if portable(there.record) != exported.record || trail != exported.trail {
+                if Exported::new(there.record, trail) != *exported {
                     return Ok((Imported::Differs(id), None));
                 }
             }

@@ -1,6 +1,7 @@
 //! Whole ledgers moved into PostgreSQL and out of it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use onceward::Begun;
 use onceward::copy::{Options, Side, copy};
@@ -59,5 +60,35 @@ async fn a_transaction_that_is_older_than_the_seal_claims_nothing() {
         // A later one sees it.
         let error = client.batch_execute(&format!("{begin}; SELECT onceward.begin('charge', 'a')")).await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), "OW001", "{level}: {error}");
+    }
+}
+
+/// Each of them is short, but there is always one: the seal has to queue behind them, and later ones behind the seal.
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_transactions_of_a_program_do_not_keep_the_seal_away() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (source, target) = (side(&database).await, file(&folder.path().join("target.db")).await);
+    let programs = (0..4).map(|program| {
+        let url = database.url.clone();
+        tokio::spawn(async move {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+            tokio::spawn(connection);
+            tokio::time::sleep(Duration::from_millis(200 * program)).await;
+            for number in 0..100 {
+                let begin = format!("BEGIN; SELECT onceward.begin('charge', '{program}-{number}'); SELECT pg_sleep(0.8)");
+                if let Err(error) = client.batch_execute(&begin).await {
+                    return error.code().unwrap().code().to_owned();
+                }
+                client.batch_execute("ROLLBACK").await.unwrap();
+            }
+            "never".to_owned()
+        })
+    });
+    let programs: Vec<_> = programs.collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    copy(&source, &target, Options::default(), &|_| {}).await.unwrap();
+    for program in programs {
+        assert_eq!(program.await.unwrap(), "OW001", "it was refused after the seal");
     }
 }
