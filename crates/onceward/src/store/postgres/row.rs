@@ -67,7 +67,7 @@ pub(super) const COLUMNS: [&str; 42] = [
 ];
 
 /// Longer durations count as for ever: the sum with a time would be out of range.
-const LONGEST: Duration = Duration::from_secs(100_000 * 365 * 86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(100_000 * 365 * 86_400);
 
 /// The time that durations over [`LONGEST`] lead to.
 const END_OF_TIME: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -280,6 +280,12 @@ fn relative(when: Option<When>) -> Option<Duration> {
 /// PostgreSQL's text cannot hold this character.
 pub(super) fn without_nul(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
+}
+
+/// The id of a row, also of one that cannot be read.
+pub(super) fn read_id(bytes: &[u8]) -> Result<Digest, Unreadable> {
+    let id = FieldReader::new(bytes)?.array()?;
+    id.map(Digest::from_bytes).ok_or_else(|| Unreadable("a row has no id".to_owned()))
 }
 
 /// Reads a row whose columns are those of [`COLUMNS`].

@@ -7,6 +7,7 @@ mod encrypted;
 mod function_vectors;
 mod functions;
 mod hints;
+mod misuse;
 mod pooled;
 mod proxy;
 mod server;
