@@ -138,6 +138,15 @@ BEGIN
     RETURN answer;
 END $$;
 
+-- Checks an interval. The sum of two such intervals and the time of today is a time that PostgreSQL has.
+CREATE FUNCTION onceward.check_length(what text, length interval) RETURNS void LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog AS $$
+BEGIN
+    IF (extract(epoch FROM length) BETWEEN 0 AND 3153600000000) IS NOT TRUE THEN
+        RAISE EXCEPTION 'the % is negative or longer than 100,000 years', what USING ERRCODE = 'OW002';
+    END IF;
+END $$;
+
 -- How long a tier keeps outcomes, and then tombstones, in milliseconds. A retention of your own overrides the tier.
 CREATE FUNCTION onceward.terms_of(tier text, INOUT retention interval, INOUT tombstone interval) LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog AS $$
@@ -147,12 +156,13 @@ BEGIN
     retention := coalesce(own, CASE tier
         WHEN 'payment' THEN interval '30 days' WHEN 'notification' THEN interval '7 days'
         WHEN 'email' THEN interval '1 day' WHEN 'standard' THEN interval '1 day' END);
-    IF tier NOT IN ('payment', 'notification', 'email', 'standard', 'forever') THEN
-        RAISE EXCEPTION 'unknown tier %: use payment, notification, email, standard or forever', quote_literal(tier)
+    IF (tier IN ('payment', 'notification', 'email', 'standard', 'forever')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'unknown tier %: use payment, notification, email, standard or forever', quote_nullable(tier)
             USING ERRCODE = 'OW002';
     END IF;
     tombstone := coalesce(tombstone, CASE tier
         WHEN 'payment' THEN interval '90 days' WHEN 'email' THEN interval '0' ELSE coalesce(retention, interval '0') * 2 END);
+    PERFORM onceward.check_length('retention', coalesce(retention, interval '0')), onceward.check_length('tombstone', tombstone);
 END $$;
 
 -- Puts a new record in place, or one in the place of a record that counts as absent or was given back.
@@ -205,8 +215,8 @@ DECLARE
     new_row onceward.intent;
     terms record;
 BEGIN
-    IF in_doubt NOT IN ('hold', 'retry', 'probe') THEN
-        RAISE EXCEPTION 'unknown in_doubt %: use hold, retry or probe', quote_literal(in_doubt) USING ERRCODE = 'OW002';
+    IF (in_doubt IN ('hold', 'retry', 'probe')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'unknown in_doubt %: use hold, retry or probe', quote_nullable(in_doubt) USING ERRCODE = 'OW002';
     END IF;
     SELECT * INTO terms FROM onceward.terms_of(tier, retention, tombstone);
     new_row.id := onceward.intent_id(tenant, operation, key);
@@ -255,8 +265,12 @@ DECLARE
     answer onceward.answer;
 BEGIN
     PERFORM onceward.check_name('operation', operation), onceward.check_name('key', key), onceward.check_name('tenant', tenant);
-    IF octet_length(fingerprint) <> 32 THEN
-        RAISE EXCEPTION 'a fingerprint has 32 bytes, as sha256() makes them' USING ERRCODE = 'OW002';
+    IF octet_length(fingerprint) <> 32 OR octet_length(key_digest) <> 32 THEN
+        RAISE EXCEPTION 'a fingerprint and a key digest have 32 bytes, as sha256() makes them' USING ERRCODE = 'OW002';
+    END IF;
+    -- Readers take a lease of more than 4 days for that of a clock that ran ahead.
+    IF (lease > interval '0' AND lease <= interval '3 days') IS NOT TRUE THEN
+        RAISE EXCEPTION 'a lease is longer than nothing and at most 3 days' USING ERRCODE = 'OW002';
     END IF;
     fingerprint := coalesce(fingerprint, onceward.hash_v1('fingerprint v1', 'none'));
     PERFORM onceward.check_seal('{}', true);
@@ -337,8 +351,9 @@ DECLARE
     found_row onceward.intent := onceward.owned_row(operation, key, tenant, fence);
     moment timestamptz := onceward.this_moment();
 BEGIN
-    IF verdict NOT IN ('success', 'failure') OR octet_length(body) > 8388608 THEN
-        RAISE EXCEPTION 'a verdict is success or failure, and a body has at most 8 MiB' USING ERRCODE = 'OW002';
+    IF (verdict IN ('success', 'failure') AND octet_length(body) <= 8388608) IS NOT TRUE OR status IS NULL OR content_type IS NULL THEN
+        RAISE EXCEPTION 'a verdict is success or failure, a body has at most 8 MiB, and neither they nor status and content_type are null'
+            USING ERRCODE = 'OW002';
     END IF;
     IF found_row.state = 'done' THEN
         -- The same outcome again is the repeat of a finish whose answer was lost.
@@ -377,7 +392,8 @@ BEGIN
         RAISE EXCEPTION 'the claim is not valid any more: the intent is %', found_row.state USING ERRCODE = 'OW003';
     END IF;
     found_row.updated_at := moment;
-    found_row.until := moment + least(greatest(not_before, interval '0'), interval '7 days');
+    -- In whole milliseconds: conditional writes of servers compare it.
+    found_row.until := date_trunc('milliseconds', moment + least(greatest(not_before, interval '0'), interval '7 days'));
     -- A proof speaks for its own attempt only: an older doubt stays.
     found_row.state := CASE WHEN found_row.doubt_since IS NOT NULL THEN 'in_doubt'
         WHEN found_row.payload IS NOT NULL AND found_row.attempts >= found_row.max_attempts THEN 'dead'
@@ -408,6 +424,7 @@ BEGIN
     IF payload IS NULL OR octet_length(payload) > 8388608 OR octet_length(fingerprint) <> 32 THEN
         RAISE EXCEPTION 'a payload has at most 8 MiB, and a fingerprint 32 bytes' USING ERRCODE = 'OW002';
     END IF;
+    PERFORM onceward.check_length('delay', greatest(delay, interval '0'));
     -- Without one of your own, the payload is what must be the same.
     fingerprint := coalesce(fingerprint, onceward.hash_v1('fingerprint v1', 'payload', 'payload', 'present', payload));
     PERFORM onceward.check_seal('{}', true);
@@ -439,7 +456,7 @@ BEGIN
         END IF;
         new_row.state := 'queued';
         new_row.payload := payload;
-        new_row.until := moment + greatest(delay, interval '0');
+        new_row.until := date_trunc('milliseconds', moment + greatest(delay, interval '0'));
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;
     END LOOP;

@@ -247,23 +247,26 @@ impl Store for Postgres {
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
         let limit = limit.min(MAX_PURGE_SIZE);
-        let mut purged = Purged::default();
+        let (mut purged, mut unreadable) = (Purged::default(), 0);
         while purged.total() < limit {
             let step = PURGE_BATCH.min(limit - purged.total());
             let given = self.shared.given_time();
-            let values = vec![query::time_value(given), query::number_value(step)];
+            let values = vec![query::time_value(given), query::number_value(step), query::number_value(unreadable)];
             let rows = self.scans.run(query::EXPIRED, values, false).await?;
             let before = purged.total();
             let mut removed = Vec::new();
-            for row in &rows {
-                let (now, record) = query::record(row)?;
+            let records = query::readable(&rows);
+            let left_out = rows.len() - records.len();
+            unreadable += left_out;
+            for (now, record) in records {
                 self.expire(&seen(record, given.unwrap_or(now)), &mut purged, &mut removed).await?;
             }
             if !removed.is_empty() {
                 purged.removed += self.remove(&removed).await?;
             }
             // None that can be expired, or none that other processes do not expire already.
-            if rows.len() < step || purged.total() == before {
+            let is_stuck = purged.total() == before && (left_out == 0 || unreadable > query::MAX_UNREADABLE);
+            if rows.len() < step || is_stuck {
                 break;
             }
         }

@@ -20,10 +20,13 @@ use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Fil
 pub(super) const GET: &str = "SELECT date_trunc('milliseconds', clock_timestamp()), record_send(intent) \
                               FROM onceward.intent WHERE id = $1";
 
-/// Expired records, the longest expired first, found through their index.
+/// Expired records, the longest expired first, found through their index. Those that cannot be read are passed over by number.
 pub(super) const EXPIRED: &str = "SELECT date_trunc('milliseconds', clock_timestamp()), record_send(intent) \
     FROM onceward.intent WHERE purge_at IS NOT NULL \
-    AND purge_at <= coalesce($1, date_trunc('milliseconds', clock_timestamp())) ORDER BY purge_at LIMIT $2";
+    AND purge_at <= coalesce($1, date_trunc('milliseconds', clock_timestamp())) ORDER BY purge_at LIMIT $2 OFFSET $3";
+
+/// The most expired records that cannot be read of one purge. The schema admits none, so that more are a damaged table.
+pub(super) const MAX_UNREADABLE: usize = 1000;
 
 pub(super) const TRAIL: &str =
     "SELECT at, what, by, token, note FROM onceward.audit WHERE id = $1 ORDER BY row LIMIT $2";
@@ -104,8 +107,24 @@ pub(super) fn number_value(number: usize) -> Value {
 pub(super) fn record(row: &Row) -> Result<(Timestamp, Record), Error> {
     let now: Micros = row.try_get(0).map_err(|error| Error::Other(error.to_string()))?;
     let bytes: &[u8] = row.try_get(1).map_err(|error| Error::Other(error.to_string()))?;
-    let record = row::read(bytes).map_err(|error| Error::Other(format!("a record cannot be read: {}", error.0)))?;
-    Ok((now.0, record))
+    Ok((now.0, read(bytes)?))
+}
+
+/// The record in these bytes. The error names its id, by which an operator finds the row.
+pub(super) fn read(bytes: &[u8]) -> Result<Record, Error> {
+    row::read(bytes).map_err(|error| {
+        let id = row::read_id(bytes).map_or_else(|_| "unknown".to_owned(), |id| id.to_hex());
+        Error::Other(format!("the record with the id {id} cannot be read: {}", error.0))
+    })
+}
+
+/// The records of these rows. Those that cannot be read are reported and left out: they must not hold up the others.
+pub(super) fn readable(rows: &[Row]) -> Vec<(Timestamp, Record)> {
+    rows.iter().filter_map(|row| record(row).inspect_err(report_unreadable).ok()).collect()
+}
+
+fn report_unreadable(error: &Error) {
+    tracing::error!(%error, "left out a record");
 }
 
 /// The statement of one page, and its values.
@@ -152,7 +171,7 @@ pub(super) fn fill(
         let (now, record) = match record(row) {
             Ok(found) => found,
             Err(error) => {
-                tracing::warn!(%error, "skipped a record that cannot be read");
+                report_unreadable(&error);
                 continue;
             }
         };

@@ -67,7 +67,7 @@ pub(super) const COLUMNS: [&str; 42] = [
 ];
 
 /// Longer durations count as for ever: the sum with a time would be out of range.
-const LONGEST: Duration = Duration::from_secs(100_000 * 365 * 86_400);
+pub(super) const LONGEST: Duration = Duration::from_secs(100_000 * 365 * 86_400);
 
 /// The time that durations over [`LONGEST`] lead to.
 const END_OF_TIME: Timestamp = Timestamp::from_millis(i64::MAX);
@@ -275,6 +275,12 @@ fn relative(when: Option<When>) -> Option<Duration> {
         When::At(_) => None,
         When::In(duration) => (duration <= LONGEST).then_some(duration),
     }
+}
+
+/// The id of a row, also of one that cannot be read.
+pub(super) fn read_id(bytes: &[u8]) -> Result<Digest, Unreadable> {
+    let id = FieldReader::new(bytes)?.array()?;
+    id.map(Digest::from_bytes).ok_or_else(|| Unreadable("a row has no id".to_owned()))
 }
 
 /// Reads a row whose columns are those of [`COLUMNS`].

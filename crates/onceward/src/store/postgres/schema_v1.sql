@@ -59,7 +59,28 @@ CREATE TABLE onceward.intent (
     claims             bytea,
     made_by            bytea,
     payload            bytea,
-    body               bytea
+    body               bytea,
+    -- What every reader needs. A row that cannot be read is an error of its writer, not of those who come later.
+    CONSTRAINT intent_digests CHECK (
+        octet_length(id) = 32 AND octet_length(fingerprint) = 32 AND octet_length(key_digest) = 32 AND octet_length(outcome) = 32
+        AND octet_length(made_by) = 16 AND octet_length(claims) BETWEEN 16 AND 256 AND octet_length(claims) % 16 = 0),
+    CONSTRAINT intent_numbers CHECK (
+        version >= 0 AND retention_ms >= 0 AND tombstone_ms >= 0 AND honours_key_for_ms >= 0 AND after_delivery_ms >= 0
+        AND sequence >= 0 AND owner >= 0 AND body_size >= 0 AND attempts BETWEEN 0 AND 4294967295
+        AND max_attempts BETWEEN 0 AND 4294967295 AND generation BETWEEN 0 AND 4294967295),
+    CONSTRAINT intent_terms CHECK ((state = 'tombstone' OR effect IN ('external', 'transactional')
+        AND in_doubt IN ('hold', 'tell', 'retry', 'probe') AND tombstone_ms IS NOT NULL AND honours_key_for_ms IS NOT NULL) IS TRUE),
+    CONSTRAINT intent_is_complete CHECK ((CASE state
+        WHEN 'done' THEN fence IS NOT NULL AND finished_at IS NOT NULL AND verdict IN ('success', 'failure')
+            AND status IS NOT NULL AND content_type IS NOT NULL
+            AND CASE WHEN body_size IS NULL THEN body ELSE outcome END IS NOT NULL
+        WHEN 'tombstone' THEN outcome IS NOT NULL AND purge_at IS NOT NULL
+        WHEN 'in_doubt' THEN fence IS NOT NULL
+        WHEN 'dead' THEN true
+        WHEN 'open' THEN until IS NOT NULL
+        WHEN 'queued' THEN until IS NOT NULL
+        ELSE until IS NOT NULL AND fence IS NOT NULL
+    END) IS TRUE)
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1);
 
 -- The sweeper finds its work here, and never by scanning.

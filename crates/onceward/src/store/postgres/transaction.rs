@@ -15,6 +15,7 @@ use onceward_core::record::Fence;
 
 use super::composite::Binary;
 use super::pg_error::text;
+use super::row::LONGEST;
 use super::write_job::Micros;
 use crate::Call;
 use crate::store::{Error, names, without_nul};
@@ -56,8 +57,9 @@ pub async fn begin(transaction: &impl GenericClient, call: &Call) -> Result<InTr
     let identity = &call.identity;
     let millis = |duration: Duration| i64::try_from(duration.as_millis()).unwrap_or(i64::MAX);
     // Without a retention, the record is kept for ever, which is what this tier says.
-    let tier = if terms.retention.is_none() { "forever" } else { "standard" };
-    let retention = terms.retention.map(millis);
+    let kept = terms.retention.filter(|retention| *retention <= LONGEST);
+    let tier = if kept.is_none() { "forever" } else { "standard" };
+    let retention = kept.map(millis);
     let (fingerprint, digest) = (call.fingerprint.digest(), call.key_digest);
     let values: [(&(dyn ToSql + Sync), Type); 10] = [
         (&identity.operation.as_str(), Type::TEXT),
@@ -66,7 +68,7 @@ pub async fn begin(transaction: &impl GenericClient, call: &Call) -> Result<InTr
         (&fingerprint.as_bytes().as_slice(), Type::BYTEA),
         (&tier, Type::TEXT),
         (&retention, Type::INT8),
-        (&millis(terms.tombstone), Type::INT8),
+        (&millis(terms.tombstone.min(LONGEST)), Type::INT8),
         (&millis(call.policy.lease()), Type::INT8),
         (&names::of_in_doubt(terms.in_doubt), Type::TEXT),
         (&digest.as_ref().map(|digest| digest.as_bytes().as_slice()), Type::BYTEA),

@@ -124,8 +124,7 @@ impl Transfer for Postgres {
         let mut page = Vec::with_capacity(records.len());
         for row in &records {
             let bytes: &[u8] = row.try_get(0).map_err(fault)?;
-            let record =
-                row::read(bytes).map_err(|error| Error::Other(format!("a record cannot be read: {}", error.0)))?;
+            let record = query::read(bytes)?;
             let mut trail = Vec::new();
             while let Some(row) =
                 entries.next_if(|row| row.try_get(5).is_ok_and(|id: &[u8]| id == record.id.as_bytes()))

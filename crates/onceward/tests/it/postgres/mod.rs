@@ -9,6 +9,7 @@ mod function_vectors;
 mod functions;
 mod hints;
 mod losses;
+mod misuse;
 mod outages;
 mod passwords;
 mod pooled;
