@@ -11,7 +11,7 @@ use onceward_core::time::When;
 use super::Postgres;
 use super::query;
 use super::reader::Value;
-use super::row::{self, ExpectedRow, Job};
+use super::row::{ExpectedRow, Job};
 use crate::store::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Totals, Transfer};
 use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE, without_nul};
 
