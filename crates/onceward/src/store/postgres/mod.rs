@@ -5,7 +5,7 @@
 //! - `schema_v1.sql`: tables, and the functions that write. `migrate`: makes and upgrades them.
 //! - `connection`: one connection to the primary. `pg_error`: what an error means for a write.
 //! - `composite`: the binary format of rows. `row`: records as rows.
-//! - `write_job`: a write and its answer. `writer`: the threads that write batches.
+//! - `write_job`: a write and its answer. `batch`: those that are written together. `writer`: the threads that write them.
 //! - `reader`: the threads that read. `query`: their statements.
 //! - `hints`: tells other processes that intents have ended.
 //! - `high_water_mark`: notices that the database has lost acknowledged writes.
@@ -13,6 +13,7 @@
 //! - `transfer`: moves whole ledgers in and out.
 //! - `settings`: what an acknowledged write survives, by the settings of the server.
 
+mod batch;
 mod composite;
 mod connection;
 mod high_water_mark;
@@ -63,6 +64,9 @@ use writer::Writer;
 
 /// The most records that one statement expires: their outcomes are read, and may be large.
 const PURGE_BATCH: usize = 32;
+
+/// How often a large record may be removed between the attempt to insert it and the look at it.
+const MAX_REMOVED: usize = 3;
 
 /// How long the database's time is carried on by our own clock before it counts as unknown.
 const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -157,15 +161,16 @@ impl Postgres {
         self.writers.get(number)
     }
 
+    /// Writes, in the next batch. `None` if the row is there and too large to be part of the answer.
     async fn write<A>(
         &self,
         job: Job<'_>,
         may_wait: bool,
-        reply: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> WriteReply,
-    ) -> Result<A, Error> {
+        reply: impl FnOnce(oneshot::Sender<Result<Option<A>, Error>>) -> WriteReply,
+    ) -> Result<Option<A>, Error> {
         let (sender, answer) = oneshot::channel();
         let id = job.draft.id;
-        let job = WriteJob { id, bytes: job.encode()?, since: Instant::now(), reply: reply(sender) };
+        let job = WriteJob::new(id, job.expected, job.encode()?, reply(sender));
         self.writer_of(&id).ok_or(Error::Closed)?.send(job, may_wait).await?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
@@ -202,16 +207,23 @@ impl Postgres {
 #[async_trait]
 impl Store for Postgres {
     async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
-        let (expected, write_id) = (ExpectedRow::default(), random_id()?);
-        let job = Job { expected, write_id, max_records, event: None, draft: &draft };
-        match self.write(job, false, WriteReply::Insert).await {
-            // A ledger that is being moved still answers repeats of what it holds.
-            Err(sealed @ Error::Sealed { .. }) => {
-                let seen = self.get(draft.id).await?;
-                seen.map(|seen| Inserted::Exists(Box::new(seen))).ok_or(sealed)
+        let exists = |seen| Inserted::Exists(Box::new(seen));
+        for _ in 0..MAX_REMOVED {
+            let (expected, write_id) = (ExpectedRow::default(), random_id()?);
+            let job = Job { expected, write_id, max_records, event: None, draft: &draft };
+            match self.write(job, false, WriteReply::Insert).await {
+                // A ledger that is being moved still answers repeats of what it holds.
+                Err(sealed @ Error::Sealed { .. }) => return self.get(draft.id).await?.map(exists).ok_or(sealed),
+                Err(error) => return Err(error),
+                Ok(Some(inserted)) => return Ok(inserted),
+                Ok(None) => {
+                    if let Some(seen) = self.get(draft.id).await? {
+                        return Ok(exists(seen));
+                    }
+                }
             }
-            inserted => inserted,
         }
+        Ok(Inserted::Undecided)
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
@@ -229,7 +241,10 @@ impl Store for Postgres {
         }
         let event = replace.event.as_ref();
         let job = Job { expected, write_id: random_id()?, max_records: None, event, draft: &replace.draft };
-        let replaced = self.write(job, replace.may_wait, WriteReply::Replace).await?;
+        let replaced = match self.write(job, replace.may_wait, WriteReply::Replace).await? {
+            Some(replaced) => replaced,
+            None => Replaced::Conflict(self.get(replace.draft.id).await?.map(Box::new)),
+        };
         let has_ended = !matches!(replace.draft.state, State::Leased(_)) && !replace.may_wait;
         if let (true, Replaced::Written { .. }, Some(hints)) = (has_ended, &replaced, self.started_hints()) {
             hints.ended(replace.draft.id);
@@ -333,7 +348,7 @@ impl Store for Postgres {
     async fn check(&self) -> Result<(), Error> {
         let (sender, answer) = oneshot::channel();
         let id = onceward_core::hash::digest(b"check");
-        let job = WriteJob { id, bytes: Vec::new(), since: Instant::now(), reply: WriteReply::Check(sender) };
+        let job = WriteJob::new(id, ExpectedRow::default(), Vec::new(), WriteReply::Check(sender));
         self.writer_of(&id).ok_or(Error::Closed)?.send(job, false).await?;
         answer.await.unwrap_or(Err(Error::Closed))?;
         self.seal().await?.not_ready(&self.shared.options.shown).map_or(Ok(()), Err)

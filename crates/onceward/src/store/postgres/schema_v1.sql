@@ -192,7 +192,8 @@ END $$;
 --
 -- Where every row was written, the only answer is `all`. Otherwise each job has an answer, in their order. To an insert: created,
 -- exists (with the row), full, undecided, or again. To a replace: written, conflict (with the row, if there is one), undecided, or
--- skipped, where another transaction was changing the row.
+-- skipped, where another transaction was changing the row. The answer `large` stands for exists or conflict with a row of over
+-- 16 KiB, which its caller reads by itself: the answer to a batch could have gigabytes otherwise.
 --
 -- `lock_keys` are those of all jobs, and `has_quotas` says that an insert has a quota. `repeats` says that an earlier answer to the
 -- same batch was lost: rows that the batch has written are then written again unchanged, because only a commit that was
@@ -358,6 +359,7 @@ BEGIN
     RETURN QUERY
     SELECT CASE
             WHEN intent.write_id = job.write_id THEN 'created'
+            WHEN coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) > 16384 THEN 'large'
             WHEN intent.id IS NOT NULL THEN 'exists'
             WHEN job.lock_key = ANY (held) THEN 'undecided'
             WHEN job.id = ANY (over) THEN 'full'
@@ -365,7 +367,8 @@ BEGIN
             ELSE 'again'
         END,
         CASE WHEN intent.write_id = job.write_id THEN coalesce(intent.updated_at, this_moment) ELSE this_moment END,
-        CASE WHEN intent.write_id <> job.write_id THEN record_send(intent) END
+        CASE WHEN intent.write_id <> job.write_id AND coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) <= 16384
+            THEN record_send(intent) END
     FROM unnest(inserts) WITH ORDINALITY AS job LEFT JOIN onceward.intent ON intent.id = job.id
     ORDER BY job.ordinality;
     RETURN QUERY
@@ -376,10 +379,12 @@ BEGIN
               AND (job.expected_time IS NULL
                 OR job.expected_time = CASE WHEN intent.state = 'tombstone' THEN intent.purge_at ELSE intent.until END)
             THEN 'skipped'
+            WHEN coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) > 16384 THEN 'large'
             ELSE 'conflict'
         END,
         CASE WHEN intent.write_id = job.write_id THEN coalesce(intent.updated_at, this_moment) ELSE this_moment END,
-        CASE WHEN intent.write_id <> job.write_id THEN record_send(intent) END
+        CASE WHEN intent.write_id <> job.write_id AND coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) <= 16384
+            THEN record_send(intent) END
     FROM unnest(replaces) WITH ORDINALITY AS job LEFT JOIN onceward.intent ON intent.id = job.id
     ORDER BY job.ordinality;
 END $$;
