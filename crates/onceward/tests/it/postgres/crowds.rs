@@ -15,7 +15,11 @@ async fn lock_table(database: &Database, seconds: u32) -> tokio::task::JoinHandl
     let url = database.url.clone();
     let sql = format!("BEGIN; LOCK TABLE onceward.intent IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep({seconds}); COMMIT");
     let locked = tokio::spawn(async move { drop(super::server::run(&url, &sql).await) });
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    let held = "SELECT count(*) FROM pg_locks WHERE relation = 'onceward.intent'::regclass \
+                AND mode = 'AccessExclusiveLock' AND granted";
+    while count(database, held).await == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     locked
 }
 
