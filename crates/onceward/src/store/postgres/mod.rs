@@ -7,6 +7,7 @@
 //! - `composite`: the binary format of rows. `row`: records as rows.
 //! - `write_job`: a write and its answer. `batch`: those that are written together. `writer`: the threads that write them.
 //! - `reader`: the threads that read. `query`: their statements.
+//! - `sweeping`: expires records, and tidies up.
 //! - `hints`: tells other processes that intents have ended.
 //! - `high_water_mark`: notices that the database has lost acknowledged writes.
 //! - `functions_v1.sql`: what a transaction of your own calls. `transaction`: the same from Rust.
@@ -24,6 +25,7 @@ mod query;
 mod reader;
 mod row;
 mod settings;
+mod sweeping;
 mod tls;
 mod transaction;
 mod transfer;
@@ -39,7 +41,6 @@ use tokio::sync::oneshot;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
 use onceward_core::policy::LONGEST_CREDIBLE_LEASE;
@@ -62,9 +63,6 @@ use url::Options;
 use write_job::{Micros, WriteJob, WriteReply, seen};
 use writer::Writer;
 
-/// The most records that one statement expires: their outcomes are read, and may be large.
-const PURGE_BATCH: usize = 32;
-
 /// How often a large record may be removed between the attempt to insert it and the look at it.
 const MAX_REMOVED: usize = 3;
 
@@ -81,6 +79,7 @@ struct OpenStore {
     time: Mutex<Option<(Timestamp, Instant)>>,
     /// How many acknowledged batches the database has lost.
     lost: Mutex<i64>,
+    tidied: Mutex<Option<Instant>>,
 }
 
 impl OpenStore {
@@ -141,7 +140,13 @@ impl Postgres {
     pub async fn open_with(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
         let options = Options::parse(url)?;
         let number = options.writers;
-        let shared = Arc::new(OpenStore { options, clock, time: Mutex::default(), lost: Mutex::default() });
+        let shared = Arc::new(OpenStore {
+            options,
+            clock,
+            time: Mutex::default(),
+            lost: Mutex::default(),
+            tidied: Mutex::default(),
+        });
         let writers = (0..number).map(|number| Writer::start(&shared, number)).collect::<Result<_, _>>()?;
         let lookups = Reader::start("onceward-pg-look", &shared, Reads::Lookups)?;
         let scans = Reader::start("onceward-pg-scan", &shared, Reads::Scans)?;
@@ -173,34 +178,6 @@ impl Postgres {
         let job = WriteJob::new(id, job.expected, job.encode()?, reply(sender));
         self.writer_of(&id).ok_or(Error::Closed)?.send(job, may_wait).await?;
         answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Expires one record: writes its tombstone, or puts it on the list of those to remove.
-    async fn expire(&self, seen: &Seen, purged: &mut Purged, removed: &mut Vec<Record>) -> Result<(), Error> {
-        match decide(Some(seen), &Command::Expire).write {
-            Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                let replaced = self.replace(Replace::of(&seen.record, draft)).await?;
-                purged.tombstones += usize::from(matches!(replaced, Replaced::Written { .. }));
-            }
-            Write::Remove | Write::Replace(_) => removed.push(seen.record.clone()),
-            Write::None | Write::Insert(_) => {}
-        }
-        Ok(())
-    }
-
-    async fn remove(&self, records: &[Record]) -> Result<usize, Error> {
-        let mut jobs = Vec::with_capacity(records.len());
-        for record in records {
-            let draft = record.next();
-            let write_id = random_id()?;
-            jobs.push(
-                Job { expected: ExpectedRow::of(record), write_id, max_records: None, event: None, draft: &draft }
-                    .encode()?,
-            );
-        }
-        let rows = self.scans.run_jobs(query::REMOVE, jobs).await?;
-        let removed: i64 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0);
-        Ok(usize::try_from(removed).unwrap_or(0))
     }
 }
 
@@ -261,28 +238,8 @@ impl Store for Postgres {
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        let limit = limit.min(MAX_PURGE_SIZE);
-        let mut purged = Purged::default();
-        while purged.total() < limit {
-            let step = PURGE_BATCH.min(limit - purged.total());
-            let given = self.shared.given_time();
-            let values = vec![query::time_value(given), query::number_value(step)];
-            let rows = self.scans.run(query::EXPIRED, values, false).await?;
-            let before = purged.total();
-            let mut removed = Vec::new();
-            for row in &rows {
-                let (now, record) = query::record(row)?;
-                self.expire(&seen(record, given.unwrap_or(now)), &mut purged, &mut removed).await?;
-            }
-            if !removed.is_empty() {
-                purged.removed += self.remove(&removed).await?;
-            }
-            // None that can be expired, or none that other processes do not expire already.
-            if rows.len() < step || purged.total() == before {
-                break;
-            }
-        }
-        Ok(purged)
+        self.tidy().await;
+        self.sweep(limit.min(MAX_PURGE_SIZE)).await
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {

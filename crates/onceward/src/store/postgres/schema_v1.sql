@@ -83,7 +83,7 @@ CREATE TABLE onceward.audit (
 CREATE INDEX audit_id ON onceward.audit (id, row);
 
 -- How many records each tenant has, for its quota: the sum over all backends. Each backend has a row of its own, so that no
--- transaction waits for another one. The sweeper adds up the rows of backends that are gone.
+-- transaction waits for another one. The sweeper adds up the rows of backends that are gone, as backend 0.
 CREATE TABLE onceward.tenant_count (
     tenant  text NOT NULL,
     backend integer NOT NULL,
