@@ -46,8 +46,17 @@ const MAX_CONFLICTS: u32 = 5;
 /// The number of expected jobs falls by this fraction with each batch that is smaller.
 const EXPECTED_DECAY: usize = 8;
 
-/// Why writes are refused while they would wait in turn.
-const HELD: &str = "a transaction of another program holds a lock on the tables of the ledger";
+/// How many jobs of one batch may wait in vain, one after the other, for the rows of other transactions.
+const MAX_HELD: u32 = 2;
+
+/// Whether a whole table or the seal is locked, or is about to be: later locks wait behind one that waits.
+const LOCKED: &str = "SELECT EXISTS (SELECT FROM pg_locks WHERE \
+    locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND relation IN ('onceward.intent'::regclass, 'onceward.audit'::regclass, 'onceward.tenant_count'::regclass, \
+        'onceward.high_water_mark'::regclass, 'onceward.ledger'::regclass) \
+    AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+    OR locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND classid = 1330529093 AND objid = 0 AND objsubid = 2 AND mode = 'ExclusiveLock')";
 
 /// `$1` inserts, `$2` replaces, `$3` their lock keys, `$4` whether there are quotas, `$5` whether it repeats, `$6` and `$7` the mark,
 /// `$8` the time in tests, `$9` the last mark that was acknowledged.
@@ -118,7 +127,7 @@ struct WriterThread {
     /// How the last transaction ended is not known. It may still be waiting for a replica, and hold what it has written: at least
     /// the mark, which every transaction of this writer writes.
     is_unsettled: bool,
-    /// How many single writes have waited in vain since the last one that did not. Two keys are hardly held at once.
+    /// How many single writes have waited in vain since the last one that did not.
     held_in_a_row: u32,
 }
 
@@ -183,8 +192,9 @@ impl WriterThread {
                 // Not a transaction of another program: one by one, every job would wait for it in turn.
                 Fault::Held if self.is_unsettled => "an earlier write of this process has not ended yet".to_owned(),
                 // Not one key, but a table: every write would wait for it in turn.
-                Fault::Held if self.held_in_a_row > 1 => {
-                    refuse(batch, &unreachable(HELD.to_owned(), was_sent));
+                Fault::Held if self.is_locked_out() => {
+                    let why = "a transaction of another program holds a lock on a whole table of the ledger";
+                    refuse(batch, &unreachable(why.to_owned(), was_sent));
                     return Vec::new();
                 }
                 Fault::Job(_) | Fault::Held if batch.len() > 1 => return self.one_by_one(batch, was_sent),
@@ -235,13 +245,23 @@ impl WriterThread {
     /// Writes each job in a transaction of its own, so that one that cannot be written does not fail the others.
     fn one_by_one(&mut self, batch: Vec<WriteJob>, was_sent: bool) -> Vec<WriteJob> {
         let mut again = Vec::new();
+        self.held_in_a_row = 0;
         for job in batch {
-            match self.held_in_a_row > 1 {
-                true => job.refuse(&unreachable(HELD.to_owned(), was_sent)),
-                false => again.extend(self.commit(vec![job], was_sent)),
+            match self.held_in_a_row < MAX_HELD {
+                true => again.extend(self.commit(vec![job], was_sent)),
+                // The others are asked about again soon.
+                false => job.undecided(),
             }
         }
         again
+    }
+
+    /// Whether another program holds, or waits for, a lock that no batch can pass. Told apart from locks on rows, because a call
+    /// whose policy allows it runs without a store that is out of reach, and must not while another owner may have its row.
+    fn is_locked_out(&self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let rows = self.runtime.block_on(connection.query(LOCKED, &[]));
+        rows.is_ok_and(|rows| rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
     }
 
     /// One attempt.
