@@ -26,7 +26,7 @@ const MAX_IDS: usize = 120;
 /// The most ids that wait, on either side; further ones are dropped, and their callers poll.
 const QUEUE_LIMIT: usize = 4096;
 
-/// How long the notification of the self-test may take. Behind a pooler it never arrives.
+/// How long the notification of the self-test may take.
 const SELF_TEST: Duration = Duration::from_secs(2);
 
 /// The pause before the next connection.
@@ -34,6 +34,9 @@ const RECONNECT_AFTER: Duration = Duration::from_secs(2);
 
 /// The pause after a self-test that failed: the way to the server will hardly change.
 const RETEST_AFTER: Duration = Duration::from_secs(300);
+
+/// The process of the server that runs this statement.
+const PROCESS: &str = "SELECT pg_backend_pid()";
 
 /// How often an idle connection is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -90,7 +93,7 @@ impl HintThread {
             let (sender, mut received) = broadcast::channel(QUEUE_LIMIT);
             let pause = match PrimaryConnection::open(&self.shared.options, Some(sender)).await {
                 Err(_) => RECONNECT_AFTER,
-                Ok(connection) => match is_heard(&connection, &mut received).await {
+                Ok(connection) => match is_heard(&connection, &mut received, &self.shared).await {
                     Err(_) => RECONNECT_AFTER,
                     Ok(false) => {
                         tracing::debug!("notifications do not arrive, so waiting callers poll");
@@ -144,12 +147,42 @@ impl HintThread {
     }
 }
 
-/// Whether notifications reach this connection: a pooler accepts LISTEN, and then nothing arrives.
-async fn is_heard(connection: &PrimaryConnection, received: &mut broadcast::Receiver<String>) -> Result<bool, Fault> {
+/// Whether notifications reach this connection. A pooler accepts LISTEN, and then nothing arrives, or only by luck: while this client
+/// has the same connection of the pool. So the test comes from a second connection, as those of other processes do.
+async fn is_heard(
+    connection: &PrimaryConnection,
+    received: &mut broadcast::Receiver<String>,
+    shared: &OpenStore,
+) -> Result<bool, Fault> {
+    let other = PrimaryConnection::open(&shared.options, None).await?;
+    if is_pooled(connection, &other).await? {
+        return Ok(false);
+    }
+    connection.simple("LISTEN onceward").await?;
+    let is_heard = hears(&other, received).await;
+    if !matches!(is_heard, Ok(true)) {
+        // Otherwise another client of a pool gets the notifications.
+        let _ = connection.simple("UNLISTEN *").await;
+    }
+    is_heard
+}
+
+/// Whether two connections take turns on those of a pool: one of them then has the server process that the other one had, or has
+/// another one while that is held. LISTEN would stay behind in the pool, so that this is found out before it.
+async fn is_pooled(connection: &PrimaryConnection, other: &PrimaryConnection) -> Result<bool, Fault> {
+    let before = connection.simple(PROCESS).await?;
+    other.simple("BEGIN").await?;
+    let held = other.simple(PROCESS).await?;
+    let after = connection.simple(PROCESS).await?;
+    other.simple("COMMIT").await?;
+    Ok(held == before || after != before)
+}
+
+/// Whether a notification from the other connection arrives.
+async fn hears(other: &PrimaryConnection, received: &mut broadcast::Receiver<String>) -> Result<bool, Fault> {
     let nonce = random_id().map_err(Fault::Refused)?;
     let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
-    connection.simple("LISTEN onceward").await?;
-    notify(connection, &nonce).await?;
+    notify(other, &nonce).await?;
     let heard = async {
         loop {
             match received.recv().await {

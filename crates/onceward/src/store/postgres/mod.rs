@@ -5,14 +5,16 @@
 //! - `schema_v1.sql`: tables, and the functions that write. `migrate`: makes and upgrades them.
 //! - `connection`: one connection to the primary. `pg_error`: what an error means for a write.
 //! - `composite`: the binary format of rows. `row`: records as rows.
-//! - `write_job`: a write and its answer. `writer`: the threads that write batches.
+//! - `write_job`: a write and its answer. `batch`: those that are written together. `writer`: the threads that write them.
 //! - `reader`: the threads that read. `query`: their statements.
+//! - `sweeping`: expires records, and tidies up.
 //! - `hints`: tells other processes that intents have ended.
 //! - `high_water_mark`: notices that the database has lost acknowledged writes.
 //! - `functions_v1.sql`: what a transaction of your own calls. `transaction`: the same from Rust.
 //! - `transfer`: moves whole ledgers in and out.
 //! - `settings`: what an acknowledged write survives, by the settings of the server.
 
+mod batch;
 mod composite;
 mod connection;
 mod high_water_mark;
@@ -23,6 +25,7 @@ mod query;
 mod reader;
 mod row;
 mod settings;
+mod sweeping;
 mod tls;
 mod transaction;
 mod transfer;
@@ -38,7 +41,6 @@ use tokio::sync::oneshot;
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
 use onceward_core::policy::LONGEST_CREDIBLE_LEASE;
@@ -61,8 +63,8 @@ use url::Options;
 use write_job::{Micros, WriteJob, WriteReply, seen};
 use writer::Writer;
 
-/// The most records that one statement expires: their outcomes are read, and may be large.
-const PURGE_BATCH: usize = 32;
+/// How often a large record may be removed between the attempt to insert it and the look at it.
+const MAX_REMOVED: usize = 3;
 
 /// How long the database's time is carried on by our own clock before it counts as unknown.
 const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
@@ -77,6 +79,7 @@ struct OpenStore {
     time: Mutex<Option<(Timestamp, Instant)>>,
     /// How many acknowledged batches the database has lost.
     lost: Mutex<i64>,
+    tidied: Mutex<Option<Instant>>,
 }
 
 impl OpenStore {
@@ -137,7 +140,13 @@ impl Postgres {
     pub async fn open_with(url: &str, clock: Option<Arc<dyn Clock>>) -> Result<Self, Error> {
         let options = Options::parse(url)?;
         let number = options.writers;
-        let shared = Arc::new(OpenStore { options, clock, time: Mutex::default(), lost: Mutex::default() });
+        let shared = Arc::new(OpenStore {
+            options,
+            clock,
+            time: Mutex::default(),
+            lost: Mutex::default(),
+            tidied: Mutex::default(),
+        });
         let writers = (0..number).map(|number| Writer::start(&shared, number)).collect::<Result<_, _>>()?;
         let lookups = Reader::start("onceward-pg-look", &shared, Reads::Lookups)?;
         let scans = Reader::start("onceward-pg-scan", &shared, Reads::Scans)?;
@@ -157,61 +166,41 @@ impl Postgres {
         self.writers.get(number)
     }
 
+    /// Writes, in the next batch. `None` if the row is there and too large to be part of the answer.
     async fn write<A>(
         &self,
         job: Job<'_>,
         may_wait: bool,
-        reply: impl FnOnce(oneshot::Sender<Result<A, Error>>) -> WriteReply,
-    ) -> Result<A, Error> {
+        reply: impl FnOnce(oneshot::Sender<Result<Option<A>, Error>>) -> WriteReply,
+    ) -> Result<Option<A>, Error> {
         let (sender, answer) = oneshot::channel();
         let id = job.draft.id;
-        let job = WriteJob { id, bytes: job.encode()?, since: Instant::now(), reply: reply(sender) };
+        let job = WriteJob::new(id, job.expected, job.encode()?, reply(sender));
         self.writer_of(&id).ok_or(Error::Closed)?.send(job, may_wait).await?;
         answer.await.unwrap_or(Err(Error::Closed))
-    }
-
-    /// Expires one record: writes its tombstone, or puts it on the list of those to remove.
-    async fn expire(&self, seen: &Seen, purged: &mut Purged, removed: &mut Vec<Record>) -> Result<(), Error> {
-        match decide(Some(seen), &Command::Expire).write {
-            Write::Replace(draft) if !planted(Plant::PurgeDropsTombstones) => {
-                let replaced = self.replace(Replace::of(&seen.record, draft)).await?;
-                purged.tombstones += usize::from(matches!(replaced, Replaced::Written { .. }));
-            }
-            Write::Remove | Write::Replace(_) => removed.push(seen.record.clone()),
-            Write::None | Write::Insert(_) => {}
-        }
-        Ok(())
-    }
-
-    async fn remove(&self, records: &[Record]) -> Result<usize, Error> {
-        let mut jobs = Vec::with_capacity(records.len());
-        for record in records {
-            let draft = record.next();
-            let write_id = random_id()?;
-            jobs.push(
-                Job { expected: ExpectedRow::of(record), write_id, max_records: None, event: None, draft: &draft }
-                    .encode()?,
-            );
-        }
-        let rows = self.scans.run_jobs(query::REMOVE, jobs).await?;
-        let removed: i64 = rows.first().and_then(|row| row.try_get(0).ok()).unwrap_or(0);
-        Ok(usize::try_from(removed).unwrap_or(0))
     }
 }
 
 #[async_trait]
 impl Store for Postgres {
     async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
-        let (expected, write_id) = (ExpectedRow::default(), random_id()?);
-        let job = Job { expected, write_id, max_records, event: None, draft: &draft };
-        match self.write(job, false, WriteReply::Insert).await {
-            // A ledger that is being moved still answers repeats of what it holds.
-            Err(sealed @ Error::Sealed { .. }) => {
-                let seen = self.get(draft.id).await?;
-                seen.map(|seen| Inserted::Exists(Box::new(seen))).ok_or(sealed)
+        let exists = |seen| Inserted::Exists(Box::new(seen));
+        for _ in 0..MAX_REMOVED {
+            let (expected, write_id) = (ExpectedRow::default(), random_id()?);
+            let job = Job { expected, write_id, max_records, event: None, draft: &draft };
+            match self.write(job, false, WriteReply::Insert).await {
+                // A ledger that is being moved still answers repeats of what it holds.
+                Err(sealed @ Error::Sealed { .. }) => return self.get(draft.id).await?.map(exists).ok_or(sealed),
+                Err(error) => return Err(error),
+                Ok(Some(inserted)) => return Ok(inserted),
+                Ok(None) => {
+                    if let Some(seen) = self.get(draft.id).await? {
+                        return Ok(exists(seen));
+                    }
+                }
             }
-            inserted => inserted,
         }
+        Ok(Inserted::Undecided)
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
@@ -229,7 +218,10 @@ impl Store for Postgres {
         }
         let event = replace.event.as_ref();
         let job = Job { expected, write_id: random_id()?, max_records: None, event, draft: &replace.draft };
-        let replaced = self.write(job, replace.may_wait, WriteReply::Replace).await?;
+        let replaced = match self.write(job, replace.may_wait, WriteReply::Replace).await? {
+            Some(replaced) => replaced,
+            None => Replaced::Conflict(self.get(replace.draft.id).await?.map(Box::new)),
+        };
         let has_ended = !matches!(replace.draft.state, State::Leased(_)) && !replace.may_wait;
         if let (true, Replaced::Written { .. }, Some(hints)) = (has_ended, &replaced, self.started_hints()) {
             hints.ended(replace.draft.id);
@@ -246,31 +238,8 @@ impl Store for Postgres {
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
-        let limit = limit.min(MAX_PURGE_SIZE);
-        let (mut purged, mut unreadable) = (Purged::default(), 0);
-        while purged.total() < limit {
-            let step = PURGE_BATCH.min(limit - purged.total());
-            let given = self.shared.given_time();
-            let values = vec![query::time_value(given), query::number_value(step), query::number_value(unreadable)];
-            let rows = self.scans.run(query::EXPIRED, values, false).await?;
-            let before = purged.total();
-            let mut removed = Vec::new();
-            let records = query::readable(&rows);
-            let left_out = rows.len() - records.len();
-            unreadable += left_out;
-            for (now, record) in records {
-                self.expire(&seen(record, given.unwrap_or(now)), &mut purged, &mut removed).await?;
-            }
-            if !removed.is_empty() {
-                purged.removed += self.remove(&removed).await?;
-            }
-            // None that can be expired, or none that other processes do not expire already.
-            let is_stuck = purged.total() == before && (left_out == 0 || unreadable > query::MAX_UNREADABLE);
-            if rows.len() < step || is_stuck {
-                break;
-            }
-        }
-        Ok(purged)
+        self.tidy().await;
+        self.sweep(limit.min(MAX_PURGE_SIZE)).await
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, Error> {
@@ -336,7 +305,7 @@ impl Store for Postgres {
     async fn check(&self) -> Result<(), Error> {
         let (sender, answer) = oneshot::channel();
         let id = onceward_core::hash::digest(b"check");
-        let job = WriteJob { id, bytes: Vec::new(), since: Instant::now(), reply: WriteReply::Check(sender) };
+        let job = WriteJob::new(id, ExpectedRow::default(), Vec::new(), WriteReply::Check(sender));
         self.writer_of(&id).ok_or(Error::Closed)?.send(job, false).await?;
         answer.await.unwrap_or(Err(Error::Closed))?;
         self.seal().await?.not_ready(&self.shared.options.shown).map_or(Ok(()), Err)

@@ -45,6 +45,22 @@ pub(super) const OPERATIONS: &str = "SELECT name FROM onceward.operation ORDER B
 
 pub(super) const REMOVE: &str = "SELECT onceward.remove_v1($1)";
 
+/// Removes the marks of processes that have not written for a week; a writer relies on its own for less. At most a thousand.
+pub(super) const FORGET_MARKS: &str = "DELETE FROM onceward.high_water_mark WHERE process IN (\
+    SELECT process FROM onceward.high_water_mark WHERE at < clock_timestamp() - interval '7 days' \
+    LIMIT 1000 FOR UPDATE SKIP LOCKED)";
+
+/// Adds up the counts of connections that are closed, in rows of their own: no process has the number 0. At most a thousand, in the
+/// order of their tenants: two sweepers do not wait for each other in a circle.
+pub(super) const ADD_UP_COUNTS: &str = "WITH closed AS (\
+    DELETE FROM onceward.tenant_count AS count USING (\
+        SELECT tenant, backend FROM onceward.tenant_count AS old WHERE backend <> 0 \
+        AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = old.backend) LIMIT 1000 FOR UPDATE SKIP LOCKED\
+    ) AS old WHERE (count.tenant, count.backend) = (old.tenant, old.backend) RETURNING count.tenant, count.records\
+    ) INSERT INTO onceward.tenant_count AS count (tenant, backend, records) \
+    SELECT tenant, 0, sum(records) FROM closed GROUP BY tenant ORDER BY tenant \
+    ON CONFLICT (tenant, backend) DO UPDATE SET records = count.records + excluded.records";
+
 /// The order number of a record, if the tenant may see it.
 pub(super) const ORDER: &str = "SELECT row FROM onceward.intent WHERE id = $1 AND ($2::text IS NULL OR tenant = $2)";
 

@@ -73,7 +73,7 @@ pub(super) const LONGEST: Duration = Duration::from_secs(100_000 * 365 * 86_400)
 const END_OF_TIME: Timestamp = Timestamp::from_millis(i64::MAX);
 
 /// What a row must still contain to be written.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpectedRow {
     pub(super) fence: Option<Fence>,
     pub(super) version: Option<u64>,

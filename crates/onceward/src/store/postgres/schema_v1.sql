@@ -104,7 +104,7 @@ CREATE TABLE onceward.audit (
 CREATE INDEX audit_id ON onceward.audit (id, row);
 
 -- How many records each tenant has, for its quota: the sum over all backends. Each backend has a row of its own, so that no
--- transaction waits for another one. The sweeper adds up the rows of backends that are gone.
+-- transaction waits for another one. The sweeper adds up the rows of backends that are gone, as backend 0.
 CREATE TABLE onceward.tenant_count (
     tenant  text NOT NULL,
     backend integer NOT NULL,
@@ -213,7 +213,8 @@ END $$;
 --
 -- Where every row was written, the only answer is `all`. Otherwise each job has an answer, in their order. To an insert: created,
 -- exists (with the row), full, undecided, or again. To a replace: written, conflict (with the row, if there is one), undecided, or
--- skipped, where another transaction was changing the row.
+-- skipped, where another transaction was changing the row. The answer `large` stands for exists or conflict with a row of over
+-- 16 KiB, which its caller reads by itself: the answer to a batch could have gigabytes otherwise.
 --
 -- `lock_keys` are those of all jobs, and `has_quotas` says that an insert has a quota. `repeats` says that an earlier answer to the
 -- same batch was lost: rows that the batch has written are then written again unchanged, because only a commit that was
@@ -379,6 +380,7 @@ BEGIN
     RETURN QUERY
     SELECT CASE
             WHEN intent.write_id = job.write_id THEN 'created'
+            WHEN coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) > 16384 THEN 'large'
             WHEN intent.id IS NOT NULL THEN 'exists'
             WHEN job.lock_key = ANY (held) THEN 'undecided'
             WHEN job.id = ANY (over) THEN 'full'
@@ -386,7 +388,8 @@ BEGIN
             ELSE 'again'
         END,
         CASE WHEN intent.write_id = job.write_id THEN coalesce(intent.updated_at, this_moment) ELSE this_moment END,
-        CASE WHEN intent.write_id <> job.write_id THEN record_send(intent) END
+        CASE WHEN intent.write_id <> job.write_id AND coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) <= 16384
+            THEN record_send(intent) END
     FROM unnest(inserts) WITH ORDINALITY AS job LEFT JOIN onceward.intent ON intent.id = job.id
     ORDER BY job.ordinality;
     RETURN QUERY
@@ -397,10 +400,12 @@ BEGIN
               AND (job.expected_time IS NULL
                 OR job.expected_time = CASE WHEN intent.state = 'tombstone' THEN intent.purge_at ELSE intent.until END)
             THEN 'skipped'
+            WHEN coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) > 16384 THEN 'large'
             ELSE 'conflict'
         END,
         CASE WHEN intent.write_id = job.write_id THEN coalesce(intent.updated_at, this_moment) ELSE this_moment END,
-        CASE WHEN intent.write_id <> job.write_id THEN record_send(intent) END
+        CASE WHEN intent.write_id <> job.write_id AND coalesce(octet_length(intent.body), 0) + coalesce(octet_length(intent.payload), 0) <= 16384
+            THEN record_send(intent) END
     FROM unnest(replaces) WITH ORDINALITY AS job LEFT JOIN onceward.intent ON intent.id = job.id
     ORDER BY job.ordinality;
 END $$;

@@ -4,10 +4,14 @@ use tokio_postgres::Row;
 
 use crate::store::{Durability, Error};
 
-/// The settings that decide, and whether a replica confirms commits.
+/// The settings that decide, whether a replica confirms commits, and how many could be promoted. A client that archives or backs up
+/// (pg_receivewal, pg_basebackup) never replays, and neither does a subscriber of logical replication become a primary. A role
+/// without `pg_read_all_stats` sees no more of a client than that it is there: then each one counts.
 pub(super) const READ: &str = "SELECT current_setting('fsync'), current_setting('full_page_writes'), \
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names'), pg_is_in_recovery(), \
-    (SELECT count(*) FROM pg_stat_replication)";
+    (SELECT count(*) FROM pg_stat_replication AS client WHERE (client.state IS NULL OR client.replay_lsn IS NOT NULL) \
+     AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \
+                     WHERE slot.active_pid = client.pid AND slot.slot_type = 'logical'))";
 
 /// Judges the settings. `lost` is the number of acknowledged batches that the database has lost.
 pub(super) fn durability(row: Option<&Row>, lost: i64) -> Result<Durability, Error> {

@@ -10,7 +10,7 @@ use onceward_core::record::Seen;
 use onceward_core::time::Timestamp;
 
 use super::composite::{Unreadable, from_micros};
-use super::row;
+use super::row::{self, ExpectedRow, has_quota};
 use crate::plant::{Plant, planted};
 use crate::store::{Error, Inserted, Replaced};
 
@@ -18,72 +18,147 @@ use crate::store::{Error, Inserted, Replaced};
 #[derive(Debug)]
 pub(super) struct WriteJob {
     pub(super) id: Digest,
+    pub(super) expected: ExpectedRow,
     /// In the binary format of `onceward.job_v1`.
     pub(super) bytes: Vec<u8>,
     pub(super) since: Instant,
     pub(super) reply: WriteReply,
+    /// Jobs that ask for the same of the same row. They are not sent: the answer to this job is also theirs, unless it writes the row.
+    pub(super) followers: Vec<WriteJob>,
 }
 
-/// Where the answer goes. The type of the answer says what kind of write it is.
+/// Where the answer goes. The type of the answer says what kind of write it is. No answer means that the row is there and too
+/// large for the answer to a batch, so that the caller reads it by itself.
 #[derive(Debug)]
 pub(super) enum WriteReply {
-    Insert(oneshot::Sender<Result<Inserted, Error>>),
-    Replace(oneshot::Sender<Result<Replaced, Error>>),
+    Insert(oneshot::Sender<Result<Option<Inserted>, Error>>),
+    Replace(oneshot::Sender<Result<Option<Replaced>, Error>>),
     /// Writes nothing but the mark of this process.
     Check(oneshot::Sender<Result<(), Error>>),
 }
 
 /// What the database answered to one job.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum JobResult {
     Inserted(Inserted),
     Replaced(Replaced),
+    /// The row is there, and too large to be part of the answer.
+    Large,
     /// Another transaction was changing the row, or has just removed it: try again.
     Again,
 }
 
 impl WriteJob {
-    /// Sends an error. The caller may have gone away.
-    pub(super) fn refuse(self, error: Error) {
-        match self.reply {
-            WriteReply::Insert(reply) => drop(reply.send(Err(error))),
-            WriteReply::Replace(reply) => drop(reply.send(Err(error))),
-            WriteReply::Check(reply) => drop(reply.send(Err(error))),
-        }
+    pub(super) fn new(id: Digest, expected: ExpectedRow, bytes: Vec<u8>, reply: WriteReply) -> Self {
+        Self { id, expected, bytes, since: Instant::now(), reply, followers: Vec::new() }
     }
 
-    /// Sends an answer. Returns the job if it has to be tried again.
-    pub(super) fn answer(self, answer: Result<JobResult, Error>) -> Option<Self> {
-        match (answer, self.reply) {
-            (Ok(JobResult::Inserted(inserted)), WriteReply::Insert(reply)) => drop(reply.send(Ok(inserted))),
-            (Ok(JobResult::Replaced(replaced)), WriteReply::Replace(reply)) => drop(reply.send(Ok(replaced))),
-            (Ok(JobResult::Again), reply) => return Some(Self { reply, ..self }),
-            (Ok(_), reply) => {
-                let error = Error::Other("the store answered another question".to_owned());
-                Self { reply, ..self }.refuse(error);
+    pub(super) fn is_check(&self) -> bool {
+        matches!(self.reply, WriteReply::Check(_))
+    }
+
+    /// Whether the answer to one job, unless it writes the row, is the answer to the other one.
+    pub(super) fn asks_the_same(&self, other: &Self) -> bool {
+        std::mem::discriminant(&self.reply) == std::mem::discriminant(&other.reply)
+            && !self.is_check()
+            && (self.id, self.expected) == (other.id, other.expected)
+            && has_quota(&self.bytes) == has_quota(&other.bytes)
+    }
+
+    /// Lets a job that asks for the same wait for the answer to this one.
+    pub(super) fn lead(&mut self, mut other: Self) {
+        let more = std::mem::take(&mut other.followers);
+        self.followers.push(other);
+        self.followers.extend(more);
+    }
+
+    /// How many callers wait for the answer.
+    pub(super) fn callers(&self) -> usize {
+        1 + self.followers.len()
+    }
+
+    /// The job if it is still worth sending, or the first of its followers that is.
+    pub(super) fn unless_abandoned(mut self) -> Option<Self> {
+        let is_abandoned = match &self.reply {
+            WriteReply::Insert(reply) => reply.is_closed(),
+            // An owner's write is worth making although its caller has gone.
+            WriteReply::Replace(_) => false,
+            WriteReply::Check(reply) => reply.is_closed(),
+        };
+        if is_abandoned { Self::first_of(std::mem::take(&mut self.followers)) } else { Some(self) }
+    }
+
+    /// The first of some jobs that ask for the same, with the others as its followers.
+    fn first_of(followers: Vec<Self>) -> Option<Self> {
+        let mut jobs = followers.into_iter();
+        let mut first = jobs.find_map(Self::unless_abandoned)?;
+        first.followers = jobs.collect();
+        Some(first)
+    }
+
+    /// Sends an error. Callers may have gone away.
+    pub(super) fn refuse(self, error: &Error) {
+        self.answer_all(&Err(error.clone()));
+    }
+
+    /// Sends an answer. Returns the job that has to be tried again, if there is one.
+    pub(super) fn answer(mut self, answer: Result<JobResult, Error>) -> Option<Self> {
+        match &answer {
+            Ok(JobResult::Again) => return Some(self),
+            // The others meet the row as it is now.
+            Ok(JobResult::Inserted(Inserted::Created { .. }) | JobResult::Replaced(Replaced::Written { .. })) => {
+                let followers = std::mem::take(&mut self.followers);
+                self.answer_all(&answer);
+                return Self::first_of(followers);
             }
-            (Err(error), reply) => Self { reply, ..self }.refuse(error),
+            _ => self.answer_all(&answer),
         }
         None
     }
 
-    /// What the job asked for was written.
-    pub(super) fn succeed(self, now: Timestamp) {
-        match self.reply {
-            WriteReply::Insert(reply) => drop(reply.send(Ok(Inserted::Created { now }))),
-            WriteReply::Replace(reply) => drop(reply.send(Ok(Replaced::Written { now }))),
-            WriteReply::Check(reply) => drop(reply.send(Ok(()))),
-        }
+    /// What the job asked for was written. Returns the job that has to be tried again, if there is one.
+    pub(super) fn succeed(self, now: Timestamp) -> Option<Self> {
+        let written = match &self.reply {
+            WriteReply::Insert(_) => JobResult::Inserted(Inserted::Created { now }),
+            WriteReply::Replace(_) | WriteReply::Check(_) => JobResult::Replaced(Replaced::Written { now }),
+        };
+        self.answer(Ok(written))
     }
 
     /// A transaction of another program holds the key. Nothing was written.
     pub(super) fn undecided(self) {
-        match self.reply {
-            WriteReply::Insert(reply) => drop(reply.send(Ok(Inserted::Undecided))),
-            WriteReply::Replace(reply) => drop(reply.send(Ok(Replaced::Undecided))),
-            WriteReply::Check(reply) => drop(reply.send(Ok(()))),
+        let undecided = match &self.reply {
+            WriteReply::Insert(_) => JobResult::Inserted(Inserted::Undecided),
+            WriteReply::Replace(_) | WriteReply::Check(_) => JobResult::Replaced(Replaced::Undecided),
+        };
+        self.answer_all(&Ok(undecided));
+    }
+
+    fn answer_all(self, answer: &Result<JobResult, Error>) {
+        for follower in self.followers {
+            follower.reply.send(answer.clone());
+        }
+        self.reply.send(answer.clone());
+    }
+}
+
+impl WriteReply {
+    fn send(self, answer: Result<JobResult, Error>) {
+        match (self, answer) {
+            (Self::Insert(reply), Ok(JobResult::Inserted(inserted))) => drop(reply.send(Ok(Some(inserted)))),
+            (Self::Replace(reply), Ok(JobResult::Replaced(replaced))) => drop(reply.send(Ok(Some(replaced)))),
+            (Self::Insert(reply), Ok(JobResult::Large)) => drop(reply.send(Ok(None))),
+            (Self::Replace(reply), Ok(JobResult::Large)) => drop(reply.send(Ok(None))),
+            (Self::Check(reply), Ok(_)) => drop(reply.send(Ok(()))),
+            (Self::Insert(reply), answer) => drop(reply.send(answer.and_then(another))),
+            (Self::Replace(reply), answer) => drop(reply.send(answer.and_then(another))),
+            (Self::Check(reply), Err(error)) => drop(reply.send(Err(error))),
         }
     }
+}
+
+fn another<A>(_: JobResult) -> Result<Option<A>, Error> {
+    Err(Error::Other("the store answered another question".to_owned()))
 }
 
 /// The store's time, if this is the answer that all jobs were written.
@@ -106,6 +181,7 @@ pub(super) fn read_answer(row: &Row, given: Option<Timestamp>) -> Result<JobResu
         "full" => JobResult::Inserted(Inserted::Full),
         "written" => JobResult::Replaced(Replaced::Written { now }),
         "conflict" => JobResult::Replaced(Replaced::Conflict(seen()?)),
+        "large" => JobResult::Large,
         "again" | "skipped" => JobResult::Again,
         other => return Err(Unreadable(format!("unknown answer `{other}`"))),
     })

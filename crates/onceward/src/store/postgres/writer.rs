@@ -4,7 +4,6 @@
 //! A commit whose answer is lost is unknown. The writer repeats the same jobs, which carry the ids of their writes, until a commit
 //! is acknowledged: reading would prove nothing, because what is visible may not have been replicated.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -15,23 +14,18 @@ use tokio_postgres::types::Type;
 
 use onceward_core::time::Timestamp;
 
+use super::batch::{MAX_BATCH, answer, assume, refuse, take_batch, unreachable};
 use super::composite::{Binary, RowArray, time_parameter};
 use super::connection::PrimaryConnection;
 use super::high_water_mark::HighWaterMark;
 use super::pg_error::Fault;
 use super::row::{has_quota, lock_key};
-use super::write_job::{WriteJob, WriteReply, all_written, read_answer};
+use super::write_job::{WriteJob, WriteReply};
 use super::{OpenStore, row_times};
 use crate::plant::{Plant, planted};
 use crate::step::{Step, reached};
 use crate::store::Error;
 use crate::store::batching::{BatchWait, Closed, Queue, ThreadTime};
-
-/// The most writes in one transaction: enough that the round trip and the commit cost little, and few enough to reply soon.
-const MAX_BATCH: usize = 512;
-
-/// The most bytes in one transaction, unless a single write has more: outcomes may have 8 MiB each.
-const MAX_BATCH_BYTES: usize = 8 << 20;
 
 /// The most writes that may wait in the queue; further callers wait to enter it.
 const QUEUE_LIMIT: usize = 4096;
@@ -42,9 +36,6 @@ const PATIENCE_SENT: Duration = Duration::from_secs(15);
 /// How long a write waits for a connection before its caller is told that the store is down.
 const PATIENCE_UNSENT: Duration = Duration::from_secs(3);
 
-/// How long a write waits for other transactions that change the same row.
-const PATIENCE_HELD: Duration = Duration::from_secs(2);
-
 /// Pauses between attempts: short at first, because a connection that was lost is often back at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const MAX_PAUSE: Duration = Duration::from_millis(500);
@@ -54,6 +45,18 @@ const MAX_CONFLICTS: u32 = 5;
 
 /// The number of expected jobs falls by this fraction with each batch that is smaller.
 const EXPECTED_DECAY: usize = 8;
+
+/// How many jobs of one batch may wait in vain, one after the other, for the rows of other transactions.
+const MAX_HELD: u32 = 2;
+
+/// Whether a whole table or the seal is locked, or is about to be: later locks wait behind one that waits.
+const LOCKED: &str = "SELECT EXISTS (SELECT FROM pg_locks WHERE \
+    locktype = 'relation' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND relation IN ('onceward.intent'::regclass, 'onceward.audit'::regclass, 'onceward.tenant_count'::regclass, \
+        'onceward.high_water_mark'::regclass, 'onceward.ledger'::regclass) \
+    AND mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+    OR locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+    AND classid = 1330529093 AND objid = 0 AND objsubid = 2 AND mode = 'ExclusiveLock')";
 
 /// `$1` inserts, `$2` replaces, `$3` their lock keys, `$4` whether there are quotas, `$5` whether it repeats, `$6` and `$7` the mark,
 /// `$8` the time in tests, `$9` the last mark that was acknowledged.
@@ -77,7 +80,8 @@ impl Writer {
         let thread = std::thread::Builder::new().name(format!("onceward-pg-{number}")).spawn(move || {
             let _abandon = AbandonOnDrop(&jobs);
             let wait = BatchWait::none();
-            WriterThread { shared, runtime, connection: None, mark, wait, expected: 0, is_unsettled: false }.run(&jobs);
+            let (connection, expected, is_unsettled, held_in_a_row) = (None, 0, false, 0);
+            WriterThread { shared, runtime, connection, mark, wait, expected, is_unsettled, held_in_a_row }.run(&jobs);
         });
         Ok(Self { queue, thread: std::sync::Mutex::new(Some(thread.map_err(cannot)?)) })
     }
@@ -123,6 +127,8 @@ struct WriterThread {
     /// How the last transaction ended is not known. It may still be waiting for a replica, and hold what it has written: at least
     /// the mark, which every transaction of this writer writes.
     is_unsettled: bool,
+    /// How many single writes have waited in vain since the last one that did not.
+    held_in_a_row: u32,
 }
 
 impl WriterThread {
@@ -134,7 +140,9 @@ impl WriterThread {
             let is_over = if waiting.is_empty() {
                 !queue.take(&mut waiting, MAX_BATCH, &self.wait)
             } else {
-                queue.top_up(&mut waiting, MAX_BATCH);
+                // Always some new ones, so that a crowd that waits for one key does not keep other keys from being written.
+                let most = (waiting.len() + MAX_BATCH).min(QUEUE_LIMIT);
+                queue.top_up(&mut waiting, most);
                 false
             };
             if is_over {
@@ -142,7 +150,7 @@ impl WriterThread {
             }
             let batch = take_batch(&mut waiting);
             kept = waiting;
-            let (began, size) = (ThreadTime::now(), batch.len());
+            let (began, size) = (ThreadTime::now(), batch.iter().map(WriteJob::callers).sum::<usize>());
             let again = self.commit(batch, false);
             // The callers of one process are spread over several writers, so that the last batch alone says little about how many
             // may come back: the largest recent one counts, and is forgotten step by step.
@@ -183,6 +191,12 @@ impl WriterThread {
                 }
                 // Not a transaction of another program: one by one, every job would wait for it in turn.
                 Fault::Held if self.is_unsettled => "an earlier write of this process has not ended yet".to_owned(),
+                // Not one key, but a table: every write would wait for it in turn.
+                Fault::Held if self.is_locked_out() => {
+                    let why = "a transaction of another program holds a lock on a whole table of the ledger";
+                    refuse(batch, &unreachable(why.to_owned(), was_sent));
+                    return Vec::new();
+                }
                 Fault::Job(_) | Fault::Held if batch.len() > 1 => return self.one_by_one(batch, was_sent),
                 Fault::Conflict(_) if conflicts >= MAX_CONFLICTS && batch.len() > 1 => {
                     return self.one_by_one(batch, was_sent);
@@ -192,6 +206,7 @@ impl WriterThread {
                     return Vec::new();
                 }
                 Fault::Held => {
+                    self.held_in_a_row += 1;
                     batch.into_iter().for_each(WriteJob::undecided);
                     return Vec::new();
                 }
@@ -218,7 +233,9 @@ impl WriterThread {
                 refuse(batch, &unreachable(why, was_sent));
                 return Vec::new();
             }
-            batch.retain(|job| !is_abandoned(job, was_sent));
+            if !was_sent {
+                batch = batch.into_iter().filter_map(WriteJob::unless_abandoned).collect();
+            }
             // Inside the runtime, because a timer needs one.
             self.runtime.block_on(async { tokio::time::sleep(pause).await });
             pause = (pause * 2).min(MAX_PAUSE);
@@ -227,7 +244,24 @@ impl WriterThread {
 
     /// Writes each job in a transaction of its own, so that one that cannot be written does not fail the others.
     fn one_by_one(&mut self, batch: Vec<WriteJob>, was_sent: bool) -> Vec<WriteJob> {
-        batch.into_iter().flat_map(|job| self.commit(vec![job], was_sent)).collect()
+        let mut again = Vec::new();
+        self.held_in_a_row = 0;
+        for job in batch {
+            match self.held_in_a_row < MAX_HELD {
+                true => again.extend(self.commit(vec![job], was_sent)),
+                // The others are asked about again soon.
+                false => job.undecided(),
+            }
+        }
+        again
+    }
+
+    /// Whether another program holds, or waits for, a lock that no batch can pass. Told apart from locks on rows, because a call
+    /// whose policy allows it runs without a store that is out of reach, and must not while another owner may have its row.
+    fn is_locked_out(&self) -> bool {
+        let Some(connection) = &self.connection else { return false };
+        let rows = self.runtime.block_on(connection.query(LOCKED, &[]));
+        rows.is_ok_and(|rows| rows.first().is_some_and(|row| row.try_get(0).unwrap_or(false)))
     }
 
     /// One attempt.
@@ -244,12 +278,11 @@ impl WriterThread {
         };
         let inserts = rows_of(|reply| matches!(reply, WriteReply::Insert(_)));
         let replaces = rows_of(|reply| matches!(reply, WriteReply::Replace(_)));
-        let written = || batch.iter().filter(|job| !matches!(job.reply, WriteReply::Check(_)));
+        let written = || batch.iter().filter(|job| !job.is_check());
         let lock_keys: Vec<i64> = written().map(|job| lock_key(&job.id)).collect();
         let has_quotas = written().any(|job| has_quota(&job.bytes));
         let given = self.shared.given_time();
-        let (process, number, acknowledged) =
-            (Binary(Some(self.mark.process)), self.mark.next(), self.mark.expected());
+        let (process, number, acknowledged) = (Binary(Some(self.mark.process)), self.mark.next(), self.mark.expected());
         let time = time_parameter(given);
         reached(Step::StoreUncommitted);
         let rows = self.runtime.block_on(connection.commit(
@@ -268,94 +301,10 @@ impl WriterThread {
         ))?;
         reached(Step::StoreCommitted);
         self.mark.acknowledged(number);
-        self.is_unsettled = false;
+        (self.is_unsettled, self.held_in_a_row) = (false, 0);
         if let Some(row) = rows.first() {
             self.shared.saw_time(row_times(row));
         }
         Ok((rows, given))
     }
-}
-
-/// Takes the jobs of one batch from those that wait: one for each key, because one statement cannot write a row twice.
-fn take_batch(waiting: &mut Vec<WriteJob>) -> Vec<WriteJob> {
-    let mut ids = HashSet::with_capacity(waiting.len());
-    let mut bytes = 0;
-    let (mut batch, mut later) = (Vec::with_capacity(waiting.len()), Vec::new());
-    for job in waiting.drain(..) {
-        bytes += job.bytes.len();
-        // Once a key is left for later, all its later jobs are.
-        let has_room = batch.is_empty() || bytes <= MAX_BATCH_BYTES;
-        let is_first = matches!(job.reply, WriteReply::Check(_)) || ids.insert(job.id);
-        if is_first && has_room && batch.len() < MAX_BATCH {
-            batch.push(job);
-        } else {
-            later.push(job);
-        }
-    }
-    *waiting = later;
-    // The database answers inserts first, and inserts in this order: two batches with the same keys do not wait for each other in
-    // a circle.
-    batch.sort_unstable_by_key(|job| match job.reply {
-        WriteReply::Insert(_) => (0, job.id),
-        WriteReply::Replace(_) => (1, job.id),
-        WriteReply::Check(_) => (2, job.id),
-    });
-    batch
-}
-
-/// Replies to each job. Returns those that have to be tried again.
-fn answer(batch: Vec<WriteJob>, rows: &[Row], given: Option<Timestamp>) -> Vec<WriteJob> {
-    if let Some(now) = rows.first().and_then(|row| all_written(row, given)) {
-        batch.into_iter().for_each(|job| job.succeed(now));
-        return Vec::new();
-    }
-    let mut rows = rows.iter();
-    let mut again = Vec::new();
-    for job in batch {
-        if let WriteJob { reply: WriteReply::Check(reply), .. } = job {
-            let _ = reply.send(Ok(()));
-            continue;
-        }
-        let unreadable = |why| Error::Other(format!("a row cannot be read: {why}"));
-        let answer = match rows.next() {
-            None => Err(Error::Other("the store answered too little".to_owned())),
-            Some(row) if row.try_get(0).is_ok_and(|result: &str| result == "undecided") => {
-                job.undecided();
-                continue;
-            }
-            Some(row) => read_answer(row, given).map_err(|error| unreadable(error.0)),
-        };
-        match job.answer(answer) {
-            Some(job) if job.since.elapsed() > PATIENCE_HELD => job.undecided(),
-            Some(job) => again.push(job),
-            None => {}
-        }
-    }
-    again
-}
-
-fn refuse(batch: Vec<WriteJob>, error: &Error) {
-    batch.into_iter().for_each(|job| job.refuse(error.clone()));
-}
-
-/// A batch that was sent may still be written, by a connection that stalls.
-fn unreachable(why: String, was_sent: bool) -> Error {
-    if was_sent { Error::Unanswered(why) } else { Error::Unreachable(why) }
-}
-
-/// Whether no caller waits for the job and it was never sent.
-fn is_abandoned(job: &WriteJob, was_sent: bool) -> bool {
-    !was_sent
-        && match &job.reply {
-            WriteReply::Insert(reply) => reply.is_closed(),
-            // An owner's write is worth making although its caller has gone.
-            WriteReply::Replace(_) => false,
-            WriteReply::Check(reply) => reply.is_closed(),
-        }
-}
-
-/// The bug that a lost answer to a commit is taken for a success.
-fn assume(batch: Vec<WriteJob>) -> Vec<WriteJob> {
-    batch.into_iter().for_each(|job| job.succeed(Timestamp::from_millis(0)));
-    Vec::new()
 }

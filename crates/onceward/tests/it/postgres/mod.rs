@@ -1,6 +1,7 @@
 //! The PostgreSQL store against a real server, which the test command starts. Without one, these tests are left out.
 
 mod copies;
+mod crowds;
 mod cuts;
 mod defaults;
 mod encrypted;
@@ -15,6 +16,7 @@ mod passwords;
 mod pooled;
 mod proxy;
 mod server;
+mod tidying;
 
 use std::sync::Arc;
 

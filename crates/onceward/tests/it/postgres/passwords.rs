@@ -30,7 +30,9 @@ async fn a_new_password_in_the_file_is_used_by_the_next_connection() {
 
     run(&admin, &format!("ALTER ROLE {role} PASSWORD 'second'")).await.unwrap();
     std::fs::write(&file, "second\n").unwrap();
-    run(&admin, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'")).await.unwrap();
+    run(&admin, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"))
+        .await
+        .unwrap();
     store.insert(claim_of("b", Fence::from_bits(1)), None).await.unwrap();
     store.get(claim_of("a", Fence::from_bits(1)).id).await.unwrap();
 

@@ -1,0 +1,193 @@
+//! Many callers at once, slow queries and locks: what holds up one key or one kind of work leaves the others alone.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use onceward::core::record::{Fence, State};
+use onceward::store::postgres::Postgres;
+use onceward::store::{Error, Filter, Inserted, Replace, Replaced, Store};
+
+use super::cuts::{claim_of, end_of};
+use super::server::Database;
+
+/// Holds a lock on the whole table of intents.
+async fn lock_table(database: &Database, seconds: u32) -> tokio::task::JoinHandle<()> {
+    let url = database.url.clone();
+    let sql = format!("BEGIN; LOCK TABLE onceward.intent IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep({seconds}); COMMIT");
+    let locked = tokio::spawn(async move { drop(super::server::run(&url, &sql).await) });
+    let held = "SELECT count(*) FROM pg_locks WHERE relation = 'onceward.intent'::regclass \
+                AND mode = 'AccessExclusiveLock' AND granted";
+    while count(database, held).await == 0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    locked
+}
+
+async fn count(database: &Database, sql: &str) -> i64 {
+    database.run(sql).await.unwrap()[0][0].as_deref().unwrap_or("0").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_repeats_of_one_key_takes_few_transactions() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Arc::new(Postgres::open(&format!("{}?writers=1", database.url)).await.unwrap());
+    let owner = Fence::from_bits(1);
+    store.insert(claim_of("hot", owner), None).await.unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for caller in 0..1000 {
+        let store = Arc::clone(&store);
+        calls.spawn(async move { store.insert(claim_of("hot", Fence::from_bits(100 + caller)), None).await.unwrap() });
+    }
+    while let Some(answer) = calls.join_next().await {
+        let Inserted::Exists(seen) = answer.unwrap() else { panic!("the key was claimed twice") };
+        assert_eq!(seen.record.fence(), Some(owner));
+    }
+    let batches = count(&database, "SELECT max(mark) FROM onceward.high_water_mark").await;
+    assert!(batches < 100, "{batches} transactions for one row");
+    store.close().await;
+}
+
+/// Nobody owns the key yet: one caller gets it, and all others learn who has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_first_calls_of_one_key_has_one_winner() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Arc::new(Postgres::open(&database.url).await.unwrap());
+    for round in 0..10 {
+        let mut calls = tokio::task::JoinSet::new();
+        for caller in 1..=200 {
+            let (store, key) = (Arc::clone(&store), format!("k{round}"));
+            calls.spawn(async move {
+                let fence = Fence::from_bits(caller);
+                (fence, store.insert(claim_of(&key, fence), None).await.unwrap())
+            });
+        }
+        let (mut winner, mut told) = (None, Vec::new());
+        while let Some(answer) = calls.join_next().await {
+            match answer.unwrap() {
+                (fence, Inserted::Created { .. }) => assert_eq!(winner.replace(fence), None, "two winners"),
+                (_, Inserted::Exists(seen)) => told.push(seen.record.fence()),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(told.len() == 199 && told.iter().all(|fence| *fence == winner), "round {round}");
+    }
+    store.close().await;
+}
+
+/// All of them saw the same version: one write holds, and each of the others gets the row that it made.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_equal_writes_has_one_winner_and_takes_few_transactions() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Arc::new(Postgres::open(&format!("{}?writers=1", database.url)).await.unwrap());
+    let fence = Fence::from_bits(1);
+    store.insert(claim_of("k", fence), None).await.unwrap();
+    let seen = store.get(claim_of("k", fence).id).await.unwrap().unwrap();
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..500 {
+        let (store, end) = (Arc::clone(&store), end_of(&seen, fence));
+        calls.spawn(async move { store.replace(end).await.unwrap() });
+    }
+    let mut written = 0;
+    while let Some(answer) = calls.join_next().await {
+        match answer.unwrap() {
+            Replaced::Written { .. } => written += 1,
+            Replaced::Conflict(Some(seen)) => assert!(matches!(seen.record.state, State::Done { .. })),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((written, store.trail(seen.record.id).await.unwrap().len()), (1, 1));
+    let batches = count(&database, "SELECT max(mark) FROM onceward.high_water_mark").await;
+    assert!(batches < 100, "{batches} transactions for one row");
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_do_not_wait_in_turn_for_a_lock_on_the_whole_table() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Arc::new(Postgres::open(&format!("{}?writers=1", database.url)).await.unwrap());
+    store.insert(claim_of("warm", Fence::from_bits(1)), None).await.unwrap();
+    let locked = lock_table(&database, 16).await;
+    let (began, mut calls) = (Instant::now(), tokio::task::JoinSet::new());
+    for number in 0..40 {
+        let store = Arc::clone(&store);
+        calls.spawn(async move { store.insert(claim_of(&format!("k{number}"), Fence::from_bits(1)), None).await });
+    }
+    let mut unreachable = 0;
+    while let Some(answer) = calls.join_next().await {
+        match answer.unwrap() {
+            Ok(Inserted::Undecided) => {}
+            Err(Error::Unreachable(_)) => unreachable += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(13), "{:?}", began.elapsed());
+    assert!(unreachable >= 35, "{unreachable} of 40 were told the truth");
+    // Those that come later are told after one attempt.
+    let began = Instant::now();
+    assert!(store.insert(claim_of("later", Fence::from_bits(1)), None).await.is_err());
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    locked.await.unwrap();
+    assert!(matches!(
+        store.insert(claim_of("after", Fence::from_bits(1)), None).await.unwrap(),
+        Inserted::Created { .. }
+    ));
+    store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_hang_leave_the_checks_alone_and_end_on_the_server_too() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Arc::new(Postgres::open(&format!("{}?timeout=2", database.url)).await.unwrap());
+    store.check().await.unwrap();
+    let locked = lock_table(&database, 12).await;
+    let lists: Vec<_> = (0..4)
+        .map(|_| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.list(&Filter::default(), None, 10).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let began = Instant::now();
+    store.check().await.unwrap();
+    store.durability().await.unwrap();
+    store.operations().await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    for list in lists {
+        assert!(list.await.unwrap().is_err());
+    }
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let running = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                   AND application_name = 'onceward' AND state = 'active'";
+    assert_eq!(count(&database, running).await, 0, "statements go on although their callers were answered");
+    locked.await.unwrap();
+    assert!(store.list(&Filter::default(), None, 10).await.is_ok());
+    store.close().await;
+}
+
+/// Large outcomes are not part of the answer to a batch, and are read by themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn repeats_get_all_of_a_large_outcome() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Postgres::open(&database.url).await.unwrap();
+    let fence = Fence::from_bits(1);
+    store.insert(claim_of("k", fence), None).await.unwrap();
+    let claimed = store.get(claim_of("k", fence).id).await.unwrap().unwrap();
+    let outcome = onceward::Outcome::success("x".repeat(3 << 20));
+    let finish = onceward::core::decide::Command::Finish { fence, outcome: outcome.clone() };
+    let onceward::core::decide::Write::Replace(draft) = onceward::core::decide::decide(Some(&claimed), &finish).write
+    else {
+        panic!("the claim was lost")
+    };
+    let end = Replace::of(&claimed.record, draft);
+    assert!(matches!(store.replace(end.clone()).await, Ok(Replaced::Written { .. })));
+    let Ok(Inserted::Exists(repeat)) = store.insert(claim_of("k", Fence::from_bits(2)), None).await else { panic!() };
+    let Ok(Replaced::Conflict(Some(late))) = store.replace(end).await else { panic!() };
+    for seen in [repeat, late] {
+        let State::Done { outcome: kept, .. } = &seen.record.state else { panic!("{:?}", seen.record.state) };
+        assert!(*kept == outcome);
+    }
+    let sizes = "SELECT count(*) FROM onceward.write_v1('{}', '{}', '{}', false, false, NULL, NULL, NULL)";
+    assert_eq!(count(&database, sizes).await, 1);
+    store.close().await;
+}
