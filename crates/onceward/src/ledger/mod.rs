@@ -35,11 +35,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::Notify;
 
 use onceward_core::policy::Policy;
 use onceward_core::recipe::Recipe;
 
+use crate::kept_answer::KeptAnswer;
 use crate::store::{self, Durability, Store};
 use crate::store_url::StoreUrl;
 
@@ -80,8 +81,8 @@ struct Inner {
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
     homes: HashMap<String, String>,
-    /// What an acknowledged write survives, once it was asked for.
-    durability: OnceCell<Durability>,
+    /// What an acknowledged write survives, if payments have asked for that.
+    durability: KeptAnswer<Durability>,
 }
 
 /// The configuration of an operation.
@@ -179,7 +180,7 @@ impl Builder {
             store,
             further,
             homes: self.homes,
-            durability: OnceCell::new(),
+            durability: KeptAnswer::default(),
             operations: self.operations,
             records_per_tenant: self.records_per_tenant,
             cache: cache::Cache::default(),
