@@ -162,6 +162,23 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// The store has lost the ledger that it had when it was opened, or has another one.
+    #[error("cannot use the store {store}: {reason}")]
+    LedgerLost {
+        /// The store, without secrets.
+        store: String,
+        /// What happened to it, and what to do.
+        reason: String,
+    },
+    /// The store has not confirmed a write as its URL asks for. This does not count as an unreachable store: the store answers,
+    /// and may have given the claim to another caller meanwhile.
+    #[error("the store {store} has not confirmed a write: {reason}")]
+    Unconfirmed {
+        /// The store, without secrets.
+        store: String,
+        /// What is missing, and what became of the write.
+        reason: String,
+    },
     /// The ledger was moved to another store, or is being moved. Nothing may be written to it any more.
     #[error(
         "the ledger {store} is sealed, because it moves to {to}: use that store once `onceward copy` has finished. Nothing was \
@@ -203,6 +220,22 @@ impl Error {
                 | Self::Gone { .. }
                 | Self::Poisoned { .. }
                 | Self::Unreachable(_)
+        )
+    }
+
+    /// Whether trying again cannot help. A store that must not be used may be put right while a caller tries: an operator frees
+    /// memory, changes a setting or a password.
+    pub fn is_permanent(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed
+                | Self::Poisoned { .. }
+                | Self::Corrupt { .. }
+                | Self::Gone { .. }
+                | Self::NewerSchema { .. }
+                | Self::OlderSchema { .. }
+                | Self::LedgerLost { .. }
+                | Self::Sealed { .. }
         )
     }
 }
