@@ -72,7 +72,9 @@ impl Redis {
         match reply.code {
             DONE if self.is_short(replicas) => {
                 // Nothing has run under this claim, and no caller has seen it as its own.
-                self.remove_record(&id, Some(write_id)).await?;
+                if let Err(error) = self.remove_record(&id, Some(write_id)).await {
+                    tracing::warn!(id = id.short(), %error, "a claim that too few replicas have could not be removed");
+                }
                 Err(self.short(replicas, "the claim was released, and nothing ran"))
             }
             DONE => Ok(Some(Inserted::Created { now: reply.now })),
@@ -228,7 +230,8 @@ impl Redis {
 
     fn short(&self, replicas: Option<u32>, so: &str) -> Error {
         let (found, wanted) = (replicas.unwrap_or_default(), self.link.address.replicas);
-        self.link.unreachable(&format!("{found} of {wanted} replicas confirmed a write in time: {so}"))
+        let reason = format!("{found} of {wanted} replicas confirmed it in time: {so}");
+        Error::Unconfirmed { store: self.link.name.clone(), reason }
     }
 }
 

@@ -1,0 +1,63 @@
+//! Redis servers that do not answer, are the wrong ones, or miss replicas.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onceward::core::decide::{Command, decide};
+use onceward::core::outcome::Outcome;
+use onceward::core::policy::StoreDown;
+use onceward::core::record::{Fence, Seen, State};
+use onceward::store::redis::Redis;
+use onceward::store::{Error, Replace, Store};
+use onceward::{Ledger, Policy};
+
+use crate::Effects;
+use crate::redis_faults::{applied, begin, claim, created, drafted, made};
+use crate::redis_private::Private;
+
+#[tokio::test]
+async fn a_claim_that_too_few_replicas_confirm_is_released_and_nothing_runs() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let plain = made(&private.url()).await;
+    let store = Redis::open(&format!("{}&replicas=1&wait_ms=50", private.url())).await.unwrap();
+    let error = store.insert(claim("a", 1), None).await.unwrap_err();
+    assert!(error.to_string().contains("0 of 1 replicas") && !error.is_out_of_reach(), "{error}");
+    let id = claim("a", 1).id;
+    assert_eq!(plain.get(id).await.unwrap(), None, "the claim is gone");
+    // A claim on a record that exists is given back.
+    let record = created(&plain, claim("a", 1)).await;
+    let release = Command::Release { fence: Fence::from_bits(1), not_before: Duration::ZERO, error: None };
+    let open = applied(&plain, &plain.get(record.id).await.unwrap().unwrap(), &release).await;
+    let seen = Seen { record: open, now: record.created_at, owner_gone: false };
+    let again = drafted(decide(Some(&seen), &begin("a", 2)).write);
+    let error = store.replace(Replace::of(&seen.record, again)).await.unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed { .. }), "{error}");
+    let left = plain.get(record.id).await.unwrap().unwrap().record;
+    assert!(matches!(left.state, State::Open { .. }), "{left:?}");
+    // Other writes stay, and the caller learns that they may be lost.
+    let held = created(&plain, claim("b", 3)).await;
+    let finish = Command::Finish { fence: Fence::from_bits(3), outcome: Outcome::success("1") };
+    let seen = plain.get(held.id).await.unwrap().unwrap();
+    let finished = || Replace::of(&held, drafted(decide(Some(&seen), &finish).write));
+    let error = store.replace(finished()).await.unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed { .. }), "{error}");
+    assert!(matches!(plain.get(held.id).await.unwrap().unwrap().record.state, State::Done { .. }));
+    // An owner that tries again finds its own outcome there, which still is on no replica.
+    let error = store.replace(finished()).await.unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn work_never_runs_unguarded_because_replicas_are_missing() {
+    let Some(private) = Private::start(&[]).await else { return };
+    made(&private.url()).await;
+    let store = Redis::open(&format!("{}&replicas=1&wait_ms=50", private.url())).await.unwrap();
+    let ledger = Ledger::builder().on(Arc::new(store));
+    let effects = Effects::default();
+    let policy = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    for _ in 0..2 {
+        let call = ledger.operation("mail").key("1").policy(policy.clone());
+        call.run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
+    }
+    assert_eq!(effects.count(), 0);
+}
