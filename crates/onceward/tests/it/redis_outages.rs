@@ -1,8 +1,10 @@
 //! Redis servers that do not answer, are the wrong ones, or miss replicas.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use onceward::core::decide::{Command, decide};
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::StoreDown;
@@ -14,6 +16,7 @@ use onceward::{Ledger, Policy};
 use crate::Effects;
 use crate::redis_faults::{applied, begin, claim, created, drafted, made};
 use crate::redis_private::Private;
+use crate::redis_proxy::Proxy;
 
 #[tokio::test]
 async fn a_claim_that_too_few_replicas_confirm_is_released_and_nothing_runs() {
@@ -60,4 +63,24 @@ async fn work_never_runs_unguarded_because_replicas_are_missing() {
         call.run(|_| async { Ok(effects.happen()) }).await.unwrap_err();
     }
     assert_eq!(effects.count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_share_the_attempts_to_connect() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let proxy = Proxy::to(private.port).await;
+    let through = private.url().replace(&format!("127.0.0.1:{}", private.port), &proxy.address.to_string());
+    Redis::migrate(&private.url(), false).await.unwrap();
+    let store = Redis::open(&format!("{through}&timeout=2s&wait_ms=500")).await.unwrap();
+    created(&store, claim("a", 1)).await;
+    let before = proxy.connections.load(Ordering::SeqCst);
+    proxy.closes.store(true, Ordering::SeqCst);
+    let claims = (0..100).map(|number| store.insert(claim(&format!("b{number}"), 1), None));
+    for inserted in join_all(claims.collect::<Vec<_>>()).await {
+        assert!(inserted.unwrap_err().is_out_of_reach());
+    }
+    let attempts = proxy.connections.load(Ordering::SeqCst) - before;
+    assert!((2..=20).contains(&attempts), "{attempts} connections in two seconds");
+    proxy.closes.store(false, Ordering::SeqCst);
+    created(&store, claim("c", 1)).await;
 }

@@ -1,6 +1,7 @@
 //! A ledger in Redis: a single server, Sentinel or Cluster.
 //!
-//! - `address`: reads the URL. `server_connection`: the connection, its retries and time limits.
+//! - `address`: reads the URL. `server_connection`: the way to the servers, its retries and time limits.
+//!   `pipelined_connection`: the connection that all callers share.
 //! - `keys`: the names of the keys. `codec`: a record as one value.
 //! - `scripts`: the Lua scripts, in which every write happens. `reply`: their replies.
 //! - `writing`, `quota`, `reading`, `listing`, `sweeping`: what a store does. `moving`: whole ledgers.
@@ -13,6 +14,7 @@ mod epoch;
 mod keys;
 mod listing;
 mod moving;
+mod pipelined_connection;
 mod quota;
 mod reading;
 mod reply;
