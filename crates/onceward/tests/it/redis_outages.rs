@@ -14,6 +14,7 @@ use onceward::store::{Error, Replace, Store};
 use onceward::{Ledger, Policy};
 
 use crate::Effects;
+use crate::redis::server;
 use crate::redis_faults::{applied, begin, claim, created, drafted, made};
 use crate::redis_private::Private;
 use crate::redis_proxy::Proxy;
@@ -83,4 +84,16 @@ async fn callers_share_the_attempts_to_connect() {
     assert!((2..=20).contains(&attempts), "{attempts} connections in two seconds");
     proxy.closes.store(false, Ordering::SeqCst);
     created(&store, claim("c", 1)).await;
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_refused_at_once_with_the_right_scheme() {
+    let Some(url) = server("ONCEWARD_TEST_REDIS_CLUSTER") else { return };
+    let node = url.replace("redis+cluster://", "redis://");
+    let (hosts, query) = node.split_once('?').unwrap();
+    let node = format!("{}?{query}", hosts.split(',').next().unwrap());
+    let began = std::time::Instant::now();
+    let error = Redis::migrate(&node, false).await.unwrap_err();
+    assert!(error.to_string().contains("redis+cluster://") && !error.is_out_of_reach(), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }

@@ -299,6 +299,13 @@ impl ServerConnection {
         }
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Failure::NoScript,
+            // Only a client of a cluster can follow this.
+            (ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot), _)
+                if self.address.topology != Topology::Cluster =>
+            {
+                let scheme = if self.address.tls { "rediss" } else { "redis" };
+                Failure::Final(self.refused(format!("it is a node of a cluster: use a URL with {scheme}+cluster://")))
+            }
             (
                 ErrorKind::Server(
                     ServerErrorKind::BusyLoading
