@@ -5,7 +5,8 @@
 //! - `keys`: the names of the keys. `codec`: a record as one value.
 //! - `scripts`: the Lua scripts, in which every write happens. `reply`: their replies.
 //! - `writing`, `quota`, `reading`, `listing`, `sweeping`: what a store does. `moving`: whole ledgers.
-//! - `epoch`: notices a flushed server; `migrate` makes the epochs. `condition`: what the settings of the servers promise.
+//! - `epoch`: notices a flushed server; `migrate` makes the epochs. `settings`: what the servers show. `condition`: what that
+//!   promises.
 
 mod address;
 mod codec;
@@ -20,6 +21,7 @@ mod reading;
 mod reply;
 mod scripts;
 mod server_connection;
+mod settings;
 mod sweeping;
 mod writing;
 
@@ -52,10 +54,10 @@ const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// A ledger in Redis.
 pub struct Redis {
-    link: Arc<ServerConnection>,
+    link: ServerConnection,
     keys: Keys,
     epoch: String,
-    condition: Arc<Condition>,
+    condition: Condition,
     /// Only in tests. Otherwise the time is that of the server.
     clock: Option<Arc<dyn Clock>>,
     opened: Instant,
@@ -90,8 +92,8 @@ impl Redis {
         let condition = Condition::open(&link).await?;
         let epoch = epoch::find(&link, &keys).await?;
         let server_time = [AtomicI64::new(0), AtomicI64::new(i64::MIN)];
-        let (link, condition) = (Arc::new(link), Arc::new(condition));
-        Ok(Self { link, keys, epoch, condition, clock, opened: Instant::now(), server_time, export: Mutex::default() })
+        let (opened, export) = (Instant::now(), Mutex::default());
+        Ok(Self { link, keys, epoch, condition, clock, opened, server_time, export })
     }
 
     /// Makes a ledger, or brings it up to date. Returns what it did, or with `dry_run` what it would do. It may run at any time,

@@ -28,7 +28,7 @@ const REPEATED_ENTRIES: usize = 64;
 
 impl Redis {
     pub(super) async fn insert_record(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
-        self.condition.check(&self.link)?;
+        self.condition.check(&self.link).await?;
         let id = draft.id;
         let inserted = match max_records {
             None => self.insert_before(draft, &random()?, None).await.map(|inserted| inserted.ok_or_else(unexpected)),
@@ -84,9 +84,12 @@ impl Redis {
     }
 
     pub(super) async fn replace_record(&self, replace: Replace) -> Result<Replaced, Error> {
-        self.condition.check(&self.link)?;
         let write_id = random()?;
         let kind = WriteKind::of(&replace);
+        // What an owner writes is about work that has run: it must not be lost, whatever the settings are.
+        if kind == WriteKind::NewClaim {
+            self.condition.check(&self.link).await?;
+        }
         let waits_for_replicas = self.link.address.replicas > 0;
         let claim = (waits_for_replicas && kind == WriteKind::NewClaim).then(|| replace.draft.clone());
         let mut last = None;
@@ -163,7 +166,6 @@ impl Redis {
     }
 
     pub(super) async fn append_event(&self, id: Digest, event: &AuditEvent) -> Result<(), Error> {
-        self.condition.check(&self.link)?;
         let (write_id, event) = (random()?, event_text(event)?);
         let shard = self.shard(&id);
         let (key, trail) = (shard.record(&id), shard.trail(&id));
@@ -198,7 +200,7 @@ impl Redis {
 
     /// Writes a key that no record has: on one shard, or in a cluster on every one, because each may be on another node.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
-        self.condition.check(&self.link)?;
+        self.condition.check(&self.link).await?;
         let check = async |shard: &super::Shard| {
             let key = shard.check();
             let written = self.link.write(&SCRIPTS.check, &key, |command| {
