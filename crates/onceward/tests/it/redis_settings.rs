@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::cmd;
-use onceward::core::record::State;
+use onceward::clock::ManualClock;
+use onceward::core::decide::Command;
+use onceward::core::record::{Fence, Seen, State};
 use onceward::policy::Tier;
 use onceward::store::redis::Redis;
 use onceward::store::{Durability, Error, Store};
 use onceward::{Begun, Ledger, Outcome, WriteResult};
 
-use crate::redis_faults::{claim, created, made};
+use crate::redis::server;
+use crate::redis_faults::{SINGLE, applied, claim, created, made, remove_keys};
 use crate::redis_private::{Private, raw};
 
 #[tokio::test]
@@ -82,6 +85,37 @@ async fn what_an_owner_writes_is_kept_by_a_server_that_has_begun_to_evict() {
     assert_eq!(guard.finish(Outcome::success("1")).await.unwrap(), WriteResult::Written);
     let id = paid.call().unwrap().identity.digest();
     assert!(matches!(store.get(id).await.unwrap().unwrap().record.state, State::Done { .. }));
+}
+
+#[tokio::test]
+async fn a_record_that_the_server_has_lost_is_not_made_again() {
+    let Some(url) = server(SINGLE) else { return };
+    Redis::migrate(&url, false).await.unwrap();
+    let clock = ManualClock::default();
+    let store = Redis::open_with_clock(&url, Arc::new(clock.clone())).await.unwrap();
+    let id = created(&store, claim("a", 1)).await.id;
+    let lose = async || remove_keys(&url, |key| key.ends_with(id.to_hex().as_bytes())).await;
+    let seen = store.get(id).await.unwrap().unwrap();
+    lose().await;
+    let error = store.insert(claim("a", 2), None).await.unwrap_err();
+    assert!(error.to_string().contains("has lost the record") && !error.is_out_of_reach(), "{error}");
+    assert_eq!(store.get(id).await.unwrap(), None, "the refused claim left something behind");
+    // A tombstone, until its work may be done again.
+    let url = server(SINGLE).unwrap();
+    Redis::migrate(&url, false).await.unwrap();
+    let store = Redis::open_with_clock(&url, Arc::new(clock.clone())).await.unwrap();
+    created(&store, claim("a", 1)).await;
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome: Outcome::success("1") };
+    applied(&store, &Seen { now: seen.now, ..store.get(id).await.unwrap().unwrap() }, &finish).await;
+    clock.advance(Duration::from_secs(11));
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 1);
+    remove_keys(&url, |key| key.ends_with(id.to_hex().as_bytes())).await;
+    let error = store.insert(claim("a", 2), None).await.unwrap_err();
+    assert!(error.to_string().contains("has lost the record"), "{error}");
+    clock.advance(Duration::from_secs(25));
+    created(&store, claim("a", 3)).await;
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(store.purge(10).await.unwrap().total(), 0, "nothing is left of the tombstone");
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Seen};
 
 use super::codec::{self, Encoded, Index, WriteId, encode};
-use super::reply::{DONE, LATE, ScriptReply, unexpected};
+use super::reply::{DONE, LATE, LOST, ScriptReply, unexpected};
 use super::scripts::SCRIPTS;
 use super::server_connection::Written;
 use super::{Redis, random};
@@ -25,6 +25,10 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(86_400);
 /// How many of the last entries of a trail may be the one that is repeated: more than are written to one intent within the time
 /// limit of a call.
 const REPEATED_ENTRIES: usize = 64;
+
+const LOST_RECORD: &str = "the server has lost the record, and only its id is left. Eviction does that, and so does a deleted \
+                           key. Its work may have been done, so nothing runs. Restore the data, or use another key if you know \
+                           that the work was not done";
 
 impl Redis {
     pub(super) async fn insert_record(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
@@ -59,7 +63,8 @@ impl Redis {
             .link
             .write(&SCRIPTS.insert, &key, |command| {
                 let index = shard.index(encoded.index);
-                self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants]);
+                let tombstones = shard.index(Index::Tombstones);
+                self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants, tombstones]);
                 record_arguments(command, Self::kind_argument(WriteKind::NewRecord), &id, write_id, &encoded);
                 match last {
                     Some(last) => command.arg(last),
@@ -79,6 +84,10 @@ impl Redis {
             }
             DONE => Ok(Some(Inserted::Created { now: reply.now })),
             LATE => Ok(None),
+            LOST => {
+                let reason = format!("{}: {LOST_RECORD}", id.short());
+                Err(Error::Unreadable { path: self.link.name.clone().into(), reason })
+            }
             _ => Ok(Some(Inserted::Exists(Box::new(self.found(&mut reply, id)?.ok_or_else(unexpected)?)))),
         }
     }
