@@ -97,3 +97,22 @@ async fn a_node_of_a_cluster_is_refused_at_once_with_the_right_scheme() {
     assert!(error.to_string().contains("redis+cluster://") && !error.is_out_of_reach(), "{error}");
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
+
+#[tokio::test]
+async fn health_checks_share_one_check_in_a_second() {
+    let Some(private) = Private::start(&[]).await else { return };
+    let store = made(&private.url()).await;
+    let checks = async || {
+        let stats: String = private.ask(&["INFO", "commandstats"]).await;
+        let set = stats.lines().find_map(|line| line.strip_prefix("cmdstat_set:calls=")).unwrap();
+        set.split(',').next().unwrap().parse::<u32>().unwrap()
+    };
+    let before = checks().await;
+    for _ in 0..20 {
+        store.check().await.unwrap();
+    }
+    assert_eq!(checks().await - before, 1);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    store.check().await.unwrap();
+    assert_eq!(checks().await - before, 2);
+}

@@ -47,6 +47,7 @@ use super::{
     AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
+use crate::kept_answer::KeptAnswer;
 use crate::plant::{Plant, planted};
 
 /// After this long without an answer of a server, its time is not known any more.
@@ -58,6 +59,8 @@ pub struct Redis {
     keys: Keys,
     epoch: String,
     condition: Condition,
+    /// Whether the servers can be written, for health checks.
+    writable: KeptAnswer<()>,
     /// Only in tests. Otherwise the time is that of the server.
     clock: Option<Arc<dyn Clock>>,
     opened: Instant,
@@ -92,8 +95,8 @@ impl Redis {
         let condition = Condition::open(&link).await?;
         let epoch = epoch::find(&link, &keys).await?;
         let server_time = [AtomicI64::new(0), AtomicI64::new(i64::MIN)];
-        let (opened, export) = (Instant::now(), Mutex::default());
-        Ok(Self { link, keys, epoch, condition, clock, opened, server_time, export })
+        let (opened, writable, export) = (Instant::now(), KeptAnswer::default(), Mutex::default());
+        Ok(Self { link, keys, epoch, condition, writable, clock, opened, server_time, export })
     }
 
     /// Makes a ledger, or brings it up to date. Returns what it did, or with `dry_run` what it would do. It may run at any time,

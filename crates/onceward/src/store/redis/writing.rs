@@ -26,6 +26,9 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(86_400);
 /// limit of a call.
 const REPEATED_ENTRIES: usize = 64;
 
+/// How long a health check relies on the last one. In a cluster it takes hundreds of commands, and any client may ask for it.
+const WRITABLE_KEPT_FOR: Duration = Duration::from_secs(1);
+
 const LOST_RECORD: &str = "the server has lost the record, and only its id is left. Eviction does that, and so does a deleted \
                            key. Its work may have been done, so nothing runs. Restore the data, or use another key if you know \
                            that the work was not done";
@@ -210,6 +213,10 @@ impl Redis {
     /// Writes a key that no record has: on one shard, or in a cluster on every one, because each may be on another node.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
         self.condition.check(&self.link).await?;
+        self.writable.get(|()| WRITABLE_KEPT_FOR, self.write_checks()).await
+    }
+
+    async fn write_checks(&self) -> Result<(), Error> {
         let check = async |shard: &super::Shard| {
             let key = shard.check();
             let written = self.link.write(&SCRIPTS.check, &key, |command| {
