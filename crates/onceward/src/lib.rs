@@ -71,6 +71,7 @@ mod evidence;
 pub mod fork;
 #[cfg(feature = "http")]
 pub mod http;
+mod kept_answer;
 #[cfg(feature = "http")]
 pub mod layer;
 mod ledger;

@@ -14,7 +14,7 @@ use onceward::http::problem::QUOTA_RETRY_AFTER;
 use onceward::{Call, Error, Guard, Ledger, StartOptions, Started, WriteResult, store};
 
 use super::child::{self, CommandEnd};
-use super::late::{LateOutcome, is_transient, wait_for_outcome};
+use super::late::{LateOutcome, wait_for_outcome};
 use super::replay::show;
 use super::report::{Report, StatusFd};
 use super::settle::{Settle, settle};
@@ -113,7 +113,7 @@ impl Job {
         let too_large = matches!(outcome.body, Body::TooLarge { .. });
         let attempt = guard.claim().attempt();
         let written = match guard.finish(outcome).await {
-            Err(Error::NotRecorded { intent, outcome, source }) if is_transient(&source) => {
+            Err(Error::NotRecorded { intent, outcome, source }) if !source.is_permanent() => {
                 match wait_for_outcome(ledger, &self.call.identity, &outcome, attempt, self.call.policy.lease()).await {
                     LateOutcome::Recorded => Ok(WriteResult::Written),
                     LateOutcome::Superseded => Ok(WriteResult::Stale),

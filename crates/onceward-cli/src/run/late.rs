@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
+use onceward::Ledger;
 use onceward::core::name::Identity;
 use onceward::core::outcome::Outcome;
 use onceward::core::record::{Record, State};
-use onceward::{Ledger, store};
 use tokio::time::{sleep, timeout};
 
 /// A process whose work is done should end as well: a store that does not respond for a minute will not do so soon.
@@ -51,21 +51,6 @@ pub(super) async fn wait_for_outcome(
         }
     };
     timeout(lease.min(MAX_WAIT), looking).await.unwrap_or(LateOutcome::Missing)
-}
-
-/// Whether more attempts may help.
-pub(super) fn is_transient(error: &store::Error) -> bool {
-    !matches!(
-        error,
-        store::Error::Closed
-            | store::Error::Poisoned { .. }
-            | store::Error::Corrupt { .. }
-            | store::Error::Gone { .. }
-            | store::Error::NewerSchema { .. }
-            | store::Error::OlderSchema { .. }
-            | store::Error::Refused { .. }
-            | store::Error::Sealed { .. }
-    )
 }
 
 fn fate(record: &Record, outcome: &Outcome, attempt: u32) -> LateOutcome {

@@ -37,11 +37,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use tokio::sync::{Notify, OnceCell};
+use tokio::sync::Notify;
 
 use onceward_core::policy::Policy;
 use onceward_core::recipe::Recipe;
 
+use crate::kept_answer::KeptAnswer;
 use crate::store::{self, Durability, Store};
 use crate::store_url::StoreUrl;
 
@@ -84,8 +85,8 @@ struct Inner {
     homes: HashMap<String, String>,
     /// Which operations live in this store.
     places: places::Places,
-    /// What an acknowledged write survives, once it was asked for.
-    durability: OnceCell<Durability>,
+    /// What an acknowledged write survives, if payments have asked for that.
+    durability: KeptAnswer<Durability>,
 }
 
 /// The configuration of an operation.
@@ -200,7 +201,7 @@ impl Builder {
             further,
             places: places::Places::beside(others),
             homes: self.homes,
-            durability: OnceCell::new(),
+            durability: KeptAnswer::default(),
             operations: self.operations,
             records_per_tenant: self.records_per_tenant,
             cache: cache::Cache::default(),

@@ -92,7 +92,7 @@ impl OwnedClaim {
         loop {
             match self.try_write(command).await {
                 Ok(result) => return Ok(result),
-                Err(ApplyError::Store(error)) if Instant::now() >= give_up || is_permanent(&error) => {
+                Err(ApplyError::Store(error)) if Instant::now() >= give_up || error.is_permanent() => {
                     return Err(error);
                 }
                 Err(ApplyError::Store(error)) => {
@@ -156,22 +156,6 @@ impl Drop for OwnedClaim {
 
 pub(super) fn no_answer() -> store::Error {
     store::Error::Unreachable("it does not answer".to_owned())
-}
-
-/// Whether trying again cannot help.
-fn is_permanent(error: &store::Error) -> bool {
-    matches!(
-        error,
-        store::Error::Closed
-            | store::Error::Poisoned { .. }
-            | store::Error::Corrupt { .. }
-            | store::Error::Gone { .. }
-            | store::Error::LogGone { .. }
-            | store::Error::NewerSchema { .. }
-            | store::Error::OlderSchema { .. }
-            | store::Error::Refused { .. }
-            | store::Error::Sealed { .. }
-    )
 }
 
 /// An error text as every store keeps it: cut to the length that a record keeps, and without NUL.

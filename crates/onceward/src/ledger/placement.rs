@@ -1,6 +1,7 @@
 //! Several stores under one ledger. Each operation lives in one of them; reading and care-taking go over all.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use onceward_core::name::{Identity, Operation};
 use onceward_core::policy::Tier;
@@ -22,6 +23,12 @@ struct Recorded<'a> {
     ledger: &'a Ledger,
     names: HashSet<String>,
 }
+
+/// How long payments rely on what the store has said about its durability: an operator may change its settings while it runs.
+const DURABLE_KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// How long payments are refused before the store is asked again. Each refused call would ask otherwise.
+const BEST_EFFORT_KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// One of the stores under a ledger.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -152,12 +159,20 @@ impl Ledger {
         if call.policy.tier != Some(Tier::Payment) || call.policy.allow_best_effort {
             return Ok(());
         }
-        let ask = || self.inner.store.durability();
-        let durability = self.inner.durability.get_or_try_init(ask).await?;
+        let durability = self.inner.durability.get(kept_for, self.ask_durability()).await?;
         match durability {
-            Durability::BestEffort { .. } => Err(best_effort(call.identity.operation.as_str(), durability).into()),
+            Durability::BestEffort { .. } => Err(best_effort(call.identity.operation.as_str(), &durability).into()),
             Durability::Durable | Durability::Volatile => Ok(()),
         }
+    }
+
+    async fn ask_durability(&self) -> Result<Durability, store::Error> {
+        let before = self.inner.durability.last();
+        let durability = self.inner.store.durability().await?;
+        if before.is_some_and(|before| before != durability) {
+            tracing::warn!(%durability, "what an acknowledged write to the store survives has changed");
+        }
+        Ok(durability)
     }
 
     /// Lists over all stores, one after the other. The cursor says in which one the next page begins.
@@ -212,6 +227,10 @@ impl Ledger {
         }
         Ok(all)
     }
+}
+
+fn kept_for(durability: &Durability) -> Duration {
+    if durability.is_best_effort() { BEST_EFFORT_KEPT_FOR } else { DURABLE_KEPT_FOR }
 }
 
 /// The number that stands for a store in a cursor: it stays the same when other stores are added. 0 is the default store.

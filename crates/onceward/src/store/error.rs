@@ -173,6 +173,23 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// The store has lost the ledger that it had when it was opened, or has another one.
+    #[error("cannot use the store {store}: {reason}")]
+    LedgerLost {
+        /// The store, without secrets.
+        store: String,
+        /// What happened to it, and what to do.
+        reason: String,
+    },
+    /// The store has not confirmed a write as its URL asks for. This does not count as an unreachable store: the store answers,
+    /// and may have given the claim to another caller meanwhile.
+    #[error("the store {store} has not confirmed a write: {reason}")]
+    Unconfirmed {
+        /// The store, without secrets.
+        store: String,
+        /// What is missing, and what became of the write.
+        reason: String,
+    },
     /// The ledger was moved to another store, or is being moved. Nothing may be written to it any more.
     #[error(
         "the ledger {store} is sealed, because it moves to {to}: use that store once `onceward copy` has finished. Nothing was \
@@ -219,6 +236,23 @@ impl Error {
                 | Self::Poisoned { .. }
                 | Self::Unreachable(_)
                 | Self::Unanswered(_)
+        )
+    }
+
+    /// Whether trying again cannot help. A store that must not be used may be put right while a caller tries: an operator frees
+    /// memory, changes a setting or a password.
+    pub fn is_permanent(&self) -> bool {
+        matches!(
+            self,
+            Self::Closed
+                | Self::Poisoned { .. }
+                | Self::Corrupt { .. }
+                | Self::Gone { .. }
+                | Self::LogGone { .. }
+                | Self::NewerSchema { .. }
+                | Self::OlderSchema { .. }
+                | Self::LedgerLost { .. }
+                | Self::Sealed { .. }
         )
     }
 }

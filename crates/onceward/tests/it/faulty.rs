@@ -24,6 +24,8 @@ pub(crate) struct FaultyStore {
     pub(crate) lose_next_answer: AtomicBool,
     /// The next replace fails, and nothing is written.
     pub(crate) fail_next_replace: AtomicBool,
+    /// The next replace is refused, and nothing is written.
+    pub(crate) refuse_next_replace: AtomicBool,
     /// The next replace succeeds, and its result is lost.
     pub(crate) lose_next_replace_answer: AtomicBool,
     /// The next insert is not answered, and is made this much later.
@@ -40,6 +42,7 @@ impl FaultyStore {
             down: AtomicBool::new(false),
             lose_next_answer: AtomicBool::new(false),
             fail_next_replace: AtomicBool::new(false),
+            refuse_next_replace: AtomicBool::new(false),
             lose_next_replace_answer: AtomicBool::new(false),
             late_insert_millis: AtomicU64::new(0),
             insert_millis: AtomicU64::new(0),
@@ -96,6 +99,9 @@ impl Store for FaultyStore {
         self.works()?;
         if self.fail_next_replace.swap(false, Ordering::SeqCst) {
             return Err(Error::Unreachable("unplugged".into()));
+        }
+        if self.refuse_next_replace.swap(false, Ordering::SeqCst) {
+            return Err(Error::Refused { store: "faulty".into(), reason: "its password was changed".into() });
         }
         let answer = self.real.replace(replace).await;
         if self.lose_next_replace_answer.swap(false, Ordering::SeqCst) {

@@ -20,7 +20,8 @@ use onceward::store::{Error, Filter, Inserted, Store};
 use onceward::{Failure, Ledger};
 
 use crate::redis::server;
-use crate::redis_faults::{Private, SINGLE, applied, claim, created, event, made, raw};
+use crate::redis_faults::{SINGLE, applied, claim, created, event, made};
+use crate::redis_private::{Private, raw};
 
 fn side(store: impl Store + 'static, name: &str) -> Side {
     Side { store: Arc::new(store), name: name.to_owned() }

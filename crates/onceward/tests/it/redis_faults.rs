@@ -1,12 +1,11 @@
-//! What can go wrong with Redis: flushed servers, lost answers, eviction, failovers, missing replicas.
+//! What can go wrong with Redis: flushed servers, lost answers, failovers, full servers.
 
-use std::process::{Child, Command as Process, Stdio};
+use std::process::Command as Process;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::redis::aio::MultiplexedConnection;
-use ::redis::{Client, cmd};
+use ::redis::cmd;
 use onceward::clock::ManualClock;
 use onceward::core::decide::{Again, Begin, Command, Take, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
@@ -16,14 +15,14 @@ use onceward::core::record::{Draft, Fence, Record, Seen, State};
 use onceward::policy::{Policy, Retention};
 use onceward::store::redis::Redis;
 use onceward::store::{AuditEvent, Error, EventKind, Filter, Inserted, Replace, Replaced, Store};
-use tokio::net::TcpStream;
 
 use crate::redis::server;
+use crate::redis_private::{Private, raw};
 use crate::redis_proxy::Proxy;
 
 pub(crate) const SINGLE: &str = "ONCEWARD_TEST_REDIS";
 
-fn begin(key: &str, fence: u128) -> Command {
+pub(crate) fn begin(key: &str, fence: u128) -> Command {
     let policy = Policy {
         retention: Some(Retention::For(Duration::from_secs(10))),
         tombstone: Some(Duration::from_secs(20)),
@@ -50,7 +49,7 @@ fn begin(key: &str, fence: u128) -> Command {
     })
 }
 
-fn drafted(write: Write) -> Draft {
+pub(crate) fn drafted(write: Write) -> Draft {
     match write {
         Write::Insert(draft) | Write::Replace(draft) => draft,
         other => panic!("no record to write: {other:?}"),
@@ -81,20 +80,14 @@ pub(crate) async fn made(url: &str) -> Redis {
     Redis::open(url).await.unwrap()
 }
 
-/// A connection of the test's own, to look at the keys.
-pub(crate) async fn raw(url: &str) -> MultiplexedConnection {
-    let plain = url.split('?').next().unwrap();
-    Client::open(plain).unwrap().get_multiplexed_async_connection().await.unwrap()
-}
-
 /// All keys of the ledger.
-async fn keys(url: &str) -> Vec<Vec<u8>> {
+pub(crate) async fn keys(url: &str) -> Vec<Vec<u8>> {
     let prefix = url.split("prefix=").nth(1).unwrap();
     let prefix = prefix.split('&').next().unwrap();
     cmd("KEYS").arg(format!("{{{prefix}:*")).query_async(&mut raw(url).await).await.unwrap()
 }
 
-async fn remove_keys(url: &str, which: impl Fn(&[u8]) -> bool) {
+pub(crate) async fn remove_keys(url: &str, which: impl Fn(&[u8]) -> bool) {
     let mut connection = raw(url).await;
     for key in keys(url).await.into_iter().filter(|key| which(key)) {
         let _: u32 = cmd("DEL").arg(key).query_async(&mut connection).await.unwrap();
@@ -103,52 +96,6 @@ async fn remove_keys(url: &str, which: impl Fn(&[u8]) -> bool) {
 
 pub(crate) fn event(note: &str) -> AuditEvent {
     AuditEvent { what: EventKind::Contradiction, by: None, token: None, note: Some(note.to_owned()) }
-}
-
-/// A server of the test's own, so that it can change its settings.
-pub(crate) struct Private {
-    process: Child,
-    pub(crate) port: u16,
-    _folder: tempfile::TempDir,
-}
-
-impl Private {
-    pub(crate) async fn start(settings: &[&str]) -> Option<Self> {
-        server(SINGLE)?;
-        let folder = tempfile::tempdir().unwrap();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let process = Process::new("redis-server")
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--dir"])
-            .arg(folder.path())
-            .args(settings)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let server = Self { process, port, _folder: folder };
-        for _ in 0..200 {
-            if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
-                return Some(server);
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("redis-server does not start");
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/0?prefix=private", self.port)
-    }
-
-    async fn set(&self, name: &str, value: &str) {
-        let mut connection = raw(&self.url()).await;
-        let _: String = cmd("CONFIG").arg("SET").arg(name).arg(value).query_async(&mut connection).await.unwrap();
-    }
-}
-
-impl Drop for Private {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 #[tokio::test]
@@ -352,26 +299,6 @@ async fn a_server_that_forgot_the_scripts_gets_them_again() {
 }
 
 #[tokio::test]
-async fn an_evicting_server_is_refused_at_first_and_when_it_changes() {
-    let Some(private) = Private::start(&["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"]).await else {
-        return;
-    };
-    let error = Redis::migrate(&private.url(), false).await.unwrap_err();
-    assert!(error.to_string().contains("maxmemory-policy allkeys-lru"), "{error}");
-    private.set("maxmemory-policy", "noeviction").await;
-    let store = made(&private.url()).await;
-    created(&store, claim("a", 1)).await;
-    private.set("maxmemory-policy", "volatile-ttl").await;
-    assert!(Redis::open(&private.url()).await.is_err());
-    store.durability().await.unwrap_err();
-    let error = store.insert(claim("b", 1), None).await.unwrap_err();
-    assert!(error.to_string().contains("volatile-ttl") && !error.is_out_of_reach(), "{error}");
-    private.set("maxmemory-policy", "noeviction").await;
-    store.durability().await.unwrap();
-    created(&store, claim("b", 1)).await;
-}
-
-#[tokio::test]
 async fn a_full_server_refuses_claims_and_still_sweeps() {
     let Some(private) = Private::start(&["--maxmemory", "0"]).await else { return };
     Redis::migrate(&private.url(), false).await.unwrap();
@@ -386,29 +313,6 @@ async fn a_full_server_refuses_claims_and_still_sweeps() {
     assert!(error.to_string().contains("no memory left") && error.is_out_of_reach(), "{error}");
     clock.advance(Duration::from_secs(3 * 86400));
     assert_eq!(store.purge(10).await.unwrap().removed, 1);
-}
-
-#[tokio::test]
-async fn durability_is_what_the_settings_of_the_server_promise() {
-    let Some(private) = Private::start(&["--appendonly", "no"]).await else { return };
-    let store = made(&private.url()).await;
-    let shown = store.durability().await.unwrap();
-    assert!(shown.is_best_effort() && shown.to_string().contains("appendonly no"), "{shown}");
-    private.set("appendonly", "yes").await;
-    private.set("appendfsync", "everysec").await;
-    let shown = store.durability().await.unwrap();
-    assert!(shown.is_best_effort() && shown.to_string().contains("appendfsync everysec"), "{shown}");
-    private.set("appendfsync", "always").await;
-    assert_eq!(store.durability().await.unwrap(), onceward::store::Durability::Durable);
-    let user = ["ACL", "SETUSER", "plain", "on", ">pw", "~*", "+@all", "-config"];
-    let mut command = cmd(user[0]);
-    user[1..].iter().for_each(|word| drop(command.arg(word).clone()));
-    let _: String = command.query_async(&mut raw(&private.url()).await).await.unwrap();
-    let store = Redis::open(&private.url().replace("redis://", "redis://plain:pw@")).await.unwrap();
-    let shown = store.durability().await.unwrap();
-    assert!(shown.is_best_effort() && shown.to_string().contains("unknown"), "{shown}");
-    let error = Redis::open(&private.url().replace("redis://", "redis://plain:wrong-pw@")).await.unwrap_err();
-    assert!(matches!(error, Error::Refused { .. }) && !error.to_string().contains("wrong-pw"), "{error}");
 }
 
 #[tokio::test]
@@ -449,41 +353,9 @@ async fn the_ledger_goes_on_after_a_failover_of_sentinel() {
                 return;
             }
             Ok(inserted) => assert!(matches!(inserted, Inserted::Created { .. }), "{inserted:?}"),
-            Err(error) => assert!(error.is_out_of_reach(), "{error}"),
+            Err(error) => assert!(error.is_out_of_reach() || matches!(error, Error::Unconfirmed { .. }), "{error}"),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     panic!("no claim was confirmed after the failover");
-}
-
-#[tokio::test]
-async fn a_claim_that_too_few_replicas_confirm_is_released_and_nothing_runs() {
-    let Some(private) = Private::start(&[]).await else { return };
-    let plain = made(&private.url()).await;
-    let store = Redis::open(&format!("{}&replicas=1&wait_ms=50", private.url())).await.unwrap();
-    let error = store.insert(claim("a", 1), None).await.unwrap_err();
-    assert!(error.to_string().contains("0 of 1 replicas") && error.is_out_of_reach(), "{error}");
-    let id = claim("a", 1).id;
-    assert_eq!(plain.get(id).await.unwrap(), None, "the claim is gone");
-    // A claim on a record that exists is given back.
-    let record = created(&plain, claim("a", 1)).await;
-    let release = Command::Release { fence: Fence::from_bits(1), not_before: Duration::ZERO, error: None };
-    let open = applied(&plain, &plain.get(record.id).await.unwrap().unwrap(), &release).await;
-    let seen = Seen { record: open, now: record.created_at, owner_gone: false };
-    let again = drafted(decide(Some(&seen), &begin("a", 2)).write);
-    let error = store.replace(Replace::of(&seen.record, again)).await.unwrap_err();
-    assert!(error.is_out_of_reach(), "{error}");
-    let left = plain.get(record.id).await.unwrap().unwrap().record;
-    assert!(matches!(left.state, State::Open { .. }), "{left:?}");
-    // Other writes stay, and the caller learns that they may be lost.
-    let held = created(&plain, claim("b", 3)).await;
-    let finish = Command::Finish { fence: Fence::from_bits(3), outcome: Outcome::success("1") };
-    let seen = plain.get(held.id).await.unwrap().unwrap();
-    let finished = || Replace::of(&held, drafted(decide(Some(&seen), &finish).write));
-    let error = store.replace(finished()).await.unwrap_err();
-    assert!(error.is_out_of_reach(), "{error}");
-    assert!(matches!(plain.get(held.id).await.unwrap().unwrap().record.state, State::Done { .. }));
-    // An owner that tries again finds its own outcome there, which still is on no replica.
-    let error = store.replace(finished()).await.unwrap_err();
-    assert!(error.is_out_of_reach(), "{error}");
 }

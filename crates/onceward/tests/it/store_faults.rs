@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use onceward::core::policy::{Policy, StoreDown};
-use onceward::{Error, InDoubt, Ledger, Outcome};
+use onceward::{Begun, Error, InDoubt, Ledger, Outcome, WriteResult};
 
 use crate::faulty::FaultyStore;
 use crate::{Effects, eventually, status};
@@ -212,4 +212,13 @@ async fn a_guard_can_be_finished_explicitly() {
         onceward::Begun::Answered(decision) => panic!("{decision:?}"),
     };
     assert_eq!(call.run(|_| async { Ok(6) }).await.unwrap().value, 5);
+}
+
+#[tokio::test]
+async fn an_outcome_is_recorded_although_the_store_refused_it_at_first() {
+    let (ledger, store) = faulty_ledger();
+    let call = ledger.operation("charge").key("k");
+    let Begun::Acquired(guard) = call.begin().await.unwrap() else { panic!("not acquired") };
+    store.refuse_next_replace.store(true, Ordering::SeqCst);
+    assert_eq!(guard.finish(Outcome::success("1")).await.unwrap(), WriteResult::Written);
 }

@@ -1,51 +1,38 @@
 //! What the settings of the servers promise: whether an acknowledged write survives a crash, and that nothing is evicted.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use redis::{Value, cmd};
+use tokio::time::{Instant, timeout};
 
 use super::address::Topology;
-use super::reply::bytes;
 use super::server_connection::ServerConnection;
+use super::settings::{Settings, settings};
+use crate::kept_answer::KeptAnswer;
 use crate::store::{Durability, Error};
 
-/// How often the settings are looked at again: an operator may change them while the server runs.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// How old the last look at the servers may be when a claim is made: an operator may change their settings while they run. Two
+/// short commands in this time cost nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The oldest major version whose commands the scripts use.
 const OLDEST: u32 = 7;
 
-/// What is known about the settings.
+/// What is known about the servers.
 pub(super) struct Condition {
-    state: Mutex<State>,
-    looking: AtomicBool,
+    opened: Instant,
+    servers: Mutex<HashMap<String, Known>>,
+    /// Why no claims may be made; `None` while they may.
+    refusal: KeptAnswer<Option<String>>,
+    /// Keys were evicted since the ledger was opened. That cannot be taken back.
+    evicted: Mutex<u64>,
 }
 
-struct State {
-    looked: Instant,
-    evicts: Option<String>,
-}
-
-/// The settings of one server; those that it does not show are empty.
-#[derive(Debug, Default)]
-struct Settings {
-    values: Vec<(String, String)>,
-    shows_configuration: bool,
-}
-
-impl Settings {
-    fn get(&self, name: &str) -> &str {
-        self.values.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
-    }
-
-    /// The policy by which it would evict keys.
-    fn evicts(&self) -> Option<String> {
-        let policy = self.get("maxmemory_policy");
-        let is_limited = !matches!(self.get("maxmemory"), "" | "0");
-        (is_limited && policy != "noeviction").then(|| policy.to_owned())
-    }
+/// What is known about one server since it has started.
+struct Known {
+    evicted: u64,
+    has_whole_log: bool,
 }
 
 impl Condition {
@@ -64,48 +51,88 @@ impl Condition {
                 return Err(link.refused("it is a replica, which accepts no writes: use the address of its primary"));
             }
         }
-        let evicts = servers.iter().find_map(Settings::evicts);
-        if let Some(policy) = &evicts {
-            return Err(evicting(link, policy));
+        let condition = Self {
+            opened: Instant::now(),
+            servers: Mutex::default(),
+            refusal: KeptAnswer::default(),
+            evicted: Mutex::default(),
+        };
+        match condition.note(&servers) {
+            Some(reason) => Err(link.refused(reason)),
+            None => Ok(condition),
         }
-        let state = Mutex::new(State { looked: Instant::now(), evicts });
-        Ok(Self { state, looking: AtomicBool::new(false) })
     }
 
-    /// Refuses writes to a server that evicts keys. About once a minute it looks at the settings, without delaying this call.
-    pub(super) fn check(self: &Arc<Self>, link: &Arc<ServerConnection>) -> Result<(), Error> {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.looked.elapsed() >= LOOK_EVERY && !self.looking.swap(true, Ordering::SeqCst) {
-            let (condition, link) = (Arc::clone(self), Arc::clone(link));
-            tokio::spawn(async move { condition.look(&link).await });
-        }
-        match &state.evicts {
+    /// Refuses claims on servers that evict keys. If the last look is too old, it looks first: a process that made no claims for
+    /// a while must not make one without the records that were evicted meanwhile.
+    pub(super) async fn check(&self, link: &ServerConnection) -> Result<(), Error> {
+        match self.refusal.get(|_| LOOK_EVERY, self.look(link)).await? {
             None => Ok(()),
-            Some(policy) => Err(evicting(link, policy)),
+            Some(reason) => Err(link.refused(reason)),
         }
     }
 
-    async fn look(&self, link: &ServerConnection) {
-        let found = settings(link).await;
-        self.note(found.as_deref());
-        self.looking.store(false, Ordering::SeqCst);
+    async fn look(&self, link: &ServerConnection) -> Result<Option<String>, Error> {
+        if link.address.topology != Topology::Cluster {
+            return Ok(self.note(&settings(link).await?));
+        }
+        // A node that does not answer must not stop the claims on the others, nor delay them for long.
+        match timeout(link.address.timeout / 4, settings(link)).await {
+            Ok(Ok(servers)) => Ok(self.note(&servers)),
+            Ok(Err(error)) if !error.is_out_of_reach() => Err(error),
+            Ok(Err(_)) | Err(_) => Ok(self.refusal.last().flatten()),
+        }
     }
 
-    fn note(&self, found: Result<&[Settings], &Error>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.looked = Instant::now();
-        if let Ok(servers) = found {
-            state.evicts = servers.iter().find_map(Settings::evicts);
+    /// Compares the servers with what was known, and keeps what they show. Returns why no claims may be made.
+    fn note(&self, servers: &[Settings]) -> Option<String> {
+        let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all_evicted = self.evicted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = HashMap::new();
+        for server in servers {
+            let run = server.get("run_id").to_owned();
+            let before = known.get(&run);
+            let evicted = server.number("evicted_keys");
+            let evicted_before = match before {
+                Some(before) => before.evicted,
+                // It counts from its start. What it has evicted before the ledger was opened is not known to have been ours.
+                None if server.started_within(self.opened.elapsed()) => 0,
+                None => evicted,
+            };
+            *all_evicted += evicted.saturating_sub(evicted_before);
+            let has_whole_log = server.has_whole_log(before.map(|before| before.has_whole_log));
+            present.insert(run, Known { evicted, has_whole_log });
         }
+        *known = present;
+        let refusal = match (*all_evicted, servers.iter().find_map(Settings::evicts)) {
+            (0, None) => None,
+            (0, Some(policy)) => Some(format!(
+                "it evicts keys when memory is short (`maxmemory-policy {policy}`), and work that was done would run again: set \
+                 `maxmemory-policy noeviction`"
+            )),
+            (number, _) => Some(format!(
+                "it has evicted {number} keys since the ledger was opened. If records of the ledger were among them, work that \
+                 was done would run again: set `maxmemory-policy noeviction`, restore the data, and restart this process"
+            )),
+        };
+        self.refusal.set(refusal.clone());
+        refusal
+    }
+
+    fn has_whole_log(&self, server: &Settings) -> bool {
+        let known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(server.get("run_id")).is_some_and(|known| known.has_whole_log)
     }
 
     /// What an acknowledged write survives.
     pub(super) async fn durability(&self, link: &ServerConnection) -> Result<Durability, Error> {
         let servers = settings(link).await?;
-        self.note(Ok(&servers));
+        if let Some(reason) = self.note(&servers) {
+            return Err(link.refused(reason));
+        }
         let mut reasons = Vec::new();
         match link.address.topology {
-            Topology::Single => {}
+            Topology::Single => reasons.extend(servers.iter().find_map(|server| unconfirmed(link, server))),
             Topology::Sentinel(_) => {
                 reasons.push("Sentinel may promote a replica that does not have the last writes".to_owned());
             }
@@ -113,84 +140,23 @@ impl Condition {
                 reasons.push("the cluster may promote a replica that does not have the last writes".to_owned());
             }
         }
-        for server in &servers {
-            let reason = match (server.shows_configuration, server.get("appendonly"), server.get("appendfsync")) {
-                (false, ..) => {
-                    "the server does not show its settings (CONFIG GET), so its durability is unknown".to_owned()
-                }
-                (true, "yes", "always") => continue,
-                (true, "yes", sync) => {
-                    format!(
-                        "the server syncs its log `appendfsync {sync}`: a crash of the machine may lose the last writes"
-                    )
-                }
-                (true, ..) => "the server keeps no log (`appendonly no`): a restart may lose many writes".to_owned(),
-            };
+        for reason in servers.iter().filter_map(|server| server.weakness(self.has_whole_log(server))) {
             if !reasons.contains(&reason) {
                 reasons.push(reason);
             }
-        }
-        if let Some(policy) = servers.iter().find_map(Settings::evicts) {
-            return Err(evicting(link, &policy));
         }
         Ok(Durability::unless(reasons))
     }
 }
 
-fn evicting(link: &ServerConnection, policy: &str) -> Error {
-    link.refused(format!(
-        "it evicts keys when memory is short (`maxmemory-policy {policy}`), and work that was done would run again: set \
-         `maxmemory-policy noeviction`"
-    ))
-}
-
-/// The settings of every primary.
-async fn settings(link: &ServerConnection) -> Result<Vec<Settings>, Error> {
-    let mut all = Vec::new();
-    let mut information = cmd("INFO");
-    information.arg("server").arg("memory").arg("replication");
-    for value in link.query_each(&information).await? {
-        let text = bytes_of_text(value);
-        let values = text.lines().filter_map(|line| line.split_once(':'));
-        let values = values.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
-        all.push(Settings { values, shows_configuration: false });
-    }
-    let mut configuration = cmd("CONFIG");
-    configuration.arg("GET").arg("appendonly").arg("appendfsync");
-    // Managed servers often forbid this command.
-    let shown = match link.query_each(&configuration).await {
-        Ok(shown) => shown,
-        Err(Error::Refused { .. } | Error::Other(_)) => return Ok(all),
-        Err(error) => return Err(error),
-    };
-    // In a cluster, the order of both answers may differ. That does no harm: no setting is in both.
-    for (server, answer) in all.iter_mut().zip(shown) {
-        server.values.extend(pairs(answer));
-        server.shows_configuration = true;
-    }
-    Ok(all)
-}
-
-fn bytes_of_text(value: Value) -> String {
-    match value {
-        Value::VerbatimString { text, .. } => text,
-        value => bytes(value).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default(),
-    }
-}
-
-fn pairs(value: Value) -> Vec<(String, String)> {
-    let text =
-        |value: Value| bytes(value).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
-    match value {
-        Value::Array(values) => {
-            let mut values = values.into_iter().map(text);
-            let mut pairs = Vec::new();
-            while let (Some(name), Some(value)) = (values.next(), values.next()) {
-                pairs.push((name, value));
-            }
-            pairs
-        }
-        Value::Map(values) => values.into_iter().map(|(name, value)| (text(name), text(value))).collect(),
-        _ => Vec::new(),
-    }
+/// Replicas of a single server that need not have the last writes: a proxy or a name in front of the servers may make one of them
+/// the primary, and nothing in Redis shows that.
+fn unconfirmed(link: &ServerConnection, server: &Settings) -> Option<String> {
+    let (replicas, confirming) = (server.number("connected_slaves"), u64::from(link.address.replicas));
+    (replicas > confirming).then(|| {
+        format!(
+            "the server has {replicas} replicas, and a write waits for {confirming} of them: if another one becomes the primary, \
+             the last writes are lost"
+        )
+    })
 }

@@ -132,14 +132,15 @@ impl Redis {
     /// The error for a script that found this in the key of the epoch.
     pub(super) fn wrong_epoch(&self, found: Option<Vec<u8>>) -> Error {
         let name = &self.link.name;
+        let lost = |reason: &str| Error::LedgerLost { store: name.clone(), reason: reason.to_owned() };
         let Some(found) = found else {
-            return self.link.refused(
+            return lost(
                 "the epoch of the ledger is gone: the server was flushed or has lost its data, and work that was done would run \
                  again. Restore the data",
             );
         };
         if !found.starts_with(self.epoch.as_bytes()) {
-            return self.link.refused(
+            return lost(
                 "it has another ledger than when it was opened: the server was flushed or replaced, and work that was done would \
                  run again. Restore the data",
             );

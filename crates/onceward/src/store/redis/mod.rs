@@ -1,10 +1,12 @@
 //! A ledger in Redis: a single server, Sentinel or Cluster.
 //!
-//! - `address`: reads the URL. `server_connection`: the connection, its retries and time limits.
+//! - `address`: reads the URL. `server_connection`: the way to the servers, its retries and time limits.
+//!   `pipelined_connection`: the connection that all callers share.
 //! - `keys`: the names of the keys. `codec`: a record as one value.
 //! - `scripts`: the Lua scripts, in which every write happens. `reply`: their replies.
 //! - `writing`, `quota`, `reading`, `listing`, `sweeping`: what a store does. `moving`: whole ledgers.
-//! - `epoch`: notices a flushed server; `migrate` makes the epochs. `condition`: what the settings of the servers promise.
+//! - `epoch`: notices a flushed server; `migrate` makes the epochs. `settings`: what the servers show. `condition`: what that
+//!   promises.
 
 mod address;
 mod codec;
@@ -13,11 +15,13 @@ mod epoch;
 mod keys;
 mod listing;
 mod moving;
+mod pipelined_connection;
 mod quota;
 mod reading;
 mod reply;
 mod scripts;
 mod server_connection;
+mod settings;
 mod sweeping;
 mod writing;
 
@@ -43,6 +47,7 @@ use super::{
     AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
+use crate::kept_answer::KeptAnswer;
 use crate::plant::{Plant, planted};
 
 /// After this long without an answer of a server, its time is not known any more.
@@ -50,10 +55,12 @@ const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// A ledger in Redis.
 pub struct Redis {
-    link: Arc<ServerConnection>,
+    link: ServerConnection,
     keys: Keys,
     epoch: String,
-    condition: Arc<Condition>,
+    condition: Condition,
+    /// Whether the servers can be written, for health checks.
+    writable: KeptAnswer<()>,
     /// Only in tests. Otherwise the time is that of the server.
     clock: Option<Arc<dyn Clock>>,
     opened: Instant,
@@ -88,8 +95,8 @@ impl Redis {
         let condition = Condition::open(&link).await?;
         let epoch = epoch::find(&link, &keys).await?;
         let server_time = [AtomicI64::new(0), AtomicI64::new(i64::MIN)];
-        let (link, condition) = (Arc::new(link), Arc::new(condition));
-        Ok(Self { link, keys, epoch, condition, clock, opened: Instant::now(), server_time, export: Mutex::default() })
+        let (opened, writable, export) = (Instant::now(), KeptAnswer::default(), Mutex::default());
+        Ok(Self { link, keys, epoch, condition, writable, clock, opened, server_time, export })
     }
 
     /// Makes a ledger, or brings it up to date. Returns what it did, or with `dry_run` what it would do. It may run at any time,

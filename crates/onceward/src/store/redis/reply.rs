@@ -15,6 +15,8 @@ use crate::store::Error;
 pub(super) const DONE: i64 = 1;
 /// An insert came after its reservation had ended, and wrote nothing.
 pub(super) const LATE: i64 = 2;
+/// An insert found that the server has lost the record, and wrote nothing.
+pub(super) const LOST: i64 = 4;
 /// The epoch or the seal does not allow the script.
 const REFUSED: i64 = -1;
 

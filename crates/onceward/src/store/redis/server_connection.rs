@@ -1,13 +1,11 @@
-//! The connection to the servers: finds the primary, retries within a time limit, and waits for replicas. A retry sends the same
+//! The way to the servers: finds the primary, retries within a time limit, and waits for replicas. A retry sends the same
 //! command, so what it sends must be safe to send twice.
 
-use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
-use redis::cluster_routing::{MultipleNodeRoutingInfo, Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     RedisConnectionInfo, RedisError, RedisResult, ServerErrorKind, TlsCertificates, TlsMode, Value, cmd,
@@ -15,21 +13,15 @@ use redis::{
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::address::{Address, Login, Topology};
+use super::pipelined_connection::{ConnectionKind, Job, PipelinedConnection, Sends};
 use super::scripts::Script;
 use crate::store::Error;
 
 /// The first wait before a retry; it doubles from one to the next. A server that restarts refuses connections at once.
-const FIRST_WAIT: Duration = Duration::from_millis(20);
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
 
 /// Long waits would only delay the first call after a failover.
-const LONGEST_WAIT: Duration = Duration::from_millis(400);
-
-/// A connection; clones share it.
-#[derive(Clone)]
-enum ConnectionKind {
-    Server(MultiplexedConnection),
-    Cluster(ClusterConnection),
-}
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(400);
 
 /// The connections to the servers.
 pub(super) struct ServerConnection {
@@ -42,15 +34,9 @@ pub(super) struct ServerConnection {
     writes: Option<PipelinedConnection>,
 }
 
-/// One connection, which is made when it is needed.
-#[derive(Default)]
-struct PipelinedConnection {
-    current: RwLock<Option<(u64, ConnectionKind)>>,
-    connecting: tokio::sync::Mutex<u64>,
-}
-
 /// What an error of a server or of the connection means.
-enum Failure {
+#[derive(Clone)]
+pub(super) enum Failure {
     /// Try again, on a new connection.
     Reconnect(String),
     /// Try again, on the same connection.
@@ -58,22 +44,6 @@ enum Failure {
     /// The server does not know the script.
     NoScript,
     Final(Error),
-}
-
-/// What to send.
-struct Job<'a> {
-    command: Cmd,
-    /// The same with the whole text of its script, for a server that does not know it.
-    whole: Option<&'a (dyn Fn() -> Cmd + Send + Sync)>,
-    sends: Sends<'a>,
-}
-
-enum Sends<'a> {
-    Once,
-    /// To every primary.
-    ToEach,
-    /// Together with this command, over one connection to the node of this key.
-    With(Cmd, &'a str),
 }
 
 /// The reply to a write, and how many replicas had it when the wait was over.
@@ -169,7 +139,8 @@ impl ServerConnection {
         let mut wait = FIRST_WAIT;
         loop {
             let until = deadline.min(Instant::now() + self.address.timeout / 2);
-            let (generation, mut connection) = match self.connection(lane, until).await {
+            let connect = async { self.connect().await.map_err(|error| self.failure(&error)) };
+            let (number, mut connection) = match lane.get(until, connect).await {
                 Ok(connected) => connected,
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Reconnect(reason) | Failure::Again(reason)) => {
@@ -180,7 +151,10 @@ impl ServerConnection {
             };
             let failure = match timeout_at(until, connection.attempt(&job)).await {
                 Ok(Ok(value)) => match value.extract_error() {
-                    Ok(value) => return Ok(value),
+                    Ok(value) => {
+                        lane.works();
+                        return Ok(value);
+                    }
                     Err(error) => self.failure(&error),
                 },
                 Ok(Err(error)) => self.failure(&error),
@@ -195,25 +169,15 @@ impl ServerConnection {
                 Failure::Again(reason) => self.pause(&mut wait, deadline, &reason).await?,
                 Failure::Reconnect(reason) => {
                     match self.address.topology {
-                        Topology::Cluster => self.renew(lane, generation, until.max(Instant::now() + wait)).await,
-                        _ => lane.forget(generation),
+                        // The other nodes still answer on the old connection.
+                        Topology::Cluster => {
+                            lane.replace(number, until.max(Instant::now() + wait), self.connect()).await
+                        }
+                        _ => lane.forget(number),
                     }
                     self.pause(&mut wait, deadline, &reason).await?;
                 }
             }
-        }
-    }
-
-    /// Replaces the connection to a cluster. Until then, the old one stays in use, because the other nodes still answer on it.
-    async fn renew(&self, lane: &PipelinedConnection, generation: u64, until: Instant) {
-        // One caller connects; the others go on.
-        let Ok(mut last) = lane.connecting.try_lock() else { return };
-        if *last != generation {
-            return;
-        }
-        if let Ok(Ok(connection)) = timeout_at(until, self.connect()).await {
-            *last += 1;
-            lane.set(*last, connection);
         }
     }
 
@@ -224,26 +188,6 @@ impl ServerConnection {
         sleep(*wait).await;
         *wait = (*wait * 2).min(LONGEST_WAIT);
         Ok(())
-    }
-
-    async fn connection(&self, lane: &PipelinedConnection, until: Instant) -> Result<(u64, ConnectionKind), Failure> {
-        if let Some(current) = lane.get() {
-            return Ok(current);
-        }
-        let connect = async {
-            // One caller connects, the others wait for it.
-            let mut generation = lane.connecting.lock().await;
-            if let Some(current) = lane.get() {
-                return Ok(current);
-            }
-            let connection = self.connect().await.map_err(|error| self.failure(&error))?;
-            *generation += 1;
-            lane.set(*generation, connection.clone());
-            Ok((*generation, connection))
-        };
-        timeout_at(until, connect)
-            .await
-            .unwrap_or_else(|_| Err(Failure::Reconnect("cannot connect in time".to_owned())))
     }
 
     async fn connect(&self) -> RedisResult<ConnectionKind> {
@@ -355,6 +299,13 @@ impl ServerConnection {
         }
         match (error.kind(), error.code()) {
             (ErrorKind::Server(ServerErrorKind::NoScript), _) => Failure::NoScript,
+            // Only a client of a cluster can follow this.
+            (ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot), _)
+                if self.address.topology != Topology::Cluster =>
+            {
+                let scheme = if self.address.tls { "rediss" } else { "redis" };
+                Failure::Final(self.refused(format!("it is a node of a cluster: use a URL with {scheme}+cluster://")))
+            }
             (
                 ErrorKind::Server(
                     ServerErrorKind::BusyLoading
@@ -381,52 +332,6 @@ impl ServerConnection {
             _ => Failure::Reconnect(text),
         }
     }
-}
-
-impl PipelinedConnection {
-    fn get(&self) -> Option<(u64, ConnectionKind)> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, generation: u64, connection: ConnectionKind) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some((generation, connection));
-    }
-
-    /// Drops a connection, unless it has been replaced already.
-    fn forget(&self, generation: u64) {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if current.as_ref().is_some_and(|(current, _)| *current == generation) {
-            *current = None;
-        }
-    }
-}
-
-impl ConnectionKind {
-    async fn attempt(&mut self, job: &Job<'_>) -> RedisResult<Value> {
-        let command = &job.command;
-        match (self, &job.sends) {
-            (Self::Server(server), Sends::Once) => server.send_packed_command(command).await,
-            (Self::Cluster(cluster), Sends::Once) => cluster.req_packed_command(command).await,
-            (Self::Server(server), Sends::ToEach) => Ok(Value::Array(vec![server.send_packed_command(command).await?])),
-            (Self::Cluster(cluster), Sends::ToEach) => {
-                let everywhere = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-                cluster.route_command(command.clone(), everywhere).await
-            }
-            (Self::Server(server), Sends::With(second, _)) => {
-                server.send_packed_commands(&both(command, second), 0, 2).await.map(Value::Array)
-            }
-            (Self::Cluster(cluster), Sends::With(second, key)) => {
-                let node = SingleNodeRoutingInfo::SpecificNode(Route::with_key(key, SlotAddr::Master));
-                cluster.route_pipeline(both(command, second), 0, 2, node).await.map(Value::Array)
-            }
-        }
-    }
-}
-
-fn both(first: &Cmd, second: &Cmd) -> redis::Pipeline {
-    let mut both = redis::pipe();
-    both.add_command(first.clone()).add_command(second.clone());
-    both
 }
 
 fn filled(script: &Script, whole: bool, fill: &impl Fn(&mut Cmd)) -> Cmd {

@@ -11,7 +11,7 @@ use onceward_core::name::Operation;
 use onceward_core::record::{Draft, Seen};
 
 use super::codec::{self, Encoded, Index, WriteId, encode};
-use super::reply::{DONE, LATE, ScriptReply, unexpected};
+use super::reply::{DONE, LATE, LOST, ScriptReply, unexpected};
 use super::scripts::SCRIPTS;
 use super::server_connection::Written;
 use super::{Redis, random};
@@ -30,9 +30,16 @@ const REPEATED_ENTRIES: usize = 64;
 /// How many names of operations one script gets: Lua unpacks a few thousand values at most.
 const OPERATIONS_AT_ONCE: usize = 1000;
 
+/// How long a health check relies on the last one. In a cluster it takes hundreds of commands, and any client may ask for it.
+const WRITABLE_KEPT_FOR: Duration = Duration::from_secs(1);
+
+const LOST_RECORD: &str = "the server has lost the record, and only its id is left. Eviction does that, and so does a deleted \
+                           key. Its work may have been done, so nothing runs. Restore the data, or use another key if you know \
+                           that the work was not done";
+
 impl Redis {
     pub(super) async fn insert_record(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, Error> {
-        self.condition.check(&self.link)?;
+        self.condition.check(&self.link).await?;
         let id = draft.id;
         let inserted = match max_records {
             None => self.insert_before(draft, &random()?, None).await.map(|inserted| inserted.ok_or_else(unexpected)),
@@ -63,7 +70,8 @@ impl Redis {
             .link
             .write(&SCRIPTS.insert, &key, |command| {
                 let index = shard.index(encoded.index);
-                self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants]);
+                let tombstones = shard.index(Index::Tombstones);
+                self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants, tombstones]);
                 record_arguments(command, Self::kind_argument(WriteKind::NewRecord), &id, write_id, &encoded);
                 match last {
                     Some(last) => command.arg(last),
@@ -76,19 +84,28 @@ impl Redis {
         match reply.code {
             DONE if self.is_short(replicas) => {
                 // Nothing has run under this claim, and no caller has seen it as its own.
-                self.remove_record(&id, Some(write_id)).await?;
+                if let Err(error) = self.remove_record(&id, Some(write_id)).await {
+                    tracing::warn!(id = id.short(), %error, "a claim that too few replicas have could not be removed");
+                }
                 Err(self.short(replicas, "the claim was released, and nothing ran"))
             }
             DONE => Ok(Some(Inserted::Created { now: reply.now })),
             LATE => Ok(None),
+            LOST => {
+                let reason = format!("{}: {LOST_RECORD}", id.short());
+                Err(Error::Unreadable { path: self.link.name.clone().into(), reason })
+            }
             _ => Ok(Some(Inserted::Exists(Box::new(self.found(&mut reply, id)?.ok_or_else(unexpected)?)))),
         }
     }
 
     pub(super) async fn replace_record(&self, replace: Replace) -> Result<Replaced, Error> {
-        self.condition.check(&self.link)?;
         let write_id = random()?;
         let kind = WriteKind::of(&replace);
+        // What an owner writes is about work that has run: it must not be lost, whatever the settings are.
+        if kind == WriteKind::NewClaim {
+            self.condition.check(&self.link).await?;
+        }
         let waits_for_replicas = self.link.address.replicas > 0;
         let claim = (waits_for_replicas && kind == WriteKind::NewClaim).then(|| replace.draft.clone());
         let mut last = None;
@@ -165,7 +182,6 @@ impl Redis {
     }
 
     pub(super) async fn append_event(&self, id: Digest, event: &AuditEvent) -> Result<(), Error> {
-        self.condition.check(&self.link)?;
         let (write_id, event) = (random()?, event_text(event)?);
         let shard = self.shard(&id);
         let (key, trail) = (shard.record(&id), shard.trail(&id));
@@ -217,7 +233,11 @@ impl Redis {
 
     /// Writes a key that no record has: on one shard, or in a cluster on every one, because each may be on another node.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
-        self.condition.check(&self.link)?;
+        self.condition.check(&self.link).await?;
+        self.writable.get(|()| WRITABLE_KEPT_FOR, self.write_checks()).await
+    }
+
+    async fn write_checks(&self) -> Result<(), Error> {
         let check = async |shard: &super::Shard| {
             let key = shard.check();
             let written = self.link.write(&SCRIPTS.check, &key, |command| {
@@ -249,7 +269,8 @@ impl Redis {
 
     pub(super) fn short(&self, replicas: Option<u32>, so: &str) -> Error {
         let (found, wanted) = (replicas.unwrap_or_default(), self.link.address.replicas);
-        self.link.unreachable(&format!("{found} of {wanted} replicas confirmed a write in time: {so}"))
+        let reason = format!("{found} of {wanted} replicas confirmed it in time: {so}");
+        Error::Unconfirmed { store: self.link.name.clone(), reason }
     }
 }
 

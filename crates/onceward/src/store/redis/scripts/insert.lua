@@ -1,6 +1,6 @@
 -- Writes a new record, or returns the one that exists.
--- KEYS: epoch, record, order, index, tenants. ARGV: epoch, time, kind of write, id, write id, head, index, compared time (2),
--- end (2), rest, margin of the expiry, the last time of this server at which to write.
+-- KEYS: epoch, record, order, index, tenants, tombstones. ARGV: epoch, time, kind of write, id, write id, head, index, compared
+-- time (2), end (2), rest, margin of the expiry, the last time of this server at which to write.
 if ARGV[14] ~= '' and micros / 1000 > tonumber(ARGV[14]) then return {2, now} end
 local value = '1' .. ARGV[6] .. middle .. '\0' .. ARGV[12]
 local set
@@ -18,7 +18,16 @@ if not set then
   end
   return {0, now, found}
 end
-redis.call('ZADD', KEYS[3], micros, ARGV[4])
+if redis.call('ZADD', KEYS[3], 'NX', micros, ARGV[4]) == 0 then
+  -- There was a record. A tombstone that has expired by itself leaves its id behind. Any other record was lost.
+  local forgotten = redis.call('ZSCORE', KEYS[6], ARGV[4])
+  if not forgotten or tonumber(forgotten) > now then
+    redis.call('DEL', KEYS[2])
+    return {4, now}
+  end
+  redis.call('ZREM', KEYS[6], ARGV[4])
+  redis.call('ZADD', KEYS[3], micros, ARGV[4])
+end
 redis.call('ZADD', KEYS[4], ends, ARGV[4])
 local tenant = string.sub(ARGV[6], 42)
 if tenant ~= string.rep('\0', 16) then redis.call('HINCRBY', KEYS[5], tenant, 1) end
