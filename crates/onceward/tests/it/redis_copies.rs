@@ -153,3 +153,30 @@ async fn a_list_of_running_intents_skips_none_while_others_finish() {
     };
     tokio::join!(async { finishing.await; is_over.store(true, Ordering::SeqCst) }, listing);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_an_export_is_read_only_as_far_as_it_fits() {
+    let Some(url) = server(SINGLE) else { return };
+    let store = made(&url).await;
+    let large = Outcome::success(vec![b'x'; 1024 * 1024]);
+    for number in 0..24 {
+        let record = created(&store, claim(&format!("{number}"), 1)).await;
+        let seen = store.get(record.id).await.unwrap().unwrap();
+        applied(&store, &seen, &Command::Finish { fence: Fence::from_bits(1), outcome: large.clone() }).await;
+    }
+    let sent = async || -> u64 {
+        let stats: String = cmd("INFO").arg("stats").query_async(&mut raw(&url).await).await.unwrap();
+        let line = stats.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")).unwrap();
+        line.parse().unwrap()
+    };
+    let (mut after, mut records) = (None, 0);
+    loop {
+        let before = sent().await;
+        let page = store.export(after, 500).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.record.id);
+        records += page.len();
+        assert!(page.len() <= 8 && sent().await - before < 9 * 1024 * 1024, "{} records", page.len());
+    }
+    assert_eq!(records, 24);
+}

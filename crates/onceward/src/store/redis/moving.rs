@@ -201,6 +201,24 @@ impl Redis {
         Ok(ids)
     }
 
+    /// The first of these ids whose records fit on a page that has this size already, and at least one for an empty page. The
+    /// records are not read for that: 64 of them may have 512 MiB.
+    async fn that_fit(&self, mut ids: Vec<Digest>, mut size: usize) -> Result<Vec<Digest>, Error> {
+        let is_empty = size == 0;
+        let lengths = ids.iter().map(|id| async { self.link.query(cmd("STRLEN").arg(self.shard(id).record(id))).await });
+        let mut fit = 0;
+        for length in try_join_all(lengths).await? {
+            let length = integer(&length).and_then(|length| usize::try_from(length).ok()).ok_or_else(unexpected)?;
+            size = size.saturating_add(length);
+            if size > MAX_EXPORT_BYTES && !(is_empty && fit == 0) {
+                break;
+            }
+            fit += 1;
+        }
+        ids.truncate(fit);
+        Ok(ids)
+    }
+
     /// Notes that an export has reached this id.
     fn exported(&self, last: Digest) {
         let mut export = self.export.lock().unwrap_or_else(PoisonError::into_inner);
@@ -288,15 +306,15 @@ impl Transfer for Redis {
         let limit = limit.clamp(1, MAX_PAGE_SIZE);
         loop {
             let ids = self.next_export(reached, RECORDS_AT_ONCE.min(limit - page.len())).await?;
+            if ids.is_empty() {
+                return Ok(page);
+            }
+            let ids = self.that_fit(ids, size).await?;
             let Some(last) = ids.last().copied() else { return Ok(page) };
             for found in try_join_all(ids.into_iter().map(|id| self.whole(id))).await? {
                 // A tombstone may have expired by itself.
                 let Some(exported) = found else { continue };
                 size += exported.size();
-                if size > MAX_EXPORT_BYTES && !page.is_empty() {
-                    return Ok(page);
-                }
-                self.exported(exported.record.id);
                 page.push(exported);
             }
             self.exported(last);
