@@ -378,8 +378,9 @@ impl NativeClaim {
         if self.generation == process::generation() { self.let_go() } else { Ok(()) }
     }
 
-    /// Calls `callback` in the event loop when another caller may go on with the work. Returns a function that ends the watch.
-    fn on_lost(&self, py: Python<'_>, event_loop: Py<PyAny>, callback: Py<PyAny>) -> PyResult<Py<LostWatch>> {
+    /// Calls `callback`, on a thread of the library, when another caller may go on with the work. It must not wait for anything.
+    /// Returns a function that ends the watch.
+    fn on_lost(&self, py: Python<'_>, callback: Py<PyAny>) -> PyResult<Py<LostWatch>> {
         self.check_process(py)?;
         let lost: Pin<Box<dyn Future<Output = ()> + Send>> = match &self.source {
             Source::Local(claim) => {
@@ -393,7 +394,7 @@ impl NativeClaim {
             tokio::task::spawn_blocking(move || {
                 with_interpreter(|py| {
                     // A loop that was closed has nothing to cancel.
-                    let _ = event_loop.bind(py).call_method1("call_soon_threadsafe", (callback,));
+                    let _ = callback.bind(py).call0();
                 });
             });
         });

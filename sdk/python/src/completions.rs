@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use crate::process::{generation, inside_interpreter, is_ending};
@@ -136,15 +137,42 @@ impl Drain {
         }
         first_error.map_or(Ok(()), Err)
     }
+
+    /// Shows Python's collector the way back to the loop, which keeps this callback until it calls it: a loop that was stopped
+    /// and dropped must not keep itself alive. While calls are under way, these keep the loop too.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // Without other owners no thread can change the queue, and only one callback shows what it has.
+        if Arc::strong_count(&self.queue) != 1 {
+            return Ok(());
+        }
+        visit.call(&self.queue.event_loop)?;
+        match self.queue.ready.try_lock() {
+            Ok(ready) => ready.results.iter().try_for_each(|result| visit.call(&result.target)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        self.abandon();
+    }
+}
+
+impl Drain {
+    /// The loop will never call this.
+    fn abandon(&self) {
+        if self.queue.is_of_this_process() {
+            for result in self.queue.take() {
+                result.output.abandon();
+            }
+        }
+    }
 }
 
 impl Drop for Drain {
     fn drop(&mut self) {
         // Results that came after the call have a drain of their own. Without a call, the loop was closed.
-        if !*self.is_called.get_mut() && self.queue.is_of_this_process() {
-            for result in self.queue.take() {
-                result.output.abandon();
-            }
+        if !*self.is_called.get_mut() {
+            self.abandon();
         }
     }
 }

@@ -19,6 +19,7 @@ from ._context import current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
 from ._lazy import refuse_lazy
+from ._lost import LostWatch
 from ._native import NativeClaim, NativeOperation, Stored
 from ._remote import check_settings
 from ._results import Codec
@@ -213,7 +214,7 @@ class Operation:
     ) -> Any:
         """Runs an async function under its claim and records how it ended."""
         loop = asyncio.get_running_loop()
-        watch = _LostWatch(native, loop) if native.may_be_taken_over else None
+        watch = LostWatch(native, loop) if native.may_be_taken_over else None
         try:
             with running(Claim(native)):
                 begin(native)
@@ -386,37 +387,6 @@ async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoo
         raise
     finally:
         timer.cancel()
-
-
-class _LostWatch:
-    """Cancels the task when another caller may go on with its work."""
-
-    def __init__(self, native: NativeClaim, loop: asyncio.AbstractEventLoop) -> None:
-        self.is_lost = self._is_stopped = False
-        self._task = asyncio.current_task()
-        self._stop = native.on_lost(loop, self._cancel)
-
-    def _cancel(self) -> None:
-        if not self._is_stopped and self._task is not None:
-            self.is_lost = True
-            self._task.cancel("onceward: the claim was lost")
-
-    def stop(self) -> None:
-        self._is_stopped = True
-        self._stop()
-
-    async def end(self) -> None:
-        """Stops, and takes back a cancellation that came too late for the function to see it."""
-        self.stop()
-        if self.is_lost:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(0)
-            self.uncancel()
-
-    def uncancel(self) -> None:
-        # Python 3.10 does not count cancellations.
-        if uncancel := getattr(self._task, "uncancel", None):
-            uncancel()
 
 
 def check_known(name: str, settings: Mapping[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from typing import Any
 
 import onceward
@@ -141,6 +143,39 @@ def test_claims_for_a_loop_that_was_closed_are_given_back(ledger: Ledger) -> Non
     for n in range(8):
         assert asyncio.run(onceward.options(pay, wait="20s")(n)) == n
     assert len(ran) == len(set(ran))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("is_running", [False, True])
+def test_a_loop_that_is_dropped_without_an_end_gives_its_claims_back(ledger: Ledger, is_running: bool) -> None:
+    """Nothing of ours may keep it alive: results that it never takes, or work whose claim may be lost."""
+
+    # Claims that others may take over are watched.
+    @ledger.once(operation="pay", key=["n"], in_doubt="retry" if is_running else "hold")
+    async def pay(n: int) -> int:
+        if is_running:
+            await asyncio.get_running_loop().create_future()
+        return n
+
+    loops = []
+    for n in range(10):
+        loop = CountingLoop()
+        task = loop.create_task(pay(n))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        # One step, in which the call asks for its claim; the claim comes when the loop has stopped, or the work has begun.
+        loop.run_until_complete(asyncio.sleep(0.05 if is_running else 0))
+        loops.append(weakref.ref(loop))
+        scene.wait_until(lambda: loop.woken > 0)  # noqa: B023
+        del loop, task
+
+    def are_gone() -> bool:
+        gc.collect()
+        return all(loop() is None for loop in loops)
+
+    scene.wait_until(are_gone)
+    scene.wait_until(lambda: not ledger.list(state="running"))
+    states = {one.status for one in ledger.list()}
+    assert states == ({"in_doubt"} if is_running else {"open"})
 
 
 def test_an_error_for_one_call_does_not_hold_the_others(ledger: Ledger) -> None:
