@@ -26,6 +26,14 @@ bench-python *options:
     target/bench-python/peers/bin/pip install --quiet --requirement sdk/python/benchmarks/requirements.txt
     sdk/python/benchmarks/compare.py --package target/bench-python/package --peers target/bench-python/peers/bin/python {{options}}
 
+# A crew of crewAI whose model repeats itself. Installs a gigabyte, so it is not a part of the tests.
+crewai:
+    cargo build -p onceward-python
+    tests/python/assemble.py --module target/debug/lib_native.so --out target/tests/python-package
+    python3 -m venv target/crewai
+    target/crewai/bin/pip install --quiet crewai==1.15.30
+    PYTHONPATH=target/tests/python-package target/crewai/bin/python sdk/python/by_hand/crewai_tools.py
+
 # The wheel for this machine, in dist/. Needs maturin (pip install maturin).
 wheel:
     sdk/python/build.py --out dist

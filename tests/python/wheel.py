@@ -100,6 +100,11 @@ def uvx_runs_the_command(wheel):
     assert printed.startswith("onceward "), printed
 
 
+def uvx_runs_the_demo(wheel):
+    demo = ["demo", "--payments", "6", "--store", wheel.folder / "demo.db"]
+    assert "charged once" in wheel.run([wheel.tools / "uvx", "--offline", "--from", wheel.file, "onceward", *demo])
+
+
 CHECKS = (
     the_wheel_is_for_every_python_from_3_10_on,
     the_package_works_without_rust,
@@ -107,6 +112,7 @@ CHECKS = (
     the_command_and_the_package_share_a_ledger,
     type_checkers_find_the_types,
     uvx_runs_the_command,
+    uvx_runs_the_demo,
 )
 
 

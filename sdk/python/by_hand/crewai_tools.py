@@ -1,10 +1,7 @@
 #!/usr/bin/env python3
 """A crew whose model drifts: it charges, "forgets", and charges again with another memo (crewAI#5802). One charge.
 
-crewAI installs a gigabyte, so this is not a part of the test command:
-
-    python3 -m venv crew && crew/bin/pip install crewai==1.15.30
-    PYTHONPATH=target/tests/python-package crew/bin/python sdk/python/by_hand/crewai_tools.py
+crewAI installs a gigabyte, so this is not a part of the test command: `just crewai`.
 """
 
 import os

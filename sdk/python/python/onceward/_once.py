@@ -12,7 +12,7 @@ from ._arguments import argument_of, binder, check_names, name_of, signature_of,
 from ._claim import settled
 from ._errors import InvalidCall
 from ._native import Stored
-from ._operation import Duration, Operation, check_key, checked_tenant, duration_text, own_key, session_of, tenant_of
+from ._operation import Duration, Operation, check_key, checked_tenant, duration_text, own_key, running_loop, session_of, tenant_of
 from ._remote import check_tenant
 from ._results import Codec
 
@@ -49,6 +49,11 @@ class Guarded:
         probe: Callable[..., Any] | None,
         settings: dict[str, Any],
     ) -> None:
+        if not callable(function):
+            raise InvalidCall(
+                f"once guards a function, not {type(function).__name__}: put @ledger.once directly above `def`, below decorators "
+                "such as @property"
+            )
         _refuse_generators(function)
         self.ledger, self.function = ledger, function
         self.is_async = is_async(function)
@@ -118,7 +123,7 @@ class Guarded:
 
     async def call_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
-        loop = asyncio.get_running_loop()
+        loop = running_loop(self.name)
         found = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
         if type(found) is Stored:
             return self.operation.read(found)
@@ -142,6 +147,7 @@ class Guarded:
 
             wrapped = guarded_sync
         wrapped.__onceward__ = self  # type: ignore[attr-defined]
+        self.wrapped = wrapped
         return wrapped
 
 
@@ -163,6 +169,9 @@ def options(
 ) -> Callable[P, R]:
     """The guarded function with a key, session, tenant or wait for this call: `options(pay, key="invoice-7")(7, 1999)`."""
     this, first = guarded(function), _owner(function)
+    if getattr(function, "__func__", function) is not this.wrapped:
+        # `functools.wraps` copies all that a function has, and what the decorator does would be left out.
+        raise InvalidCall(f"{this.name} has decorators above @ledger.once, which options() would skip: put @ledger.once on top")
     given = {
         "key": key,
         "session": checked_session(session),

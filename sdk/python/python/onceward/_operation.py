@@ -389,6 +389,16 @@ async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoo
         timer.cancel()
 
 
+def running_loop(operation: str) -> asyncio.AbstractEventLoop:
+    """The event loop of asyncio, in which an async call waits for the ledger."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise InvalidCall(
+            f"{operation}: async calls need an event loop of asyncio, and none is running here", operation=operation
+        ) from None
+
+
 def check_known(name: str, settings: Mapping[str, Any]) -> None:
     """Refuses unknown settings."""
     if unknown := set(settings) - set(Settings.__annotations__):
@@ -398,7 +408,7 @@ def check_known(name: str, settings: Mapping[str, Any]) -> None:
 def checked_tenant(tenant: str | None) -> str | None:
     """A tenant that the user gave. An empty one must not become the default tenant."""
     if tenant is None or (isinstance(tenant, str) and tenant):
-        return tenant
+        return tenant and _checked_text("", "tenant", tenant)
     raise InvalidCall("a tenant is a text that is not empty")
 
 
@@ -412,7 +422,7 @@ def tenant_of(operation: str, tenant: Any, *args: Any, **kwargs: Any) -> str | N
         raise InvalidCall(
             f"{operation}: tenant= returned no tenant; a tenant is a text that is not empty", operation=operation
         )
-    return found
+    return _checked_text(operation, "tenant", found)
 
 
 def own_key(operation: str, found: Any) -> str:
@@ -421,7 +431,7 @@ def own_key(operation: str, found: Any) -> str:
         raise InvalidCall(f"{operation}: key= returned {type(found).__name__}, and a key is a str", operation=operation)
     if not found:
         raise InvalidCall(f"{operation}: key= returned an empty text, which would be one key for all calls", operation=operation)
-    return found
+    return _checked_text(operation, "key", found)
 
 
 def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[str, Any]:
@@ -463,10 +473,25 @@ def session_of(session: object, operation: str, args: tuple[Any, ...], kwargs: d
     return found
 
 
+def _checked_text(operation: str, name: str, text: str) -> str:
+    """Refuses a text that no encoding can write, as Python makes them of file names that are not UTF-8."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            about = f"{operation}: the" if operation else "the"
+            why = f"{about} {name} contains half of a surrogate pair, which is not a character"
+            raise InvalidCall(why, operation=operation) from None
+    return text
+
+
 def check_key(operation: str, key: str | None, session: str | None) -> None:
     """Refuses a key that is not a text, and a session for a key of the caller's own: only derived keys contain the session."""
     if key is not None and not isinstance(key, str):
         raise InvalidCall(f"{operation}: a key is a str, not {type(key).__name__}", operation=operation)
+    for name, text in (("key", key), ("session", session)):
+        if text is not None:
+            _checked_text(operation, name, text)
     if key is not None and session is not None:
         raise InvalidCall(
             f"{operation}: a key of your own names the intent in every session. Put the session into the key, or let the key "

@@ -262,6 +262,27 @@ def test_something_that_is_not_guarded_is_told(memory: Ledger) -> None:
             use(at_the_top)
 
 
+def test_options_do_not_skip_a_decorator_above_the_guard(memory: Ledger) -> None:
+    checked: list[int] = []
+
+    def allowed(function: Any) -> Any:
+        @functools.wraps(function)
+        def wrapper(n: int) -> Any:
+            checked.append(n)
+            return function(n)
+
+        return wrapper
+
+    @allowed
+    @memory.once(operation="pay", key=["n"])
+    def pay(n: int) -> int:
+        return n
+
+    with pytest.raises(InvalidCall, match="decorators above @ledger.once, which options"):
+        onceward.options(pay, wait="1s")(1)
+    assert pay(2) == 2 and checked == [2]
+
+
 def test_options_apply_to_one_call(memory: Ledger) -> None:
     @memory.once(operation="pay")
     def pay(invoice: int) -> int:

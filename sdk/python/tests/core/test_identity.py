@@ -77,6 +77,42 @@ def test_a_method_without_a_key_is_refused(memory: Ledger, name: str) -> None:
     assert memory.once(operation="withdraw", key=["amount"])(namespace["withdraw"])(None, 1) == 1
 
 
+@pytest.mark.parametrize("odd", [property(len), functools.partialmethod(len), max, dict, 7, None.__class__])
+def test_what_is_no_function_with_known_arguments_is_an_invalid_call(memory: Ledger, odd: Any) -> None:
+    with pytest.raises(InvalidCall):
+        memory.once(operation="act", key=["n"])(odd)
+
+
+def test_half_a_surrogate_pair_is_an_invalid_call(memory: Ledger) -> None:
+    half = "a\udc80"
+
+    @memory.once(operation="act", key=lambda n: n, tenant=lambda n: "t" if n != "tenant" else half)
+    def act(n: str) -> None: ...
+
+    @memory.once(operation="act", session=lambda n: n)
+    def in_session(n: str) -> None: ...
+
+    calls: list[Callable[[], Any]] = [
+        lambda: act(half),
+        lambda: act("tenant"),
+        lambda: in_session(half),
+        lambda: memory.call("act", key=half),
+        lambda: memory.call("act", key="k", tenant=half),
+        lambda: onceward.options(act, key=half)("n"),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidCall, match="half of a surrogate pair"):
+            call()
+
+
+def test_an_async_call_without_an_event_loop_of_asyncio_is_an_invalid_call(memory: Ledger) -> None:
+    @memory.once(operation="act", key=["n"])
+    async def act(n: int) -> None: ...
+
+    with pytest.raises(InvalidCall, match="need an event loop of asyncio"):
+        act(1).send(None)
+
+
 class Account:
     def __init__(self, name: str) -> None:
         self.name = name
