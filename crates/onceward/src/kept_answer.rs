@@ -29,10 +29,10 @@ impl<T> Default for KeptAnswer<T> {
 
 impl<T: Clone> KeptAnswer<T> {
     /// The last answer, if it is not older than `keep` says, or what `ask` returns. Errors are not kept.
-    pub(crate) async fn get(
+    pub(crate) async fn get<F: Future<Output = Result<T, Error>>>(
         &self,
         keep: impl Fn(&T) -> Duration,
-        ask: impl Future<Output = Result<T, Error>>,
+        ask: impl FnOnce() -> F,
     ) -> Result<T, Error> {
         let fresh = || {
             let state = self.state();
@@ -50,7 +50,8 @@ impl<T: Clone> KeptAnswer<T> {
         if let Some(error) = self.error_since(came) {
             return Err(error);
         }
-        let answer = ask.await;
+        // Most calls do not ask, and need no room for it.
+        let answer = Box::pin(ask()).await;
         match &answer {
             Ok(answer) => self.set(answer.clone()),
             Err(error) => self.state().error = Some((Instant::now(), error.clone())),
@@ -92,7 +93,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_answer_is_asked_for_again_when_it_is_too_old() {
         let (kept, asked) = (KeptAnswer::default(), AtomicU32::new(0));
-        let get = || kept.get(|_| SECOND * 60, async { Ok(asked.fetch_add(1, Ordering::SeqCst)) });
+        let get = || kept.get(|_| SECOND * 60, || async { Ok(asked.fetch_add(1, Ordering::SeqCst)) });
         assert_eq!((get().await.unwrap(), get().await.unwrap()), (0, 0));
         advance(SECOND * 59).await;
         assert_eq!(get().await.unwrap(), 0);
@@ -104,15 +105,19 @@ mod tests {
     async fn callers_at_the_same_time_share_an_error_and_the_next_one_asks_again() {
         let (kept, asked) = (KeptAnswer::<u32>::default(), AtomicU32::new(0));
         let get = || {
-            kept.get(|_| SECOND, async {
-                asked.fetch_add(1, Ordering::SeqCst);
-                sleep(SECOND).await;
-                Err(Error::Closed)
-            })
+            kept.get(
+                |_| SECOND,
+                || async {
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    sleep(SECOND).await;
+                    Err(Error::Closed)
+                },
+            )
         };
         let (first, second, third) = tokio::join!(get(), get(), get());
         assert!(first.is_err() && second.is_err() && third.is_err());
         assert_eq!(asked.load(Ordering::SeqCst), 1);
+        advance(Duration::from_millis(1)).await;
         get().await.unwrap_err();
         assert_eq!(asked.load(Ordering::SeqCst), 2);
     }

@@ -159,7 +159,7 @@ impl Ledger {
         if call.policy.tier != Some(Tier::Payment) || call.policy.allow_best_effort {
             return Ok(());
         }
-        let durability = self.inner.durability.get(kept_for, self.ask_durability()).await?;
+        let durability = self.inner.durability.get(kept_for, || self.ask_durability()).await?;
         match durability {
             Durability::BestEffort { .. } => Err(best_effort(call.identity.operation.as_str(), &durability).into()),
             Durability::Durable | Durability::Volatile => Ok(()),

@@ -22,7 +22,7 @@ const OLDEST: u32 = 7;
 /// What is known about the servers.
 pub(super) struct Condition {
     opened: Instant,
-    servers: Mutex<HashMap<String, Known>>,
+    servers: Mutex<HashMap<String, ServerHistory>>,
     /// Why no claims may be made; `None` while they may.
     refusal: KeptAnswer<Option<String>>,
     /// Keys were evicted since the ledger was opened. That cannot be taken back.
@@ -30,7 +30,7 @@ pub(super) struct Condition {
 }
 
 /// What is known about one server since it has started.
-struct Known {
+struct ServerHistory {
     evicted: u64,
     has_whole_log: bool,
 }
@@ -66,7 +66,7 @@ impl Condition {
     /// Refuses claims on servers that evict keys. If the last look is too old, it looks first: a process that made no claims for
     /// a while must not make one without the records that were evicted meanwhile.
     pub(super) async fn check(&self, link: &ServerConnection) -> Result<(), Error> {
-        match self.refusal.get(|_| LOOK_EVERY, self.look(link)).await? {
+        match self.refusal.get(|_| LOOK_EVERY, || self.look(link)).await? {
             None => Ok(()),
             Some(reason) => Err(link.refused(reason)),
         }
@@ -101,7 +101,7 @@ impl Condition {
             };
             *all_evicted += evicted.saturating_sub(evicted_before);
             let has_whole_log = server.has_whole_log(before.map(|before| before.has_whole_log));
-            present.insert(run, Known { evicted, has_whole_log });
+            present.insert(run, ServerHistory { evicted, has_whole_log });
         }
         *known = present;
         let refusal = match (*all_evicted, servers.iter().find_map(Settings::evicts)) {

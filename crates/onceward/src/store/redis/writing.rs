@@ -234,7 +234,7 @@ impl Redis {
     /// Writes a key that no record has: on one shard, or in a cluster on every one, because each may be on another node.
     pub(super) async fn check_writable(&self) -> Result<(), Error> {
         self.condition.check(&self.link).await?;
-        self.writable.get(|()| WRITABLE_KEPT_FOR, self.write_checks()).await
+        self.writable.get(|()| WRITABLE_KEPT_FOR, || self.write_checks()).await
     }
 
     async fn write_checks(&self) -> Result<(), Error> {
