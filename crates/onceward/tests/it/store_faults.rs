@@ -79,7 +79,7 @@ async fn a_claim_that_is_written_late_has_no_effect() {
     store.late_insert_millis.store(700, Ordering::SeqCst);
     assert!(matches!(call.run(|_| async { Ok(1) }).await, Err(Error::Store(_))));
     tokio::time::sleep(Duration::from_millis(900)).await;
-    assert_eq!(status(&call).await, "open", "nobody owns it");
+    assert_eq!(status(&call).await, "open", "it has no owner");
     assert_eq!(call.run(|_| async { Ok(2) }).await.unwrap().value, 2);
 }
 

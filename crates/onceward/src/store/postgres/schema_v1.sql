@@ -122,7 +122,7 @@ CREATE TABLE onceward.operation (
 CREATE TABLE onceward.high_water_mark (
     process uuid PRIMARY KEY,
     mark    bigint NOT NULL,
-    former  bigint NOT NULL,                   -- the mark before the last write, for its answer
+    former  bigint NOT NULL DEFAULT 0,         -- the mark before the last write, for its answer
     at      timestamptz NOT NULL
 ) WITH (fillfactor = 20);
 

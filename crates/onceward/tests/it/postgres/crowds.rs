@@ -47,7 +47,7 @@ async fn a_storm_of_repeats_of_one_key_takes_few_transactions() {
     store.close().await;
 }
 
-/// Nobody owns the key yet: one caller gets it, and all others learn who has it.
+/// The key has no owner yet: one caller gets it, and all others learn who has it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_first_calls_of_one_key_has_one_winner() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };

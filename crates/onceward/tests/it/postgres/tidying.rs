@@ -11,8 +11,7 @@ async fn old_marks_are_removed_and_the_counts_of_closed_connections_added_up() {
     let left = "INSERT INTO onceward.high_water_mark (process, mark, at) SELECT gen_random_uuid(), 1, now() - age * interval '1 day' \
                 FROM generate_series(1, 20) AS age; \
                 INSERT INTO onceward.tenant_count (tenant, backend, records) \
-                SELECT tenant, 2000000000 + number, number FROM unnest(ARRAY['a', 'b']) AS tenant, generate_series(1, 50) AS number; \
-                INSERT INTO onceward.tenant_count (tenant, backend, records) VALUES ('a', pg_backend_pid(), 5)";
+                SELECT tenant, 2000000000 + number, number FROM unnest(ARRAY['a', 'b']) AS tenant, generate_series(1, 50) AS number";
     let store = Postgres::open(&database.url).await.unwrap();
     database.run(left).await.unwrap();
     store.purge(10).await.unwrap();
@@ -20,6 +19,6 @@ async fn old_marks_are_removed_and_the_counts_of_closed_connections_added_up() {
     assert_eq!(marks[0][0].as_deref(), Some("6"), "those of the last seven days");
     let counts = "SELECT tenant, sum(records), count(*) FROM onceward.tenant_count GROUP BY tenant ORDER BY tenant";
     let counts: Vec<_> = database.run(counts).await.unwrap().into_iter().flatten().flatten().collect();
-    assert_eq!(counts, ["a", "1280", "1", "b", "1275", "1"]);
+    assert_eq!(counts, ["a", "1275", "1", "b", "1275", "1"]);
     store.close().await;
 }
