@@ -3,18 +3,18 @@
 use onceward::core::name;
 use onceward::core::policy::Tier;
 use onceward::store::{self, Durability};
-use onceward::{Builder, Ledger, placement};
+use onceward::{Builder, Ledger, StoreUrl, placement};
 
 use crate::config::Settings;
 use crate::exit::Fault;
 use crate::output;
 
 /// Opens the default store at `url` and every named one. Operations with a `store` live there.
-pub async fn open(settings: &Settings, mut builder: Builder, url: &str) -> Result<Ledger, Fault> {
+pub async fn open(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
     for (name, url) in settings.named_stores() {
         let here = settings.operations().filter(|(_, operation)| operation.store.as_deref() == Some(name));
         let operations: Vec<&str> = here.map(|(operation, _)| operation).collect();
-        let opened = store::open(url).await;
+        let opened = url.clone().open().await;
         let store = opened.map_err(|error| Fault::new(crate::exit::STORE, format!("stores.{name}: {error}")))?;
         builder = builder.store(name, store, operations);
     }
@@ -23,7 +23,7 @@ pub async fn open(settings: &Settings, mut builder: Builder, url: &str) -> Resul
 
 /// The same for a server: refuses stores that were moved, operations that live in another store, and payments on a store that
 /// may lose them.
-pub async fn open_server(settings: &Settings, builder: Builder, url: &str) -> Result<Ledger, Fault> {
+pub async fn open_server(settings: &Settings, builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
     let ledger = open(settings, builder, url).await?;
     ledger.check_seals().await?;
     let names: Vec<_> = settings.operations().filter_map(|(name, _)| name::Operation::new(name).ok()).collect();

@@ -117,23 +117,15 @@ impl Drop for Handle {
 }
 
 fn open(py: Python<'_>, url: &str, store: StoreUrl) -> PyResult<Ledger> {
-    let about = About { store: url.to_owned(), ..About::default() };
+    let about = About { store: onceward::shown_store(url), ..About::default() };
     wait(py, Ledger::open(store))?.map_err(|error| error::store_unavailable(py, &error, &about))
 }
 
-/// The file of a ledger, wherever the process is then.
+/// The file of a ledger, wherever the process is then; another store as it is.
 fn absolute(url: &str) -> StoreUrl {
-    match std::path::absolute(url.strip_prefix("file:").unwrap_or(url)) {
-        Ok(path) => StoreUrl::from(path),
-        Err(_) => StoreUrl::from(url),
-    }
-}
-
-/// The path of a ledger in a file, from the root; other stores as they are.
-fn shown(url: &str) -> String {
-    let is_file = url != "memory:" && !url.contains("://");
-    let path = is_file.then(|| std::path::absolute(url.strip_prefix("file:").unwrap_or(url)).ok()).flatten();
-    path.map_or_else(|| url.to_owned(), |path| path.display().to_string())
+    let store = StoreUrl::from(url);
+    let path = store.file().and_then(|path| std::path::absolute(path).ok());
+    path.map_or(store, StoreUrl::from)
 }
 
 /// Where a ledger is.
@@ -184,10 +176,20 @@ impl NativeLedger {
         let store = StoreUrl::from(url.as_str());
         let absolute = absolute(&url);
         let open = Open { ledger: Some(open(py, &url, store)?), generation: runtime::generation() };
-        let shown = shown(&url);
+        // The path of a file from the root; the URL of a server without its password.
+        let shown = absolute.to_string();
         let handle = Arc::new(Handle { url, shown, absolute, open: RwLock::new(open) });
         OPENED.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&handle));
         Ok(Self { source: Source::Local(handle) })
+    }
+
+    /// The ledger as messages name it, without a password.
+    #[getter]
+    fn shown(&self) -> &str {
+        match &self.source {
+            Source::Local(handle) => handle.shown(),
+            Source::Remote(server) => server.url(),
+        }
     }
 
     /// Whether it is behind HTTP: then the server has the settings of operations.

@@ -42,13 +42,13 @@ impl Get {
             ledger.close().await;
             let shown = found.as_ref().and_then(|intent| Some((intent, IntentView::of(&intent.seen, keys)?)));
             let Some((intent, view)) = shown else {
-                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
+                let store = settings.store_of(identity.operation.as_str())?.to_string();
                 output::say(&format!("{identity} not found in {store}"));
                 return Ok(NO);
             };
             if self.json {
                 let mut value = as_json(intent, &view);
-                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
+                let store = settings.store_of(identity.operation.as_str())?.to_string();
                 value["store"] = json!({ "url": store, "durability": durability });
                 output::json(&value);
             } else {

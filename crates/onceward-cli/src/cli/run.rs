@@ -102,7 +102,7 @@ impl Run {
                 self.intent.warn(call_settings.recipe.is_some());
             }
             let call = self.intent.call(global, call_settings).await?;
-            let store = settings.store_of(call.identity.operation.as_str())?.to_owned();
+            let store = settings.store_of(call.identity.operation.as_str())?.clone();
             let resolve = command_line("resolve", &settings, &call.identity, KeyDisplay::Masked);
             guarded(&Job {
                 call,

@@ -100,6 +100,42 @@ fn a_password_is_never_printed() {
     }
 }
 
+#[test]
+fn mistakes_with_urls_do_not_show_their_passwords() {
+    let folder = TestFolder::new();
+    let url = "redis://:s3cret@127.0.0.1:1";
+    for file in [
+        format!("[stores]\nfast = \"{url}\"\n"),
+        format!("stores = \"{url}\"\n"),
+        format!("[operation]\na = \"{url}\"\n"),
+        format!("[operation.a]\ntier = \"{url}\"\n"),
+        format!("store = {url}\n"),
+    ] {
+        folder.write("onceward.toml", &file);
+        let answer = folder.onceward(&["list"]);
+        assert!(answer.code == 78 && !answer.stderr.contains("s3cret"), "{file}: {answer:?}");
+    }
+    folder.write("onceward.toml", &format!("[stores]\nfast = \"{url}\"\n"));
+    folder.onceward(&["list"]).says(78, &["onceward.toml:2: stores.fast: ", "write `[stores.fast]`, and its `url = "]);
+    std::fs::remove_file(folder.path("onceward.toml")).unwrap();
+    let commands: [(&[&str], i32); 10] = [
+        (&["migrate", url], 64),
+        (&[url], 64),
+        (&["list", "--limit", url], 64),
+        (&["list", "--cursor=redis://:s3cret@h"], 64),
+        (&["list", "--store", "redis:/:s3cret@127.0.0.1:1"], 69),
+        (&["run", "--store", "redis:/:s3cret@127.0.0.1:1", "--operation", "a", "--key", "1", "--", "true"], 69),
+        (&["list", "--store", "user:s3cret@127.0.0.1:1"], 69),
+        (&["list", "--store", "postgres://user:a?s3cret@127.0.0.1:1/db"], 69),
+        (&["list", "--store", "redis://:a?s3cret@127.0.0.1:1"], 69),
+        (&["copy", "--from", "redis:/:s3cret@127.0.0.1:1", "--to", "a.db"], 69),
+    ];
+    for (command, code) in commands {
+        let answer = folder.onceward(command);
+        assert!(answer.code == code && !answer.stderr.contains("s3cret"), "{command:?}: {answer:?}");
+    }
+}
+
 /// The shell commands of docs/guides/stores.md, in their order.
 #[test]
 fn the_commands_of_the_guide_work() {

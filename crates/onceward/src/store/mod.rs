@@ -42,6 +42,7 @@ use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
 use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
+use crate::store_url::{names_server, shown};
 
 pub use durability::Durability;
 pub use error::Error;
@@ -319,11 +320,11 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
-        None if url.contains("://") || url.is_empty() => return Err(Error::UnknownUrl(masked(url))),
+        None if names_server(url) || url.is_empty() => return Err(Error::UnknownUrl(shown(url))),
         None => url,
     };
     if !names_a_file(Path::new(path)) {
-        return Err(Error::UnknownUrl(masked(url)));
+        return Err(Error::UnknownUrl(shown(url)));
     }
     open_file(Path::new(path), Arc::new(SystemClock)).await
 }
@@ -339,14 +340,6 @@ pub(crate) async fn open_path(path: &Path) -> Result<Arc<dyn Store>, Error> {
 /// False for the names under which SQLite would make a temporary ledger, which no other process sees.
 fn names_a_file(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path != Path::new(":memory:")
-}
-
-/// The URL without anything secret: it may contain a password, and errors are logged.
-fn masked(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…"),
-        None => url.to_owned(),
-    }
 }
 
 #[cfg(feature = "sqlite")]

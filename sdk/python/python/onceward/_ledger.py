@@ -298,7 +298,7 @@ class Ledger:
         self.close()
 
     def __repr__(self) -> str:
-        return f"onceward.Ledger({self.store!r})"
+        return f"onceward.Ledger({self._native.shown!r})"
 
 
 # Every ledger of this process, for the test kit.

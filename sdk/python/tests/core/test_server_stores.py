@@ -73,3 +73,15 @@ def test_a_server_that_is_down_is_told_without_the_password() -> None:
     with pytest.raises(onceward.StoreUnavailable) as caught:
         onceward.Ledger("postgres://shop:hunter2@127.0.0.1:1/app?timeout=1")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgres://user:hunter2@127.0.0.1:1/db", "redis://:hunter2@127.0.0.1:1", "redis:/:hunter2@127.0.0.1"],
+)
+def test_no_exception_shows_the_password_of_a_store(url: str) -> None:
+    with pytest.raises(onceward.StoreUnavailable) as raised:
+        onceward.Ledger(url)
+    error = raised.value
+    shown = [str(error), repr(error), error.store, error.for_model(), repr(vars(error))]
+    assert "hunter2" not in "\n".join(shown)
