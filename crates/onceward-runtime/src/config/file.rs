@@ -62,7 +62,8 @@ pub(super) struct NamedStore {
 #[serde(default)]
 pub(super) struct Limits {
     /// Maximum number of records per tenant. Over the limit, a new key gets 429 and nothing runs. Records are never evicted:
-    /// recorded keys keep working, and space becomes free as records expire. Tombstones do not count.
+    /// recorded keys keep working, and space becomes free as records expire. Tombstones do not count. Each store counts for
+    /// itself: with named stores, a tenant may have this many records in each of them.
     #[schemars(extend("x-type" = "number", "x-default" = "no limit"))]
     pub records_per_tenant: Option<u64>,
 }
