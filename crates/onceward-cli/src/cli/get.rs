@@ -7,9 +7,9 @@ use onceward::core::record::{Standing, State};
 use serde_json::{Value, json};
 
 use super::intent_arguments::{IntentArguments, command_line};
-use super::{Global, block_on, open};
+use super::opening::open_holding;
+use super::{Global, block_on};
 use crate::run::{CONTENT_TYPE, Stream, decode};
-use onceward_runtime::config::Settings;
 use onceward_runtime::exit::{Fault, NO};
 use onceward_runtime::output;
 use onceward_server::view::{IntentView, KeyDisplay, age, table};
@@ -36,23 +36,22 @@ impl Get {
         let keys = KeyDisplay::shown_if(self.show_keys);
         block_on(async {
             let identity = self.intent.identity(global, &settings).await?;
-            let ledger = open(&settings).await?;
+            let (ledger, store) = open_holding(&settings, &identity).await?;
             let found = ledger.get(&identity).await?;
             let durability = ledger.durability_of(&identity.operation).await?;
             ledger.close().await;
             let shown = found.as_ref().and_then(|intent| Some((intent, IntentView::of(&intent.seen, keys)?)));
             let Some((intent, view)) = shown else {
-                let store = settings.store_of(identity.operation.as_str())?.to_string();
                 output::say(&format!("{identity} not found in {store}"));
                 return Ok(NO);
             };
             if self.json {
                 let mut value = as_json(intent, &view);
-                let store = settings.store_of(identity.operation.as_str())?.to_string();
-                value["store"] = json!({ "url": store, "durability": durability });
+                value["store"] = json!({ "url": store.to_string(), "durability": durability });
                 output::json(&value);
             } else {
-                output::out(&as_text(intent, &view, &settings, &identity, keys));
+                let resolve = command_line("resolve", &settings, &identity, keys);
+                output::out(&as_text(intent, &view, &identity, keys, &resolve));
             }
             Ok(0)
         })
@@ -86,7 +85,8 @@ fn contents(outcome: &Outcome) -> Vec<(&'static str, Value)> {
     vec![("stdout", of(Stream::Stdout)), ("stderr", of(Stream::Stderr))]
 }
 
-fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &Identity, keys: KeyDisplay) -> String {
+/// The intent as a table. `resolve` is the command line that settles it.
+fn as_text(intent: &Intent, view: &IntentView, identity: &Identity, keys: KeyDisplay, resolve: &str) -> String {
     let seen = &intent.seen;
     let ago = |time| format!("{time} ({})", age(time, seen.now));
     let mut rows = vec![
@@ -124,7 +124,6 @@ fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &I
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = table(&rows);
     if matches!(seen.standing(), Some(Standing::InDoubt { .. })) {
-        let resolve = command_line("resolve", settings, identity, keys);
         text +=
             &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
     }

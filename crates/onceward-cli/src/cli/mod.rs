@@ -10,6 +10,7 @@ mod key;
 mod list;
 mod mcp;
 mod migrate;
+mod opening;
 mod purge;
 mod reference;
 mod resolve;
@@ -23,15 +24,15 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use onceward::StoreUrl;
 use onceward::core::name::Tenant;
-use onceward::{Ledger, StoreUrl};
 use tokio::runtime::Builder;
 
 use crate::demo;
 use onceward_bench as bench;
 use onceward_runtime::config::{ConfigSource, Settings};
 use onceward_runtime::exit::Fault;
-use onceward_runtime::{exit, output, stores};
+use onceward_runtime::{exit, output};
 
 /// Make side effects happen once: record the intent, let one caller do the work, replay the outcome to every repeat
 #[derive(Debug, Parser)]
@@ -206,28 +207,6 @@ impl Global {
     fn tenant_flag(&self) -> Option<&str> {
         self.tenant.as_deref().filter(|tenant| !tenant.is_empty())
     }
-}
-
-/// Opens an existing ledger, to read it or to settle an intent. Unlike `run`, this never creates one: if the ledger is
-/// missing, the user named the wrong one.
-async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let store = settings.store()?;
-    let is_missing = store.file().is_some_and(|path| !path.exists());
-    // Agents start gateways in any folder, so those use a ledger in the state folder.
-    if let Some(own) = settings.user_ledger().filter(|own| is_missing && own.exists()) {
-        output::say(&format!("no {store} in this folder; using the ledger of your MCP gateways, {}.", own.display()));
-        return Ok(Ledger::open(own).await?);
-    }
-    if is_missing {
-        return Err(Fault::new(
-            exit::STORE,
-            format!(
-                "no ledger at {store}; nothing was done.\n  Name it with --store, ONCEWARD_STORE, or `store` in onceward.toml. \
-                 `onceward run` creates a new one."
-            ),
-        ));
-    }
-    stores::open(settings, Ledger::builder(), store).await
 }
 
 /// Runs on the main thread, which lives as long as the program; two more threads renew leases and copy output.

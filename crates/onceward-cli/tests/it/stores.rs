@@ -136,6 +136,46 @@ fn mistakes_with_urls_do_not_show_their_passwords() {
     }
 }
 
+/// A configuration with a store that cannot be opened, and a record in each of the other two.
+fn one_store_down() -> TestFolder {
+    let folder = TestFolder::new();
+    let stores = ["a", "b"]
+        .map(|name| format!("[stores.{name}]\nurl = \"{name}.db\"\n[operation.in_{name}]\nstore = \"{name}\"\n"));
+    folder.write("onceward.toml", &format!("store = \"main.db\"\n{}", stores.concat()));
+    folder.write("a.db", "not a ledger");
+    run(&folder, "charge", "1");
+    run(&folder, "in_b", "1");
+    folder
+}
+
+#[test]
+fn commands_about_one_intent_do_not_need_the_other_stores() {
+    let folder = one_store_down();
+    for operation in ["charge", "in_b"] {
+        folder.onceward(&["get", "--operation", operation, "--key", "1"]).says(0, &[]);
+        let resolve = ["resolve", "--operation", operation, "--key", "1", "--did-not-happen"];
+        folder.onceward(&resolve).says(1, &["nothing to settle"]);
+    }
+    folder.onceward(&["get", "--operation", "in_b", "--key", "2"]).says(1, &["not found in", "b.db"]);
+    let get = ["get", "--operation", "in_a", "--key", "1"];
+    folder.onceward(&get).says(69, &["stores.a: ", "is not an Onceward ledger"]);
+    // A gateway may have recorded it in any store, so this answer is not certain.
+    let get = ["get", "--operation", "other", "--key", "1"];
+    folder.onceward(&get).says(69, &["stores.a was not searched: ", "not found in"]);
+}
+
+#[test]
+fn commands_about_all_stores_go_on_and_report_the_one_that_is_down() {
+    let folder = one_store_down();
+    let listed = folder.onceward(&["list", "--json"]);
+    listed.says(69, &["stores.a was not listed: ", "is not an Onceward ledger"]);
+    let page: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let operations: Vec<_> = page["intents"].as_array().unwrap().iter().map(|intent| &intent["operation"]).collect();
+    assert_eq!(operations, ["charge", "in_b"]);
+    folder.onceward(&["purge"]).says(69, &["stores.a was not purged: "]);
+    folder.onceward(&["serve", "--listen", "127.0.0.1:0"]).says(69, &["stores.a: "]);
+}
+
 /// The shell commands of docs/guides/stores.md, in their order.
 #[test]
 fn the_commands_of_the_guide_work() {

@@ -104,6 +104,17 @@ impl Settings {
         })
     }
 
+    /// The operations that live in the store with this name.
+    pub fn operations_in(&self, store: &str) -> Vec<String> {
+        let here = self.operations.iter().filter(|(_, operation)| operation.store.as_deref() == Some(store));
+        here.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The name of the store that keeps an operation, if it has one.
+    pub fn store_name_of(&self, operation: &str) -> Option<&str> {
+        self.operations.get(operation)?.store.as_deref()
+    }
+
     /// How to name tenants that are derived from credentials.
     pub fn tenant_names(&self) -> Result<TenantNames, Fault> {
         let Some(secret) = &self.tenant_secret else { return Ok(TenantNames::default()) };

@@ -11,7 +11,7 @@
 //! - `delivery`: whether the caller got the answer.
 //!
 //! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
-//! listing, resolving, purging), `placement` (several stores under one ledger), `copy` (moving a whole ledger to another store).
+//! listing, resolving, purging), `placement` (several stores under one ledger), `every_store` (what goes over all of them), `copy` (moving a whole ledger to another store).
 
 mod apply;
 mod begin;
@@ -20,6 +20,7 @@ mod call;
 mod claim;
 pub mod copy;
 mod delivery;
+pub mod every_store;
 mod guard;
 mod late_report;
 mod lease;

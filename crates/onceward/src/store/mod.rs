@@ -6,7 +6,8 @@
 //! - `postgres`: a schema in a PostgreSQL database, for several machines. `redis`: for e-mail and other low stakes.
 //!
 //! `batching` is the queue in front of the writers, `names` are the words that stores keep, `page` is one page of a list,
-//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers.
+//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers,
+//! `unavailable` stands for a store that could not be opened.
 
 /// The queue in front of the writers, for benchmarks too.
 #[doc(hidden)]
@@ -27,6 +28,7 @@ mod secret;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transfer;
+mod unavailable;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -47,6 +49,7 @@ use crate::store_url::{names_server, shown};
 pub use durability::Durability;
 pub use error::Error;
 pub use page::{Cursor, ListedRecord, NotACursor, Page};
+pub use unavailable::Unavailable;
 
 /// The most records on one page of a list.
 pub const MAX_PAGE_SIZE: usize = 1000;
