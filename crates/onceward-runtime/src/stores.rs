@@ -13,6 +13,7 @@ use crate::output;
 
 /// Opens the default store at `url` and every named one. Operations with a `store` live there.
 pub async fn open(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
+    settings.check_places(url)?;
     for (name, url) in settings.named_stores() {
         let store = url.clone().open().await.map_err(|error| named_fault(name, error))?;
         builder = builder.store(name, store, settings.operations_in(name));
@@ -22,6 +23,7 @@ pub async fn open(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> 
 
 /// The same for a command that goes over all stores: a store that cannot be opened is left to be reported.
 pub async fn open_reachable(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
+    settings.check_places(url)?;
     for (name, url) in settings.named_stores() {
         builder = builder.store(name, opened(url).await, settings.operations_in(name));
     }

@@ -1,5 +1,6 @@
-//! Names the store to open: a URL as text, or a path. `shown` hides passwords.
+//! Names the store to open: a URL as text, or a path. `shown` hides passwords, `place` tells whether two URLs name one store.
 
+mod place;
 mod shown;
 
 use std::borrow::Cow;

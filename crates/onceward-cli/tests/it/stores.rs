@@ -176,6 +176,35 @@ fn commands_about_all_stores_go_on_and_report_the_one_that_is_down() {
     folder.onceward(&["serve", "--listen", "127.0.0.1:0"]).says(69, &["stores.a: "]);
 }
 
+#[test]
+fn a_store_with_two_names_is_refused() {
+    let folder = TestFolder::new();
+    let named = |name: &str, url: &str| format!("[stores.{name}]\nurl = \"{url}\"\n");
+    for (file, said) in [
+        (format!("store = \"main.db\"\n{}", named("fast", "./main.db")), "stores.fast and the store at the top level"),
+        (named("fast", "file:onceward.db"), "stores.fast and the store at the top level"),
+        (
+            named("fast", "redis://:s3cret@h") + &named("mail", "redis://user:s3cret@h:6379/0"),
+            "stores.mail and stores.fast are the same store",
+        ),
+    ] {
+        folder.write("onceward.toml", &file);
+        for command in [
+            &["list"][..],
+            &["serve", "--listen", "127.0.0.1:0"],
+            &["run", "--operation", "a", "--key", "1", "--", "true"],
+        ] {
+            let answer = folder.onceward(command);
+            answer.says(78, &[said]);
+            assert!(!answer.stderr.contains("s3cret"), "{answer:?}");
+        }
+    }
+    // A flag may name one of the stores, for a command about that one.
+    folder.write("onceward.toml", &format!("store = \"main.db\"\n{}", named("fast", "fast.db")));
+    folder.onceward(&["migrate", "--store", "fast.db"]).says(0, &[]);
+    folder.onceward(&["list", "--store", "fast.db"]).says(78, &["stores.fast and the store at the top level"]);
+}
+
 /// The shell commands of docs/guides/stores.md, in their order.
 #[test]
 fn the_commands_of_the_guide_work() {

@@ -90,7 +90,7 @@ impl Settings {
         let is_named = named.is_some();
         let store = named.unwrap_or_else(|| STORE.into());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        Ok(Self {
+        let settings = Self {
             store,
             stores,
             operations: file.operation,
@@ -101,7 +101,30 @@ impl Settings {
             limits: file.limits,
             is_named,
             folder,
-        })
+        };
+        // With a flag, a command may be about one of the named stores.
+        if source.store.is_none() {
+            settings.check_places(&settings.store)?;
+        }
+        Ok(settings)
+    }
+
+    /// Refuses two names for one store: every record would be listed twice, and an operation would live in both. `default` is the
+    /// store without a name.
+    pub fn check_places(&self, default: &StoreUrl) -> Result<(), Fault> {
+        let mut places =
+            BTreeMap::from_iter(default.place().map(|place| (place, "the store at the top level".to_owned())));
+        for (name, url) in &self.stores {
+            let Some(place) = url.place() else { continue };
+            if let Some(other) = places.insert(place, format!("stores.{name}")) {
+                return Err(Fault::config(format!(
+                    "stores.{name} and {other} are the same store, {url}; nothing was done.\n  Give each its own file, database \
+                     or `prefix`, or remove one of them and the `store = \"{name}\"` of its operations. `--store` and \
+                     ONCEWARD_STORE replace the store at the top level."
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The operations that live in the store with this name.
