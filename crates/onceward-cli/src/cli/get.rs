@@ -1,9 +1,10 @@
 //! `onceward get`: shows one intent.
 
-use onceward::Intent;
 use onceward::core::name::Identity;
 use onceward::core::outcome::{Body, Outcome};
 use onceward::core::record::{Standing, State};
+use onceward::store::Durability;
+use onceward::{Intent, StoreUrl};
 use serde_json::{Value, json};
 
 use super::intent_arguments::{IntentArguments, command_line};
@@ -51,7 +52,7 @@ impl Get {
                 output::json(&value);
             } else {
                 let resolve = command_line("resolve", &settings, &identity, keys);
-                output::out(&as_text(intent, &view, &identity, keys, &resolve));
+                output::out(&as_text(intent, &view, &identity, keys, warning(&store, &durability), &resolve));
             }
             Ok(0)
         })
@@ -85,8 +86,20 @@ fn contents(outcome: &Outcome) -> Vec<(&'static str, Value)> {
     vec![("stdout", of(Stream::Stdout)), ("stderr", of(Stream::Stderr))]
 }
 
-/// The intent as a table. `resolve` is the command line that settles it.
-fn as_text(intent: &Intent, view: &IntentView, identity: &Identity, keys: KeyDisplay, resolve: &str) -> String {
+/// What the operator must know about the store of an intent.
+fn warning(store: &StoreUrl, durability: &Durability) -> Option<String> {
+    (*durability != Durability::Durable).then(|| format!("{store} is not durable: {durability}"))
+}
+
+/// The intent as a table. `store` says what is wrong with its store, and `resolve` is the command line that settles it.
+fn as_text(
+    intent: &Intent,
+    view: &IntentView,
+    identity: &Identity,
+    keys: KeyDisplay,
+    store: Option<String>,
+    resolve: &str,
+) -> String {
     let seen = &intent.seen;
     let ago = |time| format!("{time} ({})", age(time, seen.now));
     let mut rows = vec![
@@ -115,6 +128,7 @@ fn as_text(intent: &Intent, view: &IntentView, identity: &Identity, keys: KeyDis
             format!("{}, {}{} bytes {kept}", word(outcome.verdict), outcome.ended(), outcome.size)
         }),
     );
+    add("store", store);
     for entry in &intent.trail {
         let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
         let token = entry.event.token.as_deref().map(|token| format!(" (token {token})")).unwrap_or_default();
@@ -134,5 +148,30 @@ fn word(verdict: onceward::core::outcome::Verdict) -> &'static str {
     match verdict {
         onceward::core::outcome::Verdict::Success => "success",
         onceward::core::outcome::Verdict::Failure => "final failure",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use onceward::Ledger;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_may_lose_the_intent_is_shown() {
+        let ledger = Ledger::open("memory:").await.unwrap();
+        ledger.operation("a").key("1").run(|_| async { Ok(1) }).await.unwrap();
+        let call = ledger.operation("a").key("1").call().unwrap();
+        let intent = ledger.get(&call.identity).await.unwrap().unwrap();
+        let keys = KeyDisplay::shown_if(false);
+        let view = IntentView::of(&intent.seen, keys).unwrap();
+        let store = StoreUrl::from("redis://:hunter2@h");
+        let text = |durability: &Durability| {
+            as_text(&intent, &view, &call.identity, keys, warning(&store, durability), "onceward resolve")
+        };
+        let shown = text(&Durability::unless(vec!["appendfsync is everysec".to_owned()]));
+        assert!(shown.contains("redis://:…@h is not durable: best effort: appendfsync is everysec"), "{shown}");
+        assert!(!text(&Durability::Durable).contains("redis://"));
     }
 }
