@@ -1,22 +1,22 @@
 //! The ledger of a gateway. It is opened when the gateway starts. If that fails, tools that only read still work, and every
 //! guarded call tries to open it again.
 
-use onceward::{Ledger, store};
+use onceward::{Ledger, StoreUrl, store};
 use onceward_runtime::stores;
 use tokio::sync::Mutex;
 
 /// A ledger that may not be open yet.
 #[derive(Debug)]
 pub(super) struct LazyLedger {
-    store: String,
+    store: StoreUrl,
     /// How many records a tenant may have.
     records_per_tenant: Option<u64>,
     open: Mutex<Option<Ledger>>,
 }
 
 impl LazyLedger {
-    pub(super) fn at(store: &str, records_per_tenant: Option<u64>) -> Self {
-        Self { store: store.to_owned(), records_per_tenant, open: Mutex::default() }
+    pub(super) fn at(store: impl Into<StoreUrl>, records_per_tenant: Option<u64>) -> Self {
+        Self { store: store.into(), records_per_tenant, open: Mutex::default() }
     }
 
     /// The ledger, which is opened if it is not open yet.

@@ -56,6 +56,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onceward::StoreUrl;
 use onceward::core::name::Tenant;
 
 use call::CallSettings;
@@ -88,7 +89,7 @@ pub struct GatewayOptions {
     pub server: Server,
     pub tenant: Tenant,
     pub session: Option<String>,
-    pub store: String,
+    pub store: StoreUrl,
     /// The most records that a tenant may have.
     pub records_per_tenant: Option<u64>,
     /// The flags with which `onceward` finds the same ledger from any folder.
@@ -143,7 +144,7 @@ async fn gate(options: GatewayOptions, mcp: &Mcp) -> Arc<Gate> {
 }
 
 async fn opened_ledger(options: &GatewayOptions) -> Arc<LazyLedger> {
-    let lazy_ledger = LazyLedger::at(&options.store, options.records_per_tenant);
+    let lazy_ledger = LazyLedger::at(options.store.clone(), options.records_per_tenant);
     if let Err(error) = lazy_ledger.ledger().await {
         tracing::error!(%error, "cannot open the ledger; each guarded call tries to open it again");
     }

@@ -1,22 +1,22 @@
 //! Opens the stores of a configuration as one ledger, and tells the operator what they survive.
 
+use std::sync::Arc;
+
 use onceward::core::name;
 use onceward::core::policy::Tier;
-use onceward::store::{self, Durability};
-use onceward::{Builder, Ledger, placement};
+use onceward::store::{self, Durability, Store, Unavailable};
+use onceward::{Builder, Ledger, StoreUrl, placement};
 
 use crate::config::Settings;
-use crate::exit::Fault;
+use crate::exit::{self, Fault};
 use crate::output;
 
 /// Opens the default store at `url` and every named one. Operations with a `store` live there.
-pub async fn open(settings: &Settings, mut builder: Builder, url: &str) -> Result<Ledger, Fault> {
+pub async fn open(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
+    settings.check_places(url)?;
     for (name, url) in settings.named_stores() {
-        let here = settings.operations().filter(|(_, operation)| operation.store.as_deref() == Some(name));
-        let operations: Vec<&str> = here.map(|(operation, _)| operation).collect();
-        let opened = store::open(url).await;
-        let store = opened.map_err(|error| Fault::new(crate::exit::STORE, format!("stores.{name}: {error}")))?;
-        builder = builder.store(name, store, operations);
+        let store = url.clone().open().await.map_err(|error| named_fault(name, error))?;
+        builder = builder.store(name, store, settings.operations_in(name));
     }
     Ok(builder.open(url).await?)
 }
@@ -25,23 +25,41 @@ pub async fn open(settings: &Settings, mut builder: Builder, url: &str) -> Resul
 /// the operation, which must not live in one of them.
 pub async fn open_for(
     operation: &name::Operation,
-    url: &str,
-    others: &[(String, String)],
+    url: &StoreUrl,
+    others: &[(String, StoreUrl)],
     mut builder: Builder,
 ) -> Result<Ledger, store::Error> {
-    let own = store::open(url).await?;
+    let own = url.clone().open().await?;
     if others.is_empty() || own.has_operation(operation).await? {
         return Ok(builder.on(own));
     }
     for (name, url) in others {
-        builder = builder.store(name, store::open(url).await?, Vec::<String>::new());
+        builder = builder.store(name, url.clone().open().await?, Vec::<String>::new());
     }
     Ok(builder.on(own))
 }
 
-/// Opens every store for a server: refuses stores that were moved, operations that live in another store, and payments on a store that
+/// The same for a command that goes over all stores: a store that cannot be opened is left to be reported.
+pub async fn open_reachable(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
+    settings.check_places(url)?;
+    for (name, url) in settings.named_stores() {
+        builder = builder.store(name, opened(url).await, settings.operations_in(name));
+    }
+    Ok(builder.on(opened(url).await))
+}
+
+async fn opened(url: &StoreUrl) -> Arc<dyn Store> {
+    url.clone().open().await.unwrap_or_else(|error| Arc::new(Unavailable(error)))
+}
+
+/// The error of a named store.
+pub fn named_fault(name: &str, error: impl std::fmt::Display) -> Fault {
+    Fault::new(exit::STORE, format!("stores.{name}: {error}"))
+}
+
+/// Opens every store for a server. Refuses stores that were moved, operations that live in another store, and payments on a store that
 /// may lose them.
-pub async fn open_server(settings: &Settings, builder: Builder, url: &str) -> Result<Ledger, Fault> {
+pub async fn open_server(settings: &Settings, builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
     let ledger = open(settings, builder, url).await?;
     ledger.check_seals().await?;
     let names: Vec<_> = settings.operations().filter_map(|(name, _)| name::Operation::new(name).ok()).collect();

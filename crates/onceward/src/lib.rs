@@ -41,7 +41,7 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`blocking`]: the same for code without async.
 //! - [`remote`]: claims whose owners are in another process.
-//! - [`copy`]: moves a whole ledger to another store. [`placement`]: several stores under one ledger.
+//! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
 //! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
 //!   store. [`clock`]: the time of stores in this process.
@@ -97,6 +97,6 @@ pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, Guard, Intent, Ledger, OnRunning, Resolved, Resolver,
-    StartOptions, Started, Stats, WriteResult, copy, placement, remote,
+    StartOptions, Started, Stats, WriteResult, copy, every_store, placement, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

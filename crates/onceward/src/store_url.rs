@@ -1,17 +1,29 @@
-//! Names the store to open: a URL as text, or a path.
+//! Names the store to open: a URL as text, or a path. `shown` hides passwords, `place` tells whether two URLs name one store.
+
+mod place;
+mod shown;
 
 use std::borrow::Cow;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use crate::store::{self, Store};
+
+pub use shown::shown;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(crate) use shown::{check_separators, parameter_name};
 
 /// The store that a ledger opens. Made from text or from a path:
 ///
 /// - Text is a URL: `memory:`, `file:PATH`, or just a path. A URL with another scheme is refused.
 /// - A [`Path`] or [`PathBuf`] is always a file, whatever it is called, and need not be UTF-8.
-#[derive(Clone, PartialEq, Eq)]
+///
+/// A URL may contain a password. `Display` and `Debug` hide it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
 pub struct StoreUrl(Location);
 
 #[derive(Clone, PartialEq, Eq)]
@@ -21,24 +33,75 @@ enum Location {
 }
 
 impl StoreUrl {
-    pub(crate) async fn open(self) -> Result<Arc<dyn Store>, store::Error> {
+    /// Opens the store.
+    pub async fn open(self) -> Result<Arc<dyn Store>, store::Error> {
         match self.0 {
             Location::Url(url) => store::open(&url).await,
             Location::Path(path) => store::open_path(&path).await,
         }
     }
+
+    /// The file that it names; `None` for a store in memory or on a server.
+    pub fn file(&self) -> Option<&Path> {
+        match &self.0 {
+            Location::Path(path) => Some(path),
+            Location::Url(url) if self.is_memory() || names_server(url) => None,
+            Location::Url(url) => Some(Path::new(url.strip_prefix("file:").unwrap_or(url))),
+        }
+    }
+
+    /// Whether the store is in memory.
+    pub fn is_memory(&self) -> bool {
+        matches!(&self.0, Location::Url(url) if url == "memory:")
+    }
+
+    /// Whether the text is empty.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0, Location::Url(url) if url.is_empty())
+    }
+
+    /// The same store, with a relative path resolved against this folder.
+    pub fn within(self, folder: &Path) -> Self {
+        match self.file() {
+            Some(path) if !folder.as_os_str().is_empty() => Self(Location::Path(folder.join(path))),
+            _ => self,
+        }
+    }
+
+    /// The text, with its password: to open the store, never to be shown.
+    pub fn with_password(&self) -> Cow<'_, str> {
+        match &self.0 {
+            Location::Url(url) => Cow::Borrowed(url),
+            Location::Path(path) => path.to_string_lossy(),
+        }
+    }
+}
+
+/// Whether a text names a server rather than a file. A URL with a spelling mistake, such as `redis:/:password@host`, does too: a
+/// file with such a name would be made, and would be shown in messages.
+pub(crate) fn names_server(text: &str) -> bool {
+    if text.starts_with("file:") {
+        return false;
+    }
+    let Some((scheme, rest)) = text.split_once(':') else { return false };
+    // One letter is a drive.
+    let is_scheme = scheme.len() > 1 && shown::is_scheme(scheme);
+    text.contains("://") || shown::is_server(scheme) || (is_scheme && rest.contains('@'))
+}
+
+/// Without the password.
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Location::Url(url) => f.write_str(&shown(url)),
+            Location::Path(path) => path.display().fmt(f),
+        }
+    }
 }
 
 impl fmt::Debug for StoreUrl {
-    /// A URL may hold a password, so only its scheme is shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Location::Url(url) => match url.split_once("://") {
-                Some((scheme, _)) => write!(f, "StoreUrl({scheme}://…)"),
-                None => write!(f, "StoreUrl({url})"),
-            },
-            Location::Path(path) => write!(f, "StoreUrl({})", path.display()),
-        }
+        write!(f, "StoreUrl({self})")
     }
 }
 
@@ -84,40 +147,10 @@ impl From<&PathBuf> for StoreUrl {
     }
 }
 
-/// A store URL as it may be shown: without a password. One that is a reference, such as `env:PGPASSWORD`, is not a secret and
-/// stays, so that the text still leads to the store.
-pub fn shown(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (address, query) = match rest.split_once('?') {
-        None => (rest, None),
-        Some((address, query)) => (address, Some(query)),
-    };
-    // A password that is not encoded may contain a question mark.
-    if query.is_some_and(|query| query.contains('@')) {
-        return format!("{scheme}://…");
+impl From<&StoreUrl> for StoreUrl {
+    fn from(url: &StoreUrl) -> Self {
+        url.clone()
     }
-    let address = match address.rsplit_once('@') {
-        None => address.to_owned(),
-        Some((credentials, host)) => match credentials.split_once(':') {
-            None => format!("{credentials}@{host}"),
-            Some((user, password)) if is_reference(password) => format!("{user}:{password}@{host}"),
-            Some((user, _)) => format!("{user}:…@{host}"),
-        },
-    };
-    let query = query.map(|query| query.split('&').map(shown_parameter).collect::<Vec<_>>().join("&"));
-    format!("{scheme}://{address}{}", query.map(|query| format!("?{query}")).unwrap_or_default())
-}
-
-fn is_reference(password: &str) -> bool {
-    (password.starts_with("env:") || password.starts_with("file:")) && !password.contains('@')
-}
-
-/// A parameter, whose value is hidden if it may be a secret.
-fn shown_parameter(pair: &str) -> String {
-    let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-    let lower = name.to_ascii_lowercase();
-    let is_secret = ["pass", "secret", "token", "auth"].iter().any(|word| lower.contains(word)) && !is_reference(value);
-    if is_secret { format!("{name}=…") } else { pair.to_owned() }
 }
 
 #[cfg(test)]
@@ -125,31 +158,53 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_its_password() {
-        for (url, expected) in [
-            ("onceward.db", "onceward.db"),
-            ("file:a@b:c", "file:a@b:c"),
-            ("memory:", "memory:"),
-            ("postgres://user:s3cret@host/db", "postgres://user:…@host/db"),
-            ("postgres://user:s3@cret@host/db?sslmode=verify-full", "postgres://user:…@host/db?sslmode=verify-full"),
-            ("postgres://user:env:PGPASSWORD@host/db", "postgres://user:env:PGPASSWORD@host/db"),
-            ("postgres://user:file:/run/pw@host/db", "postgres://user:file:/run/pw@host/db"),
-            ("postgres://user:env:x@s3cret@host/db", "postgres://user:…@host/db"),
-            ("postgres://user:s3?cret@host/db", "postgres://…"),
-            ("postgres://host/db?password=s3cret&user=a", "postgres://host/db?password=…&user=a"),
-            ("redis://:s3cret@host:6379/0", "redis://:…@host:6379/0"),
-            ("redis://host", "redis://host"),
-            ("redis+sentinel://user:s3cret@a:1,b:2/name", "redis+sentinel://user:…@a:1,b:2/name"),
+    fn a_password_is_not_shown() {
+        let shown = format!("{:?}", StoreUrl::from("postgres://user:secret@host/db"));
+        assert_eq!(shown, "StoreUrl(postgres://user:…@host/db)");
+    }
+
+    #[test]
+    fn files_and_servers_are_told_apart() {
+        for (text, file) in [
+            ("onceward.db", Some("onceward.db")),
+            ("file:a@b:c", Some("a@b:c")),
+            ("C:\\a@b.db", Some("C:\\a@b.db")),
+            ("a:b.db", Some("a:b.db")),
+            ("memory:", None),
+            ("postgres://host/db", None),
+            ("redis:/:secret@host", None),
+            ("Redis:host", None),
+            ("user:secret@host", None),
         ] {
-            assert_eq!(shown(url), expected);
-            assert!(!shown(url).contains("cret"), "{url}");
+            let url = StoreUrl::from(text);
+            assert_eq!(url.file(), file.map(Path::new), "{text}");
+            let within = url.within(Path::new("/folder"));
+            assert_eq!(within.file(), file.map(|file| Path::new("/folder").join(file)).as_deref(), "{text}");
         }
     }
 
     #[test]
-    fn a_password_is_not_shown() {
-        let shown = format!("{:?}", StoreUrl::from("postgres://user:secret@host/db"));
-        assert_eq!(shown, "StoreUrl(postgres://…)");
+    fn a_relative_path_starts_at_a_folder() {
+        let within =
+            |folder: &str, url: &str| StoreUrl::from(url).within(Path::new(folder)).with_password().into_owned();
+        for (url, expected) in [
+            ("a.db", "/etc/a.db"),
+            ("file:a.db", "/etc/a.db"),
+            ("/var/a.db", "/var/a.db"),
+            ("memory:", "memory:"),
+            ("postgres://user:env:PGPASSWORD@host/db", "postgres://user:env:PGPASSWORD@host/db"),
+        ] {
+            assert_eq!(within("/etc", url), expected);
+        }
+        assert_eq!(within("", "a.db"), "a.db");
+    }
+
+    #[tokio::test]
+    async fn a_misspelled_url_is_refused_and_not_shown() {
+        for text in ["redis:/:hunter2@host", "redis:hunter2", "user:hunter2@host", "postgres:user:hunter2@host/db"] {
+            let Err(error) = StoreUrl::from(text).open().await else { panic!("{text}") };
+            assert!(error.to_string().contains("unknown store") && !error.to_string().contains("hunter2"), "{error}");
+        }
     }
 
     #[cfg(feature = "sqlite")]

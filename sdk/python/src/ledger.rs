@@ -200,6 +200,15 @@ impl NativeLedger {
         Ok(Self { source: Source::Local(handle) })
     }
 
+    /// The ledger as messages name it, without a password.
+    #[getter]
+    fn shown(&self) -> &str {
+        match &self.source {
+            Source::Local(handle) => handle.shown(),
+            Source::Remote(server) => server.url(),
+        }
+    }
+
     /// Whether it is behind HTTP: then the server has the settings of operations.
     #[getter]
     fn is_remote(&self) -> bool {

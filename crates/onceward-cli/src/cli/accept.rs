@@ -1,7 +1,5 @@
 //! `onceward accept`: accepts a ledger that is older than the mark next to it.
 
-use std::path::Path;
-
 use onceward::store::sqlite::{Accepted, accept};
 
 use super::Global;
@@ -25,11 +23,11 @@ impl Accept {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
         let store = settings.store()?;
-        let path = store.strip_prefix("file:").unwrap_or(store);
-        if store == "memory:" || store.contains("://") {
+        let Some(path) = store.file() else {
             return Err(Fault::usage("only a ledger in a file has a mark; name the file with --store"));
-        }
-        let Accepted { ledger, mark } = accept(Path::new(path))?;
+        };
+        let Accepted { ledger, mark } = accept(path)?;
+        let path = path.display();
         if self.json {
             output::json(&serde_json::json!({ "ledger": ledger, "mark": mark }));
             return Ok(0);

@@ -1,12 +1,12 @@
 //! `onceward copy`: moves a whole ledger to another store.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use onceward::copy::{self, CopyError, CopyProgress, Options, Side};
-use onceward::store;
+use onceward::{StoreUrl, store};
 use serde_json::json;
 
 use super::block_on;
@@ -37,10 +37,10 @@ Exit codes: 0 copied, 1 refused, 69 a store failed, 75 intents are still running
 pub(super) struct Copy {
     /// The ledger to move
     #[arg(long, value_name = "URL")]
-    from: String,
+    from: StoreUrl,
     /// The empty store that it moves to
     #[arg(long, value_name = "URL", required_unless_present = "unseal")]
-    to: Option<String>,
+    to: Option<StoreUrl>,
     /// How long to wait for running intents [default: as long as their leases, at most 1h; 0s with --force-doubt]
     #[arg(long, value_name = "DURATION")]
     wait: Option<Length>,
@@ -67,7 +67,7 @@ impl Copy {
                 from.store.close().await;
                 return self.unsealed(&from.name, opened?);
             }
-            let to = open(self.to.as_deref().unwrap_or_default(), false).await?;
+            let to = open(&self.to.clone().unwrap_or_else(|| StoreUrl::from("")), false).await?;
             let options = Options { wait: self.wait.map(|length| length.0), force_doubt: self.force_doubt };
             let shown = ShownProgress::default();
             let copied = copy::copy(&from, &to, options, &|progress| shown.show(progress)).await;
@@ -140,21 +140,20 @@ impl Copy {
 }
 
 /// Opens one side of the copy. Its name holds no secret, and leads to the same store from every folder.
-async fn open(url: &str, must_exist: bool) -> Result<Side, Fault> {
-    if url == "memory:" {
+async fn open(url: &StoreUrl, must_exist: bool) -> Result<Side, Fault> {
+    if url.is_memory() {
         return Err(Fault::usage(
             "memory: lasts only as long as one process; name a file, or a URL such as postgres://…",
         ));
     }
-    if url.contains("://") {
-        return Ok(Side { store: store::open(url).await?, name: onceward::shown_store(url) });
-    }
-    let path = Path::new(url.strip_prefix("file:").unwrap_or(url));
+    let Some(path) = url.file() else {
+        return Ok(Side { store: url.clone().open().await?, name: url.to_string() });
+    };
     if must_exist && !path.exists() {
         return Err(Fault::new(exit::STORE, format!("no ledger at {}; nothing was done", path.display())));
     }
     let name = std::path::absolute(path).unwrap_or_else(|_| PathBuf::from(path)).display().to_string();
-    Ok(Side { store: store::open(url).await?, name })
+    Ok(Side { store: url.clone().open().await?, name })
 }
 
 fn fault(error: CopyError) -> Fault {

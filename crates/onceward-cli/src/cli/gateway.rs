@@ -78,7 +78,7 @@ pub(super) struct Gateway {
 impl Gateway {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
-        let store = settings.store()?.to_owned();
+        let store = settings.store()?.clone();
         let ledger = Ledger::builder().records_per_tenant(settings.records_per_tenant());
         let tls = match (&self.tls_chain, &self.tls_key) {
             (Some(chain), Some(key)) => Some(Tls::read(chain, key)?),

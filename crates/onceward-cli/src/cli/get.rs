@@ -1,15 +1,16 @@
 //! `onceward get`: shows one intent.
 
-use onceward::Intent;
 use onceward::core::name::Identity;
 use onceward::core::outcome::{Body, Outcome};
 use onceward::core::record::{Standing, State};
+use onceward::store::Durability;
+use onceward::{Intent, StoreUrl};
 use serde_json::{Value, json};
 
 use super::intent_arguments::{IntentArguments, command_line};
-use super::{Global, block_on, open};
+use super::opening::open_holding;
+use super::{Global, block_on};
 use crate::run::{CONTENT_TYPE, Stream, decode};
-use onceward_runtime::config::Settings;
 use onceward_runtime::exit::{Fault, NO};
 use onceward_runtime::output;
 use onceward_server::view::{IntentView, KeyDisplay, age, table};
@@ -36,23 +37,22 @@ impl Get {
         let keys = KeyDisplay::shown_if(self.show_keys);
         block_on(async {
             let identity = self.intent.identity(global, &settings).await?;
-            let ledger = open(&settings).await?;
+            let (ledger, store) = open_holding(&settings, &identity).await?;
             let found = ledger.get(&identity).await?;
             let durability = ledger.durability_of(&identity.operation).await?;
             ledger.close().await;
             let shown = found.as_ref().and_then(|intent| Some((intent, IntentView::of(&intent.seen, keys)?)));
             let Some((intent, view)) = shown else {
-                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
                 output::say(&format!("{identity} not found in {store}"));
                 return Ok(NO);
             };
             if self.json {
                 let mut value = as_json(intent, &view);
-                let store = onceward::shown_store(settings.store_of(identity.operation.as_str())?);
-                value["store"] = json!({ "url": store, "durability": durability });
+                value["store"] = json!({ "url": store.to_string(), "durability": durability });
                 output::json(&value);
             } else {
-                output::out(&as_text(intent, &view, &settings, &identity, keys));
+                let resolve = command_line("resolve", &settings, &identity, keys);
+                output::out(&as_text(intent, &view, &identity, keys, warning(&store, &durability), &resolve));
             }
             Ok(0)
         })
@@ -86,7 +86,20 @@ fn contents(outcome: &Outcome) -> Vec<(&'static str, Value)> {
     vec![("stdout", of(Stream::Stdout)), ("stderr", of(Stream::Stderr))]
 }
 
-fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &Identity, keys: KeyDisplay) -> String {
+/// What the operator must know about the store of an intent.
+fn warning(store: &StoreUrl, durability: &Durability) -> Option<String> {
+    (*durability != Durability::Durable).then(|| format!("{store} is not durable: {durability}"))
+}
+
+/// The intent as a table. `store` says what is wrong with its store, and `resolve` is the command line that settles it.
+fn as_text(
+    intent: &Intent,
+    view: &IntentView,
+    identity: &Identity,
+    keys: KeyDisplay,
+    store: Option<String>,
+    resolve: &str,
+) -> String {
     let seen = &intent.seen;
     let ago = |time| format!("{time} ({})", age(time, seen.now));
     let mut rows = vec![
@@ -115,6 +128,7 @@ fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &I
             format!("{}, {}{} bytes {kept}", word(outcome.verdict), outcome.ended(), outcome.size)
         }),
     );
+    add("store", store);
     for entry in &intent.trail {
         let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
         let token = entry.event.token.as_deref().map(|token| format!(" (token {token})")).unwrap_or_default();
@@ -124,7 +138,6 @@ fn as_text(intent: &Intent, view: &IntentView, settings: &Settings, identity: &I
     let rows: Vec<_> = rows.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();
     let mut text = table(&rows);
     if matches!(seen.standing(), Some(Standing::InDoubt { .. })) {
-        let resolve = command_line("resolve", settings, identity, keys);
         text +=
             &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
     }
@@ -135,5 +148,30 @@ fn word(verdict: onceward::core::outcome::Verdict) -> &'static str {
     match verdict {
         onceward::core::outcome::Verdict::Success => "success",
         onceward::core::outcome::Verdict::Failure => "final failure",
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use onceward::Ledger;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_that_may_lose_the_intent_is_shown() {
+        let ledger = Ledger::open("memory:").await.unwrap();
+        ledger.operation("a").key("1").run(|_| async { Ok(1) }).await.unwrap();
+        let call = ledger.operation("a").key("1").call().unwrap();
+        let intent = ledger.get(&call.identity).await.unwrap().unwrap();
+        let keys = KeyDisplay::shown_if(false);
+        let view = IntentView::of(&intent.seen, keys).unwrap();
+        let store = StoreUrl::from("redis://:hunter2@h");
+        let text = |durability: &Durability| {
+            as_text(&intent, &view, &call.identity, keys, warning(&store, durability), "onceward resolve")
+        };
+        let shown = text(&Durability::unless(vec!["appendfsync is everysec".to_owned()]));
+        assert!(shown.contains("redis://:…@h is not durable: best effort: appendfsync is everysec"), "{shown}");
+        assert!(!text(&Durability::Durable).contains("redis://"));
     }
 }

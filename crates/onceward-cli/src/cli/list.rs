@@ -6,7 +6,8 @@ use onceward::core::record::{Seen, Standing, Status};
 use onceward::store::{Cursor, Filter, MAX_PAGE_SIZE};
 use serde_json::json;
 
-use super::{Global, block_on, open};
+use super::opening::{open_reachable, report};
+use super::{Global, block_on};
 use onceward_runtime::config::Length;
 use onceward_runtime::exit::Fault;
 use onceward_runtime::output;
@@ -17,7 +18,7 @@ const MAX_WIDTH: usize = 48;
 
 /// List intents, newest first
 ///
-/// Shows all tenants unless --tenant names one.
+/// Shows all tenants unless --tenant names one. If a named store cannot be reached, lists the others and exits with 69.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  onceward list --state in_doubt\n  onceward list --operation charge --older-than 1h --json"
@@ -63,8 +64,8 @@ impl List {
         let limit = usize::try_from(self.limit).unwrap_or(MAX_PAGE_SIZE);
         let keys = KeyDisplay::shown_if(self.show_keys);
         block_on(async {
-            let ledger = open(&settings).await?;
-            let page = ledger.list(&filter, self.cursor, limit).await?;
+            let ledger = open_reachable(&settings).await?;
+            let (page, failed) = ledger.list_reachable(&filter, self.cursor, limit).await.any()?;
             ledger.close().await;
             let shown: Vec<_> = page
                 .listed
@@ -77,7 +78,7 @@ impl List {
             } else {
                 output::out(&as_table(&shown, page.next));
             }
-            Ok(0)
+            Ok(report(&failed, "listed"))
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use onceward::StoreUrl;
 use serde_json::json;
 
 use super::{Global, block_on};
@@ -31,7 +32,7 @@ impl Migrate {
         let settings = global.settings()?;
         let url = settings.store()?;
         let steps = block_on(async { Ok(migrate(url, self.dry_run).await?) })?;
-        let store = onceward::shown_store(url);
+        let store = url.to_string();
         if self.json {
             output::json(&json!({ "store": store, "dry_run": self.dry_run, "steps": steps }));
         } else if steps.is_empty() {
@@ -43,24 +44,30 @@ impl Migrate {
     }
 }
 
-async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
+async fn migrate(store: &StoreUrl, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
+    if let Some(path) = store.file() {
+        return migrate_file(store, path, dry_run).await;
+    }
+    let url = &*store.with_password();
     match url.split_once("://").map(|(scheme, _)| scheme) {
         #[cfg(feature = "postgres")]
         Some("postgres" | "postgresql") => onceward::store::postgres::migrate(url, dry_run).await,
         #[cfg(feature = "redis")]
         Some(scheme) if scheme.starts_with("redis") => onceward::store::redis::Redis::migrate(url, dry_run).await,
-        _ => migrate_file(url, dry_run).await,
+        _ => {
+            store.clone().open().await?.close().await;
+            Ok(Vec::new())
+        }
     }
 }
 
 /// Opening a file migrates it.
-async fn migrate_file(url: &str, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
-    let path = url.strip_prefix("file:").unwrap_or(url);
-    if dry_run && !url.contains("://") {
-        let what =
-            if Path::new(path).exists() { "would be opened and, if it is older, migrated" } else { "would be created" };
-        return Ok(vec![format!("{path} {what}; a file is migrated whenever it is opened")]);
+async fn migrate_file(store: &StoreUrl, path: &Path, dry_run: bool) -> Result<Vec<String>, onceward::store::Error> {
+    let shown = path.display();
+    if dry_run {
+        let what = if path.exists() { "would be opened and, if it is older, migrated" } else { "would be created" };
+        return Ok(vec![format!("{shown} {what}; a file is migrated whenever it is opened")]);
     }
-    onceward::store::open(url).await?.close().await;
-    Ok(vec![format!("{path} is up to date; a file is migrated whenever it is opened")])
+    store.clone().open().await?.close().await;
+    Ok(vec![format!("{shown} is up to date; a file is migrated whenever it is opened")])
 }

@@ -10,6 +10,7 @@ mod key;
 mod list;
 mod mcp;
 mod migrate;
+mod opening;
 mod purge;
 mod reference;
 mod resolve;
@@ -23,7 +24,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use onceward::Ledger;
+use onceward::StoreUrl;
 use onceward::core::name::Tenant;
 use tokio::runtime::Builder;
 
@@ -31,7 +32,7 @@ use crate::demo;
 use onceward_bench as bench;
 use onceward_runtime::config::{ConfigSource, Settings};
 use onceward_runtime::exit::Fault;
-use onceward_runtime::{exit, output, stores};
+use onceward_runtime::{exit, output};
 
 /// Make side effects happen once: record the intent, let one caller do the work, replay the outcome to every repeat
 #[derive(Debug, Parser)]
@@ -60,7 +61,7 @@ pub(crate) struct Global {
         env = "ONCEWARD_STORE",
         hide_env_values = true
     )]
-    store: Option<String>,
+    store: Option<StoreUrl>,
     /// The configuration file [default: onceward.toml in the working directory, if it exists]
     ///
     /// `onceward mcp` only uses a file that is named: agents start servers in folders whose content is not trusted.
@@ -147,9 +148,9 @@ impl Cli {
             Command::Token(token) => token.execute(&global),
             Command::Gateway(gateway) => gateway.execute(&global),
             Command::Mcp(mcp) => mcp.execute(&global),
-            Command::Bench(bench) => bench::run(bench, global.store),
+            Command::Bench(bench) => bench::run(bench, global.store_text()),
             Command::BenchPart(part) => part.execute(),
-            Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store).await) }),
+            Command::Demo(demo) => block_on(async { Ok(demo::run(demo, global.store_text()).await) }),
             Command::DemoProvider(provider) => block_on(async { Ok(demo::provider::run(provider).await) }),
             Command::DemoAgent(agent) => block_on(async { Ok(demo::agent::run(agent).await) }),
             Command::Completions { shell } => {
@@ -178,7 +179,12 @@ impl Global {
     }
 
     fn source(&self) -> ConfigSource<'_> {
-        ConfigSource { config: self.named_config(), store: self.store.as_deref().filter(|store| !store.is_empty()) }
+        ConfigSource { config: self.named_config(), store: self.store.as_ref().filter(|store| !store.is_empty()) }
+    }
+
+    /// The store that the user named, with its password.
+    fn store_text(&self) -> Option<String> {
+        self.store.as_ref().map(|store| store.with_password().into_owned())
     }
 
     /// The configuration file that the user named.
@@ -201,29 +207,6 @@ impl Global {
     fn tenant_flag(&self) -> Option<&str> {
         self.tenant.as_deref().filter(|tenant| !tenant.is_empty())
     }
-}
-
-/// Opens an existing ledger, to read it or to settle an intent. Unlike `run`, this never creates one: if the ledger is
-/// missing, the user named the wrong one.
-async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let store = settings.store()?;
-    let path = store.strip_prefix("file:").unwrap_or(store);
-    let is_missing = !store.contains("://") && !Path::new(path).exists();
-    // Agents start gateways in any folder, so those use a ledger in the state folder.
-    if let Some(own) = settings.user_ledger().filter(|own| is_missing && own.exists()) {
-        output::say(&format!("no {path} in this folder; using the ledger of your MCP gateways, {}.", own.display()));
-        return Ok(Ledger::open(own).await?);
-    }
-    if is_missing {
-        return Err(Fault::new(
-            exit::STORE,
-            format!(
-                "no ledger at {path}; nothing was done.\n  Name it with --store, ONCEWARD_STORE, or `store` in onceward.toml. \
-                 `onceward run` creates a new one."
-            ),
-        ));
-    }
-    stores::open(settings, Ledger::builder(), store).await
 }
 
 /// Runs on the main thread, which lives as long as the program; two more threads renew leases and copy output.

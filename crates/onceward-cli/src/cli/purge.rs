@@ -2,14 +2,15 @@
 
 use onceward::store::{MAX_PURGE_SIZE, Purged};
 
-use super::{Global, block_on, open};
+use super::opening::{open_reachable, report};
+use super::{Global, block_on};
 use onceward_runtime::exit::Fault;
 use onceward_runtime::output;
 
 /// Free the space of expired records
 ///
 /// A ledger does this by itself from time to time; this command frees all of them now. Records that are running, in doubt or
-/// dead are never freed.
+/// dead are never freed. If a named store cannot be reached, purges the others and exits with 69.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  onceward purge --store /var/lib/onceward/onceward.db")]
 pub(super) struct Purge {
@@ -22,17 +23,17 @@ impl Purge {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
         block_on(async {
-            let ledger = open(&settings).await?;
+            let ledger = open_reachable(&settings).await?;
             let mut all = Purged::default();
-            loop {
-                let batch = ledger.purge(MAX_PURGE_SIZE).await?;
+            let failed = loop {
+                let (batch, failed) = ledger.purge_reachable(MAX_PURGE_SIZE).await.any()?;
                 all = Purged { tombstones: all.tombstones + batch.tombstones, removed: all.removed + batch.removed };
                 // Records that expire during this run are left to the next one.
                 if batch.total() < MAX_PURGE_SIZE {
-                    break;
+                    break failed;
                 }
                 output::progress(&format!("{} freed so far", all.total()));
-            }
+            };
             output::progress("");
             ledger.close().await;
             if self.json {
@@ -43,7 +44,7 @@ impl Purge {
                     all.tombstones, all.removed
                 ));
             }
-            Ok(0)
+            Ok(report(&failed, "purged"))
         })
     }
 }

@@ -8,7 +8,8 @@ use onceward::{Intent, Ledger, Resolved};
 use serde_json::json;
 
 use super::intent_arguments::{IntentArguments, text};
-use super::{Global, block_on, open};
+use super::opening::open_holding;
+use super::{Global, block_on};
 use crate::run::{CONTENT_TYPE, Stream, encode};
 use onceward_runtime::exit::{Fault, NO};
 use onceward_runtime::output;
@@ -92,7 +93,7 @@ impl Resolve {
         let resolution = self.resolution()?;
         block_on(async {
             let identity = self.intent.identity(global, &settings).await?;
-            let ledger = open(&settings).await?;
+            let (ledger, _) = open_holding(&settings, &identity).await?;
             let code = self.settle(&ledger, &identity, resolution).await?;
             ledger.close().await;
             Ok(code)

@@ -103,7 +103,7 @@ impl Run {
             }
             let call = self.intent.call(global, call_settings).await?;
             let operation = call.identity.operation.as_str();
-            let (store, other_stores) = (settings.store_of(operation)?.to_owned(), settings.other_stores(operation));
+            let (store, other_stores) = (settings.store_of(operation)?.clone(), settings.other_stores(operation));
             let resolve = command_line("resolve", &settings, &call.identity, KeyDisplay::Masked);
             guarded(&Job {
                 call,

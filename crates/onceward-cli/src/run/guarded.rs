@@ -11,7 +11,7 @@ use onceward::core::policy::{InDoubt, OnError, StoreDown};
 use onceward::core::record::downstream_key;
 use onceward::core::time::Timestamp;
 use onceward::http::problem::QUOTA_RETRY_AFTER;
-use onceward::{Call, Error, Guard, Ledger, StartOptions, Started, WriteResult, store};
+use onceward::{Call, Error, Guard, Ledger, StartOptions, Started, StoreUrl, WriteResult, store};
 
 use super::child::{self, CommandEnd};
 use super::late::{LateOutcome, wait_for_outcome};
@@ -35,9 +35,9 @@ pub(crate) struct Job {
     pub(crate) conflict_exit_code: Option<u8>,
     pub(crate) quiet: bool,
     pub(crate) status: StatusFd,
-    pub(crate) store: String,
+    pub(crate) store: StoreUrl,
     /// The stores in which the operation must not live, with their names.
-    pub(crate) other_stores: Vec<(String, String)>,
+    pub(crate) other_stores: Vec<(String, StoreUrl)>,
     /// Maximum number of records per tenant.
     pub(crate) records_per_tenant: Option<u64>,
     /// The command line that settles this intent, without its last flag.

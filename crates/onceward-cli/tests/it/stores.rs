@@ -100,6 +100,111 @@ fn a_password_is_never_printed() {
     }
 }
 
+#[test]
+fn mistakes_with_urls_do_not_show_their_passwords() {
+    let folder = TestFolder::new();
+    let url = "redis://:s3cret@127.0.0.1:1";
+    for file in [
+        format!("[stores]\nfast = \"{url}\"\n"),
+        format!("stores = \"{url}\"\n"),
+        format!("[operation]\na = \"{url}\"\n"),
+        format!("[operation.a]\ntier = \"{url}\"\n"),
+        format!("store = {url}\n"),
+    ] {
+        folder.write("onceward.toml", &file);
+        let answer = folder.onceward(&["list"]);
+        assert!(answer.code == 78 && !answer.stderr.contains("s3cret"), "{file}: {answer:?}");
+    }
+    folder.write("onceward.toml", &format!("[stores]\nfast = \"{url}\"\n"));
+    folder.onceward(&["list"]).says(78, &["onceward.toml:2: stores.fast: ", "write `[stores.fast]`, and its `url = "]);
+    std::fs::remove_file(folder.path("onceward.toml")).unwrap();
+    let commands: [(&[&str], i32); 10] = [
+        (&["migrate", url], 64),
+        (&[url], 64),
+        (&["list", "--limit", url], 64),
+        (&["list", "--cursor=redis://:s3cret@h"], 64),
+        (&["list", "--store", "redis:/:s3cret@127.0.0.1:1"], 69),
+        (&["run", "--store", "redis:/:s3cret@127.0.0.1:1", "--operation", "a", "--key", "1", "--", "true"], 69),
+        (&["list", "--store", "user:s3cret@127.0.0.1:1"], 69),
+        (&["list", "--store", "postgres://user:a?s3cret@127.0.0.1:1/db"], 69),
+        (&["list", "--store", "redis://:a?s3cret@127.0.0.1:1"], 69),
+        (&["copy", "--from", "redis:/:s3cret@127.0.0.1:1", "--to", "a.db"], 69),
+    ];
+    for (command, code) in commands {
+        let answer = folder.onceward(command);
+        assert!(answer.code == code && !answer.stderr.contains("s3cret"), "{command:?}: {answer:?}");
+    }
+}
+
+/// A configuration with a store that cannot be opened, and a record in each of the other two.
+fn one_store_down() -> TestFolder {
+    let folder = TestFolder::new();
+    let stores = ["a", "b"]
+        .map(|name| format!("[stores.{name}]\nurl = \"{name}.db\"\n[operation.in_{name}]\nstore = \"{name}\"\n"));
+    folder.write("onceward.toml", &format!("store = \"main.db\"\n{}", stores.concat()));
+    folder.write("a.db", "not a ledger");
+    run(&folder, "charge", "1");
+    run(&folder, "in_b", "1");
+    folder
+}
+
+#[test]
+fn commands_about_one_intent_do_not_need_the_other_stores() {
+    let folder = one_store_down();
+    for operation in ["charge", "in_b"] {
+        folder.onceward(&["get", "--operation", operation, "--key", "1"]).says(0, &[]);
+        let resolve = ["resolve", "--operation", operation, "--key", "1", "--did-not-happen"];
+        folder.onceward(&resolve).says(1, &["nothing to settle"]);
+    }
+    folder.onceward(&["get", "--operation", "in_b", "--key", "2"]).says(1, &["not found in", "b.db"]);
+    let get = ["get", "--operation", "in_a", "--key", "1"];
+    folder.onceward(&get).says(69, &["stores.a: ", "is not an Onceward ledger"]);
+    // A gateway may have recorded it in any store, so this answer is not certain.
+    let get = ["get", "--operation", "other", "--key", "1"];
+    folder.onceward(&get).says(69, &["stores.a was not searched: ", "not found in"]);
+}
+
+#[test]
+fn commands_about_all_stores_go_on_and_report_the_one_that_is_down() {
+    let folder = one_store_down();
+    let listed = folder.onceward(&["list", "--json"]);
+    listed.says(69, &["stores.a was not listed: ", "is not an Onceward ledger"]);
+    let page: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let operations: Vec<_> = page["intents"].as_array().unwrap().iter().map(|intent| &intent["operation"]).collect();
+    assert_eq!(operations, ["charge", "in_b"]);
+    folder.onceward(&["purge"]).says(69, &["stores.a was not purged: "]);
+    folder.onceward(&["serve", "--listen", "127.0.0.1:0"]).says(69, &["stores.a: "]);
+}
+
+#[test]
+fn a_store_with_two_names_is_refused() {
+    let folder = TestFolder::new();
+    let named = |name: &str, url: &str| format!("[stores.{name}]\nurl = \"{url}\"\n");
+    for (file, said) in [
+        (format!("store = \"main.db\"\n{}", named("fast", "./main.db")), "stores.fast and the store at the top level"),
+        (named("fast", "file:onceward.db"), "stores.fast and the store at the top level"),
+        (
+            named("fast", "redis://:s3cret@h") + &named("mail", "redis://user:s3cret@h:6379/0"),
+            "stores.mail and stores.fast are the same store",
+        ),
+    ] {
+        folder.write("onceward.toml", &file);
+        for command in [
+            &["list"][..],
+            &["serve", "--listen", "127.0.0.1:0"],
+            &["run", "--operation", "a", "--key", "1", "--", "true"],
+        ] {
+            let answer = folder.onceward(command);
+            answer.says(78, &[said]);
+            assert!(!answer.stderr.contains("s3cret"), "{answer:?}");
+        }
+    }
+    // A flag may name one of the stores, for a command about that one.
+    folder.write("onceward.toml", &format!("store = \"main.db\"\n{}", named("fast", "fast.db")));
+    folder.onceward(&["migrate", "--store", "fast.db"]).says(0, &[]);
+    folder.onceward(&["list", "--store", "fast.db"]).says(78, &["stores.fast and the store at the top level"]);
+}
+
 /// The shell commands of docs/guides/stores.md, in their order.
 #[test]
 fn the_commands_of_the_guide_work() {

@@ -14,6 +14,7 @@ use super::api::{Api, Token};
 use super::error::{Mistake, suggestion};
 use super::file::{File, Limits, NamedStore, Operation, RESERVED, Window};
 use super::gateway::{Gateway, Route};
+use super::hidden::hide_secrets;
 use super::mcp::{Mcp, Probe, Server, Tool};
 use crate::proxy::unreachable_route;
 
@@ -23,18 +24,45 @@ const EVERYTHING: &str = "/*";
 /// Parses the text, or returns all mistakes.
 pub(super) fn read(text: &str) -> Result<File, Vec<Mistake>> {
     let tree = DeTable::parse(text).map_err(|error| vec![syntax(&error)])?;
-    let mut problems = unknown_names(tree.get_ref());
+    let tree = tree.get_ref();
+    let mut problems = unknown_names(tree);
+    problems.extend(misplaced_urls(tree));
     match toml::from_str::<File>(text) {
         Ok(file) => {
-            problems.extend(invalid_values(&file, tree.get_ref()));
-            if problems.is_empty() { Ok(file) } else { Err(problems) }
+            problems.extend(invalid_values(&file, tree));
+            if problems.is_empty() {
+                return Ok(file);
+            }
         }
         Err(error) => {
             let at = error.span().map_or(0, |span| span.start);
-            let path = path_at(tree.get_ref(), at);
-            problems.push(Mistake { at, path, what: one_line(error.message()) });
-            Err(problems)
+            let path = path_at(tree, at);
+            if problems.iter().all(|problem| problem.path != path) {
+                problems.push(Mistake { at, path, what: one_line(error.message()) });
+            }
         }
+    }
+    hide_secrets(tree, &mut problems);
+    Err(problems)
+}
+
+/// URLs that are written where a table must be.
+fn misplaced_urls(tree: &DeTable<'_>) -> Vec<Mistake> {
+    let mistake = |at: usize, path: String, table: &str| {
+        let what = format!("a store is a table: write `[stores.{table}]`, and its `url = \"…\"` on the next line");
+        Mistake { at, path, what }
+    };
+    match entry(tree, "stores") {
+        Some((span, value)) => match value.get_ref() {
+            DeValue::String(_) => vec![mistake(span.start, "stores".to_owned(), "NAME")],
+            DeValue::Table(stores) => {
+                let urls = stores.iter().filter(|(_, value)| matches!(value.get_ref(), DeValue::String(_)));
+                let named = urls.map(|(name, _)| (name.span().start, toml_name(name.get_ref())));
+                named.map(|(at, name)| mistake(at, format!("stores.{name}"), &name)).collect()
+            }
+            _ => Vec::new(),
+        },
+        None => Vec::new(),
     }
 }
 

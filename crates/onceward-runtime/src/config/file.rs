@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use onceward::StoreUrl;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,7 +20,8 @@ pub(super) struct File {
     /// `redis+cluster://…`. A relative path starts at the folder of this file, so that all users of one configuration share one
     /// ledger. A password in a URL is a reference: `env:NAME` or `file:PATH`. `--store` and `ONCEWARD_STORE` override it.
     #[schemars(extend("x-type" = "string", "x-default" = "`onceward.db` in the working directory"))]
-    pub store: Option<String>,
+    #[schemars(with = "Option<String>")]
+    pub store: Option<StoreUrl>,
     /// Further stores, by name: `[stores.fast]`. An operation is kept in one of them with `store = "fast"`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub stores: BTreeMap<String, NamedStore>,
@@ -47,11 +49,12 @@ pub(super) struct File {
 }
 
 /// A store with a name.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub(super) struct NamedStore {
     /// Where it is, as in `store` at the top level.
     #[schemars(extend("x-type" = "string", "x-default" = "required"))]
-    pub url: String,
+    #[schemars(with = "String")]
+    pub url: StoreUrl,
 }
 
 /// Limits on what the ledger accepts.
@@ -59,7 +62,8 @@ pub(super) struct NamedStore {
 #[serde(default)]
 pub(super) struct Limits {
     /// Maximum number of records per tenant. Over the limit, a new key gets 429 and nothing runs. Records are never evicted:
-    /// recorded keys keep working, and space becomes free as records expire. Tombstones do not count.
+    /// recorded keys keep working, and space becomes free as records expire. Tombstones do not count. Each store counts for
+    /// itself: with named stores, a tenant may have this many records in each of them.
     #[schemars(extend("x-type" = "number", "x-default" = "no limit"))]
     pub records_per_tenant: Option<u64>,
 }

@@ -2,7 +2,8 @@
 //!
 //! - `file`: the top level and `[operation]`; `api`, `gateway` and `mcp`: their sections. `values`: the types of single values.
 //! - `secret`: where a secret is stored. `certificate`: the files of a TLS certificate.
-//! - `check`: parses and validates the text. `error`: error messages with file and line. `reference`: the reference page.
+//! - `check`: parses and validates the text. `error`: error messages with file and line, `hidden`: without
+//!   secrets. `reference`: the reference page.
 //! - `settings`: finds the file and merges it with flags and environment.
 
 mod api;
@@ -11,6 +12,7 @@ mod check;
 mod error;
 mod file;
 mod gateway;
+mod hidden;
 mod mcp;
 mod reference;
 mod secret;

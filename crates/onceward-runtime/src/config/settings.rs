@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use onceward::Policy;
 use onceward::core::policy;
 use onceward::core::recipe::{self, Definition, Recipe, WindowDefinition};
 use onceward::http::tenant::TenantNames;
+use onceward::{Policy, StoreUrl};
 
 use super::api::{Api, ApiSettings};
 use super::check;
@@ -33,15 +33,15 @@ const STORE: &str = "onceward.db";
 #[derive(Clone, Copy, Debug)]
 pub struct ConfigSource<'a> {
     pub config: Option<&'a Path>,
-    pub store: Option<&'a str>,
+    pub store: Option<&'a StoreUrl>,
 }
 
 /// The settings of this call.
 #[derive(Debug)]
 pub struct Settings {
-    store: String,
+    store: StoreUrl,
     /// The URLs of further stores, by name.
-    stores: BTreeMap<String, String>,
+    stores: BTreeMap<String, StoreUrl>,
     operations: BTreeMap<String, Operation>,
     api: Option<Api>,
     gateway: Option<Gateway>,
@@ -79,17 +79,18 @@ impl Settings {
             }
             None => super::file::File::default(),
         };
-        let resolved = |store: String| match path.as_deref().and_then(Path::parent) {
-            Some(folder) => resolve_store(folder, &store),
+        // A job that starts in another folder must not open a new, empty ledger.
+        let resolved = |store: StoreUrl| match path.as_deref().and_then(Path::parent) {
+            Some(folder) => store.within(folder),
             None => store,
         };
         let configured = file.store.map(resolved);
         let stores = file.stores.into_iter().map(|(name, named)| (name, resolved(named.url))).collect();
-        let named = source.store.map(str::to_owned).or(configured);
+        let named = source.store.cloned().or(configured);
         let is_named = named.is_some();
-        let store = named.unwrap_or_else(|| STORE.to_owned());
+        let store = named.unwrap_or_else(|| STORE.into());
         let folder = path.as_deref().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
-        Ok(Self {
+        let settings = Self {
             store,
             stores,
             operations: file.operation,
@@ -100,7 +101,41 @@ impl Settings {
             limits: file.limits,
             is_named,
             folder,
-        })
+        };
+        // With a flag, a command may be about one of the named stores.
+        if source.store.is_none() {
+            settings.check_places(&settings.store)?;
+        }
+        Ok(settings)
+    }
+
+    /// Refuses two names for one store: every record would be listed twice, and an operation would live in both. `default` is the
+    /// store without a name.
+    pub fn check_places(&self, default: &StoreUrl) -> Result<(), Fault> {
+        let mut places =
+            BTreeMap::from_iter(default.place().map(|place| (place, "the store at the top level".to_owned())));
+        for (name, url) in &self.stores {
+            let Some(place) = url.place() else { continue };
+            if let Some(other) = places.insert(place, format!("stores.{name}")) {
+                return Err(Fault::config(format!(
+                    "stores.{name} and {other} are the same store, {url}; nothing was done.\n  Give each its own file, database \
+                     or `prefix`, or remove one of them and the `store = \"{name}\"` of its operations. `--store` and \
+                     ONCEWARD_STORE replace the store at the top level."
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations that live in the store with this name.
+    pub fn operations_in(&self, store: &str) -> Vec<String> {
+        let here = self.operations.iter().filter(|(_, operation)| operation.store.as_deref() == Some(store));
+        here.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// The name of the store that keeps an operation, if it has one.
+    pub fn store_name_of(&self, operation: &str) -> Option<&str> {
+        self.operations.get(operation)?.store.as_deref()
     }
 
     /// How to name tenants that are derived from credentials.
@@ -113,17 +148,17 @@ impl Settings {
     }
 
     /// The store, for a long-running process. It may be `memory:`.
-    pub fn server_store(&self) -> &str {
+    pub fn server_store(&self) -> &StoreUrl {
         &self.store
     }
 
     /// The further stores: names and URLs.
-    pub fn named_stores(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.stores.iter().map(|(name, url)| (name.as_str(), url.as_str()))
+    pub fn named_stores(&self) -> impl Iterator<Item = (&str, &StoreUrl)> {
+        self.stores.iter().map(|(name, url)| (name.as_str(), url))
     }
 
     /// The store that keeps an operation, for a command that ends at once.
-    pub fn store_of(&self, operation: &str) -> Result<&str, Fault> {
+    pub fn store_of(&self, operation: &str) -> Result<&StoreUrl, Fault> {
         let named = self.operations.get(operation).and_then(|operation| operation.store.as_ref());
         match named.and_then(|name| self.stores.get(name)) {
             Some(url) => Ok(url),
@@ -132,11 +167,11 @@ impl Settings {
     }
 
     /// The stores that do not keep an operation, with their names.
-    pub fn other_stores(&self, operation: &str) -> Vec<(String, String)> {
+    pub fn other_stores(&self, operation: &str) -> Vec<(String, StoreUrl)> {
         let home = self.operations.get(operation).and_then(|operation| operation.store.as_deref());
-        let default = home.map(|_| ("default", self.store.as_str()));
+        let default = home.map(|_| ("default", &self.store));
         let named = self.named_stores().filter(|(name, _)| Some(*name) != home);
-        default.into_iter().chain(named).map(|(name, url)| (name.to_owned(), url.to_owned())).collect()
+        default.into_iter().chain(named).map(|(name, url)| (name.to_owned(), url.clone())).collect()
     }
 
     /// Maximum number of records per tenant; `None` without a limit.
@@ -158,8 +193,8 @@ impl Settings {
     }
 
     /// The store, for a command that ends at once. It must outlive the process.
-    pub fn store(&self) -> Result<&str, Fault> {
-        if self.store == "memory:" {
+    pub fn store(&self) -> Result<&StoreUrl, Fault> {
+        if self.store.is_memory() {
             return Err(Fault::config(
                 "memory: lasts only as long as one process, so no repeat would find the outcome; nothing was done.\n  \
                  Name a file with --store, ONCEWARD_STORE, or `store` in onceward.toml.",
@@ -201,7 +236,7 @@ impl Settings {
     /// The store to pass with `--store` so that a command in this folder uses the same ledger; `None` for the default. A
     /// password is left for the reader to fill in, unless it is a reference.
     pub fn store_argument(&self) -> Option<String> {
-        (self.store != STORE).then(|| onceward::shown_store(&self.store))
+        (self.store != STORE.into()).then(|| self.store.to_string())
     }
 }
 
@@ -219,15 +254,6 @@ fn state_folder() -> Option<PathBuf> {
     let state = named("XDG_STATE_HOME").filter(|path| path.is_absolute());
     let state = state.or_else(|| Some(named("HOME")?.join(".local").join("state")))?;
     Some(state.join("onceward"))
-}
-
-/// Resolves a relative store path against the folder of the file, so that a job that starts in another folder does not
-/// open a new, empty ledger.
-fn resolve_store(folder: &Path, store: &str) -> String {
-    if store == "memory:" || store.contains("://") || folder.as_os_str().is_empty() {
-        return store.to_owned();
-    }
-    folder.join(store.strip_prefix("file:").unwrap_or(store)).to_string_lossy().into_owned()
 }
 
 impl Operation {
@@ -344,17 +370,5 @@ mod tests {
         assert_eq!(policy.wait, Duration::from_secs(2));
         assert_eq!(policy.on_error, policy::OnError::Keep);
         assert_eq!(policy.tier, Some(policy::Tier::Payment));
-    }
-
-    #[test]
-    fn a_relative_store_starts_at_the_folder_of_the_file() {
-        let folder = Path::new("/etc/onceward");
-        assert_eq!(resolve_store(folder, "a.db"), "/etc/onceward/a.db");
-        assert_eq!(resolve_store(folder, "file:a.db"), "/etc/onceward/a.db");
-        assert_eq!(resolve_store(folder, "/var/a.db"), "/var/a.db");
-        assert_eq!(resolve_store(folder, "memory:"), "memory:");
-        let database = "postgres://user:env:PGPASSWORD@host/db?sslmode=verify-full";
-        assert_eq!(resolve_store(folder, database), database);
-        assert_eq!(resolve_store(Path::new(""), "a.db"), "a.db");
     }
 }

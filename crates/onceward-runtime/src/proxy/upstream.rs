@@ -183,10 +183,12 @@ pub fn is_h2c(upstream: &Uri) -> bool {
 
 /// Parses the URL of an upstream.
 pub fn address(text: &str) -> Result<Uri, String> {
-    let uri: Uri = text.parse().map_err(|error| format!("invalid URL {text:?}: {error}"))?;
+    // A URL that is refused may still contain a password.
+    let shown = if text.contains('@') { onceward::shown_store(text) } else { text.to_owned() };
+    let uri: Uri = text.parse().map_err(|error| format!("invalid URL {shown:?}: {error}"))?;
     if !matches!(uri.scheme_str(), Some("http" | "https" | H2C)) || uri.authority().is_none() {
         return Err(format!(
-            "invalid URL {text:?}; write http://HOST[:PORT][/PATH], or https:// for TLS, or h2c:// for HTTP/2 without TLS"
+            "invalid URL {shown:?}; write http://HOST[:PORT][/PATH], or https:// for TLS, or h2c:// for HTTP/2 without TLS"
         ));
     }
     if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
@@ -198,6 +200,17 @@ pub fn address(text: &str) -> Result<Uri, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upstream_that_is_refused_does_not_show_its_password() {
+        for text in
+            ["htp://user:hunter2@host", "http://user:hunter2@host", "http://user:hunter2@ho st", "user:hunter2@host"]
+        {
+            let error = address(text).unwrap_err();
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+        assert!(address("htp://host").unwrap_err().contains("htp://host"));
+    }
 
     #[test]
     fn paths_are_joined() {

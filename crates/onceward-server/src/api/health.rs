@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use http::StatusCode;
-use onceward::placement::StoreReport;
+use onceward::every_store::StoreCheck;
 use onceward::store::Durability;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -33,9 +33,13 @@ pub(super) struct Health {
 pub(super) struct StoreHealth {
     /// Its name in the configuration, or `default`.
     name: String,
-    /// What an acknowledged write survives: `level` is `durable`, `best_effort` (with `reasons`) or `volatile`.
+    /// Whether it can be read and written.
+    ready: bool,
+    /// What an acknowledged write survives, if the store is ready: `level` is `durable`, `best_effort` (with `reasons`) or
+    /// `volatile`.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object)]
-    durability: Durability,
+    durability: Option<Durability>,
 }
 
 fn health(status: &'static str, stores: Vec<StoreHealth>) -> Json<Health> {
@@ -56,7 +60,7 @@ pub(super) async fn healthz() -> Json<Health> {
 
 /// Readiness
 ///
-/// Checks the store. Fails once the server is shutting down.
+/// Checks the stores. Fails if none of them can be used, and once the server is shutting down.
 #[utoipa::path(
     get,
     path = "/readyz",
@@ -71,16 +75,19 @@ pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, Json<H
     if api.0.stop.is_stopped() {
         return Err(Problem::because(Kind::StoreDown, "the server is shutting down"));
     }
-    let asked = async {
-        api.ledger().ping().await?;
-        api.ledger().stores().await
-    };
-    match tokio::time::timeout(READY_TIMEOUT, asked).await {
-        Ok(answered) => {
-            let stores = answered?.into_iter();
-            let stores = stores.map(|StoreReport { name, durability }| StoreHealth { name, durability });
-            Ok((StatusCode::OK, health("ready", stores.collect())))
-        }
-        Err(_) => Err(Problem::because(Kind::StoreDown, "the store does not respond")),
+    let checks = api.ledger().check_stores(READY_TIMEOUT).await;
+    // Operations in the other stores go on.
+    if let [StoreCheck { durability: Err(error), .. }, ..] = &checks[..]
+        && checks.iter().all(|check| check.durability.is_err())
+    {
+        return Err(error.clone().into());
     }
+    let mut stores = Vec::new();
+    for StoreCheck { name, durability } in checks {
+        if let Err(error) = &durability {
+            tracing::warn!(store = %name, %error, "the store is not ready");
+        }
+        stores.push(StoreHealth { name, ready: durability.is_ok(), durability: durability.ok() });
+    }
+    Ok((StatusCode::OK, health("ready", stores)))
 }

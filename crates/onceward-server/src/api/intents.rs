@@ -7,6 +7,7 @@ use axum::extract::{Path, Query, State};
 use onceward::core::name::Operation;
 use onceward::core::record::{self, Standing};
 use onceward::core::time::Timestamp;
+use onceward::every_store::StoreFailure;
 use onceward::store::{Cursor, Filter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -46,7 +47,7 @@ pub(super) struct ListQuery {
     #[param(minimum = 1, maximum = 200, nullable = false)]
     limit: Option<usize>,
     /// Continue after an earlier page.
-    #[param(pattern = "^[0-9a-fA-F]{80}$", nullable = false)]
+    #[param(pattern = "^[0-9a-fA-F]{80}([0-9a-fA-F]{8})?$", nullable = false)]
     cursor: Option<String>,
     /// Show keys that look like e-mail addresses, phone numbers or card numbers, instead of a digest.
     #[param(nullable = false)]
@@ -70,6 +71,9 @@ pub(super) struct IntentPage {
     /// The `cursor` of the next page; null at the end.
     #[schema(required)]
     next: Option<String>,
+    /// The stores that failed, by name: their intents are missing from this page.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_stores: Vec<String>,
 }
 
 /// One intent in full
@@ -109,6 +113,9 @@ pub(super) struct Stats {
     counts: BTreeMap<&'static str, u64>,
     /// How often begin returned each decision since the server started.
     decisions: BTreeMap<&'static str, u64>,
+    /// The stores that failed, by name: their intents are not counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing_stores: Vec<String>,
 }
 
 /// List intents, newest first
@@ -138,11 +145,19 @@ pub(super) async fn list(
         created_before: query.created_before.as_deref().map(|text| time("created_before", text)).transpose()?,
         created_since: query.created_since.as_deref().map(|text| time("created_since", text)).transpose()?,
     };
-    let page = api.ledger().list(&filter, after, limit).await?;
+    let (page, failed) = api.ledger().list_reachable(&filter, after, limit).await.any()?;
     Ok(Json(IntentPage {
+        missing_stores: names(&failed),
         intents: page.listed.iter().filter_map(|listed| IntentView::listed(listed, keys)).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
     }))
+}
+
+fn names(failed: &[StoreFailure]) -> Vec<String> {
+    for StoreFailure { name, error } in failed {
+        tracing::warn!(store = %name, %error, "the store is left out of an answer");
+    }
+    failed.iter().map(|failure| failure.name.clone()).collect()
 }
 
 /// Shows only the name of an unknown field: values stay out of the response.
@@ -224,7 +239,8 @@ pub(super) async fn get(
     responses((status = 200, description = "The counts", body = Stats), CommonErrors)
 )]
 pub(super) async fn stats(State(api): State<Api>, Reader(caller): Reader) -> Result<Json<Stats>, Problem> {
-    let counts = api.ledger().counts_of(&caller.tenant).await?;
+    let (counts, failed) = api.ledger().counts_reachable(Some(&caller.tenant)).await.any()?;
     let counts = record::Status::ALL.into_iter().map(|status| (status.as_str(), counts.of(status))).collect();
-    Ok(Json(Stats { counts, decisions: api.0.decision_counts.of(&caller.tenant) }))
+    let decisions = api.0.decision_counts.of(&caller.tenant);
+    Ok(Json(Stats { counts, decisions, missing_stores: names(&failed) }))
 }

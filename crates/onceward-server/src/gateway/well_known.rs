@@ -6,6 +6,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Response, StatusCode, request};
 use onceward::Ledger;
 use onceward::core::policy::{InDoubt, Policy};
+use onceward::every_store::StoreCheck;
 use onceward::http::rules::KeyFrom;
 use onceward::http::{Body, KeyMode, Kind, Problem, Profile, Rules, body, problem};
 use serde_json::{Value, json};
@@ -41,12 +42,16 @@ pub(super) async fn answer(ledger: &Ledger, routes: &Routes, parts: &request::Pa
     }
 }
 
-/// The gateway is ready if it can read and write its ledger.
+/// The gateway is ready if it can read and write one of its stores: operations in the others must not stop these.
 async fn ready(ledger: &Ledger) -> Response<Body> {
-    match tokio::time::timeout(READY_TIMEOUT, ledger.ping()).await {
-        Ok(Ok(())) => return document(StatusCode::OK, &json!({"ready": true})),
-        Ok(Err(error)) => tracing::warn!(%error, "not ready"),
-        Err(_) => tracing::warn!("not ready: the store does not respond"),
+    let checks = ledger.check_stores(READY_TIMEOUT).await;
+    for StoreCheck { name, durability } in &checks {
+        if let Err(error) = durability {
+            tracing::warn!(store = %name, %error, "the store is not ready");
+        }
+    }
+    if checks.iter().any(|check| check.durability.is_ok()) {
+        return document(StatusCode::OK, &json!({"ready": true}));
     }
     Problem::new(Kind::StoreDown).response(Profile::default())
 }

@@ -11,8 +11,8 @@
 //! - `delivery`: whether the caller got the answer.
 //!
 //! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
-//! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an
-//! operation lives), `copy` (moving a whole ledger to another store).
+//! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an operation lives),
+//! `every_store` (what goes over all stores), `copy` (moving a whole ledger to another store).
 
 mod apply;
 mod begin;
@@ -21,6 +21,7 @@ mod call;
 mod claim;
 pub mod copy;
 mod delivery;
+pub mod every_store;
 mod guard;
 mod late_report;
 mod lease;

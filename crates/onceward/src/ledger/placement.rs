@@ -1,4 +1,4 @@
-//! Several stores under one ledger. Each operation lives in one of them; reading and care-taking go over all.
+//! Several stores under one ledger: each operation lives in one of them. What goes over all of them is in `every_store`.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use onceward_core::policy::Tier;
 use super::places::misplaced;
 use super::{Call, Ledger};
 use crate::error::Error;
-use crate::store::{self, Counts, Cursor, Durability, Filter, Page, Purged};
+use crate::store::{self, Durability, Filter};
 
 /// What the default store is called in messages.
 pub(super) const DEFAULT: &str = "default";
@@ -174,73 +174,10 @@ impl Ledger {
         }
         Ok(durability)
     }
-
-    /// Lists over all stores, one after the other. The cursor says in which one the next page begins.
-    pub(super) async fn list_parts(
-        &self,
-        filter: &Filter,
-        after: Option<Cursor>,
-        limit: usize,
-    ) -> Result<Page, store::Error> {
-        let mut page = Page::default();
-        let mut after = after;
-        let start = after.map_or(0, |cursor| cursor.place);
-        let parts: Vec<_> = self.parts().map(|(name, ledger)| (place_of(name), ledger)).collect();
-        let first = parts.iter().position(|(place, _)| *place == start).unwrap_or_default();
-        for (index, (place, ledger)) in parts.iter().enumerate().skip(first) {
-            let next = ledger.inner.store.list(filter, after.take(), limit - page.listed.len()).await?;
-            page.listed.extend(next.listed);
-            page.next = next.next.map(|cursor| Cursor { place: *place, ..cursor });
-            if page.next.is_some() {
-                return Ok(page);
-            }
-            if page.listed.len() >= limit && index + 1 < parts.len() {
-                // The next page begins with the next store.
-                page.next = Some(Cursor::start_of(parts[index + 1].0));
-                return Ok(page);
-            }
-        }
-        Ok(page)
-    }
-
-    pub(super) async fn count_parts(
-        &self,
-        tenant: Option<&onceward_core::name::Tenant>,
-    ) -> Result<Counts, store::Error> {
-        let mut all = Counts::default();
-        for (_, ledger) in self.parts() {
-            for (status, count) in ledger.inner.store.counts(tenant).await?.0 {
-                *all.0.entry(status).or_default() += count;
-            }
-        }
-        Ok(all)
-    }
-
-    pub(super) async fn purge_parts(&self, limit: usize) -> Result<Purged, store::Error> {
-        let mut all = Purged::default();
-        for (_, ledger) in self.parts() {
-            let freed = ledger.inner.store.purge(limit - all.total()).await?;
-            all = Purged { tombstones: all.tombstones + freed.tombstones, removed: all.removed + freed.removed };
-            if all.total() >= limit {
-                break;
-            }
-        }
-        Ok(all)
-    }
 }
 
 fn kept_for(durability: &Durability) -> Duration {
     if durability.is_best_effort() { BEST_EFFORT_KEPT_FOR } else { DURABLE_KEPT_FOR }
-}
-
-/// The number that stands for a store in a cursor: it stays the same when other stores are added. 0 is the default store.
-fn place_of(name: &str) -> u32 {
-    if name == DEFAULT {
-        return 0;
-    }
-    let digest = onceward_core::hash::digest(name.as_bytes());
-    let first = digest.as_bytes().first_chunk().map_or(0, |first| u32::from_be_bytes(*first));
-    first.max(1)
 }
 
 /// Refuses an operation that another store than its own has recorded.

@@ -84,19 +84,19 @@ impl Ledger {
         Ok(Some(Intent { seen, trail }))
     }
 
-    /// Lists intents, the newest first.
+    /// Lists intents, the newest first. Fails if one of the stores fails.
     pub async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
-        self.list_parts(filter, after, limit).await
+        self.list_reachable(filter, after, limit).await.all()
     }
 
     /// Counts the intents in each state.
     pub async fn counts(&self) -> Result<Counts, store::Error> {
-        self.count_parts(None).await
+        self.counts_reachable(None).await.all()
     }
 
     /// Counts the intents of one tenant in each state. Tombstones have no names any more, so they belong to no tenant.
     pub async fn counts_of(&self, tenant: &Tenant) -> Result<Counts, store::Error> {
-        self.count_parts(Some(tenant)).await
+        self.counts_reachable(Some(tenant)).await.all()
     }
 
     /// Settles an intent: it happened, with this outcome; it did not happen; or it did not happen and the key is free again.
@@ -164,9 +164,10 @@ impl Ledger {
         }
     }
 
-    /// Frees at most `limit` expired records. The ledger does this by itself now and then.
+    /// Frees at most `limit` expired records. The ledger does this by itself now and then. If a store fails, the others have had
+    /// their turn.
     pub async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
-        self.purge_parts(limit).await
+        self.purge_reachable(limit).await.all()
     }
 }
 

@@ -6,7 +6,8 @@
 //! - `postgres`: a schema in a PostgreSQL database, for several machines. `redis`: for e-mail and other low stakes.
 //!
 //! `batching` is the queue in front of the writers, `names` are the words that stores keep, `page` is one page of a list,
-//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers.
+//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers,
+//! `unavailable` stands for a store that could not be opened.
 
 /// The queue in front of the writers, for benchmarks too.
 #[doc(hidden)]
@@ -27,6 +28,7 @@ mod secret;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transfer;
+mod unavailable;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,10 +44,12 @@ use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
 use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
+use crate::store_url::{names_server, shown};
 
 pub use durability::Durability;
 pub use error::Error;
 pub use page::{Cursor, ListedRecord, NotACursor, Page};
+pub use unavailable::Unavailable;
 
 /// The most records on one page of a list.
 pub const MAX_PAGE_SIZE: usize = 1000;
@@ -335,11 +339,11 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, Error> {
     }
     let path = match url.strip_prefix("file:") {
         Some(path) => path,
-        None if url.contains("://") || url.is_empty() => return Err(Error::UnknownUrl(masked(url))),
+        None if names_server(url) || url.is_empty() => return Err(Error::UnknownUrl(shown(url))),
         None => url,
     };
     if !names_a_file(Path::new(path)) {
-        return Err(Error::UnknownUrl(masked(url)));
+        return Err(Error::UnknownUrl(shown(url)));
     }
     open_file(Path::new(path), Arc::new(SystemClock)).await
 }
@@ -355,14 +359,6 @@ pub(crate) async fn open_path(path: &Path) -> Result<Arc<dyn Store>, Error> {
 /// False for the names under which SQLite would make a temporary ledger, which no other process sees.
 fn names_a_file(path: &Path) -> bool {
     !path.as_os_str().is_empty() && path != Path::new(":memory:")
-}
-
-/// The URL without anything secret: it may contain a password, and errors are logged.
-fn masked(url: &str) -> String {
-    match url.split_once("://") {
-        Some((scheme, _)) => format!("{scheme}://…"),
-        None => url.to_owned(),
-    }
 }
 
 #[cfg(feature = "sqlite")]

@@ -9,6 +9,7 @@ mod copy;
 mod delivery;
 mod embedded;
 mod ends;
+mod every_store;
 mod example;
 mod faulty;
 mod files;

@@ -64,3 +64,15 @@ def test_a_ledger_and_its_doubts_are_shown_without_the_password(postgres: str) -
     for shown in (str(caught.value), caught.value.settle, caught.value.store, str(pickle.dumps(caught.value))):
         assert password not in shown
     assert "--store=" in str(caught.value) and "127.0.0.1" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgres://user:hunter2@127.0.0.1:1/db", "redis://:hunter2@127.0.0.1:1", "redis:/:hunter2@127.0.0.1"],
+)
+def test_no_exception_shows_the_password_of_a_store(url: str) -> None:
+    with pytest.raises(onceward.StoreUnavailable) as raised:
+        onceward.Ledger(url)
+    error = raised.value
+    shown = [str(error), repr(error), error.store, error.for_model(), repr(vars(error))]
+    assert "hunter2" not in "\n".join(shown)

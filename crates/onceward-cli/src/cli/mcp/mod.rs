@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use onceward::StoreUrl;
 use onceward::core::name::Tenant;
 
 use super::gateway::tenant_source;
@@ -109,7 +110,7 @@ impl Mcp {
         check(&settings)?;
         let store = store(&settings);
         let (mcp, records_per_tenant) = (settings.mcp(), settings.records_per_tenant());
-        let flags = format!(" --store {}", quoted(&store));
+        let flags = format!(" --store {}", quoted(&store.to_string()));
         let session = self.session.clone().filter(|session| !session.is_empty());
         // Calls belong together by session, or else by folder.
         let folder = if session.is_none() { std::env::current_dir().ok() } else { None };
@@ -247,17 +248,16 @@ fn check(settings: &Settings) -> Result<(), Fault> {
 
 /// The ledger: the named one, or one in the user's state folder, because agents start servers in any folder. Without such a
 /// folder, tools that read still work.
-fn store(settings: &Settings) -> String {
+fn store(settings: &Settings) -> StoreUrl {
     if settings.names_store() {
         let store = settings.server_store();
-        let is_path = store != "memory:" && !store.contains("://");
-        let whole = if is_path { std::path::absolute(store.strip_prefix("file:").unwrap_or(store)).ok() } else { None };
-        return whole.map_or_else(|| store.to_owned(), |path| path.to_string_lossy().into_owned());
+        let whole = store.file().and_then(|path| std::path::absolute(path).ok());
+        return whole.map_or_else(|| store.clone(), StoreUrl::from);
     }
     let Some(own) = settings.user_ledger() else {
         output::say("there is no home folder for the ledger; name a file with --store or ONCEWARD_STORE.");
         // No ledger has this name, so opening it always fails.
-        return String::new();
+        return StoreUrl::from("");
     };
     let folder = own.parent().unwrap_or(&own);
     // The ledger contains results of tools.
@@ -269,7 +269,7 @@ fn store(settings: &Settings) -> String {
             own.display()
         ));
     }
-    own.to_string_lossy().into_owned()
+    own.into()
 }
 
 /// The source of the tenant in `--tenant`, in front of a server that is reached by HTTP.

@@ -7,6 +7,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 use crate::store::{Error, secret};
+use crate::store_url;
 
 /// How many connections write. Each is a thread of its own; the keys are divided among them, so that two writes of one key are
 /// never under way at once.
@@ -50,7 +51,9 @@ impl Options {
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         let shown = masked(url);
         let refused = |reason: String| Error::Refused { store: shown.clone(), reason };
+        store_url::check_separators(url).map_err(refused)?;
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        check_password(address).map_err(refused)?;
         let (mut kept, mut sslmode, mut root, mut writers, mut timeout) = (Vec::new(), None, None, WRITERS, TIMEOUT);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -78,7 +81,7 @@ impl Options {
                 | "port"
                 | "user"
                 | "dbname" => kept.push(pair),
-                other => return Err(refused(format!("unknown parameter `{}`", decoded(other)))),
+                other => return Err(refused(format!("unknown parameter `{}`", store_url::parameter_name(other)))),
             }
         }
         let url = if kept.is_empty() { address.to_owned() } else { format!("{address}?{}", kept.join("&")) };
@@ -146,16 +149,16 @@ fn is_local(config: &Config) -> bool {
 
 /// The URL without its password and its parameters.
 pub(super) fn masked(url: &str) -> String {
-    let address = url.split_once('?').map_or(url, |(address, _)| address);
-    let Some((scheme, rest)) = address.split_once("://") else { return "postgres://…".to_owned() };
-    let host = match rest.rsplit_once('@') {
-        None => rest.to_owned(),
-        Some((credentials, host)) => match credentials.split_once(':') {
-            None => format!("{credentials}@{host}"),
-            Some((user, _)) => format!("{user}:…@{host}"),
-        },
-    };
-    format!("{scheme}://{host}")
+    let shown = store_url::shown(url);
+    shown.split('?').next().unwrap_or_default().to_owned()
+}
+
+/// The parser takes everything after the first `@` for hosts, so that a part of a password would be looked up as a name.
+fn check_password(address: &str) -> Result<(), String> {
+    match address.matches('@').count() {
+        0 | 1 => Ok(()),
+        _ => Err("write `@` in a password as %40".to_owned()),
+    }
 }
 
 /// A percent-encoded value as text, for errors as it is if it is not valid.
@@ -175,12 +178,31 @@ mod tests {
             "postgres://user:s3cret@host/db?pasword=s3cret",
             "postgres://user:s3cret@/db?bogus=1",
             "postgres://user:s3cret@host:notaport/db",
+            "postgres://user:hun?s3cret@host/db",
+            "postgres://user:hun?s3c%40host/db",
+            "postgres://user%3As3cret%40host/db",
         ] {
             let options = Options::parse(url);
-            let shown = format!("{:?}", options.as_ref().map(|options| &options.shown));
+            let shown = match &options {
+                Ok(options) => format!("{} {options:?}", options.shown),
+                Err(error) => error.to_string(),
+            };
             assert!(!shown.contains("s3c"), "{shown}");
         }
         assert_eq!(masked("postgres://u:p@h:1,i:2/d?x=y"), "postgres://u:…@h:1,i:2/d");
+    }
+
+    #[test]
+    fn a_password_that_is_not_encoded_is_refused_with_what_to_write() {
+        for (url, written) in [
+            ("postgres://user:s3?cret@host/db", "write `?` in a password as %3F"),
+            ("postgres://user:s3@cret@host/db", "write `@` in a password as %40"),
+        ] {
+            let error = Options::parse(url).unwrap_err().to_string();
+            assert!(error.contains(written) && !error.contains("cret"), "{error}");
+        }
+        let options = Options::parse("postgres://user:s3%3Fc%40ret@host/db").unwrap();
+        assert_eq!(options.config.get_password(), Some(&b"s3?c@ret"[..]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use onceward_core::duration;
 
 use crate::store::Error;
 use crate::store::secret::{percent_decoded, resolve};
+use crate::store_url;
 
 const REDIS_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -102,16 +103,17 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// Reads a URL. Errors never show the URL, because it may contain a password.
+    /// Reads a URL. Errors show it without its password.
     pub(super) fn parse(url: &str) -> Result<Self, Error> {
         parse(url).map_err(|reason| {
-            let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
-            Error::Refused { store: format!("{scheme}://…"), reason }
+            let shown = store_url::shown(url);
+            Error::Refused { store: shown.split('?').next().unwrap_or_default().to_owned(), reason }
         })
     }
 }
 
 fn parse(url: &str) -> Result<Address, String> {
+    store_url::check_separators(url)?;
     let (scheme, rest) = url.split_once("://").ok_or("it is not a URL")?;
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     // The reference to a file contains slashes, so the password ends at the last `@` and not at the first slash.
@@ -213,8 +215,9 @@ fn set_parameter(address: &mut Address, name: &str, value: &str) -> Result<(), S
         "sentinel_password" => address.sentinel_login.password = Some(resolve(value)?),
         other => {
             return Err(format!(
-                "unknown parameter `{other}`: use prefix, replicas, wait_ms, timeout, tls, ca, sentinel_user or \
-                 sentinel_password"
+                "unknown parameter `{}`: use prefix, replicas, wait_ms, timeout, tls, ca, sentinel_user or \
+                 sentinel_password",
+                store_url::parameter_name(other)
             ));
         }
     }
@@ -246,6 +249,10 @@ fn parse_host(text: &str, default_port: u16) -> Result<(String, u16), String> {
     };
     if host.is_empty() {
         return Err("a host is missing".to_owned());
+    }
+    // An encoded `@` or `:` belongs to a login, which would be looked up as a host, and shown.
+    if !text.starts_with('[') && host.contains('%') {
+        return Err("a host contains `%`: write the `@` after the password as it is".to_owned());
     }
     let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| "a port is not a number".to_owned()))?;
     Ok((host.to_owned(), port))
@@ -294,10 +301,25 @@ mod tests {
             assert!(!shown.contains("hunter2"), "{shown}");
         }
         assert_eq!(address.to_string(), "redis+sentinel://h:1/main");
-        for wrong in ["redis://:hunter2@h:x", "redis://:hunter2@h?x=1", "redis+x://:hunter2@h", "redis://:hunter2@h/x"]
-        {
+        for wrong in [
+            "redis://:hunter2@h:x",
+            "redis://:hunter2@h?x=1",
+            "redis+x://:hunter2@h",
+            "redis://:hunter2@h/x",
+            "redis://:a?hunter2@h",
+            "redis://u%3Ahunter2%40h",
+            "redis://:hunter2",
+            "redis://h?hunter2%40=1",
+        ] {
             assert!(!refusal(wrong).contains("hunter2"), "{}", refusal(wrong));
         }
+    }
+
+    #[test]
+    fn a_question_mark_in_a_password_is_refused_with_what_to_write() {
+        assert!(refusal("redis://:hun?ter@h").contains("write `?` in a password as %3F"));
+        let address = Address::parse("redis://:hun%3Fter@h").unwrap();
+        assert_eq!(address.login.password.as_deref(), Some("hun?ter"));
     }
 
     #[test]
