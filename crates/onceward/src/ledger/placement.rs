@@ -9,7 +9,7 @@ use onceward_core::policy::Tier;
 use super::places::misplaced;
 use super::{Call, Ledger};
 use crate::error::Error;
-use crate::store::{self, Durability, Filter};
+use crate::store::{self, Durability};
 
 /// What the default store is called in messages.
 pub(super) const DEFAULT: &str = "default";

@@ -88,7 +88,8 @@ async fn a_copy_goes_on_only_while_replicas_confirm_its_writes() {
     let store = lonely().await;
     is_short(&store.claim_operations(&[Operation::new("mail").unwrap()]).await.unwrap_err());
     let departure = Departure { token: "t".to_owned(), to: "elsewhere".to_owned(), target: "id".to_owned() };
-    let seals = [Seal::Draining(departure.clone()), Seal::Sealed(departure.clone()), Seal::Moved(departure), Seal::Open];
+    let seals =
+        [Seal::Draining(departure.clone()), Seal::Sealed(departure.clone()), Seal::Moved(departure), Seal::Open];
     for seal in seals {
         let present = plain.seal().await.unwrap();
         is_short(&store.set_seal(&present, &seal).await.unwrap_err());
@@ -124,7 +125,8 @@ async fn a_list_of_running_intents_skips_none_while_others_finish() {
     let store = made(&url).await;
     // All in one shard, so that it takes several pages to read them.
     let keys = (0..200_000).map(|number| format!("key-{number}"));
-    let drafts: Vec<_> = keys.map(|key| claim(&key, 1)).filter(|draft| draft.id.as_bytes()[0] >> 2 == 7).take(1500).collect();
+    let drafts: Vec<_> =
+        keys.map(|key| claim(&key, 1)).filter(|draft| draft.id.as_bytes()[0] >> 2 == 7).take(1500).collect();
     assert_eq!(drafts.len(), 1500);
     let mut records = Vec::new();
     for part in drafts.chunks(100) {
@@ -151,7 +153,13 @@ async fn a_list_of_running_intents_skips_none_while_others_finish() {
         }
         assert!(rounds > 1);
     };
-    tokio::join!(async { finishing.await; is_over.store(true, Ordering::SeqCst) }, listing);
+    tokio::join!(
+        async {
+            finishing.await;
+            is_over.store(true, Ordering::SeqCst)
+        },
+        listing
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,7 +14,9 @@ use super::composite::{Binary, time_parameter};
 use super::reader::Value;
 use super::row::{self, COLUMNS};
 use super::write_job::{Micros, seen};
-use crate::store::{AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Filter, ListedRecord, Page, names, without_nul};
+use crate::store::{
+    AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Filter, ListedRecord, Page, names, without_nul,
+};
 
 /// A record by its id. The time is the store's.
 pub(super) const GET: &str = "SELECT date_trunc('milliseconds', clock_timestamp()), record_send(intent) \

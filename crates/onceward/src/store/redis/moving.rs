@@ -205,7 +205,8 @@ impl Redis {
     /// records are not read for that: 64 of them may have 512 MiB.
     async fn that_fit(&self, mut ids: Vec<Digest>, mut size: usize) -> Result<Vec<Digest>, Error> {
         let is_empty = size == 0;
-        let lengths = ids.iter().map(|id| async { self.link.query(cmd("STRLEN").arg(self.shard(id).record(id))).await });
+        let lengths =
+            ids.iter().map(|id| async { self.link.query(cmd("STRLEN").arg(self.shard(id).record(id))).await });
         let mut fit = 0;
         for length in try_join_all(lengths).await? {
             let length = integer(&length).and_then(|length| usize::try_from(length).ok()).ok_or_else(unexpected)?;

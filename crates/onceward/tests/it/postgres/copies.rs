@@ -76,7 +76,8 @@ async fn overlapping_transactions_of_a_program_do_not_keep_the_seal_away() {
             tokio::spawn(connection);
             tokio::time::sleep(Duration::from_millis(200 * program)).await;
             for number in 0..100 {
-                let begin = format!("BEGIN; SELECT onceward.begin('charge', '{program}-{number}'); SELECT pg_sleep(0.8)");
+                let begin =
+                    format!("BEGIN; SELECT onceward.begin('charge', '{program}-{number}'); SELECT pg_sleep(0.8)");
                 if let Err(error) = client.batch_execute(&begin).await {
                     return error.code().unwrap().code().to_owned();
                 }

@@ -57,7 +57,8 @@ async fn arguments_that_make_a_record_unreadable_are_refused() {
     }
     assert_eq!(count(&database).await.as_deref(), Some("0"));
     let fence = database.run(&format!("{BEGIN})")).await.unwrap()[0][1].clone().unwrap();
-    for argument in ["body => NULL", "status => NULL", "content_type => NULL", "verdict => NULL", "verdict => 'maybe'"] {
+    for argument in ["body => NULL", "status => NULL", "content_type => NULL", "verdict => NULL", "verdict => 'maybe'"]
+    {
         let sql = format!("SELECT onceward.finish('charge', 'k', '{fence}', {argument})");
         assert_eq!(code(&database, &sql).await, "OW002", "{argument}");
     }
@@ -111,14 +112,18 @@ async fn a_record_that_cannot_be_read_holds_up_no_other_one() {
     assert_eq!(store.purge(1000).await.unwrap().removed, 40, "the readable ones were not removed");
     assert_eq!(store.purge(1000).await.unwrap().removed, 0);
     assert_eq!(count(&database).await.as_deref(), Some("40"), "what cannot be read must stay");
-    database.run("UPDATE onceward.intent SET purge_at = NULL, forget_at = NULL; SELECT onceward.begin('charge', 'good')").await.unwrap();
+    database
+        .run("UPDATE onceward.intent SET purge_at = NULL, forget_at = NULL; SELECT onceward.begin('charge', 'good')")
+        .await
+        .unwrap();
     let listed = store.list(&Filter::default(), None, 10).await.unwrap().listed;
     assert_eq!(listed.len(), 1, "{listed:?}");
 
     // A copy must not leave any out, so that it says which one.
     let folder = tempfile::tempdir().unwrap();
     let source = Side { store: Arc::new(store), name: "postgres://…".to_owned() };
-    let error = copy(&source, &file(&folder.path().join("target.db")).await, Options::default(), &|_| {}).await.unwrap_err();
+    let error =
+        copy(&source, &file(&folder.path().join("target.db")).await, Options::default(), &|_| {}).await.unwrap_err();
     let ids = database.run("SELECT encode(id, 'hex') FROM onceward.intent WHERE body IS NULL").await.unwrap();
     let names_one = ids.iter().any(|row| error.to_string().contains(row[0].as_deref().unwrap()));
     assert!(names_one, "{error}");
