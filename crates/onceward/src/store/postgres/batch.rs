@@ -149,8 +149,8 @@ mod tests {
         let again = take_batch(&mut jobs).remove(0).succeed(Timestamp::from_millis(0)).unwrap();
         assert_eq!(again.callers(), 3);
         again.refuse(&Error::Closed);
-        let answered = answers.iter_mut().filter(|answer| matches!(answer.try_recv(), Ok(Err(Error::Closed))));
-        assert_eq!(answered.count(), 3);
+        let refused = answers.iter_mut().map(|answer| matches!(answer.try_recv(), Ok(Err(Error::Closed))));
+        assert_eq!(refused.filter(|refused| *refused).count(), 3);
     }
 
     #[test]
