@@ -36,7 +36,7 @@ async def charge_once(connection, invoice, cents):
         try:
             async with connection.transaction():
                 happened, receipt = await charge(connection, invoice, cents)
-        except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+        except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError):
             happened = "aborted"
         if happened not in ("in_flight", "aborted"):
             return happened, receipt

@@ -14,7 +14,7 @@ const TRIES = 40;
 const PAUSE_MILLISECONDS = 250;
 
 // PostgreSQL aborted the transaction to resolve a conflict: it may simply run again.
-const CONFLICTS = ['40001', '40P01'];
+const CONFLICTS = ['40001', '40P01', '55P03'];
 
 /** Runs some work in a transaction. An error rolls it back. */
 async function inTransaction(client, work) {

@@ -38,7 +38,7 @@ def charge_once(connection, invoice, cents):
         try:
             with connection.transaction():
                 happened, receipt = charge(connection, invoice, cents)
-        except (errors.SerializationFailure, errors.DeadlockDetected):
+        except (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable):
             happened = "aborted"
         if happened not in ("in_flight", "aborted"):
             return happened, receipt

@@ -13,6 +13,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -353,6 +354,19 @@ class Guide(unittest.TestCase):
         for arguments in (["resolve", *intent, "--happened"], ["get", *intent], ["purge", *store]):
             done = onceward(*arguments)
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_server_may_move_a_ledger_into_the_database(self):
+        name = f"{self.name}_copy"
+        self.sql(self.admin, f"CREATE DATABASE {name} OWNER onceward_owner")
+        self.addCleanup(self.sql, self.admin, f"DROP DATABASE {name} WITH (FORCE)")
+        target = self.url("onceward_owner").replace(self.name, name)
+        self.assertEqual(onceward("migrate", "--store", target).returncode, 0)
+        self.sql(target, self.block("sql", "-- As onceward_owner"))
+        with tempfile.TemporaryDirectory() as folder:
+            source = f"{folder}/ledger.db"
+            self.assertEqual(onceward("run", "--store", source, "--operation", "pay", "--key", "1", "--", "true").returncode, 0)
+            done = onceward("copy", "--from", source, "--to", self.url("onceward_server").replace(self.name, name))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_a_reader_may_look_and_not_write(self):
         store = ["--store", self.url("onceward_reader")]

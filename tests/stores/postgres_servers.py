@@ -32,6 +32,7 @@ SETTINGS = {
     "listen_addresses": "localhost",
     # Suites run side by side, and one of them compares 64 connections.
     "max_connections": 300,
+    "max_prepared_transactions": 10,
     # As files in its folder: a killed server leaves nothing in /dev/shm.
     "dynamic_shared_memory_type": "mmap",
     # A standby that was away for a while finds what it missed.

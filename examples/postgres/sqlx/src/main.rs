@@ -39,7 +39,7 @@ async fn charge_once(client: &mut PgConnection, invoice: &str, cents: i64) -> Re
     for _ in 0..TRIES {
         match try_charge(client, invoice, cents).await {
             Ok((happened, _)) if happened == "in_flight" => {}
-            Err(error) if matches!(sqlstate(&error).as_deref(), Some("40001" | "40P01")) => {}
+            Err(error) if matches!(sqlstate(&error).as_deref(), Some("40001" | "40P01" | "55P03")) => {}
             ended => return ended,
         }
         tokio::time::sleep(PAUSE).await;

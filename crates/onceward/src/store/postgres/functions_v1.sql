@@ -3,29 +3,41 @@
 --
 -- They insert or report. They never take over a claim of another owner and never judge a doubt: that is for the ledger. A fence
 -- that is no longer valid raises an error, because a business row that commits beside an ignored refusal would be a second effect.
+--
+-- They decide as the transition function does for an external effect: whether the effect really commits together with the record
+-- is not known here. A claim that is committed without being finished counts as sent.
 
 -- SHA-256 over fields, each with its length in front.
-CREATE FUNCTION onceward.hash_v1(VARIADIC fields bytea[]) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION onceward.hash_v1(VARIADIC fields bytea[]) RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT sha256(string_agg(int8send(octet_length(field)) || field, ''::bytea ORDER BY place))
-    FROM unnest(fields) WITH ORDINALITY AS each_field (field, place)
-$$;
+BEGIN
+    RETURN (
+        SELECT sha256(string_agg(int8send(octet_length(field)) || field, ''::bytea ORDER BY place))
+        FROM unnest(fields) WITH ORDINALITY AS each_field (field, place)
+    );
+END $$;
 
 -- The id of an intent.
-CREATE FUNCTION onceward.intent_id(tenant text, operation text, key text) RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION onceward.intent_id(tenant text, operation text, key text) RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT onceward.hash_v1(
-        'intent v1', convert_to(tenant, 'UTF8'), convert_to(operation, 'UTF8'), convert_to(key, 'UTF8'))
-$$;
+BEGIN
+    RETURN (
+        SELECT onceward.hash_v1(
+            'intent v1', convert_to(tenant, 'UTF8'), convert_to(operation, 'UTF8'), convert_to(key, 'UTF8'))
+    );
+END $$;
 
 -- The key to pass on to a downstream: the same on every attempt.
 CREATE FUNCTION onceward.downstream_key(tenant text, operation text, key text, generation integer DEFAULT 0)
-RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog AS $$
-    SELECT 'once_v1_' || left(encode(onceward.hash_v1(
-        'downstream v1', convert_to(tenant, 'UTF8'), convert_to(operation, 'UTF8'), convert_to(key, 'UTF8'), ''::bytea,
-        int4send(generation)), 'hex'), 32)
-$$;
+BEGIN
+    RETURN (
+        SELECT 'once_v1_' || left(encode(onceward.hash_v1(
+            'downstream v1', convert_to(tenant, 'UTF8'), convert_to(operation, 'UTF8'), convert_to(key, 'UTF8'), ''::bytea,
+            int4send(generation)), 'hex'), 32)
+    );
+END $$;
 
 -- What `begin`, `enqueue` and `status` answer.
 CREATE TYPE onceward.answer AS (
@@ -56,12 +68,19 @@ BEGIN
 END $$;
 
 -- Locks a key until the end of the transaction. False if another transaction has it. Batches of servers hold a key for
--- microseconds while they look, so a few tries tell the two apart.
+-- microseconds while they look, so a few tries tell the two apart. Each key takes a place in the lock table of the server, which
+-- has a few thousand for all sessions by default, so that the calls of one transaction are counted.
 CREATE FUNCTION onceward.lock_key(id bytea) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$
 DECLARE
     number bigint := ('x' || encode(substr(id, 1, 8), 'hex'))::bit(64)::bigint;
+    calls integer := coalesce(nullif(current_setting('onceward.calls', true), ''), '0')::integer + 1;
 BEGIN
+    IF calls > 2000 THEN
+        RAISE EXCEPTION 'one transaction makes at most 2,000 calls of begin, finish, release and enqueue'
+            USING ERRCODE = 'OW006', HINT = 'Commit more often: each intent holds a lock until the end of the transaction.';
+    END IF;
+    PERFORM set_config('onceward.calls', calls::text, true);
     FOR try IN 1..5 LOOP
         IF pg_try_advisory_xact_lock(number) THEN
             RETURN true;
@@ -74,33 +93,46 @@ END $$;
 CREATE FUNCTION onceward.this_moment() RETURNS timestamptz LANGUAGE sql VOLATILE
 SET search_path = pg_catalog AS $$ SELECT date_trunc('milliseconds', clock_timestamp()) $$;
 
-CREATE FUNCTION onceward.milliseconds(length interval) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE
-SET search_path = pg_catalog AS $$ SELECT (extract(epoch FROM length) * 1000)::bigint $$;
+CREATE FUNCTION onceward.milliseconds(length interval) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN (
+        SELECT (extract(epoch FROM length) * 1000)::bigint
+    );
+END $$;
 
 -- When a record of work that is known not to have happened is forgotten; null if it must be kept.
-CREATE FUNCTION onceward.untried_until(intent onceward.intent) RETURNS timestamptz LANGUAGE sql STABLE
+CREATE FUNCTION onceward.untried_until(intent onceward.intent) RETURNS timestamptz LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog AS $$
-    SELECT CASE WHEN intent.state IN ('open', 'claimed') AND intent.doubt_since IS NULL AND intent.payload IS NULL
-        AND intent.sequence IS NULL
-        THEN greatest(intent.updated_at, intent.until)
-            + greatest(intent.retention_ms + intent.tombstone_ms, intent.honours_key_for_ms) * interval '1 ms'
-    END
-$$;
+BEGIN
+    RETURN (
+        SELECT CASE WHEN intent.state IN ('open', 'claimed') AND intent.doubt_since IS NULL AND intent.payload IS NULL
+            AND intent.sequence IS NULL
+            THEN greatest(intent.updated_at, intent.until)
+                + greatest(intent.retention_ms + intent.tombstone_ms,
+                    -- Of a window, this only says that the effect may be repeated at any time.
+                    CASE WHEN intent.honours_key_for_ms < 3153600000000 THEN intent.honours_key_for_ms ELSE 0 END) * interval '1 ms'
+        END
+    );
+END $$;
 
 -- How an existing record answers a caller. Null where the record counts as absent, or is open to the next caller.
-CREATE FUNCTION onceward.answer_of(found onceward.intent, fingerprint bytea, moment timestamptz) RETURNS onceward.answer
-LANGUAGE plpgsql STABLE
+CREATE FUNCTION onceward.answer_of(found onceward.intent, fingerprint bytea, key_digest bytea, moment timestamptz)
+RETURNS onceward.answer LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog AS $$
 DECLARE
     answer onceward.answer;
     is_alive boolean := found.until > moment AND found.until <= moment + interval '4 days';
 BEGIN
-    IF found.state = 'done' AND found.forget_at <= moment OR found.state = 'tombstone' AND found.purge_at <= moment
+    IF found.id IS NULL OR found.state = 'done' AND found.forget_at <= moment OR found.state = 'tombstone' AND found.purge_at <= moment
         OR found.state IN ('open', 'claimed') AND found.purge_at <= moment THEN
         RETURN NULL;
     END IF;
     answer.attempt := found.attempts;
-    answer.downstream_key := onceward.downstream_key(found.tenant, found.operation, found.key, found.generation::integer);
+    IF found.key_digest <> key_digest THEN
+        answer.decision := 'collision';
+        RETURN answer;
+    END IF;
     -- A record that was reset takes over the next request.
     IF found.sequence IS NOT NULL
         OR found.fingerprint <> fingerprint AND found.fingerprint <> onceward.hash_v1('fingerprint v1', 'free') THEN
@@ -120,7 +152,9 @@ BEGIN
             answer.status := found.status;
         WHEN found.state IN ('queued', 'dead') THEN
             answer.decision := found.state;
-        WHEN found.state = 'open' AND (found.until <= moment OR found.until <= found.updated_at) THEN
+        -- A wait that is longer than any that can be asked for was written by a clock that ran ahead.
+        WHEN found.state = 'open' AND (found.until <= moment OR found.until <= found.updated_at
+            OR found.until > moment + interval '14 days') THEN
             RETURN NULL;
         WHEN found.state = 'open' THEN
             answer.decision := 'in_flight';
@@ -128,6 +162,7 @@ BEGIN
         WHEN found.state IN ('claimed', 'sent') AND is_alive THEN
             answer.decision := 'in_flight';
             answer.retry_after := least(found.until - moment, interval '1 second');
+        -- Only servers make such claims. Nothing was sent, and the next caller of a server gets it.
         WHEN found.state = 'claimed' AND found.doubt_since IS NULL THEN
             answer.decision := 'lapsed';
         ELSE
@@ -165,31 +200,44 @@ BEGIN
     PERFORM onceward.check_length('retention', coalesce(retention, interval '0')), onceward.check_length('tombstone', tombstone);
 END $$;
 
--- Puts a new record in place, or one in the place of a record that counts as absent or was given back.
+-- Writes a new record, or one in the place of a record that counts as absent or was given back.
 -- False if another transaction has just recorded the key.
 CREATE FUNCTION onceward.put(new_row onceward.intent, former onceward.intent) RETURNS boolean LANGUAGE plpgsql
 SET search_path = pg_catalog SET enable_seqscan = off AS $$
 BEGIN
-    IF former.id IS NOT NULL THEN
-        DELETE FROM onceward.intent WHERE intent.id = former.id;
-    END IF;
     new_row.write_id := gen_random_uuid();
     new_row.purge_at := onceward.untried_until(new_row);
-    INSERT INTO onceward.intent (
-        id, version, write_id, fence, until, purge_at, created_at, updated_at, retention_ms, tombstone_ms, honours_key_for_ms,
-        max_attempts, attempts, generation, state, effect, in_doubt, tenant, operation, key, fingerprint, key_digest, claims,
-        payload
-    ) VALUES (
-        new_row.id, new_row.version, new_row.write_id, new_row.fence, new_row.until, new_row.purge_at, new_row.created_at, new_row.updated_at,
-        new_row.retention_ms, new_row.tombstone_ms, new_row.honours_key_for_ms, new_row.max_attempts, new_row.attempts, new_row.generation,
-        new_row.state, new_row.effect, new_row.in_doubt, new_row.tenant, new_row.operation, new_row.key, new_row.fingerprint,
-        new_row.key_digest, new_row.claims, new_row.payload
-    ) ON CONFLICT DO NOTHING;
+    IF former.id IS NOT NULL THEN
+        UPDATE onceward.intent SET (
+            version, write_id, fence, until, purge_at, forget_at, finished_at, created_at, updated_at, first_sent_at, doubt_since,
+            delivered_at, retention_ms, tombstone_ms, honours_key_for_ms, after_delivery_ms, max_attempts, attempts, generation,
+            owner, body_size, status, state, effect, in_doubt, verdict, tenant, operation, key, content_type, last_error, headers,
+            fingerprint, key_digest, outcome, claims, made_by, payload, body
+        ) = ROW (
+            new_row.version, new_row.write_id, new_row.fence, new_row.until, new_row.purge_at, NULL, NULL, new_row.created_at,
+            new_row.updated_at, new_row.first_sent_at, NULL, NULL, new_row.retention_ms, new_row.tombstone_ms,
+            new_row.honours_key_for_ms, new_row.after_delivery_ms, new_row.max_attempts, new_row.attempts, new_row.generation,
+            NULL, NULL, NULL, new_row.state, new_row.effect, new_row.in_doubt, NULL, new_row.tenant, new_row.operation,
+            new_row.key, NULL, new_row.last_error, NULL, new_row.fingerprint, new_row.key_digest, NULL, new_row.claims, NULL,
+            new_row.payload, NULL
+        ) WHERE intent.id = former.id;
+    ELSE
+        INSERT INTO onceward.intent (
+            id, version, write_id, fence, until, purge_at, created_at, updated_at, first_sent_at, retention_ms, tombstone_ms,
+            honours_key_for_ms, attempts, generation, state, effect, in_doubt, tenant, operation, key, fingerprint, key_digest,
+            payload
+        ) VALUES (
+            new_row.id, new_row.version, new_row.write_id, new_row.fence, new_row.until, new_row.purge_at, new_row.created_at,
+            new_row.updated_at, new_row.first_sent_at, new_row.retention_ms, new_row.tombstone_ms, new_row.honours_key_for_ms,
+            new_row.attempts, new_row.generation, new_row.state, new_row.effect, new_row.in_doubt, new_row.tenant,
+            new_row.operation, new_row.key, new_row.fingerprint, new_row.key_digest, new_row.payload
+        ) ON CONFLICT DO NOTHING;
+    END IF;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
     IF former.tenant IS NULL THEN
-        INSERT INTO onceward.tenant_count AS count (tenant, backend, records) VALUES (new_row.tenant, pg_backend_pid(), 1)
+        INSERT INTO onceward.tenant_count AS count (tenant, backend, records) VALUES (new_row.tenant, onceward.count_row(), 1)
         ON CONFLICT ON CONSTRAINT tenant_count_pkey DO UPDATE SET records = count.records + 1;
     END IF;
     RETURN true;
@@ -205,10 +253,20 @@ BEGIN
     RETURN found_row;
 END $$;
 
+-- The row of finished work, not locked: it stays as it is until it expires, and its repeats need not wait for each other.
+CREATE FUNCTION onceward.settled_row(wanted bytea) RETURNS onceward.intent LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog SET enable_seqscan = off AS $$
+DECLARE
+    found_row onceward.intent;
+BEGIN
+    SELECT * INTO found_row FROM onceward.intent WHERE intent.id = wanted AND intent.state IN ('done', 'tombstone');
+    RETURN found_row;
+END $$;
+
 -- A record that has not begun, with the terms of its caller. What remains of an earlier record goes on.
 CREATE FUNCTION onceward.fresh(
-    tenant text, operation text, key text, fingerprint bytea, tier text, retention interval, tombstone interval, in_doubt text,
-    former onceward.intent, moment timestamptz
+    tenant text, operation text, key text, fingerprint bytea, key_digest bytea, tier text, retention interval, tombstone interval,
+    in_doubt text, former onceward.intent, moment timestamptz
 ) RETURNS onceward.intent LANGUAGE plpgsql
 SET search_path = pg_catalog AS $$
 DECLARE
@@ -219,35 +277,65 @@ BEGIN
         RAISE EXCEPTION 'unknown in_doubt %: use hold, retry or probe', quote_nullable(in_doubt) USING ERRCODE = 'OW002';
     END IF;
     SELECT * INTO terms FROM onceward.terms_of(tier, retention, tombstone);
-    new_row.id := onceward.intent_id(tenant, operation, key);
-    new_row.tenant := tenant;
-    new_row.operation := operation;
-    new_row.key := key;
-    new_row.fingerprint := fingerprint;
-    new_row.retention_ms := onceward.milliseconds(terms.retention);
-    new_row.tombstone_ms := onceward.milliseconds(terms.tombstone);
-    new_row.honours_key_for_ms := onceward.milliseconds(interval '1 day');
-    new_row.in_doubt := in_doubt;
-    new_row.attempts := 0;
-    new_row.generation := 0;
-    new_row.version := coalesce(former.version, 0) + 1;
-    new_row.created_at := moment;
-    new_row.updated_at := moment;
     IF former.state = 'open' AND NOT coalesce(former.purge_at <= moment, false) THEN
-        new_row.created_at := former.created_at;
-        new_row.attempts := former.attempts;
-        new_row.generation := former.generation;
-        new_row.max_attempts := former.max_attempts;
-        new_row.claims := former.claims;
-        -- As strict as the stricter of the two.
-        new_row.retention_ms := CASE WHEN former.retention_ms IS NULL OR new_row.retention_ms IS NULL THEN NULL
-            ELSE greatest(former.retention_ms, new_row.retention_ms) END;
-        new_row.tombstone_ms := greatest(former.tombstone_ms, new_row.tombstone_ms);
-        new_row.honours_key_for_ms := least(former.honours_key_for_ms, new_row.honours_key_for_ms);
-        new_row.in_doubt := CASE WHEN 'hold' IN (former.in_doubt, in_doubt) THEN 'hold'
-            WHEN former.in_doubt = in_doubt THEN in_doubt ELSE 'hold' END;
+        new_row := former;
+    ELSE
+        new_row.id := onceward.intent_id(tenant, operation, key);
+        new_row.tenant := tenant;
+        new_row.operation := operation;
+        new_row.key := key;
+        new_row.attempts := 0;
+        new_row.generation := 0;
+        new_row.created_at := moment;
+    END IF;
+    new_row.version := coalesce(former.version, 0) + 1;
+    new_row.updated_at := moment;
+    -- A record that was reset takes over the next request, with its terms. Otherwise those of the record stay.
+    IF new_row.fingerprint IS NULL OR new_row.fingerprint = onceward.hash_v1('fingerprint v1', 'free') THEN
+        new_row.fingerprint := fingerprint;
+        new_row.key_digest := key_digest;
+        new_row.effect := 'external';
+        new_row.in_doubt := in_doubt;
+        new_row.retention_ms := onceward.milliseconds(terms.retention);
+        new_row.tombstone_ms := onceward.milliseconds(terms.tombstone);
+        new_row.honours_key_for_ms := onceward.milliseconds(interval '1 day');
+        new_row.max_attempts := NULL;
+        new_row.after_delivery_ms := NULL;
     END IF;
     RETURN new_row;
+END $$;
+
+-- The terms of a record, as strict as those of the next caller where those are stricter.
+CREATE FUNCTION onceward.tightened(
+    former onceward.intent, tier text, retention interval, tombstone interval, in_doubt text
+) RETURNS onceward.intent LANGUAGE plpgsql
+SET search_path = pg_catalog AS $$
+DECLARE
+    new_row onceward.intent := former;
+    terms record;
+BEGIN
+    SELECT * INTO terms FROM onceward.terms_of(tier, retention, tombstone);
+    new_row.retention_ms := CASE WHEN former.retention_ms IS NULL OR terms.retention IS NULL THEN NULL
+        ELSE greatest(former.retention_ms, onceward.milliseconds(terms.retention)) END;
+    new_row.tombstone_ms := greatest(former.tombstone_ms, onceward.milliseconds(terms.tombstone));
+    new_row.honours_key_for_ms := least(former.honours_key_for_ms, onceward.milliseconds(interval '1 day'));
+    new_row.in_doubt := CASE WHEN 'hold' IN (former.in_doubt, in_doubt) THEN 'hold' WHEN 'probe' IN (former.in_doubt, in_doubt) THEN 'probe'
+        WHEN 'tell' IN (former.in_doubt, in_doubt) THEN 'tell' ELSE 'retry' END;
+    -- This caller keeps the outcome for the whole retention.
+    new_row.after_delivery_ms := NULL;
+    RETURN new_row;
+END $$;
+
+-- The ids of claims, with the newest one among the earlier ones: the next claim has no id.
+CREATE FUNCTION onceward.earlier_claims(claims bytea) RETURNS bytea LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog AS $$
+BEGIN
+    RETURN (
+        SELECT CASE WHEN substr(claims, 1, 16) = decode(repeat('00', 16), 'hex') THEN claims
+            -- At most 15 earlier ones are kept.
+            ELSE decode(repeat('00', 16), 'hex') || substr(claims, CASE WHEN octet_length(claims) >= 256 THEN 33 ELSE 17 END)
+                || substr(claims, 1, 16) END
+    );
 END $$;
 
 -- Claims an intent inside this transaction, or says what is known about it. Commit the effect and `finish` together with it.
@@ -256,7 +344,7 @@ CREATE FUNCTION onceward.begin(
     retention interval DEFAULT NULL, tombstone interval DEFAULT NULL, lease interval DEFAULT '3 minutes',
     in_doubt text DEFAULT 'hold', key_digest bytea DEFAULT NULL
 ) RETURNS onceward.answer LANGUAGE plpgsql
-SET search_path = pg_catalog SET enable_seqscan = off AS $$
+SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
     moment timestamptz;
     wanted bytea;
@@ -269,50 +357,52 @@ BEGIN
         RAISE EXCEPTION 'a fingerprint and a key digest have 32 bytes, as sha256() makes them' USING ERRCODE = 'OW002';
     END IF;
     -- Readers take a lease of more than 4 days for that of a clock that ran ahead.
-    IF (lease > interval '0' AND lease <= interval '3 days') IS NOT TRUE THEN
-        RAISE EXCEPTION 'a lease is longer than nothing and at most 3 days' USING ERRCODE = 'OW002';
+    IF (lease BETWEEN interval '1 millisecond' AND interval '3 days') IS NOT TRUE THEN
+        RAISE EXCEPTION 'a lease has at least a millisecond and at most 3 days' USING ERRCODE = 'OW002';
     END IF;
     fingerprint := coalesce(fingerprint, onceward.hash_v1('fingerprint v1', 'none'));
     PERFORM onceward.check_seal('{}', true);
     wanted := onceward.intent_id(tenant, operation, key);
-    IF NOT onceward.lock_key(wanted) THEN
+    found_row := onceward.settled_row(wanted);
+    answer := onceward.answer_of(found_row, fingerprint, key_digest, onceward.this_moment());
+    IF answer.decision IS NULL AND NOT onceward.lock_key(wanted) THEN
         answer.decision := 'in_flight';
         answer.retry_after := interval '100 milliseconds';
         RETURN answer;
     END IF;
     -- A batch of a server may have looked before this transaction had the lock, and records the key at this moment.
     FOR try IN 1..3 LOOP
+        EXIT WHEN answer.decision IS NOT NULL;
         moment := onceward.this_moment();
         found_row := onceward.locked_row(wanted);
+        answer := onceward.answer_of(found_row, fingerprint, key_digest, moment);
+        EXIT WHEN answer.decision IS NOT NULL;
+        new_row := onceward.fresh(
+            tenant, operation, key, fingerprint, key_digest, tier, retention, tombstone, in_doubt, found_row, moment);
         IF found_row.id IS NOT NULL THEN
-            answer := onceward.answer_of(found_row, fingerprint, moment);
-            IF answer.decision IS NOT NULL AND found_row.key_digest <> key_digest THEN
-                answer.decision := 'collision';
-            END IF;
-            IF answer.decision IS NOT NULL THEN
-                RETURN answer;
-            END IF;
+            new_row := onceward.tightened(new_row, tier, retention, tombstone, in_doubt);
         END IF;
-        new_row := onceward.fresh(tenant, operation, key, fingerprint, tier, retention, tombstone, in_doubt, found_row, moment);
-        new_row.key_digest := coalesce(key_digest, found_row.key_digest);
-        new_row.effect := 'transactional';
-        new_row.state := 'claimed';
+        new_row.state := 'sent';
+        new_row.first_sent_at := coalesce(new_row.first_sent_at, moment);
         new_row.fence := gen_random_uuid();
-        new_row.until := moment + lease;
+        new_row.until := date_trunc('milliseconds', moment + lease);
         new_row.attempts := new_row.attempts + 1;
+        new_row.claims := onceward.earlier_claims(new_row.claims);
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;
     END LOOP;
-    answer := NULL;
-    IF new_row.id IS NULL THEN
+    IF answer.decision IS NULL AND new_row.id IS NULL THEN
         answer.decision := 'in_flight';
         answer.retry_after := interval '100 milliseconds';
         RETURN answer;
     END IF;
-    answer.decision := 'acquired';
-    answer.fence := new_row.fence;
-    answer.attempt := new_row.attempts;
-    answer.downstream_key := onceward.downstream_key(tenant, operation, key, new_row.generation::integer);
+    answer.downstream_key := onceward.downstream_key(
+        tenant, operation, key, coalesce(new_row.generation, found_row.generation, 0)::integer);
+    IF answer.decision IS NULL THEN
+        answer.decision := 'acquired';
+        answer.fence := new_row.fence;
+        answer.attempt := new_row.attempts;
+    END IF;
     RETURN answer;
 END $$;
 
@@ -346,7 +436,7 @@ CREATE FUNCTION onceward.finish(
     operation text, key text, fence uuid, body bytea DEFAULT '', content_type text DEFAULT 'application/json',
     status integer DEFAULT 0, verdict text DEFAULT 'success', tenant text DEFAULT 'default'
 ) RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog SET enable_seqscan = off AS $$
+SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
     found_row onceward.intent := onceward.owned_row(operation, key, tenant, fence);
     moment timestamptz := onceward.this_moment();
@@ -380,7 +470,7 @@ END $$;
 CREATE FUNCTION onceward.release(
     operation text, key text, fence uuid, error text DEFAULT NULL, not_before interval DEFAULT '0', tenant text DEFAULT 'default'
 ) RETURNS void LANGUAGE plpgsql
-SET search_path = pg_catalog SET enable_seqscan = off AS $$
+SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
     mark bytea := substr(onceward.hash_v1('mark v1', 'release', uuid_send(fence)), 1, 16);
     found_row onceward.intent := onceward.owned_row(operation, key, tenant, fence, mark);
@@ -412,7 +502,7 @@ CREATE FUNCTION onceward.enqueue(
     tier text DEFAULT 'standard', retention interval DEFAULT NULL, tombstone interval DEFAULT NULL, delay interval DEFAULT '0',
     in_doubt text DEFAULT 'hold'
 ) RETURNS onceward.answer LANGUAGE plpgsql
-SET search_path = pg_catalog SET enable_seqscan = off AS $$
+SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
     moment timestamptz;
     wanted bytea;
@@ -429,46 +519,43 @@ BEGIN
     fingerprint := coalesce(fingerprint, onceward.hash_v1('fingerprint v1', 'payload', 'payload', 'present', payload));
     PERFORM onceward.check_seal('{}', true);
     wanted := onceward.intent_id(tenant, operation, key);
-    IF NOT onceward.lock_key(wanted) THEN
+    found_row := onceward.settled_row(wanted);
+    answer := onceward.answer_of(found_row, fingerprint, NULL, onceward.this_moment());
+    IF answer.decision IS NULL AND NOT onceward.lock_key(wanted) THEN
         answer.decision := 'in_flight';
         answer.retry_after := interval '100 milliseconds';
         RETURN answer;
     END IF;
     -- A batch of a server may have looked before this transaction had the lock, and records the key at this moment.
     FOR try IN 1..3 LOOP
+        EXIT WHEN answer.decision IS NOT NULL;
         moment := onceward.this_moment();
         found_row := onceward.locked_row(wanted);
-        IF found_row.id IS NOT NULL THEN
-            answer := onceward.answer_of(found_row, fingerprint, moment);
-            IF answer.decision IS NOT NULL THEN
-                RETURN answer;
-            END IF;
+        answer := onceward.answer_of(found_row, fingerprint, NULL, moment);
+        -- Work that was given back may be queued before its wait is over.
+        IF found_row.state = 'open' AND answer.decision = 'in_flight' THEN
+            answer := NULL;
         END IF;
-        new_row := onceward.fresh(tenant, operation, key, fingerprint, tier, retention, tombstone, in_doubt, found_row, moment);
-        new_row.effect := 'external';
-        -- Work that was given back keeps its terms.
-        IF new_row.attempts > 0 AND found_row.fingerprint = fingerprint THEN
-            new_row.effect := found_row.effect;
-            new_row.in_doubt := found_row.in_doubt;
-            new_row.retention_ms := found_row.retention_ms;
-            new_row.tombstone_ms := found_row.tombstone_ms;
-            new_row.honours_key_for_ms := found_row.honours_key_for_ms;
-        END IF;
+        EXIT WHEN answer.decision IS NOT NULL;
+        new_row := onceward.fresh(
+            tenant, operation, key, fingerprint, NULL, tier, retention, tombstone, in_doubt, found_row, moment);
         new_row.state := 'queued';
         new_row.payload := payload;
         new_row.until := date_trunc('milliseconds', moment + greatest(delay, interval '0'));
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;
     END LOOP;
-    answer := NULL;
-    IF new_row.id IS NULL THEN
+    IF answer.decision IS NULL AND new_row.id IS NULL THEN
         answer.decision := 'in_flight';
         answer.retry_after := interval '100 milliseconds';
         RETURN answer;
     END IF;
-    answer.decision := 'created';
-    answer.attempt := 0;
-    answer.downstream_key := onceward.downstream_key(tenant, operation, key, new_row.generation::integer);
+    answer.downstream_key := onceward.downstream_key(
+        tenant, operation, key, coalesce(new_row.generation, found_row.generation, 0)::integer);
+    IF answer.decision IS NULL THEN
+        answer.decision := 'created';
+        answer.attempt := new_row.attempts;
+    END IF;
     RETURN answer;
 END $$;
 
@@ -482,7 +569,10 @@ DECLARE
 BEGIN
     SELECT * INTO found_row FROM onceward.intent WHERE intent.id = onceward.intent_id(status.tenant, status.operation, status.key);
     IF found_row.id IS NOT NULL THEN
-        answer := onceward.answer_of(found_row, found_row.fingerprint, onceward.this_moment());
+        answer := onceward.answer_of(found_row, found_row.fingerprint, NULL, onceward.this_moment());
+    END IF;
+    IF answer.decision IS NOT NULL THEN
+        answer.downstream_key := onceward.downstream_key(tenant, operation, key, coalesce(found_row.generation, 0)::integer);
     END IF;
     answer.decision := coalesce(answer.decision, CASE WHEN found_row.state = 'open' THEN 'open' ELSE 'absent' END);
     RETURN answer;

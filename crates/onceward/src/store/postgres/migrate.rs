@@ -53,6 +53,7 @@ pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
         Fault::Behind(_) => Error::Other("a migration writes no batches".to_owned()),
     };
     let connection = PrimaryConnection::bare(&options).await.map_err(unreachable)?;
+    check_encoding(&connection.simple("SHOW server_encoding").await.map_err(unreachable)?, &options)?;
     let began = Instant::now();
     loop {
         connection.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(unreachable)?;
@@ -92,6 +93,20 @@ pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
         });
     }
     Ok(steps)
+}
+
+/// Names and outcomes are any text, and keys are digests of UTF-8.
+fn check_encoding(rows: &[Vec<Option<String>>], options: &Options) -> Result<(), Error> {
+    match rows.first().and_then(|row| row.first()?.as_deref()) {
+        Some("UTF8") => Ok(()),
+        found => Err(Error::Refused {
+            store: options.shown.clone(),
+            reason: format!(
+                "the database has the encoding {}, and only UTF8 holds every key: create one with ENCODING 'UTF8'",
+                found.unwrap_or("unknown")
+            ),
+        }),
+    }
 }
 
 /// The version of the schema; 0 if there is none.

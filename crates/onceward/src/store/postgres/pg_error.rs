@@ -67,7 +67,7 @@ fn sealed(seal: Option<&str>, shown: &str) -> Error {
 }
 
 /// Whether a schema, table, type or function is missing.
-fn is_schema(code: &SqlState) -> bool {
+pub(super) fn is_schema(code: &SqlState) -> bool {
     [
         SqlState::UNDEFINED_TABLE,
         SqlState::UNDEFINED_FUNCTION,

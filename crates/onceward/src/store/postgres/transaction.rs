@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
@@ -14,7 +15,7 @@ use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::record::Fence;
 
 use super::composite::Binary;
-use super::pg_error::text;
+use super::pg_error::{is_schema, text};
 use super::row::LONGEST;
 use super::write_job::Micros;
 use crate::Call;
@@ -35,7 +36,7 @@ pub enum InTransaction {
     Acquired(TransactionClaim),
     /// The caller does not have the claim. Roll back or go on without the work.
     Answered(Decision),
-    /// A claim was committed without being finished, and its lease is over. Nothing was sent; `onceward resolve` settles it.
+    /// A server had a claim and ended before it sent anything. The next caller of a server gets it.
     Lapsed,
 }
 
@@ -164,9 +165,19 @@ impl TransactionClaim {
 
 /// An error of a function. The transaction cannot go on after it.
 fn failed(error: &tokio_postgres::Error) -> Error {
+    let refused = |reason: String| Error::Refused { store: "the ledger in the database".to_owned(), reason };
+    match error.code() {
+        Some(code) if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
+            return refused(format!("{}: grant the role the rights that the guide to PostgreSQL names", text(error)));
+        }
+        Some(code) if is_schema(code) => {
+            return refused(format!("its schema is missing or not complete ({}): run `onceward migrate`", text(error)));
+        }
+        _ => {}
+    }
     match error.as_db_error().map(|db| (db.code().code(), db.message())) {
         Some(("OW001", _)) => Error::Sealed { store: "in the database".to_owned(), to: "another store".to_owned() },
-        Some(("OW002", message)) => Error::Other(message.to_owned()),
+        Some(("OW002" | "OW006", message)) => Error::Other(message.to_owned()),
         Some(("OW003", message)) => Error::ClaimLost(message.to_owned()),
         Some(("40001" | "40P01" | "55P03", message)) => Error::Conflict(message.to_owned()),
         _ => Error::Unreachable(text(error)),

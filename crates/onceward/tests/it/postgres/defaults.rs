@@ -1,8 +1,9 @@
-//! Databases with another default isolation level than PostgreSQL's own.
+//! Databases with other defaults than PostgreSQL's own: another isolation level, another encoding.
 
 use onceward::Ledger;
+use onceward::store::postgres::migrate;
 
-use super::server::Database;
+use super::server::{Database, run};
 
 /// Serializable transactions would fail beside each other, and repeatable reads would not see what others have committed.
 #[tokio::test]
@@ -18,4 +19,22 @@ async fn another_default_isolation_level_changes_nothing() {
         }
         ledger.close().await;
     }
+}
+
+/// Half of all keys could not be recorded in it.
+#[tokio::test]
+async fn a_database_that_does_not_hold_every_text_is_refused() {
+    let Some(database) = Database::empty("ONCEWARD_TEST_POSTGRES").await else { return };
+    let (address, name) = database.url.rsplit_once('/').unwrap();
+    let latin = format!("{name}_latin");
+    let create = format!("CREATE DATABASE {latin} ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+    database.run(&create).await.unwrap();
+    let url = format!("{address}/{latin}");
+    for dry_run in [true, false] {
+        let error = migrate(&url, dry_run).await.unwrap_err().to_string();
+        assert!(error.contains("LATIN1") && error.contains("UTF8"), "{error}");
+    }
+    let schemas = run(&url, "SELECT count(*) FROM pg_namespace WHERE nspname = 'onceward'").await.unwrap();
+    assert_eq!(schemas[0][0].as_deref(), Some("0"));
+    database.run(&format!("DROP DATABASE {latin} WITH (FORCE)")).await.unwrap();
 }

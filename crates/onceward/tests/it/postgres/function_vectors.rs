@@ -24,7 +24,12 @@ use super::server::Database;
 /// 2026-01-01, from which the times of the scenarios count.
 const START: i64 = 1_767_225_600_000;
 
-const LEASE: Duration = Duration::from_millis(3000);
+/// Lets a table replace the clock of the database.
+pub(super) const TEST_CLOCK: &str = "CREATE TABLE public.test_clock (at timestamptz); \
+    CREATE OR REPLACE FUNCTION onceward.this_moment() RETURNS timestamptz LANGUAGE sql STABLE AS \
+    $$ SELECT at FROM public.test_clock $$";
+
+pub(super) const LEASE: Duration = Duration::from_millis(3000);
 
 /// The steps that the functions make, and those that are made by the transition function in between.
 const BY_FUNCTIONS: [&str; 4] = ["begin", "finish", "release", "enqueue"];
@@ -53,10 +58,7 @@ const MEMBERS: [&str; 16] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn the_functions_decide_as_the_transition_function_does() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
-    database.run("CREATE TABLE public.test_clock (at timestamptz)").await.unwrap();
-    let clock = "CREATE OR REPLACE FUNCTION onceward.this_moment() RETURNS timestamptz LANGUAGE sql STABLE AS \
-                 $$ SELECT at FROM public.test_clock $$";
-    database.run(clock).await.unwrap();
+    database.run(TEST_CLOCK).await.unwrap();
     let vectors: Value = serde_json::from_str(include_str!("../../../../../spec/vectors/decisions.json")).unwrap();
     let (mut scenarios, mut steps) = (0, 0);
     for scenario in vectors["scenarios"].as_array().unwrap().iter().filter(|scenario| applies(scenario)) {
@@ -100,11 +102,7 @@ impl World<'_> {
     async fn step(&mut self, terms: &Value, step: &Value) -> bool {
         let now = Timestamp::from_millis(START + step["at"].as_i64().unwrap());
         self.clock.set(now);
-        let at = format!(
-            "TRUNCATE public.test_clock; INSERT INTO public.test_clock VALUES ('epoch'::timestamptz + {} * interval '1 ms')",
-            now.as_millis()
-        );
-        self.database.run(&at).await.unwrap();
+        set_clock(self.database, now).await;
         let seen = self.store.get(identity().digest()).await.unwrap();
         let who = step["who"].as_str().and_then(|who| who.chars().next()).unwrap_or('-');
         let command = self.command(terms, step, who, seen.as_ref());
@@ -162,7 +160,7 @@ impl World<'_> {
                 identity: identity(),
                 key_digest: None,
                 fingerprint: request(step),
-                terms: Terms { effect: Effect::External, ..terms },
+                terms,
                 payload: step["payload"].as_str().unwrap_or_default().to_owned().into(),
                 delay: duration("delay"),
             }),
@@ -240,8 +238,16 @@ impl World<'_> {
     }
 }
 
+pub(super) async fn set_clock(database: &Database, now: Timestamp) {
+    let at = format!(
+        "TRUNCATE public.test_clock; INSERT INTO public.test_clock VALUES ('epoch'::timestamptz + {} * interval '1 ms')",
+        now.as_millis()
+    );
+    database.run(&at).await.unwrap();
+}
+
 /// The function's answer to what the transition function answers.
-fn answer_of(answer: &CommandResult, seen: Option<&Seen>) -> String {
+pub(super) fn answer_of(answer: &CommandResult, seen: Option<&Seen>) -> String {
     let state = seen.map(|seen| &seen.record.state);
     let name = match answer {
         CommandResult::Accepted => "accepted",
@@ -260,6 +266,7 @@ fn answer_of(answer: &CommandResult, seen: Option<&Seen>) -> String {
         CommandResult::Decision(Decision::InFlight { .. }) => "in_flight",
         CommandResult::Decision(Decision::InDoubt { .. }) => "in_doubt",
         CommandResult::Decision(Decision::Mismatch) => "mismatch",
+        CommandResult::Decision(Decision::Collision) => "collision",
         CommandResult::Decision(Decision::OutcomeNotKept { .. }) => "outcome_not_kept",
         CommandResult::Decision(Decision::Queued { created: true }) => "created",
         CommandResult::Decision(Decision::Queued { created: false }) => "queued",
@@ -278,16 +285,16 @@ fn is_claimed(seen: &Seen) -> bool {
     matches!(&seen.record.state, State::Leased(lease) if lease.phase == Phase::Claimed)
 }
 
-fn identity() -> Identity {
+pub(super) fn identity() -> Identity {
     Identity { tenant: Tenant::default(), operation: Operation::new("charge").unwrap(), key: Key::new("k").unwrap() }
 }
 
-/// The terms of a scenario. The functions are for effects that commit with the record.
+/// The terms of a scenario. Whether the effect really commits with the record is not known to the functions.
 fn terms(given: &Value) -> Terms {
     let millis = |name: &str, default: u64| Duration::from_millis(given[name].as_u64().unwrap_or(default));
     let forever = given.get("retention").is_some_and(Value::is_null);
     Terms {
-        effect: Effect::Transactional,
+        effect: Effect::External,
         in_doubt: given.get("in_doubt").map_or(InDoubt::Hold, |name| serde_json::from_value(name.clone()).unwrap()),
         retention: (!forever).then(|| millis("retention", 10_000)),
         tombstone: millis("tombstone", 20_000),
@@ -310,7 +317,7 @@ fn outcome(step: &Value) -> Outcome {
 }
 
 /// The record with the fence that only its function knows replaced.
-fn without_fence(mut record: Record) -> Record {
+pub(super) fn without_fence(mut record: Record) -> Record {
     let none = Fence::from_bits(0);
     match &mut record.state {
         State::Leased(lease) => lease.fence = none,

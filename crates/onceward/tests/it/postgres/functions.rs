@@ -29,6 +29,11 @@ async fn charges(database: &Database) -> i64 {
     database.run("SELECT count(*) FROM charge").await.unwrap()[0][0].as_ref().unwrap().parse().unwrap()
 }
 
+/// One call of a function by itself.
+async fn first(database: &Database, sql: &str) -> String {
+    database.run(sql).await.unwrap()[0][0].clone().unwrap()
+}
+
 /// Charges once: the row and the record commit together.
 async fn charge(client: &mut Client, ledger: &Ledger, key: &str) -> Result<Decision, onceward::store::Error> {
     let call = ledger.operation("charge").key(key).call().unwrap();
@@ -151,6 +156,75 @@ async fn a_released_claim_is_free_for_the_next_caller_wherever_it_is() {
         panic!("the ledger does not get it")
     };
     assert_eq!(guard.claim().attempt(), 3);
+}
+
+/// Its effect may have been committed, by itself or with something else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_was_committed_and_never_finished_is_in_doubt() {
+    let Some((database, ledger, client)) = shop().await else { return };
+    let begin = "SELECT decision FROM onceward.begin('charge', 'invoice-1', lease => '1 millisecond', retention => '0', tombstone => '0')";
+    assert_eq!(first(&database, begin).await, "acquired");
+    database.run("INSERT INTO charge VALUES ('cus_7')").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(first(&database, begin).await, "in_doubt");
+    match ledger.operation("charge").key("invoice-1").begin().await.unwrap() {
+        Begun::Answered(Decision::InDoubt { .. }) => {}
+        other => panic!("the charge would be made again: {other:?}"),
+    }
+    // It is never forgotten, and its owner may still settle it.
+    let purge_at = database.run("SELECT purge_at FROM onceward.intent").await.unwrap();
+    assert_eq!(purge_at[0][0], None);
+    let finish = "SELECT onceward.finish('charge', 'invoice-1', fence, 'receipt') FROM onceward.intent";
+    client.batch_execute(finish).await.unwrap();
+    assert_eq!(charges(&database).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn repeats_of_finished_work_do_not_wait_for_each_other() {
+    let Some((database, ledger, mut client)) = shop().await else { return };
+    charge(&mut client, &ledger, "invoice-1").await.unwrap();
+    let transaction = client.transaction().await.unwrap();
+    let (begin, enqueue) =
+        ("SELECT decision FROM onceward.begin('charge', 'invoice-1'", "onceward.enqueue('charge', 'invoice-1', 'x'");
+    let fingerprint = "fingerprint => (SELECT fingerprint FROM onceward.intent))";
+    for sql in [format!("{begin}, {fingerprint}"), format!("SELECT decision FROM {enqueue}, {fingerprint}")] {
+        assert_eq!(transaction.query_one(&sql, &[]).await.unwrap().get::<_, &str>(0), "replay", "{sql}");
+        assert_eq!(first(&database, &sql).await, "replay", "{sql}");
+    }
+    // Nor does another request with the key.
+    assert_eq!(first(&database, &format!("{begin}, fingerprint => sha256('other'))")).await, "mismatch");
+}
+
+/// Each intent takes a place in the lock table of the server, and a full table fails the statements of everyone.
+#[tokio::test]
+async fn one_transaction_cannot_fill_the_lock_table() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let enqueue = |number: u32| {
+        format!(
+            "SELECT count(*) FROM generate_series(1, {number}) AS number, LATERAL onceward.enqueue('mail', number::text, 'x')"
+        )
+    };
+    let error = database.run(&enqueue(2001)).await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "OW006", "{error}");
+    assert_eq!(first(&database, &enqueue(2000)).await, "2000");
+    // The next transaction of the same session counts anew.
+    let client = connect(&database).await;
+    for _ in 0..2 {
+        client.query_one(&enqueue(1500), &[]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_error_says_what_the_caller_may_not_do() {
+    let Some((_database, ledger, client)) = shop().await else { return };
+    let call = ledger.operation("charge").key("invoice-1").call().unwrap();
+    client.batch_execute("REVOKE USAGE ON SCHEMA onceward FROM CURRENT_USER").await.unwrap();
+    let error = begin(&client, &call).await.unwrap_err();
+    assert!(matches!(error, onceward::store::Error::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("permission denied for schema onceward"), "{error}");
+    client.batch_execute("DROP SCHEMA onceward CASCADE").await.unwrap();
+    let error = begin(&client, &call).await.unwrap_err();
+    assert!(error.to_string().contains("onceward migrate"), "{error}");
 }
 
 #[tokio::test]

@@ -73,7 +73,6 @@ async fn the_table_accepts_no_row_that_readers_cannot_read() {
         "fence = NULL",
         "until = NULL",
         "effect = NULL",
-        "effect = 'other'",
         "in_doubt = NULL",
         "tombstone_ms = NULL",
         "honours_key_for_ms = -1",
