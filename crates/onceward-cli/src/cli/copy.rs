@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use onceward::copy::{self, CopyError, CopyProgress, Options, Side};
+use onceward::copy::{self, CopyError, CopyProgress, Options, Released, Side, Unsealed};
 use onceward::{StoreUrl, store};
 use serde_json::json;
 
@@ -47,8 +47,11 @@ pub(super) struct Copy {
     /// Put intents in doubt that are still running after the wait
     #[arg(long)]
     force_doubt: bool,
-    /// Give up a copy that is not complete: open the source again
-    #[arg(long, conflicts_with_all = ["wait", "force_doubt"])]
+    /// Move to a store that may lose acknowledged claims although the source does not
+    #[arg(long)]
+    allow_best_effort: bool,
+    /// Give up a copy that is not complete: open the source again, and its target if nothing has arrived there
+    #[arg(long, conflicts_with_all = ["wait", "force_doubt", "allow_best_effort"])]
     unseal: bool,
     /// With --unseal: also after the copy was completed. If the target was used, work may run twice
     #[arg(long, requires = "unseal")]
@@ -65,9 +68,10 @@ impl Copy {
             if self.unseal {
                 let opened = copy::unseal(&from, self.force).await.map_err(fault);
                 from.store.close().await;
-                return self.unsealed(&from.name, opened?);
+                return self.unsealed(&from.name, opened?).await;
             }
             let to = open(&self.to.clone().unwrap_or_else(|| StoreUrl::from("")), false).await?;
+            self.check_durability(&from, &to).await?;
             let options = Options { wait: self.wait.map(|length| length.0), force_doubt: self.force_doubt };
             let shown = ShownProgress::default();
             let copied = copy::copy(&from, &to, options, &|progress| shown.show(progress)).await;
@@ -78,6 +82,21 @@ impl Copy {
             self.report(&from.name, &to.name, &copied);
             Ok(0)
         })
+    }
+
+    /// A ledger does not record which of its intents are payments, so any of them may be one.
+    async fn check_durability(&self, from: &Side, to: &Side) -> Result<(), Fault> {
+        let Some(durability) = copy::weaker(from, to).await.map_err(fault)? else { return Ok(()) };
+        let what = format!(
+            "{} survives less than {} ({durability}): it may lose acknowledged claims, and their work would run again",
+            to.name, from.name
+        );
+        if !self.allow_best_effort {
+            let accept = "If no payments are in it, or you accept that, add --allow-best-effort. Nothing was changed";
+            return Err(Fault::new(exit::NO, format!("{what}. {accept}")));
+        }
+        output::say(&format!("warning: {what}."));
+        Ok(())
     }
 
     fn report(&self, from: &str, to: &str, copied: &copy::Copied) {
@@ -112,30 +131,49 @@ impl Copy {
         ));
     }
 
-    fn unsealed(&self, from: &str, was: Option<store::transfer::Departure>) -> Result<u8, Fault> {
-        let Some(departure) = was else {
-            if self.json {
-                output::json(&json!({ "from": from, "unsealed": false }));
-            } else {
-                output::out(&format!("{from} is not sealed; nothing was changed"));
+    async fn unsealed(&self, from: &str, was: Unsealed) -> Result<u8, Fault> {
+        let (done, target) = match &was {
+            Unsealed::Nothing => (format!("{from} is not sealed; nothing was changed"), None),
+            Unsealed::Target(arrival) => {
+                (format!("{from} was only reserved for a copy of {}. It is open and empty.", arrival.from), None)
             }
-            return Ok(0);
+            Unsealed::Source(departure) => {
+                let (text, word) = self.released(departure).await;
+                (format!("{from} is open again and does not move to {}. {text}", departure.to), Some(word))
+            }
         };
-        if self.force {
-            output::say(&format!(
-                "warning: if {} was used, the two ledgers do not know of each other's work, and it may run twice.",
-                departure.to
-            ));
+        if self.force && target.is_some() {
+            output::say(
+                "warning: if the target was used, the two ledgers do not know of each other's work, and it may run twice.",
+            );
         }
-        if self.json {
-            output::json(&json!({ "from": from, "unsealed": true }));
-        } else {
-            output::out(&format!(
-                "{from} is open again and does not move to {}. What was copied there is not complete: remove it.",
-                departure.to
-            ));
+        match self.json {
+            true => output::json(&json!({ "from": from, "unsealed": was != Unsealed::Nothing, "target": target })),
+            false => output::out(&done),
         }
         Ok(0)
+    }
+
+    /// Releases the target of a copy that was given up: as text, and as a word for programs.
+    async fn released(&self, departure: &store::transfer::Departure) -> (String, &'static str) {
+        let url = self.to.clone().unwrap_or_else(|| StoreUrl::from(departure.to.as_str()));
+        let released = async {
+            let to = open(&url, true).await?;
+            let released = copy::release(&to, departure).await.map_err(fault);
+            to.store.close().await;
+            released
+        };
+        match released.await {
+            Ok(Released::Opened) => ("Nothing had been copied there: it can be used again.".to_owned(), "released"),
+            Ok(Released::HoldsPart) => ("It holds a part of the copy and stays closed: remove it.".to_owned(), "holds_part"),
+            Ok(Released::NotReserved) => ("It was not changed: it is not reserved for this copy.".to_owned(), "unchanged"),
+            Err(_) => (
+                "It cannot be opened from here. If nothing was copied there, `onceward copy --from TARGET --unseal` with its \
+                 whole URL releases it."
+                    .to_owned(),
+                "out_of_reach",
+            ),
+        }
     }
 }
 

@@ -1,17 +1,18 @@
 //! `onceward migrate`: makes or upgrades the schema of a store.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use onceward::StoreUrl;
 use serde_json::json;
 
 use super::{Global, block_on};
-use onceward_runtime::exit::Fault;
+use onceward_runtime::exit::{self, Fault};
 use onceward_runtime::output;
 
-/// Make or upgrade the schema of a store
+/// Make or upgrade the schemas of the stores
 ///
-/// A PostgreSQL database or a Redis server needs this once before its first use, and again after an upgrade of onceward that
+/// The store at the top level, and every named one of the configuration file. A PostgreSQL database or a Redis server needs this once before its first use, and again after an upgrade of onceward that
 /// says so. It may be run twice, also at the same time. Servers refuse a schema that they do not know. A file is migrated
 /// whenever it is opened.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub(super) struct Migrate {
     /// Print what would be done, such as the SQL, and change nothing
     #[arg(long)]
     dry_run: bool,
-    /// Print one JSON object with `store`, `dry_run` and `steps`
+    /// Print one JSON object with `store`, `dry_run` and `steps`, and of named stores `stores`
     #[arg(long)]
     json: bool,
 }
@@ -31,16 +32,36 @@ impl Migrate {
     pub(super) fn execute(self, global: &Global) -> Result<u8, Fault> {
         let settings = global.settings()?;
         let url = settings.store()?;
-        let steps = block_on(async { Ok(migrate(url, self.dry_run).await?) })?;
-        let store = url.to_string();
+        let mut named = BTreeMap::new();
+        let steps = block_on(async {
+            let steps = migrate(url, self.dry_run).await?;
+            if !self.json {
+                output::out(&text(&url.to_string(), &steps));
+            }
+            for (name, url) in settings.named_stores() {
+                let store = url.to_string();
+                let migrated = migrate(url, self.dry_run).await;
+                let wrong = |error| Fault::new(exit::STORE, format!("stores.{name}: {error}"));
+                let steps = migrated.map_err(wrong)?;
+                if !self.json {
+                    output::out(&format!("stores.{name}: {}", text(&store, &steps)));
+                }
+                named.insert(name, json!({ "store": store, "steps": steps }));
+            }
+            Ok(steps)
+        })?;
         if self.json {
-            output::json(&json!({ "store": store, "dry_run": self.dry_run, "steps": steps }));
-        } else if steps.is_empty() {
-            output::out(&format!("{store} is up to date; nothing was changed"));
-        } else {
-            output::out(&steps.join("\n"));
+            let store = url.to_string();
+            output::json(&json!({ "store": store, "dry_run": self.dry_run, "steps": steps, "stores": named }));
         }
         Ok(0)
+    }
+}
+
+fn text(store: &str, steps: &[String]) -> String {
+    match steps {
+        [] => format!("{store} is up to date; nothing was changed"),
+        steps => steps.join("\n"),
     }
 }
 

@@ -125,6 +125,25 @@ fn wrong_stores_are_refused_and_no_secret_is_shown() {
 }
 
 #[test]
+fn a_copy_that_is_given_up_releases_its_target() {
+    let folder = TestFolder::new();
+    let mut running = folder.start(&["--key", "long"], "echo started > started; sleep 60");
+    folder.wait_for_file("started");
+    let short = [&COPY[..], &["--wait", "0s"]].concat();
+    folder.onceward(&short).says(75, &["--unseal"]);
+    let given_up = folder.json(&["copy", "--from", "onceward.db", "--unseal", "--json"]);
+    assert_eq!((&given_up["unsealed"], &given_up["target"]), (&true.into(), &"released".into()));
+    folder.run(&["--store", "new.db", "--key", "own"], "echo own").says(0, &[]);
+    // A target whose source is gone.
+    folder.onceward(&["copy", "--from", "onceward.db", "--to", "other.db", "--wait", "0s"]).says(75, &[]);
+    folder.run(&["--store", "other.db", "--key", "own"], "echo own").says(69, &[]);
+    folder.onceward(&["copy", "--from", "other.db", "--unseal"]).says(0, &[]);
+    folder.run(&["--store", "other.db", "--key", "own"], "echo own").says(0, &[]);
+    let _ = running.kill();
+    running.wait().unwrap();
+}
+
+#[test]
 fn migrate_says_what_it_does() {
     let folder = TestFolder::new();
     assert_eq!(folder.onceward(&["migrate", "--store", "a.db", "--dry-run"]).code, 0);
@@ -132,6 +151,13 @@ fn migrate_says_what_it_does() {
     let done = folder.json(&["migrate", "--store", "a.db", "--json"]);
     assert_eq!((&done["store"], &done["dry_run"]), (&"a.db".into(), &false.into()));
     assert!(folder.path("a.db").exists());
+    std::fs::write(folder.path("onceward.toml"), "store = \"b.db\"\n[stores.fast]\nurl = \"c.db\"\n").unwrap();
+    folder.onceward(&["migrate"]).says(0, &[]);
+    assert!(folder.path("b.db").exists() && folder.path("c.db").exists(), "named stores too");
+    let done = folder.onceward(&["migrate"]);
+    assert!(done.out().contains("b.db is up to date") && done.out().contains("stores.fast: "), "{done:?}");
+    assert_eq!(folder.json(&["migrate", "--json"])["stores"]["fast"]["steps"].as_array().unwrap().len(), 1);
+    std::fs::remove_file(folder.path("onceward.toml")).unwrap();
     let refused = folder.onceward(&["migrate", "--store", "postgres://u:s3cret@127.0.0.1:1/db"]);
     assert!(refused.code == 69 && !refused.stderr.contains("s3cret"), "{refused:?}");
 }

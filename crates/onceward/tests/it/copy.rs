@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use onceward::clock::SystemClock;
-use onceward::copy::{CopyError, Options, Side, copy, unseal};
+use onceward::copy::{CopyError, Options, Released, Side, Unsealed, copy, release, unseal, weaker};
 use onceward::core::hash::Digest;
 use onceward::core::name::Tenant;
 use onceward::core::record::{Draft, Seen, Status};
@@ -213,15 +213,15 @@ async fn a_copy_that_is_not_finished_can_be_given_up_and_a_finished_one_only_by_
     let options = Options { wait: Some(Duration::ZERO), ..Options::default() };
     assert!(copy(&from, &to, options, &|_| {}).await.is_err());
     assert!(ledger(&to).operation("charge").key("early").begin().await.is_err(), "the target is not open yet");
-    assert_eq!(unseal(&from, false).await.unwrap().unwrap().to, "to");
-    assert_eq!(unseal(&from, false).await.unwrap(), None);
+    assert!(matches!(unseal(&from, false).await.unwrap(), Unsealed::Source(departure) if departure.to == "to"));
+    assert_eq!(unseal(&from, false).await.unwrap(), Unsealed::Nothing);
     guard.finish(onceward::Outcome::success("1")).await.unwrap();
     ledger(&from).operation("charge").key("another").run(|_| async { Ok(1) }).await.unwrap();
     // Nothing had arrived, so the same target can be used again.
     copy(&from, &to, Options::default(), &|_| {}).await.unwrap();
     let refused = unseal(&from, false).await.unwrap_err();
     assert!(refused.to_string().contains("--force"), "{refused}");
-    assert!(unseal(&from, true).await.unwrap().is_some());
+    assert!(matches!(unseal(&from, true).await.unwrap(), Unsealed::Source(_)));
     ledger(&from).operation("charge").key("third").run(|_| async { Ok(1) }).await.unwrap();
 }
 
@@ -241,6 +241,71 @@ async fn a_command_that_was_given_up_and_still_runs_changes_nothing_more() {
     copy(&from, &other, Options::default(), &|_| {}).await.unwrap();
     let late = other.store.transfer().unwrap().import(&stale, Vec::new()).await.unwrap_err();
     assert!(late.to_string().contains("does not receive this copy"), "{late}");
+}
+
+#[tokio::test]
+async fn a_target_that_was_only_reserved_is_released() {
+    let (from, to, other) = (memory("from"), memory("to"), memory("other"));
+    let guard = claim(&ledger(&from), "running").await;
+    let options = Options { wait: Some(Duration::ZERO), ..Options::default() };
+    let reserve = async || copy(&from, &to, options, &|_| {}).await.unwrap_err();
+    reserve().await;
+    let refused = copy(&other, &to, options, &|_| {}).await.unwrap_err().to_string();
+    assert!(refused.contains("reserved for a copy of from") && refused.contains("--from to --unseal"), "{refused}");
+    // With its source.
+    let Unsealed::Source(departure) = unseal(&from, false).await.unwrap() else { panic!("not sealed") };
+    assert_eq!(release(&to, &departure).await.unwrap(), Released::Opened);
+    assert_eq!(release(&to, &departure).await.unwrap(), Released::NotReserved);
+    // By itself: the source is lost.
+    reserve().await;
+    assert!(matches!(unseal(&to, false).await.unwrap(), Unsealed::Target(arrival) if arrival.from == "from"));
+    ledger(&to).operation("charge").key("own").run(|_| async { Ok(1) }).await.unwrap();
+    // The source does not copy into a target that was given to others.
+    let refused = copy(&from, &to, options, &|_| {}).await.unwrap_err();
+    assert!(refused.to_string().contains("does not hold the copy"), "{refused}");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_target_that_holds_a_part_of_the_copy_stays_closed() {
+    let (from, to) = (memory("from"), memory("to"));
+    fill(&from, 3).await;
+    assert!(copy(&from, &Cut::around(&to, 1, true), Options::default(), &|_| {}).await.is_err());
+    let refused = unseal(&to, false).await.unwrap_err();
+    assert!(refused.to_string().contains("holds a part"), "{refused}");
+    let Unsealed::Source(departure) = unseal(&from, false).await.unwrap() else { panic!("not sealed") };
+    assert_eq!(release(&to, &departure).await.unwrap(), Released::HoldsPart);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_copies_at_once_end_with_one_copy() {
+    for round in 0..20 {
+        let (from, to) = (memory("from"), memory("to"));
+        fill(&from, 20).await;
+        let before = contents(&from).await;
+        let all = (0..3).map(|_| {
+            let (from, to) = (from.clone(), to.clone());
+            tokio::spawn(async move { copy(&from, &to, Options::default(), &|_| {}).await })
+        });
+        for copied in all.collect::<Vec<_>>() {
+            if let Err(error) = copied.await.unwrap() {
+                let text = error.to_string();
+                assert!(text.contains("another command") || text.contains("does not receive this copy"), "{text}");
+            }
+        }
+        copy(&from, &to, Options::default(), &|_| {}).await.unwrap_or_else(|error| panic!("round {round}: {error}"));
+        assert_eq!(contents(&to).await, before);
+    }
+}
+
+#[tokio::test]
+async fn a_target_that_survives_less_than_the_source_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (durable, volatile) = (file(&folder.path().join("a.db")).await, memory("to"));
+    assert_eq!(weaker(&durable, &volatile).await.unwrap(), Some(store::Durability::Volatile));
+    assert_eq!(weaker(&volatile, &durable).await.unwrap(), None);
+    copy(&durable, &volatile, Options::default(), &|_| {}).await.unwrap();
+    assert_eq!(weaker(&durable, &volatile).await.unwrap(), None, "it was accepted when the copy began");
 }
 
 /// Cut off before and after every single step on either store, a copy is continued by the next command, and its result is the
@@ -320,7 +385,7 @@ async fn every_claim_during_a_copy_is_refused_or_arrives() {
 
 /// A side whose transfer ends before or after one of its steps, as if the process had been killed there.
 #[derive(Debug)]
-struct Cut {
+pub(crate) struct Cut {
     real: Arc<dyn Store>,
     /// How many steps are left.
     left: AtomicUsize,
@@ -329,7 +394,7 @@ struct Cut {
 }
 
 impl Cut {
-    fn around(side: &Side, steps: usize, after: bool) -> Side {
+    pub(crate) fn around(side: &Side, steps: usize, after: bool) -> Side {
         let cut = Self { real: Arc::clone(&side.store), left: AtomicUsize::new(steps), after };
         Side { store: Arc::new(cut), name: side.name.clone() }
     }

@@ -13,14 +13,16 @@ use onceward::core::decide::Command;
 use onceward::core::name::Operation;
 use onceward::core::outcome::Outcome;
 use onceward::core::record::{Fence, Seen, Status};
+use onceward::policy::{Policy, Retention};
 use onceward::store::memory::Memory;
 use onceward::store::redis::Redis;
 use onceward::store::transfer::{Arrival, Departure, Seal, Transfer};
 use onceward::store::{Error, Filter, Inserted, Store};
 use onceward::{Failure, Ledger};
 
+use crate::copy::Cut;
 use crate::redis::server;
-use crate::redis_faults::{SINGLE, applied, claim, created, event, made};
+use crate::redis_faults::{SINGLE, applied, claim, created, event, made, remove_keys};
 use crate::redis_private::{Private, raw};
 
 fn side(store: impl Store + 'static, name: &str) -> Side {
@@ -187,4 +189,28 @@ async fn a_page_of_an_export_is_read_only_as_far_as_it_fits() {
         assert!(page.len() <= 8 && sent().await - before < 9 * 1024 * 1024, "{} records", page.len());
     }
     assert_eq!(records, 24);
+}
+
+/// Redis drops a tombstone by itself a day after its time, whether the ledger is sealed or not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tombstone_that_is_gone_when_a_copy_is_continued_does_no_harm() {
+    let Some(url) = server(SINGLE) else { return };
+    let (from, to) = (side(made(&url).await, "redis"), side(memory(), "target"));
+    let ledger = Ledger::builder().on(Arc::clone(&from.store));
+    let short = Policy {
+        retention: Some(Retention::For(Duration::from_millis(1))),
+        tombstone: Some(Duration::from_secs(4)),
+        ..Policy::default()
+    };
+    let call = ledger.operation("mail").key("old").policy(short);
+    let id = call.call().unwrap().identity.digest();
+    call.run(|_| async { Ok(1) }).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(ledger.purge(10).await.unwrap().tombstones, 1);
+    ledger.operation("mail").key("new").run(|_| async { Ok(1) }).await.unwrap();
+    assert!(copy(&from, &Cut::around(&to, 1, true), Options::default(), &|_| {}).await.is_err(), "after its page");
+    tokio::time::sleep(Duration::from_millis(4200)).await;
+    remove_keys(&url, |key| key.ends_with(id.to_hex().as_bytes())).await;
+    let copied = copy(&from, &to, Options::default(), &|_| {}).await.unwrap();
+    assert_eq!(copied.totals.unwrap().count(), 1);
 }

@@ -27,6 +27,9 @@ const LONGEST_PATIENCE: Duration = Duration::from_millis(1800);
 /// How often to wait. With the pauses, in which writers go on, a change of the seal gives up after about half a minute.
 const SEAL_TRIES: usize = 12;
 
+/// How often to import a page while another command imports pages too.
+const IMPORT_TRIES: usize = 16;
+
 /// The next ids, with the size of their contents.
 const NEXT: &str = "SELECT id, coalesce(octet_length(body), 0)::bigint + coalesce(octet_length(payload), 0) \
                     FROM onceward.intent WHERE id > $1 ORDER BY id LIMIT $2";
@@ -142,24 +145,27 @@ impl Transfer for Postgres {
     }
 
     async fn import(&self, arrival: &Arrival, batch: Vec<Exported>) -> Result<(), Error> {
-        let present = self.seal().await?;
-        let Some(before) = present.receiving(&arrival.token) else {
-            return Err(transfer::not_receiving(&self.shared.options.shown));
-        };
         let last = batch.last().map(|exported| exported.record.id);
-        let next = Seal::Receiving(Arrival { after: before.after.max(last), ..before.clone() });
         let mut jobs = Vec::with_capacity(batch.len());
         for exported in &batch {
             let draft = exported.record.clone().map(When::At);
             let (expected, write_id) = (ExpectedRow::default(), content_id(exported));
             jobs.push(Job { expected, write_id, max_records: None, event: None, draft: &draft }.encode()?);
         }
-        let values = [text(&present)?, text(&next)?].into_iter().chain(trail_values(&batch)).collect();
-        let rows = self.scans.run_with_jobs(IMPORT, values, jobs).await?;
-        match rows.first().and_then(|row| row.try_get::<_, &str>(0).ok()) {
-            Some("written") => Ok(()),
-            _ => Err(transfer::not_receiving(&self.shared.options.shown)),
+        // Another command that continues the same copy changes the seal too.
+        for _ in 0..IMPORT_TRIES {
+            let present = self.seal().await?;
+            let Some(before) = present.receiving(&arrival.token) else {
+                return Err(transfer::not_receiving(&self.shared.options.shown));
+            };
+            let next = Seal::Receiving(Arrival { after: before.after.max(last), ..before.clone() });
+            let values = [text(&present)?, text(&next)?].into_iter().chain(trail_values(&batch)).collect();
+            let rows = self.scans.run_with_jobs(IMPORT, values, jobs.clone()).await?;
+            if let Some("written") = rows.first().and_then(|row| row.try_get::<_, &str>(0).ok()) {
+                return Ok(());
+            }
         }
+        Err(Error::Unreachable(format!("{}: another command changes its seal all the time", self.shared.options.shown)))
     }
 }
 

@@ -33,16 +33,26 @@ pub(super) async fn find(link: &ServerConnection, keys: &Keys) -> Result<String,
         return Err(link.refused(format!(
             "it has no ledger. If it never had one, make it with `onceward migrate --store {}`. If it had one, the server was \
              flushed, lost its data or is another one: restore it, because work that was done would run again",
-            link.name
+            name_with_login(link)
         )));
     };
     if !ledger.ready {
-        return Err(
-            link.refused(format!("its ledger is not complete: run `onceward migrate --store {}` again", link.name))
-        );
+        return Err(link.refused(format!(
+            "its ledger is not complete: run `onceward migrate --store {}` again",
+            name_with_login(link)
+        )));
     }
     check_shards(link, keys, &ledger.epoch).await?;
     Ok(ledger.epoch)
+}
+
+/// The URL for a command that the operator has to run, without the password.
+fn name_with_login(link: &ServerConnection) -> String {
+    let login = &link.address.login;
+    match (&login.user, &login.password) {
+        (None, None) => link.name.clone(),
+        (user, _) => link.name.replacen("://", &format!("://{}:…@", user.as_deref().unwrap_or_default()), 1),
+    }
 }
 
 /// Makes the ledger, or completes it.

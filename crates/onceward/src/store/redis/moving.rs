@@ -19,9 +19,7 @@ use super::keys::{Keys, SHARDS};
 use super::reply::{self, DONE, integer, unexpected};
 use super::scripts::SCRIPTS;
 use super::{Redis, Shard, random, writing};
-use crate::store::transfer::{
-    self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, differs, not_receiving,
-};
+use crate::store::transfer::{Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, differs, not_receiving};
 use crate::store::{AuditEntry, Error, MAX_PAGE_SIZE};
 
 /// A shard is not empty, so the ledger cannot receive a copy.
@@ -235,6 +233,21 @@ impl Redis {
         Ok(Some(Exported::new(seen.record, self.read_whole_trail(id).await?)))
     }
 
+    /// Notes that a copy goes on after this id. Another command that continues the same copy may note its own meanwhile.
+    async fn note_imported(&self, arrival: &Arrival, last: Option<Digest>) -> Result<(), Error> {
+        for _ in 0..MAX_TRIES {
+            let text = self.settled_text().await?;
+            let seal = Seal::from_text(&self.link.name, seal_in(&text))?;
+            let present = seal.receiving(&arrival.token).ok_or_else(|| not_receiving(&self.link.name))?;
+            let next = Seal::Receiving(Arrival { after: last.max(present.after), ..present.clone() });
+            let next = self.sealed_text(&next, number_of(&text) + 1)?;
+            if self.change_seal(&text, &next, false, false).await? == DONE {
+                return Ok(());
+            }
+        }
+        Err(self.link.unreachable("another command changes the seal of the ledger"))
+    }
+
     async fn import_one(&self, token: &str, exported: &Exported) -> Result<(), Error> {
         let Exported { record, trail } = exported;
         let (id, write_id) = (record.id, random()?);
@@ -254,8 +267,11 @@ impl Redis {
         match self.reply(reply.await?)?.code {
             DONE => Ok(()),
             NOT_RECEIVING => Err(not_receiving(&self.link.name)),
-            // Written since it was looked for.
-            _ => Err(differs(&self.link.name, id)),
+            // Written since it was looked for: by another command, which continues the same copy.
+            _ => match self.whole(id).await? {
+                Some(there) if there == *exported => Ok(()),
+                _ => Err(differs(&self.link.name, id)),
+            },
         }
     }
 }
@@ -330,7 +346,7 @@ impl Transfer for Redis {
         let name = &self.link.name;
         let text = self.settled_text().await?;
         let seal = Seal::from_text(name, seal_in(&text))?;
-        let present = seal.receiving(&arrival.token).ok_or_else(|| not_receiving(name))?;
+        seal.receiving(&arrival.token).ok_or_else(|| not_receiving(name))?;
         let mut new = Vec::new();
         for part in batch.chunks(RECORDS_AT_ONCE) {
             let found = try_join_all(part.iter().map(|exported| self.whole(exported.record.id))).await?;
@@ -350,13 +366,7 @@ impl Transfer for Redis {
         let mut shards: Vec<usize> = batch.iter().map(|exported| Keys::number_of(&exported.record.id)).collect();
         shards.dedup();
         self.confirm(shards.into_iter().map(|number| &self.keys.shards[number]), &text).await?;
-        let after = batch.last().map(|last| last.record.id).max(present.after);
-        let next = Seal::Receiving(Arrival { after, ..present.clone() });
-        let next = self.sealed_text(&next, number_of(&text) + 1)?;
-        match self.change_seal(&text, &next, false, false).await? {
-            DONE => Ok(()),
-            _ => Err(transfer::not_receiving(name)),
-        }
+        self.note_imported(arrival, batch.last().map(|last| last.record.id)).await
     }
 }
 

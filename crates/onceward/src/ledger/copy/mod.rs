@@ -14,15 +14,19 @@
 //! The target is opened last: a claim on it before all records have arrived would run finished work again. The source is marked
 //! as moved before that, so that it cannot be unsealed by mistake while the target is in use.
 
+mod give_up;
+mod verify;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use onceward_core::decide::{Refusal, Resolution};
-use onceward_core::hash::Digest;
 use onceward_core::name::Operation;
 use onceward_core::record::{Standing, Status};
 use tokio::time::{Instant, sleep};
 
+pub use self::give_up::{Released, Unsealed, release, unseal};
+pub use self::verify::weaker;
 use super::{Ledger, Resolved};
 use crate::error::Error;
 use crate::store::transfer::{Arrival, Departure, Seal, SealSet, Totals, Transfer};
@@ -58,8 +62,11 @@ impl Side {
     async fn set_seal(&self, expected: &Seal, next: Seal) -> Result<Seal, CopyError> {
         match self.transfer()?.set_seal(expected, &next).await? {
             SealSet::Written => Ok(next),
+            // Another copy between the same ledgers did the same.
+            SealSet::Changed(present) if present == next => Ok(next),
             SealSet::Changed(_) => Err(CopyError::Refused(format!(
-                "the seal of {} was changed by another command meanwhile; nothing more was done",
+                "another command changed the seal of {} meanwhile: a copy is running or was given up. This command did nothing \
+                 more; run it again when the other one has ended",
                 self.name
             ))),
             SealSet::NotEmpty => Err(CopyError::Refused(format!(
@@ -188,47 +195,15 @@ pub async fn copy(
         }
         Seal::Moved(departure) => return mover.open_target(&departure, target_seal).await,
         Seal::Draining(departure) | Seal::Sealed(departure) => {
-            let arrival = target_seal.receiving(&departure.token).cloned();
-            let lost = || {
-                CopyError::Refused(format!("{} does not hold the copy that was begun: give up with --unseal", to.name))
-            };
-            (departure, arrival.ok_or_else(lost)?)
+            let arrival = mover.rejoin(&departure, &source_id, target_seal).await?;
+            (departure, arrival)
         }
         open @ (Seal::Open | Seal::Received(_)) => mover.reserve(open, source_id, target_id, target_seal).await?,
     };
-    let forced = mover.drain(&departure).await?;
-    mover.copy_pages(&arrival).await?;
-    let totals = mover.verify().await?;
-    mover.copy_operations().await?;
-    from.set_seal(&Seal::Sealed(departure.clone()), Seal::Moved(departure.clone())).await?;
-    mover.open_target(&departure, target.seal().await?).await?;
-    Ok(Copied { totals: Some(totals), forced })
-}
-
-/// Opens a source again whose copy was given up. After the copy was verified, only if `force`: the target may be in use, and
-/// both ledgers would then grant claims for the same work. Returns where it was to move; `None` if it was not sealed.
-pub async fn unseal(from: &Side, force: bool) -> Result<Option<Departure>, CopyError> {
-    let seal = from.transfer()?.seal().await?;
-    let departure = match &seal {
-        Seal::Open | Seal::Received(_) => return Ok(None),
-        Seal::Draining(departure) | Seal::Sealed(departure) => departure.clone(),
-        Seal::Moved(departure) if force => departure.clone(),
-        Seal::Moved(departure) => {
-            return Err(CopyError::Refused(format!(
-                "{} was moved to {}, which may be in use: with both open, work would run twice. If {} was never used, unseal \
-                 with --force",
-                from.name, departure.to, departure.to
-            )));
-        }
-        Seal::Receiving(arrival) => {
-            return Err(CopyError::Refused(format!(
-                "{} holds a part of a copy of {}, and is opened when that copy is complete. Remove it, or finish the copy",
-                from.name, arrival.from
-            )));
-        }
-    };
-    from.set_seal(&seal, Seal::Open).await?;
-    Ok(Some(departure))
+    match mover.go_on(&departure, &arrival).await {
+        Err(error) => mover.unless_finished(&departure, error).await,
+        copied => copied,
+    }
 }
 
 struct Mover<'a> {
@@ -239,6 +214,43 @@ struct Mover<'a> {
 }
 
 impl Mover<'_> {
+    async fn go_on(&self, departure: &Departure, arrival: &Arrival) -> Result<Copied, CopyError> {
+        let forced = self.drain(departure).await?;
+        self.copy_pages(arrival).await?;
+        let totals = self.verify().await?;
+        self.copy_operations().await?;
+        self.from.set_seal(&Seal::Sealed(departure.clone()), Seal::Moved(departure.clone())).await?;
+        self.open_target(departure, self.to.transfer()?.seal().await?).await?;
+        Ok(Copied { totals: Some(totals), forced })
+    }
+
+    /// A step fails if another command has finished the same copy meanwhile: the target may be in use already.
+    async fn unless_finished(&self, departure: &Departure, error: CopyError) -> Result<Copied, CopyError> {
+        match self.from.transfer()?.seal().await {
+            Ok(Seal::Moved(found)) if found == *departure => {
+                self.open_target(departure, self.to.transfer()?.seal().await?).await
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// The reservation of the target for a copy that has begun.
+    async fn rejoin(&self, departure: &Departure, source: &str, target_seal: Seal) -> Result<Arrival, CopyError> {
+        match &target_seal {
+            Seal::Receiving(arrival) if arrival.token == departure.token => Ok(arrival.clone()),
+            // Two commands began at once, and the one that did not seal the source reserved the target last.
+            Seal::Receiving(arrival) if arrival.source == source && arrival.after.is_none() => {
+                let arrival = Arrival { token: departure.token.clone(), ..arrival.clone() };
+                self.to.set_seal(&target_seal, Seal::Receiving(arrival.clone())).await?;
+                Ok(arrival)
+            }
+            _ => Err(CopyError::Refused(format!(
+                "{} does not hold the copy that was begun: give up with `onceward copy --from {} --unseal`",
+                self.to.name, self.from.name
+            ))),
+        }
+    }
+
     /// Reserves the target, then lets the source refuse new claims. A new token keeps a command that was given up, and still
     /// runs, from writing anything more.
     async fn reserve(
@@ -255,6 +267,15 @@ impl Mover<'_> {
             Seal::Open => {}
             // Reserved by a command that ended before it sealed the source: nothing has arrived yet.
             Seal::Receiving(arrival) if arrival.source == source && arrival.after.is_none() => {}
+            Seal::Receiving(arrival) if arrival.after.is_none() => {
+                return Err(CopyError::Refused(format!(
+                    "{to} is reserved for a copy of {}: finish that copy, or give it up with `onceward copy --from {} --unseal`; \
+                     if that ledger is gone, with `onceward copy --from {to} --unseal`. Nothing was changed",
+                    arrival.from,
+                    arrival.from,
+                    to = self.to.name,
+                )));
+            }
             Seal::Receiving(arrival) => {
                 return Err(CopyError::Refused(format!(
                     "{} holds a part of a copy of {} that was given up: copy into an empty ledger. Nothing was changed",
@@ -342,7 +363,7 @@ impl Mover<'_> {
 
     async fn copy_pages(&self, arrival: &Arrival) -> Result<(), CopyError> {
         let (source, target) = (self.from.transfer()?, self.to.transfer()?);
-        let total = count(&self.from.store).await?;
+        let total = verify::count(&self.from.store).await?;
         let mut records = 0;
         let mut after = arrival.after;
         (self.progress)(CopyProgress::Copying { records, total });
@@ -354,20 +375,6 @@ impl Mover<'_> {
             target.import(arrival, page).await?;
             (self.progress)(CopyProgress::Copying { records, total });
         }
-    }
-
-    /// Reads both ledgers again and compares them.
-    async fn verify(&self) -> Result<Totals, CopyError> {
-        let total = count(&self.from.store).await?;
-        let quiet = |_| {};
-        let report = |records| (self.progress)(CopyProgress::Verifying { records, total });
-        let (source, target) =
-            tokio::try_join!(totals(self.from.transfer()?, &quiet), totals(self.to.transfer()?, &report))?;
-        if source != target {
-            let (from, to) = (self.from.name.clone(), self.to.name.clone());
-            return Err(CopyError::Differs { from, to, source_count: source.count(), target_count: target.count() });
-        }
-        Ok(source)
     }
 
     /// The target knows which operations live in it, as the source did.
@@ -388,23 +395,6 @@ impl Mover<'_> {
             // It may have been moved on since.
             _ => Ok(done),
         }
-    }
-}
-
-async fn count(store: &Arc<dyn Store>) -> Result<u64, store::Error> {
-    Ok(store.counts(None).await?.0.values().sum())
-}
-
-/// Reads a whole ledger.
-async fn totals(transfer: &dyn Transfer, progress: &(dyn Fn(u64) + Sync)) -> Result<Totals, store::Error> {
-    let mut totals = Totals::default();
-    let mut after: Option<Digest> = None;
-    loop {
-        let page = transfer.export(after, PAGE).await?;
-        let Some(last) = page.last() else { return Ok(totals) };
-        after = Some(last.record.id);
-        page.iter().for_each(|exported| totals.add(exported));
-        progress(totals.count());
     }
 }
 
