@@ -71,7 +71,7 @@ pub(super) async fn open_holding(settings: &Settings, identity: &Identity) -> Re
     if let Some(name) = settings.store_name_of(identity.operation.as_str()) {
         let store = settings.store_of(identity.operation.as_str())?;
         if is_missing(store) {
-            return Err(missing(store));
+            return Err(stores::named_fault(name, format!("no ledger at {store}; nothing was done")));
         }
         let ledger = Ledger::open(store).await.map_err(|error| stores::named_fault(name, error))?;
         return Ok((ledger, store.clone()));

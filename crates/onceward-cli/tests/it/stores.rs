@@ -159,6 +159,10 @@ fn commands_about_one_intent_do_not_need_the_other_stores() {
     folder.onceward(&["get", "--operation", "in_b", "--key", "2"]).says(1, &["not found in", "b.db"]);
     let get = ["get", "--operation", "in_a", "--key", "1"];
     folder.onceward(&get).says(69, &["stores.a: ", "is not an Onceward ledger"]);
+    std::fs::remove_file(folder.path("a.db")).unwrap();
+    folder.onceward(&get).says(69, &["stores.a: no ledger at a.db"]);
+    assert!(!folder.path("a.db").exists());
+    folder.write("a.db", "not a ledger");
     // A gateway may have recorded it in any store, so this answer is not certain.
     let get = ["get", "--operation", "other", "--key", "1"];
     folder.onceward(&get).says(69, &["stores.a was not searched: ", "not found in"]);

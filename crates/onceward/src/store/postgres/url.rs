@@ -93,6 +93,10 @@ impl Options {
             // Only a look whether it can be read: each connection reads it again, because a file may be replaced.
             secret::resolve(password).map_err(|error| refused(error.to_string()))?;
         }
+        // With an encoded `@`, a login would be looked up as a host, and shown.
+        if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+            return Err(refused("a host contains `@`: write the `@` after the password as it is".to_owned()));
+        }
         if config.get_hosts().is_empty() {
             return Err(refused("the URL names no host".to_owned()));
         }
