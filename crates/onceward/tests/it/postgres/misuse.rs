@@ -112,7 +112,7 @@ async fn a_record_that_cannot_be_read_holds_up_no_other_one() {
     assert_eq!(store.purge(1000).await.unwrap().removed, 0);
     assert_eq!(count(&database).await.as_deref(), Some("40"), "what cannot be read must stay");
     database
-        .run("UPDATE onceward.intent SET purge_at = NULL, forget_at = NULL; SELECT onceward.begin('charge', 'good')")
+        .run("UPDATE onceward.intent SET purge_at = NULL, forget_at = NULL; SELECT onceward.enqueue('charge', 'good', 'x')")
         .await
         .unwrap();
     let listed = store.list(&Filter::default(), None, 10).await.unwrap().listed;
