@@ -78,7 +78,7 @@ DECLARE
 BEGIN
     IF calls > 2000 THEN
         RAISE EXCEPTION 'one transaction makes at most 2,000 calls of begin, finish, release and enqueue'
-            USING ERRCODE = 'OW006', HINT = 'Commit more often: each intent holds a lock until the end of the transaction.';
+            USING ERRCODE = 'OW007', HINT = 'Commit more often: each intent holds a lock until the end of the transaction.';
     END IF;
     PERFORM set_config('onceward.calls', calls::text, true);
     FOR try IN 1..5 LOOP

@@ -177,7 +177,7 @@ fn failed(error: &tokio_postgres::Error) -> Error {
     }
     match error.as_db_error().map(|db| (db.code().code(), db.message())) {
         Some(("OW001", _)) => Error::Sealed { store: "in the database".to_owned(), to: "another store".to_owned() },
-        Some(("OW002" | "OW006", message)) => Error::Other(message.to_owned()),
+        Some(("OW002" | "OW007", message)) => Error::Other(message.to_owned()),
         Some(("OW003", message)) => Error::ClaimLost(message.to_owned()),
         Some(("40001" | "40P01" | "55P03", message)) => Error::Conflict(message.to_owned()),
         _ => Error::Unreachable(text(error)),

@@ -205,7 +205,7 @@ async fn one_transaction_cannot_fill_the_lock_table() {
         )
     };
     let error = database.run(&enqueue(2001)).await.unwrap_err();
-    assert_eq!(error.code().unwrap().code(), "OW006", "{error}");
+    assert_eq!(error.code().unwrap().code(), "OW007", "{error}");
     assert_eq!(first(&database, &enqueue(2000)).await, "2000");
     // The next transaction of the same session counts anew.
     let client = connect(&database).await;
