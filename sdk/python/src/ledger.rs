@@ -122,14 +122,9 @@ fn open(py: Python<'_>, shown: &str, store: StoreUrl) -> PyResult<Ledger> {
     wait(py, Ledger::open(store))?.map_err(|error| error::store_unavailable(py, &error, &about))
 }
 
-/// The file of a ledger, from the root; `None` for memory and for servers.
+/// The file of a ledger, from the root; `None` for memory, for servers, and for an unknown store.
 fn file_of(url: &str) -> Option<PathBuf> {
-    let path = match url.strip_prefix("file:") {
-        Some(path) => path,
-        None if url == "memory:" || url.contains("://") => return None,
-        None => url,
-    };
-    std::path::absolute(path).ok()
+    StoreUrl::from(url).file().and_then(|path| std::path::absolute(path).ok())
 }
 
 /// The store of a URL, wherever the process is when it opens it.

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use onceward_core::hash::Digest;
-use onceward_core::name::Tenant;
+use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::{Draft, Seen};
 
 use super::{
@@ -55,6 +55,14 @@ impl Store for Unavailable {
     }
 
     async fn durability(&self) -> Result<Durability, Error> {
+        self.failed()
+    }
+
+    async fn claim_operations(&self, _names: &[Operation]) -> Result<(), Error> {
+        self.failed()
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, Error> {
         self.failed()
     }
 }

@@ -23,18 +23,24 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Three stores, the one in the middle of which is down. Records are kept for this long.
 async fn ledger(window: Duration) -> Ledger {
     let policy = Policy::window(window);
-    let ledger = Ledger::builder()
-        .policy("charge", policy.clone())
-        .policy("email", policy)
-        .store("a", unavailable(), ["down"])
-        .store("b", memory(), ["email"])
-        .on(memory());
+    let (main, b) = (memory(), memory());
+    let open = |a: Arc<dyn Store>| {
+        Ledger::builder()
+            .policy("charge", policy.clone())
+            .policy("email", policy.clone())
+            .store("a", a, ["down"])
+            .store("b", Arc::clone(&b), ["email"])
+            .on(Arc::clone(&main))
+    };
+    // The first claim of an operation asks every store.
+    assert!(open(unavailable()).operation("charge").key("0").run(|_| async { Ok(1) }).await.is_err());
+    let ledger = open(memory());
     for key in ["1", "2", "3"] {
         for operation in ["charge", "email"] {
             ledger.operation(operation).key(key).run(|_| async { Ok(1) }).await.unwrap();
         }
     }
-    ledger
+    open(unavailable())
 }
 
 fn names(failed: &[StoreFailure]) -> Vec<&str> {
@@ -75,7 +81,9 @@ async fn counts_and_purges_go_on_after_a_store_that_fails() {
     let ledger = self::ledger(Duration::from_millis(1)).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     let (purged, failed) = ledger.purge_reachable(100).await.any().unwrap();
-    assert_eq!((purged.total(), names(&failed)), (6, vec!["a"]));
+    // Some were purged by the way, as claims do now and then.
+    assert!(purged.total() <= 6 && names(&failed) == ["a"], "{purged:?}, {failed:?}");
+    assert_eq!(ledger.counts_reachable(None).await.any().unwrap().0.of(Status::Done), 0);
     assert!(ledger.purge(100).await.is_err());
 }
 

@@ -166,7 +166,9 @@ async fn a_list_of_running_intents_skips_none_while_others_finish() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_an_export_is_read_only_as_far_as_it_fits() {
-    let Some(url) = server(SINGLE) else { return };
+    // Its output is counted, so no other test may use it.
+    let Some(server) = Private::start(&[]).await else { return };
+    let url = server.url();
     let store = made(&url).await;
     let large = Outcome::success(vec![b'x'; 1024 * 1024]);
     for number in 0..24 {
@@ -199,17 +201,19 @@ async fn a_tombstone_that_is_gone_when_a_copy_is_continued_does_no_harm() {
     let ledger = Ledger::builder().on(Arc::clone(&from.store));
     let short = Policy {
         retention: Some(Retention::For(Duration::from_millis(1))),
-        tombstone: Some(Duration::from_secs(4)),
+        tombstone: Some(Duration::from_secs(8)),
         ..Policy::default()
     };
     let call = ledger.operation("mail").key("old").policy(short);
     let id = call.call().unwrap().identity.digest();
     call.run(|_| async { Ok(1) }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
-    assert_eq!(ledger.purge(10).await.unwrap().tombstones, 1);
+    // Unless a claim has done so by the way.
+    ledger.purge(10).await.unwrap();
+    assert_eq!(ledger.counts().await.unwrap().of(Status::Tombstone), 1);
     ledger.operation("mail").key("new").run(|_| async { Ok(1) }).await.unwrap();
     assert!(copy(&from, &Cut::around(&to, 1, true), Options::default(), &|_| {}).await.is_err(), "after its page");
-    tokio::time::sleep(Duration::from_millis(4200)).await;
+    tokio::time::sleep(Duration::from_millis(8200)).await;
     remove_keys(&url, |key| key.ends_with(id.to_hex().as_bytes())).await;
     let copied = copy(&from, &to, Options::default(), &|_| {}).await.unwrap();
     assert_eq!(copied.totals.unwrap().count(), 1);

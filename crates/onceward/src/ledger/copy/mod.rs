@@ -245,7 +245,8 @@ impl Mover<'_> {
                 Ok(arrival)
             }
             _ => Err(CopyError::Refused(format!(
-                "{} does not hold the copy that was begun: give up with `onceward copy --from {} --unseal`",
+                "{} does not hold the copy that was begun. If another command has just finished it, run this one again; otherwise \
+                 give up with `onceward copy --from {} --unseal`",
                 self.to.name, self.from.name
             ))),
         }
