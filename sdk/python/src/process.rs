@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use crate::error::{self, About};
 use crate::runtime;
 
-/// How long a thread that may not begin work any more waits before it is told. The interpreter ends threads without a word, and
+/// How long a thread that may not begin work any more waits before it is told. The interpreter ends threads without a message, and
 /// most end here; an exit handler may wait for this one. Longer than `shut_down` takes.
 const REFUSED_PAUSE: Duration = Duration::from_secs(2);
 

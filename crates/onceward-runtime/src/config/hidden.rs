@@ -5,7 +5,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::error::Mistake;
 
-/// A shorter text is no token, and a part of many words.
+/// A shorter text may be a part of many words, and not a token.
 const MIN_SECRET: usize = 6;
 
 /// Replaces in the messages every text of the file that may hold a password.

@@ -478,7 +478,7 @@ def work():
     pid = fork()
     if pid == 0:
         refused()
-        # A child of this one is no better, and both end like programs.
+        # A child of this one is in the same state, and both end like programs.
         if (pid := os.fork()) == 0:
             refused()
         else:

@@ -78,7 +78,7 @@ def test_a_method_without_a_key_is_refused(memory: Ledger, name: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [property(len), functools.partialmethod(len), max, dict, 7, None.__class__])
-def test_what_is_no_function_with_known_arguments_is_an_invalid_call(memory: Ledger, odd: Any) -> None:
+def test_an_object_without_known_arguments_is_an_invalid_call(memory: Ledger, odd: Any) -> None:
     with pytest.raises(InvalidCall):
         memory.once(operation="act", key=["n"])(odd)
 

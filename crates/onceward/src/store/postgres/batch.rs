@@ -23,20 +23,20 @@ const MAX_BATCH_BYTES: usize = 8 << 20;
 const PATIENCE_HELD: Duration = Duration::from_secs(2);
 
 /// Where the last job of a key is.
-enum Place {
+enum LastJob {
     Batch(usize),
     Later(usize),
 }
 
 /// Takes the jobs of one batch from those that wait.
 pub(super) fn take_batch(waiting: &mut Vec<WriteJob>) -> Vec<WriteJob> {
-    let mut places: HashMap<Digest, Place> = HashMap::with_capacity(waiting.len());
+    let mut places: HashMap<Digest, LastJob> = HashMap::with_capacity(waiting.len());
     let mut bytes = 0;
     let (mut batch, mut later) = (Vec::with_capacity(waiting.len().min(MAX_BATCH)), Vec::new());
     for job in waiting.drain(..) {
         let last = match places.get(&job.id) {
-            Some(Place::Batch(at)) => batch.get_mut(*at),
-            Some(Place::Later(at)) => later.get_mut(*at),
+            Some(LastJob::Batch(at)) => batch.get_mut(*at),
+            Some(LastJob::Later(at)) => later.get_mut(*at),
             None => None,
         };
         let is_first = last.is_none();
@@ -48,10 +48,10 @@ pub(super) fn take_batch(waiting: &mut Vec<WriteJob>) -> Vec<WriteJob> {
         // Once a key is left for later, all its later jobs are.
         if (is_first || job.is_check()) && has_room && batch.len() < MAX_BATCH {
             bytes += job.bytes.len();
-            places.insert(job.id, Place::Batch(batch.len()));
+            places.insert(job.id, LastJob::Batch(batch.len()));
             batch.push(job);
         } else {
-            places.insert(job.id, Place::Later(later.len()));
+            places.insert(job.id, LastJob::Later(later.len()));
             later.push(job);
         }
     }

@@ -130,12 +130,12 @@ impl Reader {
 struct ReaderThread {
     shared: Arc<OpenStore>,
     reads: Reads,
-    link: Mutex<Link>,
+    link: Mutex<SharedConnection>,
 }
 
 /// The connection, or how the last attempt to open one ended.
 #[derive(Default)]
-struct Link {
+struct SharedConnection {
     connection: Option<Arc<PrimaryConnection>>,
     failure: Option<(Instant, Fault)>,
     /// Before the next attempt.
@@ -229,7 +229,7 @@ impl ReaderThread {
         match PrimaryConnection::open(&self.shared.options, None).await {
             Ok(connection) => {
                 let connection = Arc::new(connection);
-                *link = Link { connection: Some(Arc::clone(&connection)), ..Link::default() };
+                *link = SharedConnection { connection: Some(Arc::clone(&connection)), ..SharedConnection::default() };
                 Ok(connection)
             }
             Err(fault) => {

@@ -27,7 +27,7 @@ pub(super) struct WriteJob {
     pub(super) followers: Vec<WriteJob>,
 }
 
-/// Where the answer goes. The type of the answer says what kind of write it is. No answer means that the row is there and too
+/// Where the answer goes. The type of the answer says what kind of write it is. Nothing in return means that the row is there and too
 /// large for the answer to a batch, so that the caller reads it by itself.
 #[derive(Debug)]
 pub(super) enum WriteReply {

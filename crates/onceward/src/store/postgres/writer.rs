@@ -46,7 +46,7 @@ const MAX_CONFLICTS: u32 = 5;
 /// The number of expected jobs falls by this fraction with each batch that is smaller.
 const EXPECTED_DECAY: usize = 8;
 
-/// How many jobs of one batch may wait in vain, one after the other, for the rows of other transactions.
+/// How many jobs of one batch may time out, one after the other, waiting for the rows of other transactions.
 const MAX_HELD: u32 = 2;
 
 /// Whether a whole table or the seal is locked, or is about to be: later locks wait behind one that waits.
@@ -127,7 +127,7 @@ struct WriterThread {
     /// How the last transaction ended is not known. It may still be waiting for a replica, and hold what it has written: at least
     /// the mark, which every transaction of this writer writes.
     is_unsettled: bool,
-    /// How many single writes have waited in vain since the last one that did not.
+    /// How many single writes have timed out since the last one that did not.
     held_in_a_row: u32,
 }
 
