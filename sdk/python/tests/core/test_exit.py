@@ -347,12 +347,12 @@ threading.excepthook = lambda _: None
 threading.Thread(target=spin_in_loop, args=(10**9,), daemon=True).start()
 for thread in threads:
     thread.start()
-time.sleep(0.1)
+scene.wait_until(lambda: len(began) > 3)
 # What runs at the end, while this thread can still look.
 _native.shut_down()
 for thread in threads:
     thread.join(30)
-assert len(ended) == 3 and began, ended
+assert len(ended) == 3, ended
 assert pay(1) == "paid 1"
 scene.wait_until(lambda: not ledger.list(state="running"), 30)
 assert not ledger.list(state="in_doubt")
