@@ -152,7 +152,7 @@ def builds():
         # With a low priority it uses the time in which the other build links and the tests wait.
         check(
             RELEASE_BUILD,
-            with_low_priority("cargo", "build", "--profile", QUICK, "--locked", "-p", "onceward-cli", "-p", "onceward-python"),
+            with_low_priority("cargo", "build", "--profile", QUICK, "--locked", "-p", "onceward-cli"),
             pool="release",
         ),
         *documentation(),
