@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::address::{Address, Login, Topology};
 use super::pipelined_connection::{ConnectionKind, Job, PipelinedConnection, Sends};
 use super::scripts::Script;
+use crate::step::{Step, reached};
 use crate::store::Error;
 
 /// The first wait before a retry; it doubles from one to the next. A server that restarts refuses connections at once.
@@ -117,10 +118,12 @@ impl ServerConnection {
         fill: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Written, Error> {
         let asked = Instant::now().into_std();
+        reached(Step::StoreUncommitted);
         let (reply, replicas) = match &self.writes {
             None => (self.run(script, fill).await?, None),
             Some(lane) => self.write_and_wait(lane, script, key, fill).await?,
         };
+        reached(Step::StoreCommitted);
         Ok(Written { asked, reply, replicas })
     }
 
