@@ -36,7 +36,7 @@ checks on a simulated disk
 
 checks with real processes
   crash        Kill workers at every step                          [--cycles 300] [--seed 1] [--workers 3] [--keep]
-                                                                   [--enough 20] [--fault NAME]
+                                                                   [--enough 20] [--fault NAME] [--store URL]
   judge        Judge the journal of a kept crash run again         --folder FOLDER --seed S
   gateway      Kill HTTP gateways under load                       [--kills 50] [--seed 1] [--honours-key]
                                                                    [--gateways 1] [--store URL] [--binary PATH]
@@ -120,14 +120,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
     }
     let mut options = Options::parse(rest)?;
     let parsed = match command.as_str() {
-        "crash" => Command::Crash(crash::Options {
-            cycles: options.number("--cycles", 300)?,
-            seed: options.number("--seed", 1)?,
-            workers: options.number("--workers", 3)?.clamp(1, 16),
-            keep: options.flag("--keep"),
-            fault: options.named("--fault", &Fault::ALL)?,
-            enough: options.number("--enough", 20)?.max(1),
-        }),
+        "crash" => Command::Crash(options.crash()?),
         "judge" => Command::Judge(options.folder()?, options.number("--seed", 1)?),
         "power" => Command::Power(power::Options {
             cycles: options.number("--cycles", 50)?,
@@ -219,6 +212,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
         "worker" => Command::Worker(
             WorkerOptions {
                 folder: options.folder()?,
+                store: options.text("--store"),
                 seed: options.number("--seed", 1)?,
                 cycle: options.number("--cycle", 0)?,
                 worker: options.number("--worker", 0)?,
@@ -307,6 +301,25 @@ impl Options {
         Ok(kills::Options { kills, seed, binary })
     }
 
+    fn crash(&mut self) -> Result<crash::Options, String> {
+        let options = crash::Options {
+            cycles: self.number("--cycles", 300)?,
+            seed: self.number("--seed", 1)?,
+            workers: self.number("--workers", 3)?.clamp(1, 16),
+            keep: self.flag("--keep"),
+            store: self.text("--store"),
+            fault: self.named("--fault", &Fault::ALL)?,
+            enough: self.number("--enough", 20)?.max(1),
+        };
+        match options.fault {
+            Some(fault) if fault.changes_the_file() && options.store.is_some() => {
+                Err("this fault changes the file of a ledger; with `--store` use `--fault rogue` or `--fault release`"
+                    .to_owned())
+            }
+            _ => Ok(options),
+        }
+    }
+
     fn transports(&mut self) -> Result<Vec<mcp::Transport>, String> {
         let all = || mcp::Transport::ALL.map(|(_, over)| over).into();
         Ok(self.named("--over", &mcp::Transport::ALL)?.map_or_else(all, |over| vec![over]))
@@ -378,6 +391,7 @@ mod tests {
             "crash --cycles many",
             "crash --sed 1",
             "crash --fault weeds",
+            "crash --fault lose --store redis://localhost",
             "plants --only weeds",
         ] {
             assert!(of(line).is_err(), "{line}");

@@ -13,7 +13,7 @@
 //! - `recording_store`: records what the store has acknowledged.
 //!
 //! With real processes:
-//! - `crash`: workers on one ledger file, killed at every named step and at any moment.
+//! - `crash`: workers on one ledger, killed at every named step and at any moment.
 //! - `gateway`, `mcp`, `api`, `run`: the real surfaces, killed under load. `kills`: what these share.
 //! - `scenarios`: the real surfaces, step by step.
 //! - `fairness`: processes that share one ledger, and how much each gets done.
@@ -124,22 +124,22 @@ fn run_command(command: Command) -> ExitCode {
             true
         }
         Command::Worker(options, role) => {
-            let plan = worker_plan(&options, role);
-            crash::work(options, plan);
+            play(options, role);
             true
         }
     };
     ExitCode::from(u8::from(!passed))
 }
 
-fn worker_plan(options: &crash::WorkerOptions, role: WorkerRole) -> crash::WorkerPlan {
-    match role {
-        WorkerRole::Cycle { workers } => crash::WorkerPlan::of(options.seed, options.cycle, options.worker, workers),
-        WorkerRole::NewLedger => crash::WorkerPlan::open_only(),
+fn play(options: crash::WorkerOptions, role: WorkerRole) {
+    let plan = match role {
+        WorkerRole::Cycle { workers } => options.plan().worker(options.cycle, options.worker, workers),
+        WorkerRole::NewLedger => return crash::make_ledger(options),
         WorkerRole::Scenario => {
             let fault = options.fault.expect("a scenario is about a fault");
-            crash::scenario_plan(options.seed, fault, options.worker)
+            crash::scenario_plan(options.plan(), fault, options.worker)
         }
-        WorkerRole::Last => crash::WorkerPlan::calm(options.seed, &crash::rest(&options.folder)),
-    }
+        WorkerRole::Last => options.plan().calm(&crash::rest(&options.folder)),
+    };
+    crash::work(options, plan);
 }

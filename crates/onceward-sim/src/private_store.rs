@@ -7,9 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use onceward::clock::Clock;
 use onceward::core::hash::Digest;
 use onceward::core::record::State;
-use onceward::store::Store;
 use onceward::store::postgres::{self, Postgres};
 use onceward::store::redis::Redis;
+use onceward::store::{Error, Store};
 use tokio_postgres::NoTls;
 
 /// Numbers the stores of this process.
@@ -22,28 +22,44 @@ pub struct PrivateStore {
     pub url: String,
     server: String,
     name: String,
+    kept: bool,
 }
 
 impl PrivateStore {
     /// Makes a ledger on the server of a URL.
     pub async fn create(server: &str) -> Self {
+        let store = Self::create_empty(server).await;
+        let made = store.migrate().await;
+        made.expect("the server accepts a ledger");
+        store
+    }
+
+    /// Makes the place for a ledger: a database without a schema, or a prefix without keys.
+    pub async fn create_empty(server: &str) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("sim_{}_{}_{number}", since.as_nanos(), std::process::id());
         let (address, query) = server.split_once('?').map_or((server, None), |(address, query)| (address, Some(query)));
         let query = query.map(|query| format!("&{query}")).unwrap_or_default();
         let url = if is_redis(server) {
-            let url = format!("{address}?prefix={name}{query}");
-            Redis::migrate(&url, false).await.expect("the server accepts a ledger");
-            url
+            format!("{address}?prefix={name}{query}")
         } else {
             run(server, &format!("CREATE DATABASE {name}")).await.expect("the server accepts a database");
             let (host, _) = address.rsplit_once('/').expect("the URL names a database");
-            let url = format!("{host}/{name}{}", query.replacen('&', "?", 1));
-            postgres::migrate(&url, false).await.expect("the database accepts the schema");
-            url
+            format!("{host}/{name}{}", query.replacen('&', "?", 1))
         };
-        Self { url, server: server.to_owned(), name }
+        Self { url, server: server.to_owned(), name, kept: false }
+    }
+
+    /// Makes the ledger, or completes it.
+    pub async fn migrate(&self) -> Result<Vec<String>, Error> {
+        migrate(&self.url).await
+    }
+
+    /// Leaves the ledger on the server. Returns its URL.
+    pub fn keep(mut self) -> String {
+        self.kept = true;
+        self.url.clone()
     }
 
     /// Opens the ledger with a clock of the harness.
@@ -81,7 +97,7 @@ impl PrivateStore {
 
 impl Drop for PrivateStore {
     fn drop(&mut self) {
-        if is_redis(&self.server) {
+        if self.kept || is_redis(&self.server) {
             return;
         }
         let (server, name) = (self.server.clone(), self.name.clone());
@@ -91,6 +107,14 @@ impl Drop for PrivateStore {
             let _ = runtime.block_on(run(&server, &format!("DROP DATABASE {name} WITH (FORCE)")));
         });
         let _ = dropped.join();
+    }
+}
+
+/// Makes the ledger of a URL, or completes it.
+pub async fn migrate(url: &str) -> Result<Vec<String>, Error> {
+    match is_redis(url) {
+        true => Redis::migrate(url, false).await,
+        false => postgres::migrate(url, false).await,
     }
 }
 

@@ -22,7 +22,8 @@ pub enum Step {
     ReleaseWritten,
     /// A doubt is written.
     DoubtWritten,
-    /// The store has written into its transaction and not committed it.
+    /// SQLite has written into its transaction and not committed it. PostgreSQL is about to get a batch, and Redis a script: a
+    /// server runs all of it or nothing, so that no process can be killed in between.
     StoreUncommitted,
     /// The store has committed and not answered.
     StoreCommitted,

@@ -8,9 +8,9 @@ use onceward::store::{AuditEntry, EventKind};
 use onceward::{InDoubt, Ledger, Resolved};
 
 use super::history::{Generation, KnownOutcome, millis};
+use super::intent_kind::IntentKind;
 use super::journal::{self, Ending, JournalWriter, now};
 use super::judge::Judge;
-use super::plan::IntentKind;
 use super::worker::OPERATION;
 use crate::rng::Rng;
 use crate::standing;
@@ -29,6 +29,7 @@ impl Judge {
     pub fn compare(&mut self, intent: u64, seen: Option<&Seen>) -> Option<Status> {
         let standing = seen.and_then(|seen| standing::status(&seen.record, seen.now, seen.owner_gone));
         let asked = seen.map_or_else(now, |seen| seen.now.as_millis());
+        let gone = self.owners_gone_at;
         let history = self.history(intent);
         let kind = history.kind;
         let left = history.left;
@@ -42,6 +43,9 @@ impl Judge {
         let Some(generation) = history.latest() else { return standing };
         let attempts = seen.map_or(0, |seen| seen.record.attempts);
         violations.extend(View { generation, kind, left, asked, attempts }.violations(standing));
+        if let (Some(Status::Running), Some(State::Leased(lease))) = (standing, seen.map(|seen| &seen.record.state)) {
+            violations.extend(runs_without_owner(kind, lease.until.as_millis(), gone));
+        }
         if let (Some(Status::Done), Some(seen)) = (standing, seen) {
             violations.extend(self.kept(intent, seen).err());
         }
@@ -98,6 +102,8 @@ impl Judge {
                 let (attempts, created) = (seen.record.attempts, seen.record.created_at.as_millis());
                 writer.write(intent, "", journal::Event::Settled { value: receipt, attempts, created, from });
             }
+            // A write that a killed owner had sent has come meanwhile. The next audit sees the intent as it is now.
+            Ok(Resolved::Refused(_)) if from < self.owners_gone_at + millis(self.plan.times.in_flight) => {}
             other => self.blame(intent, format_args!("it is in doubt and cannot be settled: {other:?}")),
         }
     }
@@ -139,9 +145,7 @@ impl View<'_> {
                 violations.push("the record is gone".to_owned());
             }
             Some(Status::Tombstone) | None => {}
-            Some(Status::Running) if cfg!(target_os = "linux") => {
-                violations.push("the ledger says running, but every owner is gone".to_owned());
-            }
+            // `runs_without_owner` judges how long.
             Some(Status::Running) => {}
             Some(Status::InDoubt) => violations.extend(self.doubt_about_nothing()),
             Some(Status::Open) => violations.extend(self.forgotten_doubt()),
@@ -196,6 +200,18 @@ impl View<'_> {
     }
 }
 
+/// Running is wrong once every owner is gone. Where the ledger cannot know that they are, a claim runs on, but not for longer than
+/// the lease that its owner can have written last.
+fn runs_without_owner(kind: IntentKind, until: i64, gone: i64) -> Option<String> {
+    if !kind.times.leases_outlive_owners {
+        return Some("the ledger says running, but every owner is gone".to_owned());
+    }
+    let last = gone + millis(kind.times.in_flight) + millis(kind.lease());
+    (until > last).then(|| {
+        format!("the ledger says running until {until}, but every owner is gone since {gone}, and leases end by {last}")
+    })
+}
+
 fn value(outcome: &Outcome) -> Result<String, String> {
     match &outcome.body {
         Body::Kept(bytes) => {
@@ -208,10 +224,11 @@ fn value(outcome: &Outcome) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::super::history::Attempt;
+    use super::super::plan::RunPlan;
     use super::*;
 
     fn kind(is: impl Fn(IntentKind) -> bool) -> IntentKind {
-        (0..100_000).map(|intent| IntentKind::of(1, intent)).find(|kind| is(*kind)).unwrap()
+        (0..100_000).map(|intent| RunPlan::of(1, None).kind(intent)).find(|kind| is(*kind)).unwrap()
     }
 
     /// A generation with one attempt that began, went as far as `change` says, and was killed or ended.
@@ -225,6 +242,7 @@ mod tests {
             sent: false,
             sent_by: None,
             effect: None,
+            evaded_probe: false,
             ended: None,
             told: false,
         };
@@ -269,8 +287,15 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn nothing_runs_when_every_owner_is_dead() {
-        let retry = kind(|kind| kind.in_doubt == InDoubt::Retry);
-        assert_eq!(violations(retry, Some(Status::Running), |_| ()).len(), 1);
+    fn on_a_file_nothing_runs_when_every_owner_is_dead() {
+        assert!(runs_without_owner(kind(|kind| !kind.brief), 1, 1).is_some());
+    }
+
+    #[test]
+    fn on_a_server_a_claim_ends_with_the_last_lease_of_its_owner() {
+        let kind = RunPlan::of(1, Some("redis:")).kind(1000);
+        let last = 1 + millis(kind.times.in_flight) + millis(kind.lease());
+        assert_eq!(runs_without_owner(kind, last, 1), None);
+        assert!(runs_without_owner(kind, last + 1, 1).is_some());
     }
 }

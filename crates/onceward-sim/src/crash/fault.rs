@@ -40,6 +40,11 @@ impl Fault {
         ("steal", Self::Steal),
     ];
 
+    /// Whether it changes the file of the ledger from outside. The others are faults of a worker, on every store.
+    pub fn changes_the_file(self) -> bool {
+        !matches!(self, Self::Rogue | Self::Release)
+    }
+
     /// Ends the lease of a living owner in the file.
     pub fn steal(path: &Path, key: &str) {
         let stolen = Connection::open(path).and_then(|connection| {

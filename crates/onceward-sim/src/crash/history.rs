@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::intent_kind::IntentKind;
 use super::journal::Ending;
-use super::plan::IntentKind;
 
 /// Older generations of a key are dropped.
 const GENERATIONS: usize = 4;
@@ -17,8 +17,8 @@ pub struct History {
     pub key: Option<String>,
     /// The generations of the key, the latest last: a new one begins when the last was forgotten.
     pub generations: Vec<Generation>,
-    /// Attempts whose claim was lost before their work began, by nonce.
-    pub lost: Vec<String>,
+    /// Attempts whose claim was lost before their work began, by nonce, with the time at which their caller asked.
+    pub lost: BTreeMap<String, i64>,
     /// Outcomes that came too late: their owners were told that the claim was lost.
     pub late: usize,
     /// Callers that were dropped before their work began: the ledger may have released their claims.
@@ -59,6 +59,8 @@ pub struct Attempt {
     pub sent_by: Option<i64>,
     /// When its effect reached the downstream.
     pub effect: Option<i64>,
+    /// Its effect came so late that a probe of the next attempt rightly found nothing.
+    pub evaded_probe: bool,
     /// What it was about to tell the ledger, and when.
     pub ended: Option<(Ending, i64)>,
     /// The caller was told how it ended, so the ledger knows it too.
@@ -81,7 +83,7 @@ pub struct KnownOutcome {
 impl History {
     /// An intent of which nothing is known.
     pub fn new(kind: IntentKind) -> Self {
-        Self { kind, key: None, generations: Vec::new(), lost: Vec::new(), late: 0, left: 0 }
+        Self { kind, key: None, generations: Vec::new(), lost: BTreeMap::new(), late: 0, left: 0 }
     }
 
     /// The present generation of the key.

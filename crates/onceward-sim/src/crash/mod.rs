@@ -1,12 +1,14 @@
-//! Real processes on one ledger file, killed at every named step and at any moment, and a judge that knows only what
-//! happened outside.
+//! Real processes on one ledger, killed at every named step and at any moment, and a judge that knows only what happened
+//! outside. The ledger is a file, or one of its own on a server whose clock is that of this machine.
 //!
-//! - `plan`: what each worker does and where it dies, from the seed.
+//! - `plan`: what each worker does and where it dies, from the seed. `intent_kind`: the policy of each intent.
+//! - `times`: how long things take, on a file and on a server. `run_store`: the ledger.
 //! - `worker`: the process that makes guarded calls.
 //! - `journal`: the outside world: effects, and the answers of the ledger.
 //! - `history`: the journal, intent by intent.
 //! - `judge`: the rules that the journal alone can break.
 //! - `audit`: the rules about what the ledger holds after a cycle.
+//! - `new_ledger`: several processes that make one ledger at once.
 //! - `processes`: starts, stops and kills the workers of a cycle.
 //! - `scenario`: a short scenario for each fault, in which nothing is left to chance.
 //! - `fault`: faults on purpose, which the judge must find.
@@ -15,12 +17,16 @@
 mod audit;
 mod fault;
 mod history;
+mod intent_kind;
 mod journal;
 mod judge;
+mod new_ledger;
 mod plan;
 mod processes;
 mod report;
+mod run_store;
 mod scenario;
+mod times;
 mod worker;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -29,22 +35,21 @@ use std::time::{Duration, Instant};
 
 use onceward::Ledger;
 use onceward::core::record::Status;
+use onceward::step::Step;
 use rusqlite::Connection;
 
 use crate::rng::Rng;
 pub use fault::Fault;
-use journal::{Event, JournalReader, JournalWriter};
+use journal::{JournalReader, JournalWriter, now};
 use judge::Judge;
-pub use plan::WorkerPlan;
+use plan::RunPlan;
 use processes::Processes;
+use run_store::RunStore;
 pub use scenario::worker_plan as scenario_plan;
-pub use worker::{WorkerOptions, run as work};
+pub use worker::{WorkerOptions, make_ledger, run as work};
 
 /// The whole file is checked once in this many cycles, because it takes longer and longer.
 const INTEGRITY_EVERY: u64 = 50;
-
-/// A new ledger is made once in this many cycles.
-const NEW_LEDGER_EVERY: u64 = 5;
 
 /// For this many cycles the parent has the ledger open all the time, and then for as many it has not: with it open, the
 /// write-ahead log outlives the cycle; without, it is checkpointed and created again.
@@ -52,6 +57,9 @@ const RESIDENT_CYCLES: u64 = 16;
 
 /// Intents of earlier cycles that are audited after each cycle.
 const SAMPLE: u64 = 6;
+
+/// How often each step that was not hit is tried again: a worker rarely reaches its step too seldom three times in a row.
+const FURTHER_ROUNDS: u64 = 2;
 
 /// How often the rest is tried again at the end until everything is settled.
 const LAST_ROUNDS: u64 = 4;
@@ -67,8 +75,10 @@ pub struct Options {
     pub seed: u64,
     /// Processes in each cycle.
     pub workers: u64,
-    /// Keep the folder.
+    /// Keep the folder, and a ledger on a server.
     pub keep: bool,
+    /// The server that gets a new ledger; otherwise the ledger is a file.
+    pub store: Option<String>,
     /// A fault on purpose.
     pub fault: Option<Fault>,
     /// The run ends after this many violations.
@@ -101,16 +111,29 @@ fn key(intent: u64) -> String {
     format!("k{intent}")
 }
 
+/// Which kind of server a kept run was on, if it was on one.
+fn server_path(folder: &Path) -> PathBuf {
+    folder.join("server")
+}
+
 /// Runs all cycles. True if nothing was broken and every step was hit.
 pub fn run(options: &Options) -> bool {
     let folder = tempfile::Builder::new().prefix("onceward-crash-").tempdir().expect("a temporary folder can be made");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime starts");
-    let mut run = Run::new(options, folder.path());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    let store = runtime.block_on(RunStore::create(folder.path(), options.store.as_deref()));
+    let mut run = Run::new(options, folder.path(), store);
     let started = Instant::now();
     runtime.block_on(run.cycles());
-    let ended = report::print(options, &run.judge, &run.processes, run.longest_log, started.elapsed());
+    let played = report::Played { cycles: run.played, time: started.elapsed(), longest_log: run.longest_log };
+    let ended = report::print(options, &run.judge, &run.processes, &played);
+    let store = run.store;
     if options.keep || !ended {
-        report::kept(&folder.keep());
+        if let Some(server) = &options.store {
+            // Without the rest, which may contain a password.
+            let scheme = server.split_once(':').map_or(server.as_str(), |(scheme, _)| scheme);
+            std::fs::write(server_path(folder.path()), scheme).expect("the folder can be written");
+        }
+        report::kept(&folder.keep(), store, options.keep);
     }
     ended
 }
@@ -118,7 +141,8 @@ pub fn run(options: &Options) -> bool {
 /// Judges the journal of a kept run again. True if it breaks no rule; what the ledger held at the time is no longer
 /// known.
 pub fn judge_again(folder: &Path, seed: u64) -> bool {
-    let mut judge = Judge::new(seed);
+    let server = std::fs::read_to_string(server_path(folder)).ok();
+    let mut judge = Judge::new(RunPlan::of(seed, server.as_deref()));
     let mut reader = JournalReader::open(&journal_path(folder)).expect("the folder of a run has a journal");
     for line in reader.read_new().expect("the journal can be read") {
         judge.add(&line);
@@ -130,6 +154,8 @@ pub fn judge_again(folder: &Path, seed: u64) -> bool {
 struct Run<'a> {
     options: &'a Options,
     folder: &'a Path,
+    store: RunStore,
+    plan: RunPlan,
     processes: Processes,
     writer: JournalWriter,
     reader: JournalReader,
@@ -144,25 +170,31 @@ struct Run<'a> {
     reported: usize,
     /// Intents that are not known to be done.
     unfinished: BTreeSet<u64>,
+    /// Cycles that are over.
+    played: u64,
 }
 
 impl<'a> Run<'a> {
-    fn new(options: &'a Options, folder: &'a Path) -> Self {
+    fn new(options: &'a Options, folder: &'a Path, store: RunStore) -> Self {
         let writer = JournalWriter::open(&journal_path(folder)).expect("the journal can be made");
         let reader = JournalReader::open(&journal_path(folder)).expect("the journal can be read");
-        let processes = Processes::new(options, folder);
+        let processes = Processes::new(options, folder, store.server_url());
+        let plan = RunPlan::of(options.seed, store.server_url());
         Self {
             options,
             folder,
+            store,
+            plan,
             processes,
             writer,
             reader,
-            judge: Judge::new(options.seed),
+            judge: Judge::new(plan),
             positions: VecDeque::new(),
             resident: None,
             longest_log: 0,
             reported: 0,
             unfinished: BTreeSet::new(),
+            played: 0,
         }
     }
 
@@ -172,23 +204,39 @@ impl<'a> Run<'a> {
         if let Some(fault) = self.options.fault {
             self.scenario(fault).await;
         }
-        for cycle in 0..self.options.cycles {
-            self.cycle(cycle).await;
+        if self.has_enough() {
+            return;
+        }
+        while self.goes_on() {
+            self.cycle(self.played).await;
+            self.played += 1;
             if told.elapsed() > PROGRESS {
                 told = Instant::now();
-                report::progress(cycle + 1, self.options.cycles, started.elapsed(), &self.judge, &self.processes);
+                report::progress(self.played, self.options.cycles, started.elapsed(), &self.judge, &self.processes);
             }
-            if self.judge.violations.len() as u64 >= self.options.enough {
+            if self.has_enough() {
                 return;
             }
         }
         self.finish().await;
     }
 
+    fn has_enough(&self) -> bool {
+        self.judge.violations.len() as u64 >= self.options.enough
+    }
+
+    /// Whether there is another cycle. A run that is long enough to hit every step goes on until it has.
+    fn goes_on(&self) -> bool {
+        let (planned, round) = (self.options.cycles, Step::ALL.len() as u64);
+        let more = if planned >= round { FURTHER_ROUNDS * round } else { 0 };
+        self.played < planned || (self.played < planned + more && !self.judge.missed_steps().is_empty())
+    }
+
     async fn cycle(&mut self, cycle: u64) {
         self.set_resident(cycle / RESIDENT_CYCLES % 2 == 1).await;
         let since = self.since();
         let violations = self.processes.play(cycle, since);
+        self.judge.owners_gone_at = now();
         self.positions.push_back(self.reader.position());
         let log = std::fs::metadata(self.folder.join("ledger.db-wal")).map_or(0, |log| log.len());
         self.longest_log = self.longest_log.max(log);
@@ -200,18 +248,17 @@ impl<'a> Run<'a> {
         let touched = plan::window(cycle).chain(plan::brief()).chain(earlier).collect::<BTreeSet<_>>();
         self.audit(touched, Some(&mut rng)).await;
         if cycle % INTEGRITY_EVERY == INTEGRITY_EVERY - 1 {
-            self.check_file(&ledger_path(self.folder));
+            self.judge.violations.extend(self.store.damage());
         }
-        if cycle.is_multiple_of(NEW_LEDGER_EVERY) {
-            self.new_ledger(cycle).await;
-        }
+        self.new_ledger_now_and_then(cycle).await;
         self.report(&format!("cycle {cycle}"));
     }
 
     /// Plays the scenario of a fault.
     async fn scenario(&mut self, fault: Fault) {
-        let intent = scenario::intent(self.options.seed, fault);
+        let intent = scenario::intent(self.plan, fault);
         let violations = self.processes.play_scenario(fault, &mut self.reader, &mut self.judge);
+        self.judge.owners_gone_at = now();
         self.judge.violations.extend(violations);
         self.read_journal();
         self.spoil();
@@ -228,8 +275,10 @@ impl<'a> Run<'a> {
     }
 
     async fn set_resident(&mut self, wanted: bool) {
+        // On a server nothing depends on it, and a connection that stays open saves time.
+        let wanted = wanted || self.store.server_url().is_some();
         match (wanted, self.resident.take()) {
-            (true, None) => match Ledger::open(ledger_path(self.folder)).await {
+            (true, None) => match self.store.open().await {
                 Ok(ledger) => self.resident = Some(ledger),
                 Err(error) => self.judge.violations.push(format!("the ledger cannot be opened: {error}")),
             },
@@ -253,9 +302,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Audits intents in a ledger that is opened again, and settles some doubts; all of them without rng.
+    /// Audits intents, in a file that is opened again, and settles some doubts; all of them without rng.
     async fn audit(&mut self, intents: BTreeSet<u64>, mut rng: Option<&mut Rng>) {
-        let ledger = match Ledger::open(ledger_path(self.folder)).await {
+        let kept_open = self.resident.clone().filter(|_| self.store.server_url().is_some());
+        let opened = match kept_open.clone() {
+            Some(ledger) => Ok(ledger),
+            None => self.store.open().await,
+        };
+        let ledger = match opened {
             Ok(ledger) => ledger,
             Err(error) => {
                 self.judge.violations.push(format!("the ledger cannot be opened: {error}"));
@@ -292,13 +346,16 @@ impl<'a> Run<'a> {
             }
             self.unfinished.insert(intent);
         }
-        ledger.close().await;
+        if kept_open.is_none() {
+            ledger.close().await;
+        }
         self.read_journal();
     }
 
     /// Everything that is left must end: open intents run, doubts can be settled.
     async fn finish(&mut self) {
         self.set_resident(false).await;
+        self.leases_end().await;
         for round in 0..LAST_ROUNDS {
             let left = std::mem::take(&mut self.unfinished);
             let left: BTreeSet<u64> = left.into_iter().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
@@ -316,52 +373,28 @@ impl<'a> Run<'a> {
             }
             let list = serde_json::to_vec(&left).expect("numbers are plain data");
             std::fs::write(rest_path(self.folder), list).expect("the folder can be written");
-            let violations = self.processes.finish(self.options.cycles + round);
+            let violations = self.processes.finish(self.played + round);
+            self.judge.owners_gone_at = now();
             self.judge.violations.extend(violations);
             self.read_journal();
             self.audit(left.into_iter().collect(), None).await;
         }
-        let all = self.judge.histories.keys().copied().filter(|intent| plan::brief().all(|b| b != *intent)).collect();
+        let all = self.judge.histories.keys().copied().collect();
         self.audit(all, None).await;
-        self.check_file(&ledger_path(self.folder));
+        self.judge.violations.extend(self.store.damage());
     }
 
-    /// A new ledger that several processes create at once, some of which are killed, is complete.
-    async fn new_ledger(&mut self, cycle: u64) {
-        let folder = self.folder.join(format!("birth-{cycle}"));
-        std::fs::create_dir(&folder).expect("the folder can be written");
-        let violations = self.processes.make_new_ledger(cycle, &folder);
-        self.judge.violations.extend(violations);
-        let lines =
-            JournalReader::open(&journal_path(&folder)).and_then(|mut reader| reader.read_new()).unwrap_or_default();
-        for line in lines {
-            if let Event::Answered { detail, .. } = line.event {
-                self.judge.violations.push(format!("a new ledger could not be made: {detail}"));
-            }
-        }
-        match Ledger::open(ledger_path(&folder)).await {
-            Ok(ledger) => ledger.close().await,
-            Err(error) => self.judge.violations.push(format!("a new ledger cannot be opened: {error}")),
-        }
-        self.check_file(&ledger_path(&folder));
-        std::fs::remove_dir_all(&folder).expect("the folder can be written");
-    }
-
-    fn check_file(&mut self, path: &Path) {
-        let check = |path: &Path| -> rusqlite::Result<String> {
-            let connection = Connection::open(path)?;
-            connection.query_row("PRAGMA integrity_check", [], |row| row.get(0))
-        };
-        match check(path) {
-            Ok(verdict) if verdict == "ok" => {}
-            Ok(verdict) => self.judge.violations.push(format!("the file is damaged: {verdict}")),
-            Err(error) => self.judge.violations.push(format!("the file cannot be checked: {error}")),
+    /// Waits until no lease of a killed owner can last any more, where leases outlive their owners.
+    async fn leases_end(&self) {
+        let lease = (0..=plan::FIRST + plan::NEW_INTENTS).map(|intent| self.plan.kind(intent).lease()).max();
+        if self.plan.times.leases_outlive_owners {
+            tokio::time::sleep(lease.unwrap_or_default() + self.plan.times.in_flight).await;
         }
     }
 
     fn spoil(&self) {
-        if let Some(fault) = self.options.fault {
-            let spoiled = Connection::open(ledger_path(self.folder)).and_then(|connection| fault.spoil(&connection));
+        if let (Some(fault), RunStore::File(path)) = (self.options.fault, &self.store) {
+            let spoiled = Connection::open(path).and_then(|connection| fault.spoil(&connection));
             spoiled.expect("the ledger can be spoiled");
         }
     }

@@ -11,7 +11,7 @@ use onceward::plant;
 
 use super::journal::{Event, JournalReader};
 use super::judge::Judge;
-use super::plan::{Fate, WorkerPlan};
+use super::plan::{Fate, RunPlan};
 use super::scenario::{self, StartWhen};
 use super::{Fault, Options};
 use crate::rng::Rng;
@@ -21,9 +21,6 @@ const HANGS: Duration = Duration::from_secs(60);
 
 /// A last round may have thousands of calls to make.
 const LAST_HANGS: Duration = Duration::from_secs(1200);
-
-/// A process has created its ledger after about this many microseconds.
-const LONGEST_CREATION: u64 = 20_000;
 
 /// The number of the cycle in a scenario.
 const SCENARIO_CYCLE: u64 = 999_999;
@@ -37,6 +34,9 @@ pub struct Processes {
     program: PathBuf,
     folder: PathBuf,
     options: Options,
+    /// The URL of the ledger, if it is on a server.
+    store: Option<String>,
+    plan: RunPlan,
     /// Workers that were started.
     pub started: u64,
     /// Workers that died by kill -9, their own or the parent's.
@@ -55,10 +55,11 @@ struct WorkerProcess {
 
 impl Processes {
     /// No worker has started yet.
-    pub fn new(options: &Options, folder: &Path) -> Self {
+    pub fn new(options: &Options, folder: &Path, store: Option<&str>) -> Self {
         let program = std::env::current_exe().expect("the path of this program is known");
-        let folder = folder.to_owned();
-        Self { program, folder, options: options.clone(), started: 0, killed: 0, stopped: 0 }
+        let plan = RunPlan::of(options.seed, store);
+        let (folder, options, store) = (folder.to_owned(), options.clone(), store.map(str::to_owned));
+        Self { program, folder, options, store, plan, started: 0, killed: 0, stopped: 0 }
     }
 
     /// Runs a cycle until every worker is done or dead. Returns what went wrong with the workers themselves. `since` is
@@ -67,7 +68,7 @@ impl Processes {
         let workers = self.options.workers;
         let mut running: Vec<WorkerProcess> = (0..workers)
             .map(|worker| {
-                let fate = WorkerPlan::of(self.options.seed, cycle, worker, workers).fate;
+                let fate = self.plan.worker(cycle, worker, workers).fate;
                 self.start(cycle, worker, fate, &["--since", &since.to_string()])
             })
             .collect();
@@ -76,7 +77,7 @@ impl Processes {
 
     /// Plays the scenario of a fault: the second worker begins when the first has come far enough.
     pub fn play_scenario(&mut self, fault: Fault, reader: &mut JournalReader, judge: &mut Judge) -> Vec<String> {
-        let fate = scenario::worker_plan(self.options.seed, fault, 0).fate;
+        let fate = scenario::worker_plan(self.plan, fault, 0).fate;
         let mut running = vec![self.start(SCENARIO_CYCLE, 0, fate, &["--scenario"])];
         let mut violations = Vec::new();
         let started = Instant::now();
@@ -105,54 +106,61 @@ impl Processes {
         self.direct(&mut [process], LAST_HANGS)
     }
 
-    /// Has several workers create a new ledger at once, and kills all but one of them meanwhile.
-    pub fn make_new_ledger(&mut self, cycle: u64, folder: &Path) -> Vec<String> {
+    /// Has several workers make one ledger at once, and kills some of them meanwhile: all but one, or all.
+    pub fn make_new_ledger(&mut self, cycle: u64, folder: &Path, store: Option<&str>, kills_all: bool) -> Vec<String> {
         let mut rng = Rng::of(&[self.options.seed, 5, cycle]);
+        let longest = u64::try_from(self.plan.times.creation.as_micros()).unwrap_or(u64::MAX);
         let mut running: Vec<WorkerProcess> = (0..self.options.workers)
             .map(|worker| {
-                let moment = Duration::from_micros(rng.below(LONGEST_CREATION));
-                let fate = if worker == 0 { Fate::Live } else { Fate::After(moment) };
-                self.started += 1;
-                let mut command = Command::new(&self.program);
-                command.arg("worker").arg("--folder").arg(folder).arg("--new-ledger").stdin(Stdio::null());
-                self.plant(&mut command);
-                let child = command.spawn().expect("the harness can start itself");
-                WorkerProcess { child, fate, worker, is_stopped: false, is_over: false }
+                let moment = Duration::from_micros(rng.below(longest));
+                let fate = if worker == 0 && !kills_all { Fate::Live } else { Fate::After(moment) };
+                self.spawn(folder, store, worker, fate, |command| {
+                    command.arg("--new-ledger");
+                })
             })
             .collect();
         self.direct(&mut running, HANGS)
     }
 
     fn start(&mut self, cycle: u64, worker: u64, fate: Fate, casting: &[&str]) -> WorkerProcess {
-        self.started += 1;
-        let mut command = Command::new(&self.program);
-        command.arg("worker").arg("--folder").arg(&self.folder).stdin(Stdio::null());
-        let numbers = [
-            ("--seed", self.options.seed),
-            ("--cycle", cycle),
-            ("--worker", worker),
-            ("--workers", self.options.workers),
-        ];
-        for (name, number) in numbers {
-            command.arg(name).arg(number.to_string());
-        }
-        if let Fate::AtStep(step, times) = fate {
-            command.arg("--die").arg(format!("{}:{times}", step.name()));
-        }
-        if let Some((name, _)) = Fault::ALL.iter().find(|(_, fault)| Some(*fault) == self.options.fault) {
-            command.arg("--fault").arg(name);
-        }
-        self.plant(&mut command);
-        command.args(casting);
-        let child = command.spawn().expect("the harness can start itself");
-        WorkerProcess { child, fate, worker, is_stopped: false, is_over: false }
+        let (folder, store, options) = (self.folder.clone(), self.store.clone(), self.options.clone());
+        self.spawn(&folder, store.as_deref(), worker, fate, |command| {
+            let numbers =
+                [("--seed", options.seed), ("--cycle", cycle), ("--worker", worker), ("--workers", options.workers)];
+            for (name, number) in numbers {
+                command.arg(name).arg(number.to_string());
+            }
+            if let Fate::AtStep(step, times) = fate {
+                command.arg("--die").arg(format!("{}:{times}", step.name()));
+            }
+            if let Some((name, _)) = Fault::ALL.iter().find(|(_, fault)| Some(*fault) == options.fault) {
+                command.arg("--fault").arg(name);
+            }
+            command.args(casting);
+        })
     }
 
-    /// A bug that is planted here is planted in every worker.
-    fn plant(&self, command: &mut Command) {
+    /// Starts a process on a ledger. A bug that is planted here is planted in every worker.
+    fn spawn(
+        &mut self,
+        folder: &Path,
+        store: Option<&str>,
+        worker: u64,
+        fate: Fate,
+        options: impl FnOnce(&mut Command),
+    ) -> WorkerProcess {
+        self.started += 1;
+        let mut command = Command::new(&self.program);
+        command.arg("worker").arg("--folder").arg(folder).stdin(Stdio::null());
+        if let Some(store) = store {
+            command.arg("--store").arg(store);
+        }
+        options(&mut command);
         if let Some(plant) = plant::current() {
             command.arg("--plant").arg(plant.name());
         }
+        let child = command.spawn().expect("the harness can start itself");
+        WorkerProcess { child, fate, worker, is_stopped: false, is_over: false }
     }
 
     fn direct(&mut self, running: &mut [WorkerProcess], hangs: Duration) -> Vec<String> {

@@ -8,6 +8,7 @@ use onceward::step::Step;
 use super::Options;
 use super::judge::Judge;
 use super::processes::Processes;
+use super::run_store::RunStore;
 
 /// A line while it runs, on the error stream.
 pub fn progress(done: u64, all: u64, age: Duration, judge: &Judge, processes: &Processes) {
@@ -26,15 +27,24 @@ pub fn found(violation: &str) {
     eprintln!("VIOLATION {violation}");
 }
 
+/// How much a run has done.
+#[derive(Debug)]
+pub struct Played {
+    pub cycles: u64,
+    pub time: Duration,
+    /// The largest size of the write-ahead log, in bytes.
+    pub longest_log: u64,
+}
+
 /// Prints the summary. True if no rule was broken and every step was hit.
-pub fn print(options: &Options, judge: &Judge, processes: &Processes, log: u64, age: Duration) -> bool {
+pub fn print(options: &Options, judge: &Judge, processes: &Processes, played: &Played) -> bool {
     let tally = &judge.tally;
     let told = |answer| tally.answers.get(&answer).copied().unwrap_or_default();
     let rows = [
-        ("cycles", options.cycles),
+        ("cycles", played.cycles),
         ("seed", options.seed),
-        ("milliseconds per cycle", u64::try_from(age.as_millis()).unwrap_or(u64::MAX) / options.cycles.max(1)),
-        ("largest write-ahead log, KiB", log / 1024),
+        ("milliseconds per cycle", u64::try_from(played.time.as_millis()).unwrap_or(u64::MAX) / played.cycles.max(1)),
+        ("largest write-ahead log, KiB", played.longest_log / 1024),
         ("worker processes", processes.started),
         ("killed (kill -9)", processes.killed),
         ("stopped and continued", processes.stopped),
@@ -57,20 +67,18 @@ pub fn print(options: &Options, judge: &Judge, processes: &Processes, log: u64, 
     for (name, number) in rows {
         println!("{name:<44}{number:>10}");
     }
-    let mut missed = Vec::new();
     for step in Step::ALL {
         let kills = tally.steps.get(&step.name()).copied().unwrap_or_default();
         println!("killed at {:<34}{kills:>10}", step.name());
-        if kills == 0 {
-            missed.push(step.name());
-        }
     }
+    let missed = judge.missed_steps();
     println!("{:<44}{:>10}", "violations", judge.violations.len());
     for violation in &judge.violations {
         println!("VIOLATION {violation}");
     }
     if !judge.violations.is_empty() {
-        println!("again: onceward-sim crash --cycles {} --seed {}", options.cycles, options.seed);
+        let store = options.store.as_ref().map(|store| format!(" --store {store}")).unwrap_or_default();
+        println!("again: onceward-sim crash --cycles {} --seed {}{store}", options.cycles, options.seed);
     }
     if !missed.is_empty() {
         println!("never killed at: {}; run more cycles", missed.join(", "));
@@ -79,6 +87,14 @@ pub fn print(options: &Options, judge: &Judge, processes: &Processes, log: u64, 
 }
 
 /// Prints where the files are.
-pub fn kept(folder: &Path) {
-    println!("ledger and journal are in {}", folder.display());
+pub fn kept(folder: &Path, store: RunStore, keeps_server: bool) {
+    match store {
+        RunStore::File(_) => println!("ledger and journal are in {}", folder.display()),
+        RunStore::Server(server) => {
+            println!("the journal is in {}", folder.display());
+            if keeps_server {
+                println!("the ledger is {}", server.keep());
+            }
+        }
+    }
 }

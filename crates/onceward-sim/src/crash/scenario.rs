@@ -7,7 +7,8 @@ use onceward::InDoubt;
 use onceward::step::Step;
 
 use super::fault::Fault;
-use super::plan::{AttemptEnd, Fate, IntentKind, PlannedCall, WorkerPlan, lasting};
+use super::intent_kind::IntentKind;
+use super::plan::{AttemptEnd, Fate, PlannedCall, RunPlan, WorkerPlan, lasting};
 
 /// When the second worker begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +20,13 @@ pub enum StartWhen {
 }
 
 /// The intent of the scenario: the first that suits the fault.
-pub fn intent(seed: u64, fault: Fault) -> u64 {
+pub fn intent(plan: RunPlan, fault: Fault) -> u64 {
     let suits = |kind: IntentKind| match fault {
         Fault::Doubt => kind.holds() && kind.marks && !kind.slow,
         Fault::Steal => kind.in_doubt == InDoubt::Retry && !kind.marks && !kind.can_lose_its_lease(),
         _ => kind.holds() && !kind.marks && !kind.slow,
     };
-    lasting().find(|intent| suits(IntentKind::of(seed, *intent))).unwrap_or_default()
+    lasting().find(|intent| suits(plan.kind(*intent))).unwrap_or_default()
 }
 
 /// When the second worker begins, if there is one.
@@ -38,7 +39,7 @@ pub fn start_when(fault: Fault) -> Option<StartWhen> {
 }
 
 /// What a worker does: one call.
-pub fn worker_plan(seed: u64, fault: Fault, worker: u64) -> WorkerPlan {
+pub fn worker_plan(plan: RunPlan, fault: Fault, worker: u64) -> WorkerPlan {
     let attempt_end = match fault {
         Fault::Release | Fault::Forget if worker == 0 => AttemptEnd::Unknown,
         _ => AttemptEnd::Succeed,
@@ -49,7 +50,7 @@ pub fn worker_plan(seed: u64, fault: Fault, worker: u64) -> WorkerPlan {
         _ => Fate::Live,
     };
     let planned = PlannedCall {
-        intent: intent(seed, fault),
+        intent: intent(plan, fault),
         attempt_end,
         happens: true,
         before: Duration::ZERO,
@@ -68,7 +69,7 @@ mod tests {
     #[test]
     fn every_fault_has_an_intent_that_suits_it() {
         for (name, fault) in Fault::ALL {
-            assert_ne!(intent(7, fault), 0, "{name}");
+            assert_ne!(intent(RunPlan::of(7, None), fault), 0, "{name}");
         }
     }
 }

@@ -14,11 +14,13 @@ use tokio::sync::oneshot;
 use onceward::core::policy::OnError;
 use onceward::core::record::State;
 use onceward::step::{Step, on_step};
-use onceward::{CallBuilder, Claim, Done, Error, Failure, InDoubt, Ledger};
+use onceward::{CallBuilder, Claim, Done, Error, Failure, InDoubt, Ledger, StoreUrl};
 
 use super::fault::Fault;
+use super::intent_kind::IntentKind;
 use super::journal::{CallResult, Ending, Event, JournalReader, JournalWriter, Line, now};
-use super::plan::{AttemptEnd, IntentKind, PlannedCall, WorkerPlan};
+use super::plan::{AttemptEnd, PlannedCall, RunPlan, WorkerPlan};
+use crate::private_store;
 
 /// Calls of one worker at the same time, so that writes of one process meet in one transaction.
 const CALLS_AT_ONCE: usize = 3;
@@ -35,6 +37,8 @@ pub const OPERATION: &str = "crash";
 pub struct WorkerOptions {
     /// The folder of the run.
     pub folder: PathBuf,
+    /// The URL of the ledger, if it is on a server.
+    pub store: Option<String>,
     /// The seed of the run.
     pub seed: u64,
     /// The cycle.
@@ -47,6 +51,20 @@ pub struct WorkerOptions {
     pub since: u64,
     /// The fault to commit.
     pub fault: Option<Fault>,
+}
+
+impl WorkerOptions {
+    /// The plan of the run.
+    pub fn plan(&self) -> RunPlan {
+        RunPlan::of(self.seed, self.store.as_deref())
+    }
+
+    fn ledger_url(&self) -> StoreUrl {
+        match &self.store {
+            Some(url) => url.into(),
+            None => super::ledger_path(&self.folder).into(),
+        }
+    }
 }
 
 struct WorkerState {
@@ -71,16 +89,12 @@ pub fn run(options: WorkerOptions, worker_plan: WorkerPlan) {
     }
     // Work that panics on purpose prints nothing.
     std::panic::set_hook(Box::new(|_| {}));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime starts");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     runtime.block_on(async {
-        let url = super::ledger_path(&options.folder);
-        let ledger = match Ledger::open(url).await {
+        let stays = options.plan().times.stays;
+        let ledger = match Ledger::open(options.ledger_url()).await {
             Ok(ledger) => ledger,
-            Err(error) => {
-                let detail = error.to_string();
-                writer.write(0, "", Event::Answered { answer: CallResult::Store, asked: now(), detail });
-                return;
-            }
+            Err(error) => return failed(writer, &error),
         };
         let state =
             Arc::new(WorkerState { ledger, writer, options, calls: worker_plan.calls, next: AtomicUsize::new(0) });
@@ -88,11 +102,25 @@ pub fn run(options: WorkerOptions, worker_plan: WorkerPlan) {
         for task in tasks {
             task.await.expect("a task does not panic");
         }
-        // Dropped work writes its doubt in the background; some of it gets the time.
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(stays).await;
     });
     // Without closing anything, as most processes end.
     std::process::exit(0);
+}
+
+/// Makes the ledger beside other processes that do the same: a file by opening it, a ledger on a server by a migration.
+pub fn make_ledger(options: WorkerOptions) {
+    let Some(url) = options.store.clone() else { return run(options, WorkerPlan::open_only()) };
+    let writer = JournalWriter::open(&super::journal_path(&options.folder)).expect("the parent made the folder");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
+    if let Err(error) = runtime.block_on(private_store::migrate(&url)) {
+        failed(&writer, &error);
+    }
+}
+
+fn failed(writer: &JournalWriter, error: &onceward::store::Error) {
+    let detail = error.to_string();
+    writer.write(0, "", Event::Answered { answer: CallResult::Store, asked: now(), detail });
 }
 
 fn die_here(step: Step) {
@@ -174,7 +202,7 @@ impl Call {
     }
 
     fn kind(&self) -> IntentKind {
-        IntentKind::of(self.state.options.seed, self.planned.intent)
+        self.state.options.plan().kind(self.planned.intent)
     }
 
     fn write(&self, event: Event) {

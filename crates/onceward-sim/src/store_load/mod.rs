@@ -14,6 +14,8 @@ use std::time::Duration;
 use onceward::Ledger;
 use onceward::store::Store;
 
+use crate::private_store;
+
 pub use worker::Options as WorkerOptions;
 pub use worker::run as work;
 
@@ -27,12 +29,7 @@ const OPERATION: &str = "charge";
 /// Makes the schema of a store.
 pub fn migrate(url: &str) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
-    let migrated = runtime.block_on(async {
-        match url.starts_with("redis") {
-            true => onceward::store::redis::Redis::migrate(url, false).await,
-            false => onceward::store::postgres::migrate(url, false).await,
-        }
-    });
+    let migrated = runtime.block_on(private_store::migrate(url));
     if let Err(error) = &migrated {
         eprintln!("{error}");
     }

@@ -60,6 +60,9 @@ fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     let random = check(&page, "random calls");
     assert_eq!(number_after(&random, "runs;"), number_after(&servers, "passes_on(POSTGRES, \"walk --runs "));
     assert_eq!(number_after(&random, "PostgreSQL and"), number_after(&servers, "passes_on(REDIS, \"walk --runs "));
+    let crashes = check(&page, "crashes");
+    assert_eq!(number_after(&crashes, "300 cycles;"), number_after(&servers, "survives_crashes_on(POSTGRES, "));
+    assert_eq!(number_after(&crashes, "on PostgreSQL and"), number_after(&servers, "survives_crashes_on(REDIS, "));
     let gateways = number_after(&check(&page, "gateway, killed"), "two gateways;");
     assert_eq!(gateways, number_after(&servers, "\"gateway --gateways 3 --kills "));
     for (name, file, words) in [

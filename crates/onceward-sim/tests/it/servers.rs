@@ -67,6 +67,63 @@ fn random_calls_on_redis_find_a_store_whose_time_stands_still() {
     finds_on(REDIS, "walk --runs 16 --seed 1 --plant store-time-stands", "run ");
 }
 
+/// Kills workers at every step. A run goes on until each was hit.
+fn survives_crashes_on(variable: &str, cycles: u64) {
+    let Some(run) = passes_on(variable, &format!("crash --cycles {cycles} --seed 20260101")) else { return };
+    assert_eq!(run.text.matches("killed at ").count(), onceward::step::Step::ALL.len(), "{}", run.text);
+    // Otherwise the run would prove nothing.
+    assert!(run.number("effects") >= 50, "{}", run.text);
+    assert!(run.number("taken over from the dead or lapsed") >= 5, "{}", run.text);
+}
+
+#[test]
+fn kills_at_every_step_break_nothing_on_postgresql() {
+    survives_crashes_on(POSTGRES, 24);
+}
+
+#[test]
+fn kills_at_every_step_break_nothing_on_redis() {
+    survives_crashes_on(REDIS, 48);
+}
+
+/// The fault or bug is found with a message that contains this text.
+fn found_by_crashes_on(variable: &str, cycles: u64, broken: &str, message: &str) {
+    let Some(server) = server(variable) else { return };
+    let run = finds(&format!("crash --cycles {cycles} --seed 7 --enough 1 {broken} --store {server}"), "");
+    // A run that found something keeps its journal; this one was meant to.
+    if let Some(folder) = run.line_after("the journal is in ") {
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+    let found = run.text.lines().any(|line| line.starts_with("VIOLATION ") && line.contains(message));
+    assert!(found, "{broken}: {}", run.text);
+}
+
+#[test]
+fn an_effect_without_a_claim_is_found_on_every_server() {
+    for variable in [POSTGRES, REDIS] {
+        found_by_crashes_on(variable, 0, "--fault rogue", "an effect took place without a claim");
+        found_by_crashes_on(variable, 0, "--fault release", "may have happened");
+    }
+}
+
+#[test]
+fn outcomes_that_are_not_written_are_found_by_kills_on_every_server() {
+    for variable in [POSTGRES, REDIS] {
+        found_by_crashes_on(variable, 24, "--plant finish-not-written", "is lost: the ledger says");
+    }
+}
+
+#[test]
+fn a_doubt_that_postgresql_forgets_is_found_by_kills() {
+    found_by_crashes_on(POSTGRES, 24, "--plant phase-not-stored", "may have happened");
+}
+
+#[test]
+fn work_that_is_dropped_and_released_is_found_by_kills_on_redis() {
+    // The record is open, or gone already.
+    found_by_crashes_on(REDIS, 24, "--plant dropped-work-released", "intent ");
+}
+
 #[test]
 fn records_in_redis_expire_only_as_tombstones() {
     passes_on(REDIS, "conformance");

@@ -25,6 +25,8 @@ pub mod postgres;
 pub mod redis;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod secret;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod server_time;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transfer;

@@ -3,14 +3,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use onceward::step::Step;
+
 use crate::crash::history::{Attempt, History, KnownOutcome, millis};
+use crate::crash::intent_kind::IntentKind;
 use crate::crash::journal::{CallResult, Ending, Event, Line};
-use crate::crash::plan::{FORGETFUL, IntentKind};
+use crate::crash::plan::RunPlan;
 
 /// All intents, and what was broken.
 #[derive(Debug)]
 pub struct Judge {
-    seed: u64,
+    /// The plan of the run.
+    pub plan: RunPlan,
+    /// When the last worker was found to have ended.
+    pub owners_gone_at: i64,
     /// The intents by number.
     pub histories: HashMap<u64, History>,
     /// What was broken, in the order in which it was found.
@@ -49,14 +55,20 @@ pub struct Tally {
 
 impl Judge {
     /// A judge that has seen nothing.
-    pub fn new(seed: u64) -> Self {
-        Self { seed, histories: HashMap::new(), violations: Vec::new(), tally: Tally::default() }
+    pub fn new(plan: RunPlan) -> Self {
+        Self { plan, owners_gone_at: 0, histories: HashMap::new(), violations: Vec::new(), tally: Tally::default() }
     }
 
     /// The history of an intent.
     pub fn history(&mut self, intent: u64) -> &mut History {
-        let seed = self.seed;
-        self.histories.entry(intent).or_insert_with(|| History::new(IntentKind::of(seed, intent)))
+        let plan = self.plan;
+        self.histories.entry(intent).or_insert_with(|| History::new(plan.kind(intent)))
+    }
+
+    /// The steps at which no worker died.
+    pub fn missed_steps(&self) -> Vec<String> {
+        let names = Step::ALL.into_iter().map(Step::name);
+        names.filter(|name| !self.tally.steps.contains_key(name)).collect()
     }
 
     /// Records a violation.
@@ -104,7 +116,7 @@ impl Judge {
         let kind = history.kind;
         let is_old = history.generations.last().is_some_and(|last| created < last.created);
         if created == 0 || (is_old && history.generations.iter().all(|generation| generation.created != created)) {
-            history.lost.push(line.nonce.clone());
+            history.lost.insert(line.nonce.clone(), asked);
             return Ok(());
         }
         let index = history.generation(created)?;
@@ -122,6 +134,7 @@ impl Judge {
             sent: false,
             sent_by: (!kind.marks).then_some(line.at),
             effect: None,
+            evaded_probe: false,
             ended: None,
             told: false,
         };
@@ -144,7 +157,7 @@ impl Judge {
         if kind.holds() && !unproven.is_empty() {
             return Err(format!("attempt {number} was granted although attempts {unproven:?} may have happened"));
         }
-        let known_for = millis(FORGETFUL);
+        let known_for = millis(kind.times.forgetful_memory);
         match first_sent {
             Some(first) if kind.forgetful && !unproven.is_empty() && asked >= first + known_for => Err(format!(
                 "attempt {number} was granted {} ms after the first, and the downstream knows the key for {known_for} ms",
@@ -189,35 +202,43 @@ impl Judge {
         let first = history.key.get_or_insert_with(|| key.to_owned()).clone();
         let found = history.attempt(&line.nonce);
         let Some((index, number)) = found else {
-            return match history.lost.contains(&line.nonce) {
-                true if kind.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
-                true => Ok(()),
-                false => Err("an effect took place without a claim".to_owned()),
+            return match history.lost.get(&line.nonce) {
+                Some(asked) if evades_probe(kind, line.at - asked) => {
+                    self.tally.overran += 1;
+                    Ok(())
+                }
+                Some(_) if kind.at_most_once() => Err("an effect took place under a claim that was lost".to_owned()),
+                Some(_) => Ok(()),
+                None => Err("an effect took place without a claim".to_owned()),
             };
         };
         if first != key {
             return Err(format!("the downstream key is {key}, and was {first} before"));
         }
         let generation = &mut history.generations[index];
+        let is_superseded = generation.attempts.range(number + 1..).next().is_some();
         let Some(attempt) = generation.attempts.get_mut(&number) else { return Ok(()) };
         attempt.effect = Some(line.at);
+        attempt.evaded_probe = is_superseded && evades_probe(kind, line.at - attempt.asked);
+        let evaded = attempt.evaded_probe;
         let in_time = line.at - attempt.asked <= millis(kind.max_runtime());
         let known_since = generation.attempts.values().filter_map(|attempt| attempt.effect).min().unwrap_or(line.at);
-        let forgotten = kind.forgetful && line.at >= known_since + millis(FORGETFUL);
-        let effects: Vec<&str> = generation.effects().map(|attempt| attempt.nonce.as_str()).collect();
+        let memory = millis(kind.times.forgetful_memory);
+        let forgotten = kind.forgetful && line.at >= known_since + memory;
+        let effects = generation.effects().filter(|attempt| !attempt.evaded_probe);
+        let effects: Vec<&str> = effects.map(|attempt| attempt.nonce.as_str()).collect();
         if kind.at_most_once() && effects.len() > 1 {
             return Err(format!("it happened {} times, by {effects:?}", effects.len()));
         }
         if forgotten && in_time {
             return Err(format!(
                 "attempt {number} kept to its time, and reached the downstream {} ms after the first effect, which it \
-                 remembers for {} ms: it happened twice",
-                line.at - known_since,
-                millis(FORGETFUL)
+                 remembers for {memory} ms: it happened twice",
+                line.at - known_since
             ));
         }
         // The policy promised a shorter attempt: the ledger cannot stop what a process does late.
-        self.tally.overran += u64::from(forgotten);
+        self.tally.overran += u64::from(forgotten || evaded);
         Ok(())
     }
 
@@ -330,6 +351,12 @@ impl Judge {
         }
         Ok(())
     }
+}
+
+/// Whether an effect that took place this long after its caller asked may be unknown to the probe of the next attempt. Its lease began
+/// after the caller had asked, so that no other attempt can have probed before it was over. The policy promises a shorter attempt.
+fn evades_probe(kind: IntentKind, after: i64) -> bool {
+    kind.probes() && after > millis(kind.lease())
 }
 
 /// Answers about the caller's own attempt, which has its own lines.

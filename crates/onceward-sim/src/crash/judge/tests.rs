@@ -3,7 +3,10 @@
 use super::*;
 use onceward::InDoubt;
 
-const SEED: u64 = 1;
+fn plan() -> RunPlan {
+    RunPlan::of(1, None)
+}
+
 const KEY: &str = "once";
 
 /// A story about one intent, told line by line.
@@ -15,8 +18,8 @@ struct Story {
 
 impl Story {
     fn of(is: impl Fn(IntentKind) -> bool) -> Self {
-        let intent = (0..100_000).find(|intent| is(IntentKind::of(SEED, *intent))).unwrap();
-        Self { judge: Judge::new(SEED), intent, at: 10_000 }
+        let intent = (0..100_000).find(|intent| is(plan().kind(*intent))).unwrap();
+        Self { judge: Judge::new(plan()), intent, at: 10_000 }
     }
 
     fn hold() -> Self {
@@ -212,7 +215,7 @@ fn a_brief_outcome_is_kept_for_its_time_and_not_longer() {
 
 #[test]
 fn what_never_happened_is_forgotten_when_its_key_is_known_nowhere_any_more() {
-    let kind = IntentKind::of(SEED, Story::brief().intent);
+    let kind = plan().kind(Story::brief().intent);
     let untried = millis(kind.untried_horizon());
     assert!(untried > millis(kind.horizon()));
     let released = || Story::brief().tries("a", 1).ends("a", Ending::Release).later(untried);
@@ -238,6 +241,22 @@ fn a_probe_may_find_the_receipt_of_another_attempt() {
 }
 
 #[test]
+fn an_effect_that_comes_after_the_lease_is_unknown_to_a_probe() {
+    let probe = || Story::of(|kind| kind.in_doubt == InDoubt::Probe && !kind.marks);
+    let lease = millis(plan().kind(probe().intent).lease());
+    let story =
+        |after| probe().tries("a", 1).later(after).tries("b", 2).say("b", Event::NotFound).happens("a").happens("b");
+    story(lease).fine();
+    story(lease - 10).wrong("2 times");
+    // The probe of the second attempt could have seen it.
+    let seen = probe().tries("a", 1).later(lease).happens("a").tries("b", 2).happens("b");
+    seen.wrong("2 times");
+    let lost = || probe().say("a", Event::Try { attempt: 1, created: 0, until: 0, asked: 10_000 });
+    lost().later(lease).happens("a").fine();
+    lost().happens("a").wrong("claim that was lost");
+}
+
+#[test]
 fn a_store_that_fails_is_a_fault() {
     Story::hold().told(CallResult::Store).wrong("the store failed");
     Story::hold().say("a", Event::NoMismatch { got: "Ok".to_owned() }).wrong("was not refused");
@@ -246,7 +265,7 @@ fn a_store_that_fails_is_a_fault() {
 #[test]
 fn a_retry_becomes_a_hold_when_the_downstream_has_forgotten_the_key() {
     let forgetful = || Story::of(|kind| kind.forgetful && !kind.marks);
-    let known_for = millis(FORGETFUL);
+    let known_for = millis(plan().times.forgetful_memory);
     forgetful().tries("a", 1).later(known_for / 2).tries("b", 2).fine();
     forgetful().tries("a", 1).later(known_for + 1).tries("b", 2).wrong("the downstream knows the key for");
     forgetful().tries("a", 1).later(known_for + 1).settled(None, 1).tries("b", 2).fine();
@@ -256,7 +275,8 @@ fn a_retry_becomes_a_hold_when_the_downstream_has_forgotten_the_key() {
 #[test]
 fn an_effect_that_arrives_after_the_downstream_forgot_the_key_happens_twice() {
     let forgetful = || Story::of(|kind| kind.forgetful && !kind.marks);
-    let (known_for, runtime) = (millis(FORGETFUL), millis(IntentKind::of(SEED, forgetful().intent).max_runtime()));
+    let (known_for, runtime) =
+        (millis(plan().times.forgetful_memory), millis(plan().kind(forgetful().intent).max_runtime()));
     // The second attempt is granted while the key is known, and acts `after` that.
     let late = |granted, after| {
         let story = forgetful().tries("a", 1).happens("a").later(granted).tries("b", 2).later(after);

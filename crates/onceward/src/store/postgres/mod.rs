@@ -34,7 +34,7 @@ mod write_job;
 mod writer;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use async_trait::async_trait;
 use tokio::sync::oneshot;
@@ -47,6 +47,7 @@ use onceward_core::policy::LONGEST_CREDIBLE_LEASE;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
+use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
     AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
@@ -66,17 +67,13 @@ use writer::Writer;
 /// How often a large record may be removed between the attempt to insert it and the look at it.
 const MAX_REMOVED: usize = 3;
 
-/// How long the database's time is carried on by our own clock before it counts as unknown.
-const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
-
 /// What all threads of one open store share.
 #[derive(Debug)]
 struct OpenStore {
     options: Options,
     /// Replaces the clock of the database in tests.
     clock: Option<Arc<dyn Clock>>,
-    /// The last time that the database told, and when it did.
-    time: Mutex<Option<(Timestamp, Instant)>>,
+    time: ServerTime,
     /// How many acknowledged batches the database has lost.
     lost: Mutex<i64>,
     tidied: Mutex<Option<Instant>>,
@@ -88,12 +85,6 @@ impl OpenStore {
             return Some(crate::clock::SystemClock.now());
         }
         self.clock.as_ref().map(|clock| clock.now())
-    }
-
-    fn saw_time(&self, time: Option<Timestamp>) {
-        if let Some(time) = time {
-            *self.time.lock().unwrap_or_else(PoisonError::into_inner) = Some((time, Instant::now()));
-        }
     }
 
     fn lost_writes(&self, batches: i64) {
@@ -143,7 +134,7 @@ impl Postgres {
         let shared = Arc::new(OpenStore {
             options,
             clock,
-            time: Mutex::default(),
+            time: ServerTime::unknown(),
             lost: Mutex::default(),
             tidied: Mutex::default(),
         });
@@ -230,10 +221,11 @@ impl Store for Postgres {
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
+        let asked = Instant::now();
         let rows = self.lookups.run(query::GET, vec![query::id_value(id)], false).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let (now, record) = query::record(row)?;
-        self.shared.saw_time(Some(now));
+        self.shared.time.saw(now, asked);
         Ok(Some(seen(record, self.shared.given_time().unwrap_or(now))))
     }
 
@@ -351,9 +343,7 @@ impl Store for Postgres {
         if let Some(given) = self.shared.given_time() {
             return Some(given);
         }
-        let (time, at) = (*self.shared.time.lock().unwrap_or_else(PoisonError::into_inner))?;
-        let elapsed = at.elapsed();
-        (elapsed < TIME_KNOWN_FOR).then(|| time.after(elapsed))
+        self.shared.time.now()
     }
 
     async fn close(&self) {

@@ -10,6 +10,7 @@ use super::row::{ExpectedRow, Job};
 use super::write_job::seen;
 use super::{Postgres, query, random_id};
 use crate::plant::{Plant, planted};
+use crate::step::{Step, reached};
 use crate::store::{Error, Purged, Replace, Replaced, Store};
 
 /// The most records that one statement expires: their outcomes are read, and may be large.
@@ -37,6 +38,9 @@ impl Postgres {
             }
             if !removed.is_empty() {
                 purged.removed += self.remove(&removed).await?;
+            }
+            if purged.total() > before {
+                reached(Step::PurgeCommitted);
             }
             // None that can be expired, or none that other processes do not expire already.
             let is_stuck = purged.total() == before && (left_out == 0 || unreadable > query::MAX_UNREADABLE);

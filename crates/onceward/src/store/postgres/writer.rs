@@ -284,6 +284,7 @@ impl WriterThread {
         let given = self.shared.given_time();
         let (process, number, acknowledged) = (Binary(Some(self.mark.process)), self.mark.next(), self.mark.expected());
         let time = time_parameter(given);
+        let asked = Instant::now();
         reached(Step::StoreUncommitted);
         let rows = self.runtime.block_on(connection.commit(
             WRITE,
@@ -302,8 +303,9 @@ impl WriterThread {
         reached(Step::StoreCommitted);
         self.mark.acknowledged(number);
         (self.is_unsettled, self.held_in_a_row) = (false, 0);
-        if let Some(row) = rows.first() {
-            self.shared.saw_time(row_times(row));
+        // A repeated write is answered with the time of the first.
+        if let (false, Some(now)) = (repeats, rows.first().and_then(row_times)) {
+            self.shared.time.saw(now, asked);
         }
         Ok((rows, given))
     }

@@ -26,9 +26,7 @@ mod sweeping;
 mod writing;
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use redis::Cmd;
@@ -42,6 +40,7 @@ use self::address::Address;
 use self::condition::Condition;
 use self::keys::{Keys, Shard};
 use self::server_connection::ServerConnection;
+use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
     AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
@@ -49,9 +48,6 @@ use super::{
 use crate::clock::Clock;
 use crate::kept_answer::KeptAnswer;
 use crate::plant::{Plant, planted};
-
-/// After this long without an answer of a server, its time is not known any more.
-const TIME_KNOWN_FOR: Duration = Duration::from_secs(60);
 
 /// A ledger in Redis.
 pub struct Redis {
@@ -63,9 +59,7 @@ pub struct Redis {
     writable: KeptAnswer<()>,
     /// Only in tests. Otherwise the time is that of the server.
     clock: Option<Arc<dyn Clock>>,
-    opened: Instant,
-    /// The difference between the time of the server and the time since `opened`, in milliseconds, and when it was measured.
-    server_time: [AtomicI64; 2],
+    server_time: ServerTime,
     export: Mutex<moving::Export>,
 }
 
@@ -94,9 +88,8 @@ impl Redis {
         let link = ServerConnection::open(address).await?;
         let condition = Condition::open(&link).await?;
         let epoch = epoch::find(&link, &keys).await?;
-        let server_time = [AtomicI64::new(0), AtomicI64::new(i64::MIN)];
-        let (opened, writable, export) = (Instant::now(), KeptAnswer::default(), Mutex::default());
-        Ok(Self { link, keys, epoch, condition, writable, clock, opened, server_time, export })
+        let (server_time, writable, export) = (ServerTime::unknown(), KeptAnswer::default(), Mutex::default());
+        Ok(Self { link, keys, epoch, condition, writable, clock, server_time, export })
     }
 
     /// Makes a ledger, or brings it up to date. Returns what it did, or with `dry_run` what it would do. It may run at any time,
@@ -126,14 +119,6 @@ impl Redis {
 
     fn shard(&self, id: &Digest) -> &Shard {
         self.keys.of(id)
-    }
-
-    /// Notes the time in an answer.
-    fn saw(&self, now: Timestamp) {
-        let elapsed = i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let [difference, measured] = &self.server_time;
-        difference.store(now.as_millis().saturating_sub(elapsed), Ordering::Relaxed);
-        measured.store(elapsed, Ordering::Relaxed);
     }
 }
 
@@ -220,14 +205,10 @@ impl Store for Redis {
         Some(self)
     }
 
-    /// An estimate: the time in the last answer, and the time that has passed since then.
     fn now(&self) -> Option<Timestamp> {
         if let Some(clock) = &self.clock {
             return Some(clock.now());
         }
-        let elapsed = i64::try_from(self.opened.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let [difference, measured] = self.server_time.each_ref().map(|number| number.load(Ordering::Relaxed));
-        let is_known = measured.saturating_add(TIME_KNOWN_FOR.as_millis() as i64) > elapsed;
-        is_known.then(|| Timestamp::from_millis(difference.saturating_add(elapsed)))
+        self.server_time.now()
     }
 }

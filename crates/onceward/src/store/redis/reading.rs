@@ -1,5 +1,7 @@
 //! Reads: one record, its trail, and counts.
 
+use std::time::Instant;
+
 use futures_util::future::{join_all, try_join_all};
 use redis::{Value, cmd};
 
@@ -23,8 +25,9 @@ impl Redis {
     pub(super) async fn read_record(&self, id: Digest) -> Result<(Option<Seen>, Option<WriteId>), Error> {
         let shard = self.shard(&id);
         let key = shard.record(&id);
+        let asked = Instant::now();
         let reply = self.link.run(&SCRIPTS.get, |command| self.arguments(command, [&*shard.epoch, &key])).await?;
-        let mut reply = self.reply(reply)?;
+        let mut reply = self.timed_reply(reply, asked)?;
         let Some(value) = reply.bytes() else { return Ok((None, None)) };
         let (write_id, _) = codec::write_of(&value).map_err(|reason| self.unreadable(id, &reason))?;
         Ok((Some(self.seen(&value, id, reply.now)?), Some(write_id)))

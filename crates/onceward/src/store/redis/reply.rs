@@ -1,5 +1,7 @@
 //! The replies of the scripts: a code, the time, and what was read.
 
+use std::time::Instant;
+
 use redis::Value;
 
 use onceward_core::hash::Digest;
@@ -94,6 +96,13 @@ pub(super) fn score_of(value: &Value) -> Result<i64, Error> {
 }
 
 impl Redis {
+    /// Reads a reply to a question of this moment, and notes the time in it.
+    pub(super) fn timed_reply(&self, value: Value, asked: Instant) -> Result<ScriptReply, Error> {
+        let reply = self.reply(value)?;
+        self.server_time.saw(reply.now, asked);
+        Ok(reply)
+    }
+
     /// Reads a reply. A refusal becomes its error.
     pub(super) fn reply(&self, value: Value) -> Result<ScriptReply, Error> {
         let Value::Array(parts) = value else { return Err(unexpected()) };
@@ -104,7 +113,6 @@ impl Redis {
             return Err(self.wrong_epoch(second.and_then(bytes)));
         }
         let now = second.and_then(|value| integer(&value)).map(Timestamp::from_millis).ok_or_else(unexpected)?;
-        self.saw(now);
         Ok(ScriptReply { code, now, parts })
     }
 

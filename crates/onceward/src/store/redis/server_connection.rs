@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::address::{Address, Login, Topology};
 use super::pipelined_connection::{ConnectionKind, Job, PipelinedConnection, Sends};
 use super::scripts::Script;
+use crate::step::{Step, reached};
 use crate::store::Error;
 
 /// The first wait before a retry; it doubles from one to the next. A server that restarts refuses connections at once.
@@ -48,6 +49,8 @@ pub(super) enum Failure {
 
 /// The reply to a write, and how many replicas had it when the wait was over.
 pub(super) struct Written {
+    /// When it was about to be sent.
+    pub(super) asked: std::time::Instant,
     pub(super) reply: Value,
     pub(super) replicas: Option<u32>,
 }
@@ -114,9 +117,23 @@ impl ServerConnection {
         key: &str,
         fill: impl Fn(&mut Cmd) + Send + Sync,
     ) -> Result<Written, Error> {
-        let Some(lane) = &self.writes else {
-            return Ok(Written { reply: self.run(script, fill).await?, replicas: None });
+        let asked = Instant::now().into_std();
+        reached(Step::StoreUncommitted);
+        let (reply, replicas) = match &self.writes {
+            None => (self.run(script, fill).await?, None),
+            Some(lane) => self.write_and_wait(lane, script, key, fill).await?,
         };
+        reached(Step::StoreCommitted);
+        Ok(Written { asked, reply, replicas })
+    }
+
+    async fn write_and_wait(
+        &self,
+        lane: &PipelinedConnection,
+        script: &Script,
+        key: &str,
+        fill: impl Fn(&mut Cmd) + Send + Sync,
+    ) -> Result<(Value, Option<u32>), Error> {
         let mut wait = cmd("WAIT");
         wait.arg(self.address.replicas).arg(self.address.wait.as_millis() as u64);
         let command = |whole| filled(script, whole, &fill);
@@ -129,7 +146,7 @@ impl ServerConnection {
             _ => 0,
         };
         let reply = values.pop().ok_or_else(|| Error::Other("no reply to a write".to_owned()))?;
-        Ok(Written { reply, replicas: Some(replicas) })
+        Ok((reply, Some(replicas)))
     }
 
     /// Tries until it succeeds or the time is over. An attempt without an answer takes its connection along: later answers on it

@@ -9,6 +9,7 @@ use super::codec::Index;
 use super::scripts::SCRIPTS;
 use super::{Redis, Shard, reply};
 use crate::plant::{Plant, planted};
+use crate::step::{Step, reached};
 use crate::store::{Error, MAX_PURGE_SIZE, Purged, Replace, Replaced};
 
 /// How many records that cannot be read a sweep passes over before it gives up.
@@ -37,12 +38,16 @@ impl Redis {
             if batch.is_empty() {
                 break;
             }
+            let before = purged.total();
             for swept in try_join_all(batch.into_iter().map(|(_, id)| self.expire(id))).await? {
                 match swept {
                     Swept::Nothing => {}
                     Swept::Tombstone => purged.tombstones += 1,
                     Swept::Removed => purged.removed += 1,
                 }
+            }
+            if purged.total() > before {
+                reached(Step::PurgeCommitted);
             }
         }
         Ok(purged)

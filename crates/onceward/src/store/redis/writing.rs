@@ -80,7 +80,7 @@ impl Redis {
             })
             .await?;
         let replicas = written.replicas;
-        let mut reply = self.reply(written.reply)?;
+        let mut reply = self.timed_reply(written.reply, written.asked)?;
         match reply.code {
             DONE if self.is_short(replicas) => {
                 // Nothing has run under this claim, and no caller has seen it as its own.
@@ -113,7 +113,7 @@ impl Redis {
         for _ in 0..MAX_CONFIRMATIONS {
             let (written, id) = self.replace_once(&replace, &write_id, kind).await?;
             let replicas = written.replicas;
-            let mut reply = self.reply(written.reply)?;
+            let mut reply = self.timed_reply(written.reply, written.asked)?;
             let is_written = reply.code == DONE;
             // An owner may recognise its own earlier write in what is there, and takes that for success. So it has to be on
             // replicas as well. A new claim only learns that the work is another caller's.
