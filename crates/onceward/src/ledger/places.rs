@@ -63,7 +63,10 @@ impl Inner {
         let names = std::slice::from_ref(operation);
         self.store.claim_operations(names).await?;
         if let Err(elsewhere) = self.refuse_if_elsewhere(operation).await {
-            self.store.release_operations(names).await?;
+            // Whatever becomes of the name: that this store fails now is not the answer.
+            if let Err(error) = self.store.release_operations(names).await {
+                tracing::warn!(%operation, %error, "an operation that was refused stays recorded in its store");
+            }
             return Err(elsewhere);
         }
         Ok(())
@@ -71,7 +74,7 @@ impl Inner {
 
     async fn refuse_if_elsewhere(&self, operation: &Operation) -> Result<(), store::Error> {
         for (name, other) in &self.places.others {
-            if other.has_operation(operation).await? {
+            if other.has_operation(operation).await.map_err(|error| not_asked(operation, name, &error))? {
                 return Err(misplaced(operation, name));
             }
         }
@@ -81,8 +84,9 @@ impl Inner {
     /// Operations of a gateway have a path in their name, so there may be any number of them: the record itself is looked for.
     async fn look_elsewhere(&self, identity: &Identity) -> Result<(), store::Error> {
         for (name, other) in &self.places.others {
-            if other.get(identity.digest()).await?.is_some() {
-                return Err(misplaced(&identity.operation, name));
+            let operation = &identity.operation;
+            if other.get(identity.digest()).await.map_err(|error| not_asked(operation, name, &error))?.is_some() {
+                return Err(misplaced(operation, name));
             }
         }
         Ok(())
@@ -92,6 +96,13 @@ impl Inner {
 /// Whether this is a request's method and path.
 fn is_of_route(operation: &Operation) -> bool {
     operation.as_str().split_once(' ').is_some_and(|(_, path)| path.starts_with('/'))
+}
+
+/// The error for a call that needs another store than its own, which failed. Never that of a store out of reach: the policy of the
+/// call lets work run without its own store, and that one is there and may have recorded the work.
+fn not_asked(operation: &Operation, store: &str, error: &store::Error) -> store::Error {
+    let reason = format!("it has to be asked whether it has recorded {operation}, and it failed ({error}); nothing was run");
+    store::Error::Refused { store: store.to_owned(), reason }
 }
 
 pub(super) fn misplaced(operation: &Operation, store: &str) -> store::Error {

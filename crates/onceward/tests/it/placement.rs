@@ -13,6 +13,7 @@ use onceward::store::memory::Memory;
 use onceward::store::{
     self, AuditEntry, AuditEvent, Counts, Cursor, Durability, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
+use onceward::policy::StoreDown;
 use onceward::{Failure, Ledger, Outcome, Policy, Resolved, Tier};
 
 fn memory() -> Arc<dyn Store> {
@@ -264,5 +265,75 @@ impl Store for BestEffort {
 
     async fn durability(&self) -> Result<Durability, store::Error> {
         Ok(Durability::unless(vec!["appendfsync is everysec".to_owned()]))
+    }
+}
+
+/// A store that was there, and is out of reach now.
+#[derive(Debug)]
+struct Unreachable(Arc<dyn Store>);
+
+fn unreachable<T>() -> Result<T, store::Error> {
+    Err(store::Error::Unreachable("it is down".into()))
+}
+
+#[async_trait]
+impl Store for Unreachable {
+    async fn insert(&self, _: Draft, _: Option<u64>) -> Result<Inserted, store::Error> {
+        unreachable()
+    }
+
+    async fn replace(&self, _: Replace) -> Result<Replaced, store::Error> {
+        unreachable()
+    }
+
+    async fn get(&self, _: Digest) -> Result<Option<Seen>, store::Error> {
+        unreachable()
+    }
+
+    async fn purge(&self, _: usize) -> Result<Purged, store::Error> {
+        unreachable()
+    }
+
+    async fn list(&self, _: &Filter, _: Option<Cursor>, _: usize) -> Result<Page, store::Error> {
+        unreachable()
+    }
+
+    async fn counts(&self, _: Option<&Tenant>) -> Result<Counts, store::Error> {
+        unreachable()
+    }
+
+    async fn append(&self, _: Digest, _: AuditEvent) -> Result<(), store::Error> {
+        unreachable()
+    }
+
+    async fn trail(&self, _: Digest) -> Result<Vec<AuditEntry>, store::Error> {
+        unreachable()
+    }
+
+    async fn durability(&self) -> Result<Durability, store::Error> {
+        self.0.durability().await
+    }
+
+    async fn has_operation(&self, _: &Operation) -> Result<bool, store::Error> {
+        unreachable()
+    }
+}
+
+#[tokio::test]
+async fn work_that_its_own_store_has_recorded_does_not_run_without_it_because_another_store_is_down() {
+    let (default, fast) = (memory(), memory());
+    let before = Ledger::builder().store("fast", Arc::clone(&fast), ["charge"]).on(Arc::clone(&default));
+    for operation in ["charge", "POST /v1/charges"] {
+        assert_eq!(run(before.named(Some("fast")), operation).await, Ok(1));
+    }
+    let down: Arc<dyn Store> = Arc::new(Unreachable(default));
+    let after = Ledger::builder().store("fast", fast, ["charge"]).on(down);
+    let open = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    for operation in ["charge", "POST /v1/charges", "unknown"] {
+        let call = after.named(Some("fast")).operation(operation).key("1").policy(open.clone());
+        match call.run(|_| async { Ok(2) }).await {
+            Ok(done) => assert!(done.replayed && done.value == 1, "{operation} ran again"),
+            Err(error) => assert!(error.to_string().contains("the store default"), "{error}"),
+        }
     }
 }
