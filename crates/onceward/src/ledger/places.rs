@@ -101,7 +101,8 @@ fn is_of_route(operation: &Operation) -> bool {
 /// The error for a call that needs another store than its own, which failed. Never that of a store out of reach: the policy of the
 /// call lets work run without its own store, and that one is there and may have recorded the work.
 fn not_asked(operation: &Operation, store: &str, error: &store::Error) -> store::Error {
-    let reason = format!("it has to be asked whether it has recorded {operation}, and it failed ({error}); nothing was run");
+    let reason =
+        format!("it has to be asked whether it has recorded {operation}, and it failed ({error}); nothing was run");
     store::Error::Refused { store: store.to_owned(), reason }
 }
 

@@ -9,11 +9,11 @@ use onceward::core::decide::Resolution;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Operation, Tenant};
 use onceward::core::record::{Draft, Seen, Status};
+use onceward::policy::StoreDown;
 use onceward::store::memory::Memory;
 use onceward::store::{
     self, AuditEntry, AuditEvent, Counts, Cursor, Durability, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
-use onceward::policy::StoreDown;
 use onceward::{Failure, Ledger, Outcome, Policy, Resolved, Tier};
 
 fn memory() -> Arc<dyn Store> {
