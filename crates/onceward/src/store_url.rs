@@ -83,6 +83,9 @@ pub(crate) fn names_server(text: &str) -> bool {
     if text.starts_with("file:") {
         return false;
     }
+    if shown::is_keywords(text) {
+        return true;
+    }
     let Some((scheme, rest)) = text.split_once(':') else { return false };
     // One letter is a drive.
     let is_scheme = scheme.len() > 1 && shown::is_scheme(scheme);
@@ -175,6 +178,9 @@ mod tests {
             ("redis:/:secret@host", None),
             ("Redis:host", None),
             ("user:secret@host", None),
+            ("host=/tmp dbname=app", None),
+            ("file:host=a", Some("host=a")),
+            ("/data/host=a/ledger.db", Some("/data/host=a/ledger.db")),
         ] {
             let url = StoreUrl::from(text);
             assert_eq!(url.file(), file.map(Path::new), "{text}");
@@ -201,7 +207,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_misspelled_url_is_refused_and_not_shown() {
-        for text in ["redis:/:hunter2@host", "redis:hunter2", "user:hunter2@host", "postgres:user:hunter2@host/db"] {
+        for text in [
+            "redis:/:hunter2@host",
+            "redis:hunter2",
+            "user:hunter2@host",
+            "postgres:user:hunter2@host/db",
+            "host=db.internal dbname=app password=hunter2",
+            "user=ana password='hunter2'",
+        ] {
             let Err(error) = StoreUrl::from(text).open().await else { panic!("{text}") };
             assert!(error.to_string().contains("unknown store") && !error.to_string().contains("hunter2"), "{error}");
         }

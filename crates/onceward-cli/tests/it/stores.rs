@@ -219,7 +219,7 @@ fn the_commands_of_the_guide_work() {
     let guide = include_str!("../../../../docs/guides/stores.md");
     let blocks: Vec<&str> = guide.split("```sh\n").skip(1).filter_map(|block| block.split("```").next()).collect();
     let lines: Vec<&str> = blocks.iter().flat_map(|block| block.lines()).collect();
-    assert!(lines.len() >= 5, "the guide shows commands: {lines:?}");
+    assert!(lines.len() >= 4, "the guide shows commands: {lines:?}");
     let folder = TestFolder::new();
     for line in lines {
         let command = line.split('#').next().unwrap_or_default();

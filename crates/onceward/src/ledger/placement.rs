@@ -6,7 +6,7 @@ use std::time::Duration;
 use onceward_core::name::{Identity, Operation};
 use onceward_core::policy::Tier;
 
-use super::places::misplaced;
+use super::places::{misplaced, record};
 use super::{Call, Ledger};
 use crate::error::Error;
 use crate::store::{self, Durability};
@@ -120,26 +120,17 @@ impl Ledger {
         self.place_all(named.collect()).await
     }
 
-    /// Before and after they are recorded, the other stores are asked: of two servers with different configurations that start at
-    /// the same time, at least one finds the other.
+    /// What is misplaced is found before anything is recorded, and by [`record`] if another process records it meanwhile.
     async fn place_all(&self, placed: Vec<(Operation, &Self)>) -> Result<(), store::Error> {
         let before = self.recorded().await?;
         check_places(&before, &placed)?;
-        let mut added = Vec::new();
         for Recorded { ledger, names, .. } in &before {
             let is_new = |operation: &Operation| !names.contains(operation.as_str());
             let own = placed.iter().filter(|(operation, home)| std::ptr::eq(*home, *ledger) && is_new(operation));
             let own: Vec<Operation> = own.map(|(operation, _)| operation.clone()).collect();
             if !own.is_empty() {
-                ledger.inner.store.claim_operations(&own).await?;
-                added.push((ledger, own));
+                record(&ledger.inner.store, &ledger.inner.places.others, &own).await?;
             }
-        }
-        if let Err(misplaced) = check_places(&self.recorded().await?, &placed) {
-            for (ledger, own) in added {
-                ledger.inner.store.release_operations(&own).await?;
-            }
-            return Err(misplaced);
         }
         Ok(())
     }

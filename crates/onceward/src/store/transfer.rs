@@ -219,14 +219,33 @@ fn replace_nul(text: &mut String) {
     }
 }
 
-/// The record with what every store keeps: text without NUL, whole milliseconds, no owner (its process is known only to the store
-/// that it has open), and of a tombstone only what the next call needs.
+/// The last time that PostgreSQL has, in the year 294276. It keeps a later one as `infinity`.
+const LAST_TIME: Timestamp = Timestamp::from_millis(9_224_318_015_999_999);
+
+/// A later time is so far away that it counts as the last one of all.
+fn shorten(time: &mut Timestamp) {
+    if *time > LAST_TIME {
+        *time = Timestamp::from_millis(i64::MAX);
+    }
+}
+
+/// The record with what every store keeps: text without NUL, whole milliseconds, times that PostgreSQL has, no owner (its process is
+/// known only to the store that it has open), and of a tombstone only what the next call needs.
 fn portable(mut record: Record) -> Record {
     record.last_error.iter_mut().for_each(replace_nul);
     match &mut record.state {
-        State::Leased(lease) => lease.owner = None,
-        State::Done { outcome, .. } => replace_nul(&mut outcome.content_type),
-        _ => {}
+        State::Leased(lease) => {
+            lease.owner = None;
+            shorten(&mut lease.until);
+        }
+        State::Done { outcome, expires_at, forget_at, .. } => {
+            replace_nul(&mut outcome.content_type);
+            expires_at.iter_mut().chain(forget_at).for_each(shorten);
+        }
+        State::Queued { due: time } | State::Open { not_before: time } | State::Tombstone { forget_at: time, .. } => {
+            shorten(time);
+        }
+        State::InDoubt { .. } | State::Dead => {}
     }
     let whole = |length: Duration| {
         let millis = length.as_millis().min(i64::MAX as u128);

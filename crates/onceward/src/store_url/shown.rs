@@ -46,9 +46,17 @@ pub fn shown(url: &str) -> String {
 /// A path, or a URL without `//`.
 fn shown_path(text: &str) -> String {
     match text.split_once(':') {
+        _ if is_keywords(text) => "…".to_owned(),
         Some((before, after)) if after.contains('@') || is_server(before) => format!("{before}:…"),
         _ => text.to_owned(),
     }
+}
+
+/// Whether this is a connection string of libpq, such as `host=db password=…`. As a file it would be made, with a password for its
+/// name, and each machine would have its own.
+pub(super) fn is_keywords(text: &str) -> bool {
+    const KEYWORDS: [&str; 5] = ["host", "hostaddr", "dbname", "password", "service"];
+    text.split_whitespace().any(|word| word.split_once('=').is_some_and(|(name, _)| KEYWORDS.contains(&name)))
 }
 
 /// Whether this is the scheme of a store on a server, in any spelling.

@@ -68,6 +68,14 @@ pub(crate) async fn fill(side: &Side, count: usize) {
         tombstone: Some(Duration::from_secs(3600)),
         ..Policy::default()
     };
+    // For ever, as some write it: until after the last time that PostgreSQL has.
+    let days = |days: u64| Duration::from_secs(days * 86_400);
+    let long = Policy {
+        retention: Some(onceward::policy::Retention::For(days(99_999_999))),
+        tombstone: Some(days(199_999_998)),
+        ..Policy::default()
+    };
+    ledger.operation("charge").key("long").policy(long).run(|_| async { Ok(1) }).await.unwrap();
     ledger.operation("charge").key("tombstone").policy(short).run(|_| async { Ok(1) }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
     ledger.purge(10).await.unwrap();

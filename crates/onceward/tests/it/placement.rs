@@ -1,5 +1,6 @@
 //! Several stores under one ledger: each operation lives in one of them.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use onceward::core::decide::Resolution;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Operation, Tenant};
 use onceward::core::record::{Draft, Seen, Status};
+use onceward::policy::StoreDown;
 use onceward::store::memory::Memory;
 use onceward::store::{
     self, AuditEntry, AuditEvent, Counts, Cursor, Durability, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
@@ -264,5 +266,171 @@ impl Store for BestEffort {
 
     async fn durability(&self) -> Result<Durability, store::Error> {
         Ok(Durability::unless(vec!["appendfsync is everysec".to_owned()]))
+    }
+}
+
+/// A store that was there, and is out of reach now.
+#[derive(Debug)]
+struct Unreachable(Arc<dyn Store>);
+
+fn unreachable<T>() -> Result<T, store::Error> {
+    Err(store::Error::Unreachable("it is down".into()))
+}
+
+#[async_trait]
+impl Store for Unreachable {
+    async fn insert(&self, _: Draft, _: Option<u64>) -> Result<Inserted, store::Error> {
+        unreachable()
+    }
+
+    async fn replace(&self, _: Replace) -> Result<Replaced, store::Error> {
+        unreachable()
+    }
+
+    async fn get(&self, _: Digest) -> Result<Option<Seen>, store::Error> {
+        unreachable()
+    }
+
+    async fn purge(&self, _: usize) -> Result<Purged, store::Error> {
+        unreachable()
+    }
+
+    async fn list(&self, _: &Filter, _: Option<Cursor>, _: usize) -> Result<Page, store::Error> {
+        unreachable()
+    }
+
+    async fn counts(&self, _: Option<&Tenant>) -> Result<Counts, store::Error> {
+        unreachable()
+    }
+
+    async fn append(&self, _: Digest, _: AuditEvent) -> Result<(), store::Error> {
+        unreachable()
+    }
+
+    async fn trail(&self, _: Digest) -> Result<Vec<AuditEntry>, store::Error> {
+        unreachable()
+    }
+
+    async fn durability(&self) -> Result<Durability, store::Error> {
+        self.0.durability().await
+    }
+
+    async fn has_operation(&self, _: &Operation) -> Result<bool, store::Error> {
+        unreachable()
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, store::Error> {
+        unreachable()
+    }
+}
+
+#[tokio::test]
+async fn work_that_its_own_store_has_recorded_does_not_run_without_it_because_another_store_is_down() {
+    let (default, fast) = (memory(), memory());
+    let before = Ledger::builder().store("fast", Arc::clone(&fast), ["charge"]).on(Arc::clone(&default));
+    for operation in ["charge", "POST /v1/charges"] {
+        assert_eq!(run(before.named(Some("fast")), operation).await, Ok(1));
+    }
+    let down: Arc<dyn Store> = Arc::new(Unreachable(default));
+    let after = Ledger::builder().store("fast", fast, ["charge"]).on(down);
+    let open = Policy { store_down: StoreDown::Open, ..Policy::default() };
+    for operation in ["charge", "POST /v1/charges", "unknown"] {
+        let call = after.named(Some("fast")).operation(operation).key("1").policy(open.clone());
+        match call.run(|_| async { Ok(2) }).await {
+            Ok(done) => assert!(done.replayed && done.value == 1, "{operation} ran again"),
+            Err(error) => assert!(error.to_string().contains("the store default"), "{error}"),
+        }
+    }
+}
+
+/// A store that lets others go first for a random number of times before and after each step about operations.
+#[derive(Debug)]
+struct Interleaved(Arc<dyn Store>);
+
+async fn others_first<A>(step: impl Future<Output = A>) -> A {
+    let times = || RandomState::new().build_hasher().finish() % 6;
+    for _ in 0..times() {
+        tokio::task::yield_now().await;
+    }
+    let answer = step.await;
+    for _ in 0..times() {
+        tokio::task::yield_now().await;
+    }
+    answer
+}
+
+#[async_trait]
+impl Store for Interleaved {
+    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, store::Error> {
+        self.0.insert(draft, max_records).await
+    }
+
+    async fn replace(&self, replace: Replace) -> Result<Replaced, store::Error> {
+        self.0.replace(replace).await
+    }
+
+    async fn get(&self, id: Digest) -> Result<Option<Seen>, store::Error> {
+        self.0.get(id).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
+        self.0.purge(limit).await
+    }
+
+    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
+        self.0.list(filter, after, limit).await
+    }
+
+    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, store::Error> {
+        self.0.counts(tenant).await
+    }
+
+    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), store::Error> {
+        self.0.append(id, event).await
+    }
+
+    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, store::Error> {
+        self.0.trail(id).await
+    }
+
+    async fn durability(&self) -> Result<Durability, store::Error> {
+        self.0.durability().await
+    }
+
+    async fn has_operation(&self, name: &Operation) -> Result<bool, store::Error> {
+        others_first(self.0.has_operation(name)).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, store::Error> {
+        others_first(self.0.operations()).await
+    }
+
+    async fn claim_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
+        others_first(self.0.claim_operations(names)).await
+    }
+
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
+        others_first(self.0.release_operations(names)).await
+    }
+}
+
+/// One of those with the same configuration relies on what the other one has recorded, and takes back when it finds the third.
+#[tokio::test]
+async fn of_three_servers_of_which_one_differs_none_takes_an_operation_that_lives_in_another_store() {
+    for round in 0..1000 {
+        let interleaved = || -> Arc<dyn Store> { Arc::new(Interleaved(memory())) };
+        let (default, fast) = (interleaved(), interleaved());
+        let tasks = ["email", "email", "other"].map(|of_fast| {
+            let server = Ledger::builder().store("fast", Arc::clone(&fast), [of_fast]).on(Arc::clone(&default));
+            tokio::spawn(async move {
+                match round % 2 {
+                    0 => run(&server, "email").await.is_ok(),
+                    _ => server.place_operations(&[operation("email")]).await.is_ok(),
+                }
+            })
+        });
+        let [one, same, differs] = tasks;
+        let (one, same, differs) = (one.await.unwrap(), same.await.unwrap(), differs.await.unwrap());
+        assert!(!(differs && (one || same)), "the operation lives in both stores");
     }
 }

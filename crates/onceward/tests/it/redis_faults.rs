@@ -144,6 +144,8 @@ async fn a_flushed_server_is_refused_by_every_operation() {
     let Some(url) = server(SINGLE) else { return };
     let store = made(&url).await;
     let record = created(&store, claim("a", 1)).await;
+    let operation = Operation::new("send_email").unwrap();
+    store.claim_operations(std::slice::from_ref(&operation)).await.unwrap();
     remove_keys(&url, |_| true).await;
     let errors = [
         store.insert(claim("a", 2), None).await.map(drop).unwrap_err(),
@@ -156,6 +158,9 @@ async fn a_flushed_server_is_refused_by_every_operation() {
         store.append(record.id, event("x")).await.unwrap_err(),
         store.trail(record.id).await.map(drop).unwrap_err(),
         store.check().await.unwrap_err(),
+        store.has_operation(&operation).await.map(drop).unwrap_err(),
+        store.operations().await.map(drop).unwrap_err(),
+        store.claim_operations(std::slice::from_ref(&operation)).await.unwrap_err(),
     ];
     for error in errors {
         assert!(error.to_string().contains("flushed") && !error.is_out_of_reach(), "{error}");

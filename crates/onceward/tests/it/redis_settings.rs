@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use ::redis::cmd;
 use onceward::clock::ManualClock;
+use onceward::copy::{self, Side};
 use onceward::core::decide::Command;
+use onceward::core::name::Operation;
 use onceward::core::record::{Fence, Seen, State};
 use onceward::policy::Tier;
 use onceward::store::redis::Redis;
-use onceward::store::{Durability, Error, Store};
+use onceward::store::{Durability, Error, Filter, Store};
 use onceward::{Begun, Ledger, Outcome, WriteResult};
 
 use crate::redis::server;
@@ -212,4 +214,35 @@ async fn later(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time).await;
     tokio::time::resume();
+}
+
+/// With the command that docs/guides/redis.md shows.
+#[tokio::test]
+async fn the_user_of_the_guide_may_do_everything_that_a_ledger_needs() {
+    let Some(private) = Private::start(&DURABLE).await else { return };
+    let guide = include_str!("../../../../docs/guides/redis.md");
+    let shown = guide.lines().find(|line| line.starts_with("ACL SETUSER")).unwrap();
+    let shown = shown.replace("{onceward:", "{private:");
+    private.ask::<String>(&shown.split_whitespace().collect::<Vec<_>>()).await;
+    let url = private.url().replace("redis://", "redis://onceward:PASSWORD@").replace("/0?", "/1?");
+    Redis::migrate(&url, false).await.unwrap();
+    let ledger = Ledger::builder().records_per_tenant(9).on(Arc::new(Redis::open(&url).await.unwrap()));
+    for operation in ["mail", "POST /mail"] {
+        let call = ledger.operation(operation).key("1").tier(Tier::Payment);
+        assert_eq!(call.run(|_| async { Ok(1) }).await.unwrap().value, 1);
+        assert!(call.run(|_| async { Ok(2) }).await.unwrap().replayed);
+    }
+    ledger.place_operations(&["mail", "sms"].map(|name| Operation::new(name).unwrap())).await.unwrap();
+    ledger.purge(10).await.unwrap();
+    ledger.ping().await.unwrap();
+    assert_eq!(ledger.list(&Filter::default(), None, 10).await.unwrap().listed.len(), 2);
+    assert_eq!(ledger.stores().await.unwrap()[0].durability, Durability::Durable);
+    let folder = tempfile::tempdir().unwrap();
+    let target = onceward::store::open(folder.path().join("ledger.db").to_str().unwrap()).await.unwrap();
+    let from = Side { store: Arc::new(Redis::open(&url).await.unwrap()), name: "redis".into() };
+    let to = Side { store: target, name: "file".into() };
+    copy::copy(&from, &to, copy::Options::default(), &|_| {}).await.unwrap();
+    // It can do no more than that.
+    let flushed = cmd("FLUSHALL").query_async::<String>(&mut raw(&url).await).await;
+    assert!(flushed.is_err(), "{flushed:?}");
 }

@@ -339,7 +339,8 @@ BEGIN
 END $$;
 
 -- Claims an intent inside this transaction, or says what is known about it. Commit the effect and `finish` together with it.
-CREATE FUNCTION onceward.begin(
+-- Its name is quoted, because psql takes the bare word for the start of a body, and then sees no end of the statement.
+CREATE FUNCTION onceward."begin"(
     operation text, key text, tenant text DEFAULT 'default', fingerprint bytea DEFAULT NULL, tier text DEFAULT 'standard',
     retention interval DEFAULT NULL, tombstone interval DEFAULT NULL, lease interval DEFAULT '3 minutes',
     in_doubt text DEFAULT 'hold', key_digest bytea DEFAULT NULL

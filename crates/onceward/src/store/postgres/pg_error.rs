@@ -45,7 +45,7 @@ pub(super) fn fault(error: &tokio_postgres::Error, shown: &str) -> Fault {
             db.message()
         )),
         _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
-            refused(format!("{}: grant the user the rights that the guide to stores names", db.message()))
+            refused(format!("{}: grant the user the rights that the guide to PostgreSQL names", db.message()))
         }
         // Connections, shutdown, a standby that was found instead of the primary, a full disk, an operator that cancelled: the
         // class says that the connection or the server is at fault, not the job.

@@ -102,7 +102,8 @@ impl Transfer for Postgres {
         }
         Err(Error::Unreachable(format!(
             "{}: a transaction that writes to the ledger does not end, so the seal was not changed. Such a transaction of another \
-             program has called a function of `onceward` and is listed in pg_stat_activity; end it, and run the command again",
+             program has called a function of `onceward` and is listed in pg_stat_activity, or in pg_prepared_xacts if it is \
+             prepared; end it, and run the command again",
             self.shared.options.shown
         )))
     }

@@ -188,17 +188,12 @@ impl Store for Redis {
     }
 
     async fn has_operation(&self, name: &Operation) -> Result<bool, Error> {
-        let mut is_member = redis::cmd("SISMEMBER");
-        is_member.arg(&self.keys.operations).arg(name.as_str());
-        let answer = self.link.query(&is_member).await?;
-        redis::from_redis_value(answer).map_err(|error| Error::Other(error.to_string()))
+        Ok(self.read_operations(name.as_str()).await?.number()? == 1)
     }
 
     async fn operations(&self) -> Result<Vec<String>, Error> {
-        let mut members = redis::cmd("SMEMBERS");
-        members.arg(&self.keys.operations);
-        let members = self.link.query(&members).await?;
-        redis::from_redis_value(members).map_err(|error| Error::Other(error.to_string()))
+        let names = self.read_operations("").await?.list().into_iter().map(redis::from_redis_value);
+        names.collect::<Result<_, _>>().map_err(|error| Error::Other(error.to_string()))
     }
 
     fn transfer(&self) -> Option<&dyn Transfer> {

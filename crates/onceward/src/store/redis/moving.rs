@@ -150,7 +150,8 @@ impl Redis {
         }
     }
 
-    fn seal_code(&self, value: Value) -> Result<i64, Error> {
+    /// The code of a script that compares only the epoch, whatever the seal is.
+    pub(super) fn seal_code(&self, value: Value) -> Result<i64, Error> {
         let Value::Array(parts) = value else { return Err(unexpected()) };
         let mut parts = parts.into_iter();
         match parts.next().and_then(|code| integer(&code)) {

@@ -11,7 +11,7 @@ use onceward_core::record::{Seen, Status};
 use onceward_core::time::Timestamp;
 
 use super::codec::{self, Index, LISTED_BYTES, WriteId, tenant_tag};
-use super::reply::{self, bytes};
+use super::reply::{self, ScriptReply, bytes};
 use super::scripts::SCRIPTS;
 use super::{Redis, Shard};
 use crate::store::{AuditEntry, Counts, Error, ListedRecord, MAX_PAGE_SIZE};
@@ -62,6 +62,15 @@ impl Redis {
         let at: &[u8; 8] = entry.get(16..).and_then(|rest| rest.first_chunk()).ok_or_else(cut)?;
         let event = serde_json::from_slice(&entry[24..]).map_err(|error| wrong(error.to_string()))?;
         Ok(AuditEntry { at: Timestamp::from_millis(i64::from_be_bytes(*at)), event })
+    }
+
+    /// Which operations live here; with a name, only whether this one does. After a flush, that none is here proves nothing.
+    pub(super) async fn read_operations(&self, name: &str) -> Result<ScriptReply, Error> {
+        let reply = self.link.run(&SCRIPTS.operations, |command| {
+            self.arguments(command, [&*self.keys.shards[0].epoch, &self.keys.operations]);
+            command.arg(name);
+        });
+        self.reply(reply.await?)
     }
 
     /// Records without their contents, in the order of the ids. Those that are gone or cannot be read are left out.

@@ -72,6 +72,7 @@ pub(super) struct Scripts {
     pub(super) seal_finished: Script,
     pub(super) import: Script,
     pub(super) claim_operations: Script,
+    pub(super) operations: Script,
 }
 
 const WRITES: &str = include_str!("scripts/open_for_writes.lua");
@@ -101,5 +102,6 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         seal_finished: Script::of(&[include_str!("scripts/seal_finished.lua")]),
         import: Script::of(&[IMPORTS, MOMENTS, include_str!("scripts/import.lua")]),
         claim_operations: Script::of(&[include_str!("scripts/claim_operations.lua")]),
+        operations: Script::of(&[READS, include_str!("scripts/operations.lua")]),
     }
 });

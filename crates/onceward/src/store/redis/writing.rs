@@ -204,12 +204,14 @@ impl Redis {
         let mut replicas = None;
         for names in names.chunks(OPERATIONS_AT_ONCE) {
             let written = self.link.write(&SCRIPTS.claim_operations, &self.keys.operations, |command| {
-                command.arg(1).arg(&self.keys.operations);
+                command.arg(2).arg(&self.keys.shards[0].epoch).arg(&self.keys.operations).arg(&self.epoch);
                 for name in names {
                     command.arg(name.as_str());
                 }
             });
-            replicas = written.await?.replicas;
+            let written = written.await?;
+            self.seal_code(written.reply)?;
+            replicas = written.replicas;
         }
         match self.is_short(replicas) {
             false => Ok(()),

@@ -1,5 +1,6 @@
 //! The PostgreSQL store against a real server, which the test command starts. Without one, these tests are left out.
 
+mod backups;
 mod copies;
 mod crowds;
 mod cuts;
