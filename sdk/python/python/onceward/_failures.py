@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,6 +18,9 @@ _MAX_CHAIN = 256
 
 # Longer than the part of a text in which evidence is searched.
 _MAX_TEXT = 20_000
+
+# The mark of an exception that has left a guarded call.
+_SPOKEN = "_onceward_spoken"
 
 _CLASSES = {"retry": "not_sent", "doubt": "unknown", "keep": "permanent"}
 
@@ -102,6 +106,12 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
     return kind, messages, retry_after
 
 
+def spoken(error: BaseException) -> None:
+    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call."""
+    with contextlib.suppress(AttributeError, TypeError):
+        setattr(error, _SPOKEN, True)
+
+
 def _is_lost(error: BaseException) -> bool:
     if isinstance(error, _LOST) or (isinstance(error, OSError) and error.errno == errno.EIO):
         return True
@@ -122,7 +132,9 @@ def _class_of(error: BaseException, classes: dict[type[BaseException], str]) -> 
         if kind in classes:
             return classes[kind]
         if kind is Failure and isinstance(error, Failure):
-            return error.kind
+            # It spoke for the guarded call that it left. What the work around that call has done is unknown.
+            is_proof = error.kind in ("not_sent", "refused")
+            return None if is_proof and getattr(error, _SPOKEN, False) else error.kind
     # Ctrl-C, a cancelled task, the end of the program: the work was interrupted.
     return None if isinstance(error, Exception) else "unknown"
 

@@ -345,6 +345,7 @@ class Operation:
     def _failed(self, native: NativeClaim, error: BaseException) -> None:
         try:
             kind, messages, retry_after = self._classified(error)
+            _failures.spoken(error)
             _note(error, native, native.fail(None, kind, messages, retry_after))
         except Exception as unrecorded:
             # Texts of other errors may contain anything.
@@ -354,6 +355,7 @@ class Operation:
     async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
         try:
             kind, messages, retry_after = self._classified(error)
+            _failures.spoken(error)
             recording = native.fail(loop, kind, messages, retry_after)
             if isinstance(error, Exception):
                 ending = await settled(recording)

@@ -357,7 +357,7 @@ def _check_found(tool_name: str, guard: Once, tool: ToolsetTool[Any]) -> None:
     for root in map(argument_of, guard.fields):
         if known is not None and root not in known:
             raise InvalidCall(
-                f"{tool_name} gets no argument `{root}` from the framework, which only the model sees under this name: give key=, a "
+                f"{tool_name} gets no argument `{root}` from the framework: only the model sees it under this name. Give key=, a "
                 "function of the arguments"
             )
 
