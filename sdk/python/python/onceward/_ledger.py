@@ -316,14 +316,14 @@ class Call:
         """The key of the intent."""
         return self._operation.native.key(*self._parts)
 
-    def run(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Runs the function, or returns the stored result."""
         found = self._operation.native.start(None, *self._parts)
         if type(found) is Stored:
             return self._operation.read(found)  # type: ignore[no-any-return]
         return self._operation.run(found, function, args, kwargs)  # type: ignore[no-any-return]
 
-    async def run_async(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
+    async def run_async(self, function: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R:
         """Runs the async function, or returns the stored result."""
         found = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
         if type(found) is Stored:

@@ -193,7 +193,7 @@ def options(
     return call
 
 
-def key_of(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> str:
+def key_of(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
     """The key of a call with these arguments. Nothing runs."""
     this = guarded(function)
     return this.operation.native.key(*this.parts((*_owner(function), *args), kwargs))

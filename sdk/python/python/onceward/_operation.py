@@ -414,7 +414,7 @@ def checked_tenant(tenant: str | None) -> str | None:
     raise InvalidCall("a tenant is a text that is not empty")
 
 
-def tenant_of(operation: str, tenant: Any, *args: Any, **kwargs: Any) -> str | None:
+def tenant_of(operation: str, tenant: Any, /, *args: Any, **kwargs: Any) -> str | None:
     """The tenant of a call: fixed, or computed from what the call is about. A function that finds none must not lead to the
     intents of the default tenant."""
     if not callable(tenant):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import functools
@@ -17,7 +18,7 @@ from typing import Any
 import onceward
 import pytest
 import scene
-from onceward import InvalidCall, Ledger, key_of
+from onceward import NOT_FOUND, InvalidCall, Ledger, key_of
 
 PROGRAM = """
     import multiprocessing, sys
@@ -455,3 +456,28 @@ def test_a_lazy_result_is_in_doubt(memory: Ledger, lazily: Callable[..., Any]) -
 def test_a_key_that_is_not_a_text_is_refused_by_name(memory: Ledger, key: Any) -> None:
     with pytest.raises(InvalidCall, match="consume:q: a key is a str, not"):
         memory.consume("q", key)
+
+
+def test_arguments_may_have_any_name(memory: Ledger) -> None:
+    """Also those of the functions through which they pass."""
+    names = ("operation", "tenant", "function", "session", "key", "intent", "native", "given", "loop", "self_", "args", "kwargs")
+
+    def pay(**named: str) -> str:
+        return named["tenant"]
+
+    guarded = memory.once(
+        operation="pay",
+        key=list(names),
+        tenant=lambda **named: named["tenant"],
+        session=lambda **named: named["session"],
+        probe=lambda **named: NOT_FOUND,
+    )(pay)
+    given = {name: name for name in names}
+    assert [guarded(**given), onceward.options(guarded, wait=1)(**given)] == ["tenant", "tenant"]
+    assert memory.get("pay", onceward.key_of(guarded, **given), tenant="tenant") is not None
+    assert memory.call("pay", key="k", result=str).run(pay, **given) == "tenant"
+
+    async def pay_async(**named: str) -> str:
+        return named["tenant"]
+
+    assert asyncio.run(memory.call("pay", key="k2", result=str).run_async(pay_async, **given)) == "tenant"
