@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._native import NativeClaim
+
+if TYPE_CHECKING:
+    from ._operation import Operation
 
 
 class Claim:
     """The right to do the work. `onceward.claim()` returns it inside a guarded function."""
 
-    __slots__ = ("_native",)
+    __slots__ = ("_is_over", "_native", "_operation", "_outer", "_process")
 
-    def __init__(self, native: NativeClaim) -> None:
-        self._native = native
+    def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
+        self._native, self._operation = native, operation
+        # The claim inside of whose work this one is, whether the work under this one has ended, and the process that does it.
+        self._outer: Claim | None = None
+        self._is_over = False
+        self._process = 0
 
     @property
     def downstream_key(self) -> str:

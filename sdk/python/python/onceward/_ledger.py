@@ -12,8 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._claim import Claim, begin, settled
-from ._context import _claim as current_claim
-from ._context import reset
+from ._context import enter, leave
 from ._errors import AlreadyDone, InvalidCall
 from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
@@ -318,14 +317,14 @@ class Call:
 
     def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Runs the function, or returns the stored result."""
-        found = self._operation.native.start(None, *self._parts)
+        found = self._operation.start(None, *self._parts)
         if type(found) is Stored:
             return self._operation.read(found)  # type: ignore[no-any-return]
         return self._operation.run(found, function, args, kwargs)  # type: ignore[no-any-return]
 
     async def run_async(self, function: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R:
         """Runs the async function, or returns the stored result."""
-        found = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        found = await settled(self._operation.start(asyncio.get_running_loop(), *self._parts))
         if type(found) is Stored:
             return self._operation.read(found)  # type: ignore[no-any-return]
         return await self._operation.run_async(found, function, args, kwargs)  # type: ignore[no-any-return]
@@ -340,8 +339,8 @@ class BlockClaim(Claim):
 
     __slots__ = ("result",)
 
-    def __init__(self, native: NativeClaim) -> None:
-        super().__init__(native)
+    def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
+        super().__init__(native, operation)
         self.result: Any = None
 
     def finish(self, result: Any) -> None:
@@ -365,12 +364,12 @@ class Block:
         return AlreadyDone(f"{native.intent} was done by an earlier attempt", **native.about, value=found)
 
     def _entered(self, native: NativeClaim) -> BlockClaim:
-        claim = BlockClaim(native)
-        token = current_claim.set(claim)
+        claim = BlockClaim(native, self._operation)
+        token = enter(claim)
         try:
             begin(native)
         except BaseException:
-            reset(current_claim, token)
+            leave(claim, token)
             raise
         self._claim, self._token = claim, token
         return claim
@@ -379,12 +378,12 @@ class Block:
         """The claim, and the result of the block."""
         if self._claim is None:
             raise InvalidCall("the block was not entered")
-        reset(current_claim, self._token)
         claim, self._claim = self._claim, None
+        leave(claim, self._token)
         return claim._native, claim.result
 
     def __enter__(self) -> BlockClaim:
-        native = self._operation.native.start(None, *self._parts)
+        native = self._operation.start(None, *self._parts)
         if type(native) is Stored:
             raise self._stored(native)
         if native.probe_first:
@@ -404,7 +403,7 @@ class Block:
             native.abandon()
 
     async def __aenter__(self) -> BlockClaim:
-        native = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        native = await settled(self._operation.start(asyncio.get_running_loop(), *self._parts))
         if type(native) is Stored:
             raise self._stored(native)
         if native.probe_first:

@@ -114,7 +114,7 @@ class Guarded:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
-        found = self.operation.native.start(None, *parts, None, (given or {}).get("wait"))
+        found = self.operation.start(None, *parts, wait=(given or {}).get("wait"))
         if type(found) is Stored:
             return self.operation.read(found)
         # With the arguments that a partial holds: a probe gets them too.
@@ -123,7 +123,7 @@ class Guarded:
     async def call_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
         loop = running_loop(self.name)
-        found = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
+        found = await settled(self.operation.start(loop, *parts, wait=(given or {}).get("wait")))
         if type(found) is Stored:
             return self.operation.read(found)
         return await self.operation.run_async(found, self._inner, (*self._first, *args), {**self._named, **kwargs})

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from . import _failures
 from ._claim import Claim, begin, has_not_begun, settled
-from ._context import current_session, running
+from ._context import claims, current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
 from ._lazy import refuse_lazy
@@ -126,6 +126,7 @@ class Operation:
     # Classes of exceptions and what they say about the effect.
     classes: dict[type[BaseException], str] = field(default_factory=dict)
     probe: Callable[..., Any] | None = None
+    ledger: NativeLedger | None = None
 
     @classmethod
     def make(
@@ -162,7 +163,35 @@ class Operation:
         elif chosen.get("in_doubt") == "probe":
             raise InvalidCall('in_doubt="probe" needs probe=, a function that asks whether the effect happened')
         native = ledger.operation(name, json.dumps(chosen | {"on_error": on_error}), marks_sent, probe is not None)
-        return cls(name, native, codec, tenant, classes, probe)
+        return cls(name, native, codec, tenant, classes, probe, ledger)
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        tenant: str | None,
+        session: str | None,
+        key: str | None,
+        intent: Any,
+        item: tuple[str, int] | None = None,
+        wait: float | str | None = None,
+    ) -> Any:
+        """Begins a call: returns a claim, or what is stored. With an event loop, `settled` takes the answer."""
+        for claim in claims():
+            if self._is_of(claim, tenant, session, key, intent, item):
+                raise InvalidCall(
+                    f"{claim.intent} is called inside of itself, and would wait for itself. Guard only one of the two functions, or "
+                    "give them different operations or keys",
+                    **claim._native.about,
+                )
+        return self.native.start(loop, tenant, session, key, intent, item, wait)
+
+    def _is_of(self, claim: Claim, tenant: str | None, *parts: Any) -> bool:
+        """Whether a call with these parts has the intent of a claim."""
+        other = claim._operation
+        if other is None or other.name != self.name or not _is_one_store(self.ledger, other.ledger):
+            return False
+        own_tenant = claim._native.about.get("tenant") or "default"
+        return own_tenant == (tenant or "default") and claim.key == self.native.key(tenant, *parts)
 
     def read(self, stored: Stored) -> Any:
         """The result that a repeat gets."""
@@ -186,7 +215,7 @@ class Operation:
     def run(self, native: NativeClaim, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a function under its claim and records how it ended."""
         try:
-            with running(Claim(native)):
+            with running(Claim(native, self)):
                 try:
                     begin(native)
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
@@ -216,7 +245,7 @@ class Operation:
         loop = asyncio.get_running_loop()
         watch = LostWatch(native, loop) if native.may_be_taken_over else None
         try:
-            with running(Claim(native)):
+            with running(Claim(native, self)):
                 begin(native)
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
@@ -254,7 +283,7 @@ class Operation:
         """Asks the service before a block runs, and records what an earlier attempt did."""
         try:
             begin(native)
-            with running(Claim(native)):
+            with running(Claim(native, self)):
                 try:
                     found = self._found(native, (), {})
                 except BaseException as error:
@@ -272,7 +301,7 @@ class Operation:
         loop = asyncio.get_running_loop()
         try:
             begin(native)
-            with running(Claim(native)):
+            with running(Claim(native, self)):
                 try:
                     found = await self._found_async(native, (), {})
                 except Exception as error:
@@ -389,6 +418,13 @@ async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoo
         raise
     finally:
         timer.cancel()
+
+
+def _is_one_store(one: NativeLedger | None, other: NativeLedger | None) -> bool:
+    if one is None or other is None or one is other:
+        return one is other
+    # Each ledger in memory is a store of its own.
+    return one.shown == other.shown != "memory:"
 
 
 def running_loop(operation: str) -> asyncio.AbstractEventLoop:

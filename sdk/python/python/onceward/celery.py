@@ -164,7 +164,7 @@ def _call(task: Any, guard: _Guard, direct: Callable[..., Any], args: tuple[Any,
     operation, bind = _operation(task, guard)
     try:
         parts = _parts(task, guard, operation, bind, None if is_direct else _message_key(request), args, kwargs)
-        started = operation.native.start(None, *parts)
+        started = operation.start(None, *parts)
         if type(started) is Stored:
             return _replayed(task, request, is_direct, operation.read(started))
     except Error as decision:

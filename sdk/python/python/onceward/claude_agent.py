@@ -218,7 +218,7 @@ class _Guard:
         operation = self.operation()
         try:
             parts = self._parts(args)
-            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            started = await settled(operation.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return self._replayed(operation.read(started))
         except Error as decision:

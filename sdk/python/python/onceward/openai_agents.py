@@ -258,7 +258,7 @@ class _Guard:
             parts: Parts | None = None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
-                started = operation.native.start(None, *parts)
+                started = operation.start(None, *parts)
                 if type(started) is Stored:
                     return operation.read(started)
                 return operation.run(started, lambda **_: self.function(*args, **kwargs), (), arguments)
@@ -271,7 +271,7 @@ class _Guard:
             parts: Parts | None = None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
-                started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+                started = await settled(operation.start(asyncio.get_running_loop(), *parts))
                 if type(started) is Stored:
                     return operation.read(started)
                 return await operation.run_async(started, lambda **_: self.function(*args, **kwargs), (), arguments)

@@ -170,7 +170,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         operation = self._operation(name, guard)
         try:
             parts = self._parts(operation, guard, tool_args, tool, ctx)
-            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            started = await settled(operation.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
         except Error as decision:
