@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -481,3 +483,26 @@ def test_arguments_may_have_any_name(memory: Ledger) -> None:
         return named["tenant"]
 
     assert asyncio.run(memory.call("pay", key="k2", result=str).run_async(pay_async, **given)) == "tenant"
+
+
+@pytest.mark.parametrize("kind", ["future", "starmap", "map"])
+def test_a_result_whose_effect_comes_later_is_in_doubt(memory: Ledger, kind: str) -> None:
+    """It may still fail, and a repeat must not be told that it is done."""
+    sent: list[int] = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+
+        def send(n: int) -> None:
+            sent.append(n)
+            raise ConnectionError("no route")
+
+        @memory.once(operation="send", key=["n"], tier="payment")
+        def act(n: int) -> Any:
+            if kind == "future":
+                return pool.submit(send, n)
+            return itertools.starmap(send, [(n,)]) if kind == "starmap" else map(send, [n])
+
+        with pytest.raises(TypeError, match="returned a .* whose effects happen later: return "):
+            act(1)
+        with pytest.raises(onceward.InDoubt):
+            act(1)
+    assert sent == ([1] if kind == "future" else [])
