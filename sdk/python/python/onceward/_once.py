@@ -73,7 +73,7 @@ class Guarded:
         signature = signature_of(self._inner)
         match, of = settings.get("match") or (), window_fields(settings)
         if key is None:
-            _refuse_hidden_object(self.name, self._inner)
+            refuse_hidden_object(self.name, self._inner)
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
         self.bind = binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
         # The name in Python's own message about wrong arguments.
@@ -255,7 +255,7 @@ def _refuse_second_guard(ledger: Ledger, function: Callable[..., Any], name: str
         raise InvalidCall(f"{name} is guarded already: its second guard would wait for the first one")
 
 
-def _refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
+def refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
     """Refuses a function with an object that its arguments do not show: two accounts must not share a withdrawal."""
     inner = inspect.unwrap(function)
     owner = getattr(inner, "__self__", None)

@@ -26,7 +26,7 @@ from ._claim import settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import default_name
+from ._once import default_name, refuse_hidden_object
 from ._operation import IN_DOUBT, Operation, Settings, own_key, pointer
 from ._results import Codec
 
@@ -224,6 +224,7 @@ class _Guard:
             raise InvalidCall(f'{self.name}: key= is a list of arguments, such as key=["invoice"], or a function')
         if key is not None:
             return [] if callable(key) else [str(one) for one in key]
+        refuse_hidden_object(self.name, self.function)
         kinds = {parameter.kind for parameter in self.signature.parameters.values()}
         if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}:
             raise InvalidCall(f"{self.name} takes any arguments: name those that make the intent with key=[...]")
