@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ._errors import Error
 from ._native import NativeClaim
 
 if TYPE_CHECKING:
@@ -95,6 +96,12 @@ def has_not_begun(native: NativeClaim, function: Callable[..., Any], error: Base
     if not inside or not isinstance(code, types.CodeType) or inside.tb_frame.f_code is not code:
         return False
     return inside.tb_lasti <= _before_first_step(code)
+
+
+def is_from_inside(error: Error, started: Any) -> bool:
+    """Whether the work raised an error of another guarded call. It says nothing about the work itself, which may have acted before
+    that call."""
+    return isinstance(error, Error) and started is not None and error.intent != started.intent
 
 
 def _before_first_step(code: types.CodeType) -> int:

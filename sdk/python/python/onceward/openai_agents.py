@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union
 
 from . import _native
 from ._arguments import argument_of, check_names, window_fields
-from ._claim import settled
+from ._claim import is_from_inside, settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
@@ -256,7 +256,7 @@ class _Guard:
         @functools.wraps(self.function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             context, args, arguments = self._taken(args, kwargs)
-            parts: Parts | None = None
+            parts, started = None, None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
                 started = operation.start(None, *parts)
@@ -264,12 +264,12 @@ class _Guard:
                     return operation.read(started)
                 return operation.run(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, self._doubt_after(error, parts))
+                return self._answer(error, context, self._doubt_after(error, parts, started))
 
         @functools.wraps(self.function)
         async def guarded_async(*args: Any, **kwargs: Any) -> Any:
             context, args, arguments = self._taken(args, kwargs)
-            parts: Parts | None = None
+            parts, started = None, None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
                 started = await settled(operation.start(asyncio.get_running_loop(), *parts))
@@ -277,7 +277,7 @@ class _Guard:
                     return operation.read(started)
                 return await operation.run_async(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, await asyncio.to_thread(self._doubt_after, error, parts))
+                return self._answer(error, context, await asyncio.to_thread(self._doubt_after, error, parts, started))
 
         wrapper: Any = guarded_async if inspect.iscoroutinefunction(self.function) else guarded
         if self.context_name is None:
@@ -317,7 +317,7 @@ class _Guard:
     def _answer(self, error: Exception, context: Context | None, repeats: str | None) -> str:
         """What the model is told, if it is told: the framework would make "please try again" of any exception."""
         tool = getattr(context, "tool_name", None) or self.function.__name__
-        if self.tells and isinstance(error, Error):
+        if self.tells and isinstance(error, Error) and repeats is None:
             # Not the whole text: the commands that settle a doubt contain its key.
             _log.warning("%s was not carried out: %s", self.name, error.message)
             return _for_model(error, tool)
@@ -329,9 +329,9 @@ class _Guard:
         unknown = f"It is unknown whether {tool} took effect. {DO_NOT_REPEAT}"
         return f"{unknown} Tell the user that a person has to check it."
 
-    def _doubt_after(self, error: Exception, parts: Parts | None) -> str | None:
+    def _doubt_after(self, error: Exception, parts: Parts | None, started: Any) -> str | None:
         """What happens to repeats, if the attempt that just failed may have happened."""
-        if parts is None or isinstance(error, Error) or not self.tells:
+        if parts is None or not self.tells or (isinstance(error, Error) and not is_from_inside(error, started)):
             return None
         try:
             found = self.ledger.get(self.name, self.operation().native.key(*parts), tenant=parts[0])

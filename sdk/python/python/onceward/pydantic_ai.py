@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from ._arguments import argument_of, check_names, window_fields
-from ._claim import settled
+from ._claim import is_from_inside, settled
 from ._defaults import defaults_of, with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
@@ -178,6 +178,9 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         try:
             return await operation.run_async(started, work, (), tool_args)
         except Error as decision:
+            if is_from_inside(decision, started) and await self._is_held(operation, parts):
+                _log.warning("%s failed, and it is unknown whether it took effect: %s", name, decision.message)
+                raise ToolFailed(_doubt(name)) from decision
             raise _refused(name, decision) from decision
         except (ModelRetry, ToolFailed) as error:
             if await self._is_held(operation, parts):

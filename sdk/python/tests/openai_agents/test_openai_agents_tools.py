@@ -397,3 +397,24 @@ def test_a_doubt_is_told_on_every_version_of_python(ledger):
 def test_a_method_needs_a_key_because_its_object_is_not_part_of_one(bank, ledger):
     with pytest.raises(onceward.InvalidCall, match="is a method, and without key= its object"):
         once(ledger, operation="charge", session="run")(bank.charge)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("tier", ["payment", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(bank, ledger, tier, is_async):
+    @ledger.once(operation="log", key=["invoice"], session=True)
+    def log(invoice):
+        raise AssertionError("no session is set")
+
+    def charge(invoice: str, cents: int, memo: str) -> str:
+        bank.charged.append(invoice)
+        log(invoice)
+
+    async def charge_async(invoice: str, cents: int, memo: str) -> str:
+        charge(invoice, cents, memo)
+
+    charge_async.__name__ = "charge"
+    tool = function_tool(once(ledger, **(PAYMENT | {"tier": tier}))(charge_async if is_async else charge))
+    (told,) = run([call()], tool)
+    assert ("Nothing happened" in told) == (tier is None)
+    assert ("unknown whether charge took effect" in told) == (tier is not None)

@@ -650,3 +650,20 @@ def test_an_argument_that_cannot_be_found_in_a_call_is_refused(ledger):
     with pytest.raises(onceward.InvalidCall, match="charge gets no argument `invoiceId`"):
         agent_of(ledger, charge, [{"invoiceId": "a"}], guarded=guarded).run_sync("Charge.")
     assert acted == []
+
+
+@pytest.mark.parametrize("tier", ["payment", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(ledger, bank, tier):
+    @ledger.once(operation="log", key=["invoice"], session=True)
+    def log(invoice):
+        raise AssertionError("no session is set")
+
+    async def charge(invoice: str, cents: int, memo: str) -> str:
+        bank.charged.append(invoice)
+        log(invoice)
+        return "receipt"
+
+    guarded = {"charge": once(key=["invoice"], tier=tier)}
+    ((outcome, text),) = told(agent_of(ledger, charge, [CALL], guarded=guarded).run_sync("Charge."))
+    assert outcome == "failed" and ("Nothing happened" in text) == (tier is None)
+    assert ("unknown whether charge took effect" in text) == (tier is not None)
