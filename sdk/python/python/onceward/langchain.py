@@ -2,9 +2,9 @@
 
 Needs langgraph 1.0.4 or newer, and langchain 1.1 or newer for agents.
 
-    from onceward.langchain import OnceMiddleware
+    from onceward.langchain import OnceMiddleware, ToolRule
 
-    rules = {"charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}}
+    rules: dict[str, ToolRule] = {"charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}}
     guard = OnceMiddleware(ledger, rules)
 
     agent = create_agent(model, tools, middleware=[guard])
