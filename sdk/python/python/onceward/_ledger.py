@@ -27,6 +27,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# Numbers of items and limits are below this one, which no store can write.
+_END = 2**63
+
 # A person who settles an intent need not know its result.
 _WITHOUT_RESULT: Any = object()
 
@@ -167,6 +170,8 @@ class Ledger:
         )
         chosen_session = session_of(checked_session(session), operation, (), {})
         check_key(operation, key, chosen_session)
+        if item is not None:
+            _check_item(operation, *item)
         parts = (made.tenant, chosen_session, key, intent, item)
         return Call(made, parts)
 
@@ -194,6 +199,8 @@ class Ledger:
 
         A ledger that was opened without a tenant lists the intents of every tenant.
         """
+        if limit is not None and not 0 <= limit < _END:
+            raise InvalidCall(f"limit= is a number of intents, or None for all of them, not {limit}")
         listed = json.loads(self._native.list(checked_tenant(tenant) or self.tenant, state, limit))
         return [_intent(one) for one in listed]
 
@@ -422,6 +429,16 @@ class Block:
                 await self._operation._failed_async(native, error, loop)
         finally:
             native.abandon()
+
+
+def _check_item(operation: str, stream: object, number: object) -> None:
+    """Refuses what is not an item of a stream. `True` would be the first one."""
+    if not isinstance(stream, str):
+        raise InvalidCall(f"{operation}: a stream is a str, not {type(stream).__name__}", operation=operation)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidCall(f"{operation}: the number of an item is an int, not {type(number).__name__}", operation=operation)
+    if not 0 <= number < _END:
+        raise InvalidCall(f"{operation}: the number of an item is not negative, and below 2**63", operation=operation)
 
 
 def _intent(found: dict[str, Any]) -> Intent:

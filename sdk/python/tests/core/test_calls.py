@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import onceward
 import pytest
@@ -506,3 +507,17 @@ def attempt(pay: Callable[[int], str], invoice: int) -> str | None:
         return pay(invoice)
     except onceward.Error:
         return None
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, True, "1", 1.0, None])
+def test_a_number_that_is_not_one_of_an_item_is_refused(memory: Ledger, number: Any) -> None:
+    with pytest.raises(InvalidCall, match="the number of an item is"):
+        memory.consume_event("billing", "account-7", number)
+    assert memory.list() == []
+
+
+def test_a_stream_that_is_not_a_text_and_a_negative_limit_are_refused(memory: Ledger) -> None:
+    with pytest.raises(InvalidCall, match="a stream is a str, not int"):
+        memory.consume_event("billing", 7, 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="limit= is a number of intents"):
+        memory.list(limit=-1)
