@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 
 from ._arguments import argument_of, binder, check_names, name_of, signature_of, window_fields
@@ -297,6 +297,8 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
     if callable(key):
         return []
     if key is not None:
+        if not isinstance(key, Collection):
+            raise InvalidCall(f"{operation}: key= is a list of arguments, not {type(key).__name__}")
         if not given:
             raise InvalidCall(f"{operation}: key=[] names nothing; name the arguments that make the same intent")
         return given

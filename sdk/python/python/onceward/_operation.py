@@ -8,7 +8,7 @@ import contextlib
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
@@ -141,6 +141,7 @@ class Operation:
         probe: Callable[..., Any] | None = None,
     ) -> Operation:
         """Checks the settings. `key` are the fields that identify the intent; without it, the caller has a key of its own."""
+        _check_is_list(name, "key", key or ())
         chosen = _checked(name, settings, key is None)
         on_error, classes = _failures.check(chosen.pop("on_error", "classify"))
         marks_sent = bool(chosen.pop("marks_sent", False))
@@ -479,11 +480,18 @@ def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[
     for setting in ("match", "normalise"):
         if isinstance(chosen.get(setting), str):
             raise InvalidCall(f"{name}: {setting}= is a list: {setting}=[{chosen[setting]!r}]", operation=name)
+        _check_is_list(name, setting, chosen.get(setting, ()))
     if has_own_key:
         for setting in ("match", "normalise", "window", "allow_volatile"):
             if chosen.pop(setting, None):
                 raise InvalidCall(f"{name}: {setting}= needs the fields that make the intent, not a key", operation=name)
     return chosen
+
+
+def _check_is_list(name: str, setting: str, given: object) -> None:
+    """Refuses an iterator: it is empty after its first use, and what it named would not count."""
+    if not isinstance(given, Collection):
+        raise InvalidCall(f"{name}: {setting}= is a list, not {type(given).__name__}", operation=name)
 
 
 def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
