@@ -108,7 +108,8 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
 
 def spoken(error: BaseException) -> None:
     """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call."""
-    with contextlib.suppress(AttributeError, TypeError):
+    # A class of the user's may refuse attributes in any way.
+    with contextlib.suppress(Exception):
         setattr(error, _SPOKEN, True)
 
 

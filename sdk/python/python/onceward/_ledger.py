@@ -171,7 +171,7 @@ class Ledger:
         chosen_session = session_of(checked_session(session), operation, (), {})
         check_key(operation, key, chosen_session)
         if item is not None:
-            _check_item(operation, *item)
+            _check_item(operation, item)
         parts = (made.tenant, chosen_session, key, intent, item)
         return Call(made, parts)
 
@@ -431,8 +431,11 @@ class Block:
             native.abandon()
 
 
-def _check_item(operation: str, stream: object, number: object) -> None:
+def _check_item(operation: str, item: Any) -> None:
     """Refuses what is not an item of a stream. `True` would be the first one."""
+    if not isinstance(item, tuple) or len(item) != 2:
+        raise InvalidCall(f"{operation}: item= is a stream and a number: item=(\"account-7\", 1)", operation=operation)
+    stream, number = item
     if not isinstance(stream, str):
         raise InvalidCall(f"{operation}: a stream is a str, not {type(stream).__name__}", operation=operation)
     if isinstance(number, bool) or not isinstance(number, int):

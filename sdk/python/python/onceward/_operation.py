@@ -498,7 +498,8 @@ def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
     """Says in the traceback what became of the intent, where that needs a person."""
     if ending != "in_doubt":
         return
-    with contextlib.suppress(AttributeError, TypeError):
+    # A class of the user's may refuse attributes in any way.
+    with contextlib.suppress(Exception):
         setattr(error, IN_DOUBT, True)
     # Python 3.10 has no notes.
     if add_note := getattr(error, "add_note", None):

@@ -517,6 +517,8 @@ def test_a_number_that_is_not_one_of_an_item_is_refused(memory: Ledger, number: 
 
 
 def test_a_stream_that_is_not_a_text_and_a_negative_limit_are_refused(memory: Ledger) -> None:
+    with pytest.raises(InvalidCall, match="item= is a stream and a number"):
+        memory.call("billing", item="a1")  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="a stream is a str, not int"):
         memory.consume_event("billing", 7, 1)  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="limit= is a number of intents"):

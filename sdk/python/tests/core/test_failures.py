@@ -397,3 +397,16 @@ def test_the_work_around_a_guarded_call_can_say_that_nothing_happened(memory: Le
     assert pytest.raises(NotSent, memory.call("order", key="a", tier="payment").run, raised_anew)
     assert pytest.raises(NotSent, memory.call("order", key="b", tier="payment", on_error={NotSent: "retry"}).run, mail, 1)
     assert {one.status for one in memory.list()} == {RELEASED}
+
+
+def test_an_exception_that_takes_no_attributes_is_recorded(memory: Ledger) -> None:
+    class Sealed(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise ZeroDivisionError("sealed")
+
+    def work() -> None:
+        raise Sealed("no answer")
+
+    with pytest.raises((Sealed, ZeroDivisionError)):
+        memory.call("work", key="k", tier="payment").run(work)
+    assert [one.status for one in memory.list()] == [IN_DOUBT]
