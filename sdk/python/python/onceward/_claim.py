@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,13 +16,17 @@ if TYPE_CHECKING:
     from ._operation import Operation
 
 
+# Claims in the order in which this process got them.
+_numbers = itertools.count(1)
+
+
 class Claim:
     """The right to do the work. `onceward.claim()` returns it inside a guarded function."""
 
-    __slots__ = ("_is_over", "_native", "_operation", "_outer", "_process")
+    __slots__ = ("_is_over", "_native", "_number", "_operation", "_outer", "_process")
 
     def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
-        self._native, self._operation = native, operation
+        self._native, self._operation, self._number = native, operation, next(_numbers)
         # The claim inside of whose work this one is, whether the work under this one has ended, and the process that does it.
         self._outer: Claim | None = None
         self._is_over = False

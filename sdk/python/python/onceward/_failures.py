@@ -106,11 +106,20 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
     return kind, messages, retry_after
 
 
-def spoken(error: BaseException) -> None:
-    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call."""
+def spoken(error: BaseException, number: int) -> None:
+    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call. `number` is that of its
+    claim."""
     # A class of the user's may refuse attributes in any way.
     with contextlib.suppress(Exception):
-        setattr(error, _SPOKEN, True)
+        setattr(error, _SPOKEN, number)
+
+
+def forget_earlier(error: BaseException, number: int) -> None:
+    """Takes the marks of calls away that did not begin inside of this one: a program may raise one exception again and again."""
+    for one in _chain(error)[0]:
+        if getattr(one, _SPOKEN, number) < number:
+            with contextlib.suppress(Exception):
+                delattr(one, _SPOKEN)
 
 
 def _is_lost(error: BaseException) -> bool:

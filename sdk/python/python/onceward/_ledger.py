@@ -381,13 +381,13 @@ class Block:
         self._claim, self._token = claim, token
         return claim
 
-    def _left(self) -> tuple[NativeClaim, Any]:
-        """The claim, and the result of the block."""
+    def _left(self) -> BlockClaim:
+        """The claim, which is that of the block no more."""
         if self._claim is None:
             raise InvalidCall("the block was not entered")
         claim, self._claim = self._claim, None
         leave(claim, self._token)
-        return claim._native, claim.result
+        return claim
 
     def __enter__(self) -> BlockClaim:
         native = self._operation.start(None, *self._parts)
@@ -400,12 +400,13 @@ class Block:
         return self._entered(native)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        native, result = self._left()
+        claim = self._left()
+        native = claim._native
         try:
             if error is not None:
-                self._operation._failed(native, error)
+                self._operation._failed(claim, error)
             else:
-                native.finish(None, self._operation._kept(native, result))
+                native.finish(None, self._operation._kept(native, claim.result))
         finally:
             native.abandon()
 
@@ -420,13 +421,14 @@ class Block:
         return self._entered(native)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        (native, result), loop = self._left(), asyncio.get_running_loop()
+        claim, loop = self._left(), asyncio.get_running_loop()
+        native = claim._native
         try:
             # A coroutine that was closed cannot wait for anything any more.
             if error is None:
-                await settled(native.finish(loop, self._operation._kept(native, result)))
+                await settled(native.finish(loop, self._operation._kept(native, claim.result)))
             elif not isinstance(error, GeneratorExit):
-                await self._operation._failed_async(native, error, loop)
+                await self._operation._failed_async(claim, error, loop)
         finally:
             native.abandon()
 

@@ -216,7 +216,8 @@ class Operation:
     def run(self, native: NativeClaim, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a function under its claim and records how it ended."""
         try:
-            with running(Claim(native, self)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     begin(native)
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
@@ -227,7 +228,7 @@ class Operation:
                     if has_not_begun(native, function, error):
                         native.give_back()
                     else:
-                        self._failed(native, error)
+                        self._failed(claim, error)
                     raise
             native.finish(None, self._kept(native, result))
             return result
@@ -244,9 +245,10 @@ class Operation:
     ) -> Any:
         """Runs an async function under its claim and records how it ended."""
         loop = asyncio.get_running_loop()
+        claim = Claim(native, self)
         watch = LostWatch(native, loop) if native.may_be_taken_over else None
         try:
-            with running(Claim(native, self)):
+            with running(claim):
                 begin(native)
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
@@ -268,7 +270,7 @@ class Operation:
             if has_not_begun(native, function, error):
                 native.give_back()
             else:
-                await self._failed_async(native, error, loop)
+                await self._failed_async(claim, error, loop)
             raise
         else:
             if watch is not None:
@@ -284,11 +286,12 @@ class Operation:
         """Asks the service before a block runs, and records what an earlier attempt did."""
         try:
             begin(native)
-            with running(Claim(native, self)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     found = self._found(native, (), {})
                 except BaseException as error:
-                    self._failed(native, error)
+                    self._failed(claim, error)
                     raise
             if found is not NOT_FOUND:
                 native.finish(None, self._kept(native, found))
@@ -302,11 +305,12 @@ class Operation:
         loop = asyncio.get_running_loop()
         try:
             begin(native)
-            with running(Claim(native, self)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     found = await self._found_async(native, (), {})
                 except Exception as error:
-                    await self._failed_async(native, error, loop)
+                    await self._failed_async(claim, error, loop)
                     raise
             if found is not NOT_FOUND:
                 await settled(native.finish(loop, self._kept(native, found)))
@@ -372,20 +376,24 @@ class Operation:
             return "unknown", [str(error)], None
         return _failures.classify(error, self.classes)
 
-    def _failed(self, native: NativeClaim, error: BaseException) -> None:
+    def _failed(self, claim: Claim, error: BaseException) -> None:
+        native = claim._native
         try:
+            _failures.forget_earlier(error, claim._number)
             kind, messages, retry_after = self._classified(error)
-            _failures.spoken(error)
+            _failures.spoken(error, claim._number)
             _note(error, native, native.fail(None, kind, messages, retry_after))
         except Exception as unrecorded:
             # Texts of other errors may contain anything.
             why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
             _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
-    async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+    async def _failed_async(self, claim: Claim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+        native = claim._native
         try:
+            _failures.forget_earlier(error, claim._number)
             kind, messages, retry_after = self._classified(error)
-            _failures.spoken(error)
+            _failures.spoken(error, claim._number)
             recording = native.fail(loop, kind, messages, retry_after)
             if isinstance(error, Exception):
                 ending = await settled(recording)

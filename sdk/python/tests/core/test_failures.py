@@ -410,3 +410,16 @@ def test_an_exception_that_takes_no_attributes_is_recorded(memory: Ledger) -> No
     with pytest.raises((Sealed, ZeroDivisionError)):
         memory.call("work", key="k", tier="payment").run(work)
     assert [one.status for one in memory.list()] == [IN_DOUBT]
+
+
+def test_one_exception_that_is_raised_again_and_again_speaks_for_each_call(memory: Ledger) -> None:
+    """As a constant of a module, or one that a test double keeps."""
+    unreachable = NotSent("no route")
+
+    def work() -> None:
+        raise unreachable
+
+    for _ in range(3):
+        with pytest.raises(NotSent):
+            memory.call("work", key="k", tier="payment").run(work)
+    assert [one.status for one in memory.list()] == [RELEASED]
