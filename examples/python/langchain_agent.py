@@ -17,7 +17,7 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import tool
 
 import onceward
-from onceward.langchain import OnceMiddleware
+from onceward.langchain import OnceMiddleware, ToolRule
 
 charged = []
 number = itertools.count(1)
@@ -58,7 +58,9 @@ SCRIPT = [
 
 def main():
     with tempfile.TemporaryDirectory() as folder, onceward.Ledger(pathlib.Path(folder) / "onceward.db") as ledger:
-        rules = {"charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}}
+        rules: dict[str, ToolRule] = {
+            "charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}
+        }
         guard = OnceMiddleware(ledger, rules, tools=[charge])
         model = ScriptedModel(messages=iter(SCRIPT))
         agent = create_agent(model, [charge], middleware=[guard])

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ._errors import Error
 from ._native import NativeClaim
+
+if TYPE_CHECKING:
+    from ._operation import Operation
+
+
+# Claims in the order in which this process got them.
+_numbers = itertools.count(1)
 
 
 class Claim:
     """The right to do the work. `onceward.claim()` returns it inside a guarded function."""
 
-    __slots__ = ("_native",)
+    __slots__ = ("_is_over", "_native", "_number", "_operation", "_outer", "_process")
 
-    def __init__(self, native: NativeClaim) -> None:
-        self._native = native
+    def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
+        self._native, self._operation, self._number = native, operation, next(_numbers)
+        # The claim inside of whose work this one is, whether the work under this one has ended, and the process that does it.
+        self._outer: Claim | None = None
+        self._is_over = False
+        self._process = 0
 
     @property
     def downstream_key(self) -> str:
@@ -88,6 +101,12 @@ def has_not_begun(native: NativeClaim, function: Callable[..., Any], error: Base
     if not inside or not isinstance(code, types.CodeType) or inside.tb_frame.f_code is not code:
         return False
     return inside.tb_lasti <= _before_first_step(code)
+
+
+def is_from_inside(error: Error, started: Any) -> bool:
+    """Whether the work raised an error of another guarded call. It says nothing about the work itself, which may have acted before
+    that call."""
+    return isinstance(error, Error) and started is not None and error.intent != started.intent
 
 
 def _before_first_step(code: types.CodeType) -> int:

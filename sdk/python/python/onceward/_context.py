@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any
@@ -44,11 +45,33 @@ def claim() -> Claim:
 @contextlib.contextmanager
 def running(current: Claim) -> Iterator[None]:
     """Makes a claim the current one."""
-    token = _claim.set(current)
+    token = enter(current)
     try:
         yield
     finally:
-        reset(_claim, token)
+        leave(current, token)
+
+
+def enter(current: Claim) -> Token[Claim | None]:
+    """Makes a claim the current one, inside the one that is."""
+    current._outer, current._process = _claim.get(), os.getpid()
+    return _claim.set(current)
+
+
+def leave(current: Claim, token: Token[Claim | None]) -> None:
+    """Ends the work under a claim. Tasks that it has started may still see the claim."""
+    current._is_over = True
+    reset(_claim, token)
+
+
+def claims() -> Iterator[Claim]:
+    """The claims whose work is running here, the innermost first."""
+    current = _claim.get()
+    while current is not None:
+        # A child process sees the claims of its parent, which goes on by itself.
+        if not current._is_over and current._process == os.getpid():
+            yield current
+        current = current._outer
 
 
 def reset(variable: ContextVar[Any], token: Token[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Mapping
 from datetime import timedelta
@@ -17,6 +18,9 @@ _MAX_CHAIN = 256
 
 # Longer than the part of a text in which evidence is searched.
 _MAX_TEXT = 20_000
+
+# The mark of an exception that has left a guarded call.
+_SPOKEN = "_onceward_spoken"
 
 _CLASSES = {"retry": "not_sent", "doubt": "unknown", "keep": "permanent"}
 
@@ -102,6 +106,22 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
     return kind, messages, retry_after
 
 
+def spoken(error: BaseException, number: int) -> None:
+    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call. `number` is that of its
+    claim."""
+    # A class of the user's may refuse attributes in any way.
+    with contextlib.suppress(Exception):
+        setattr(error, _SPOKEN, number)
+
+
+def forget_earlier(error: BaseException, number: int) -> None:
+    """Takes the marks of calls away that did not begin inside of this one: a program may raise one exception again and again."""
+    for one in _chain(error)[0]:
+        if getattr(one, _SPOKEN, number) < number:
+            with contextlib.suppress(Exception):
+                delattr(one, _SPOKEN)
+
+
 def _is_lost(error: BaseException) -> bool:
     if isinstance(error, _LOST) or (isinstance(error, OSError) and error.errno == errno.EIO):
         return True
@@ -122,7 +142,9 @@ def _class_of(error: BaseException, classes: dict[type[BaseException], str]) -> 
         if kind in classes:
             return classes[kind]
         if kind is Failure and isinstance(error, Failure):
-            return error.kind
+            # It spoke for the guarded call that it left. What the work around that call has done is unknown.
+            is_proof = error.kind in ("not_sent", "refused")
+            return None if is_proof and getattr(error, _SPOKEN, False) else error.kind
     # Ctrl-C, a cancelled task, the end of the program: the work was interrupted.
     return None if isinstance(error, Exception) else "unknown"
 

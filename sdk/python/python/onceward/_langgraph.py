@@ -134,7 +134,7 @@ def run_once(
     operation: Operation, parts: Parts, work: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Runs the work, or returns the stored result. The arguments are for the work and for the probe."""
-    started = operation.native.start(None, *parts)
+    started = operation.start(None, *parts)
     if type(started) is Stored:
         return operation.read(started)
 
@@ -158,7 +158,7 @@ async def run_once_async(
     kwargs: dict[str, Any],
 ) -> Any:
     """`run_once` for async work."""
-    started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+    started = await settled(operation.start(asyncio.get_running_loop(), *parts))
     if type(started) is Stored:
         return operation.read(started)
 

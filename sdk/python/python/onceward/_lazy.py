@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import dis
 import inspect
+import itertools
 import types
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from . import _failures
 
-# What acts only while it is iterated or entered.
+# What acts only while it is iterated or entered, or in another thread or process.
 _LAZY = (
     types.GeneratorType,
     types.AsyncGeneratorType,
     map,
     filter,
+    # Those of `itertools` that call a function.
+    itertools.accumulate,
+    itertools.dropwhile,
+    itertools.filterfalse,
+    itertools.groupby,
+    itertools.starmap,
+    itertools.takewhile,
     contextlib._GeneratorContextManager,
     contextlib._AsyncGeneratorContextManager,
+    concurrent.futures.Future,
 )
 
 # With this instruction an async generator is made, from Python 3.11 on. One that has begun is at a later instruction.
@@ -43,7 +53,8 @@ def refuse_lazy(operation: str, result: Any, function: Callable[..., Any] | None
         raise (_NotBegun if _is_body_of(function, result.cr_code) else TypeError)(text)
     if isinstance(result, _LAZY):
         kind = type(result).__name__
-        text = f"{operation} returned a {kind}, whose effects happen later: return a list, so that its end can be recorded"
+        instead = "what its result() returns" if isinstance(result, concurrent.futures.Future) else "a list"
+        text = f"{operation} returned a {kind}, whose effects happen later: return {instead}, so that its end can be recorded"
         code = getattr(result, "gi_code", None) or getattr(result, "ag_code", None)
         has_begun = code is None or not _is_created(result) or not _is_body_of(function, code)
         raise (_StillRunning if has_begun else _NotBegun)(text)

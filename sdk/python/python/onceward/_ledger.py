@@ -12,8 +12,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._claim import Claim, begin, settled
-from ._context import _claim as current_claim
-from ._context import reset
+from ._context import enter, leave
 from ._errors import AlreadyDone, InvalidCall
 from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
@@ -27,6 +26,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+
+# Numbers of items and limits are below this one, which no store can write.
+_END = 2**63
 
 # A person who settles an intent need not know its result.
 _WITHOUT_RESULT: Any = object()
@@ -168,6 +170,8 @@ class Ledger:
         )
         chosen_session = session_of(checked_session(session), operation, (), {})
         check_key(operation, key, chosen_session)
+        if item is not None:
+            _check_item(operation, item)
         parts = (made.tenant, chosen_session, key, intent, item)
         return Call(made, parts)
 
@@ -195,6 +199,8 @@ class Ledger:
 
         A ledger that was opened without a tenant lists the intents of every tenant.
         """
+        if limit is not None and not 0 <= limit < _END:
+            raise InvalidCall(f"limit= is a number of intents, or None for all of them, not {limit}")
         listed = json.loads(self._native.list(checked_tenant(tenant) or self.tenant, state, limit))
         return [_intent(one) for one in listed]
 
@@ -316,16 +322,16 @@ class Call:
         """The key of the intent."""
         return self._operation.native.key(*self._parts)
 
-    def run(self, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+    def run(self, function: Callable[..., R], /, *args: Any, **kwargs: Any) -> R:
         """Runs the function, or returns the stored result."""
-        found = self._operation.native.start(None, *self._parts)
+        found = self._operation.start(None, *self._parts)
         if type(found) is Stored:
             return self._operation.read(found)  # type: ignore[no-any-return]
         return self._operation.run(found, function, args, kwargs)  # type: ignore[no-any-return]
 
-    async def run_async(self, function: Callable[..., Awaitable[R]], *args: Any, **kwargs: Any) -> R:
+    async def run_async(self, function: Callable[..., Awaitable[R]], /, *args: Any, **kwargs: Any) -> R:
         """Runs the async function, or returns the stored result."""
-        found = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        found = await settled(self._operation.start(asyncio.get_running_loop(), *self._parts))
         if type(found) is Stored:
             return self._operation.read(found)  # type: ignore[no-any-return]
         return await self._operation.run_async(found, function, args, kwargs)  # type: ignore[no-any-return]
@@ -340,8 +346,8 @@ class BlockClaim(Claim):
 
     __slots__ = ("result",)
 
-    def __init__(self, native: NativeClaim) -> None:
-        super().__init__(native)
+    def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
+        super().__init__(native, operation)
         self.result: Any = None
 
     def finish(self, result: Any) -> None:
@@ -365,26 +371,26 @@ class Block:
         return AlreadyDone(f"{native.intent} was done by an earlier attempt", **native.about, value=found)
 
     def _entered(self, native: NativeClaim) -> BlockClaim:
-        claim = BlockClaim(native)
-        token = current_claim.set(claim)
+        claim = BlockClaim(native, self._operation)
+        token = enter(claim)
         try:
             begin(native)
         except BaseException:
-            reset(current_claim, token)
+            leave(claim, token)
             raise
         self._claim, self._token = claim, token
         return claim
 
-    def _left(self) -> tuple[NativeClaim, Any]:
-        """The claim, and the result of the block."""
+    def _left(self) -> BlockClaim:
+        """The claim, which is that of the block no more."""
         if self._claim is None:
             raise InvalidCall("the block was not entered")
-        reset(current_claim, self._token)
         claim, self._claim = self._claim, None
-        return claim._native, claim.result
+        leave(claim, self._token)
+        return claim
 
     def __enter__(self) -> BlockClaim:
-        native = self._operation.native.start(None, *self._parts)
+        native = self._operation.start(None, *self._parts)
         if type(native) is Stored:
             raise self._stored(native)
         if native.probe_first:
@@ -394,17 +400,18 @@ class Block:
         return self._entered(native)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        native, result = self._left()
+        claim = self._left()
+        native = claim._native
         try:
             if error is not None:
-                self._operation._failed(native, error)
+                self._operation._failed(claim, error)
             else:
-                native.finish(None, self._operation._kept(native, result))
+                native.finish(None, self._operation._kept(native, claim.result))
         finally:
             native.abandon()
 
     async def __aenter__(self) -> BlockClaim:
-        native = await settled(self._operation.native.start(asyncio.get_running_loop(), *self._parts))
+        native = await settled(self._operation.start(asyncio.get_running_loop(), *self._parts))
         if type(native) is Stored:
             raise self._stored(native)
         if native.probe_first:
@@ -414,15 +421,29 @@ class Block:
         return self._entered(native)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        (native, result), loop = self._left(), asyncio.get_running_loop()
+        claim, loop = self._left(), asyncio.get_running_loop()
+        native = claim._native
         try:
             # A coroutine that was closed cannot wait for anything any more.
             if error is None:
-                await settled(native.finish(loop, self._operation._kept(native, result)))
+                await settled(native.finish(loop, self._operation._kept(native, claim.result)))
             elif not isinstance(error, GeneratorExit):
-                await self._operation._failed_async(native, error, loop)
+                await self._operation._failed_async(claim, error, loop)
         finally:
             native.abandon()
+
+
+def _check_item(operation: str, item: Any) -> None:
+    """Refuses what is not an item of a stream. `True` would be the first one."""
+    if not isinstance(item, tuple) or len(item) != 2:
+        raise InvalidCall(f"{operation}: item= is a stream and a number: item=(\"account-7\", 1)", operation=operation)
+    stream, number = item
+    if not isinstance(stream, str):
+        raise InvalidCall(f"{operation}: a stream is a str, not {type(stream).__name__}", operation=operation)
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidCall(f"{operation}: the number of an item is an int, not {type(number).__name__}", operation=operation)
+    if not 0 <= number < _END:
+        raise InvalidCall(f"{operation}: the number of an item is not negative, and below 2**63", operation=operation)
 
 
 def _intent(found: dict[str, Any]) -> Intent:

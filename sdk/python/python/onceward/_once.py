@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Union
 
 from ._arguments import argument_of, binder, check_names, name_of, signature_of, window_fields
@@ -73,7 +73,7 @@ class Guarded:
         signature = signature_of(self._inner)
         match, of = settings.get("match") or (), window_fields(settings)
         if key is None:
-            _refuse_hidden_object(self.name, self._inner)
+            refuse_hidden_object(self.name, self._inner)
         fields = _fields(self.name, signature, key, [] if isinstance(match, str) else list(match), of)
         self.bind = binder(signature, {argument_of(one) for one in [*fields, *match, *of]})
         # The name in Python's own message about wrong arguments.
@@ -114,7 +114,7 @@ class Guarded:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
-        found = self.operation.native.start(None, *parts, None, (given or {}).get("wait"))
+        found = self.operation.start(None, *parts, wait=(given or {}).get("wait"))
         if type(found) is Stored:
             return self.operation.read(found)
         # With the arguments that a partial holds: a probe gets them too.
@@ -123,7 +123,7 @@ class Guarded:
     async def call_async(self, args: tuple[Any, ...], kwargs: dict[str, Any], given: dict[str, Any] | None = None) -> Any:
         parts = self.parts(args, kwargs, given)
         loop = running_loop(self.name)
-        found = await settled(self.operation.native.start(loop, *parts, None, (given or {}).get("wait")))
+        found = await settled(self.operation.start(loop, *parts, wait=(given or {}).get("wait")))
         if type(found) is Stored:
             return self.operation.read(found)
         return await self.operation.run_async(found, self._inner, (*self._first, *args), {**self._named, **kwargs})
@@ -193,7 +193,7 @@ def options(
     return call
 
 
-def key_of(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> str:
+def key_of(function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
     """The key of a call with these arguments. Nothing runs."""
     this = guarded(function)
     return this.operation.native.key(*this.parts((*_owner(function), *args), kwargs))
@@ -255,7 +255,7 @@ def _refuse_second_guard(ledger: Ledger, function: Callable[..., Any], name: str
         raise InvalidCall(f"{name} is guarded already: its second guard would wait for the first one")
 
 
-def _refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
+def refuse_hidden_object(name: str, function: Callable[..., Any]) -> None:
     """Refuses a function with an object that its arguments do not show: two accounts must not share a withdrawal."""
     inner = inspect.unwrap(function)
     owner = getattr(inner, "__self__", None)
@@ -297,6 +297,8 @@ def _fields(operation: str, signature: inspect.Signature, key: KeyRule, match: l
     if callable(key):
         return []
     if key is not None:
+        if not isinstance(key, Collection):
+            raise InvalidCall(f"{operation}: key= is a list of arguments, not {type(key).__name__}")
         if not given:
             raise InvalidCall(f"{operation}: key=[] names nothing; name the arguments that make the same intent")
         return given

@@ -8,14 +8,14 @@ import contextlib
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from . import _failures
 from ._claim import Claim, begin, has_not_begun, settled
-from ._context import current_session, running
+from ._context import claims, current_session, running
 from ._errors import ClaimLost, Error, Failed, InDoubt, InvalidCall, OutcomeNotKept, SessionRequired, Unreadable
 from ._failures import OnError
 from ._lazy import refuse_lazy
@@ -126,6 +126,7 @@ class Operation:
     # Classes of exceptions and what they say about the effect.
     classes: dict[type[BaseException], str] = field(default_factory=dict)
     probe: Callable[..., Any] | None = None
+    ledger: NativeLedger | None = None
 
     @classmethod
     def make(
@@ -140,6 +141,7 @@ class Operation:
         probe: Callable[..., Any] | None = None,
     ) -> Operation:
         """Checks the settings. `key` are the fields that identify the intent; without it, the caller has a key of its own."""
+        _check_is_list(name, "key", key or ())
         chosen = _checked(name, settings, key is None)
         on_error, classes = _failures.check(chosen.pop("on_error", "classify"))
         marks_sent = bool(chosen.pop("marks_sent", False))
@@ -162,7 +164,35 @@ class Operation:
         elif chosen.get("in_doubt") == "probe":
             raise InvalidCall('in_doubt="probe" needs probe=, a function that asks whether the effect happened')
         native = ledger.operation(name, json.dumps(chosen | {"on_error": on_error}), marks_sent, probe is not None)
-        return cls(name, native, codec, tenant, classes, probe)
+        return cls(name, native, codec, tenant, classes, probe, ledger)
+
+    def start(
+        self,
+        loop: asyncio.AbstractEventLoop | None,
+        tenant: str | None,
+        session: str | None,
+        key: str | None,
+        intent: Any,
+        item: tuple[str, int] | None = None,
+        wait: float | str | None = None,
+    ) -> Any:
+        """Begins a call: returns a claim, or what is stored. With an event loop, `settled` takes the answer."""
+        for claim in claims():
+            if self._is_of(claim, tenant, session, key, intent, item):
+                raise InvalidCall(
+                    f"{claim.intent} is called inside of itself, and would wait for itself. Guard only one of the two functions, or "
+                    "give them different operations or keys",
+                    **claim._native.about,
+                )
+        return self.native.start(loop, tenant, session, key, intent, item, wait)
+
+    def _is_of(self, claim: Claim, tenant: str | None, *parts: Any) -> bool:
+        """Whether a call with these parts has the intent of a claim."""
+        other = claim._operation
+        if other is None or other.name != self.name or not _is_one_store(self.ledger, other.ledger):
+            return False
+        own_tenant = claim._native.about.get("tenant") or "default"
+        return own_tenant == (tenant or "default") and claim.key == self.native.key(tenant, *parts)
 
     def read(self, stored: Stored) -> Any:
         """The result that a repeat gets."""
@@ -186,7 +216,8 @@ class Operation:
     def run(self, native: NativeClaim, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a function under its claim and records how it ended."""
         try:
-            with running(Claim(native)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     begin(native)
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
@@ -197,7 +228,7 @@ class Operation:
                     if has_not_begun(native, function, error):
                         native.give_back()
                     else:
-                        self._failed(native, error)
+                        self._failed(claim, error)
                     raise
             native.finish(None, self._kept(native, result))
             return result
@@ -214,9 +245,10 @@ class Operation:
     ) -> Any:
         """Runs an async function under its claim and records how it ended."""
         loop = asyncio.get_running_loop()
+        claim = Claim(native, self)
         watch = LostWatch(native, loop) if native.may_be_taken_over else None
         try:
-            with running(Claim(native)):
+            with running(claim):
                 begin(native)
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
@@ -238,7 +270,7 @@ class Operation:
             if has_not_begun(native, function, error):
                 native.give_back()
             else:
-                await self._failed_async(native, error, loop)
+                await self._failed_async(claim, error, loop)
             raise
         else:
             if watch is not None:
@@ -254,11 +286,12 @@ class Operation:
         """Asks the service before a block runs, and records what an earlier attempt did."""
         try:
             begin(native)
-            with running(Claim(native)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     found = self._found(native, (), {})
                 except BaseException as error:
-                    self._failed(native, error)
+                    self._failed(claim, error)
                     raise
             if found is not NOT_FOUND:
                 native.finish(None, self._kept(native, found))
@@ -272,11 +305,12 @@ class Operation:
         loop = asyncio.get_running_loop()
         try:
             begin(native)
-            with running(Claim(native)):
+            claim = Claim(native, self)
+            with running(claim):
                 try:
                     found = await self._found_async(native, (), {})
                 except Exception as error:
-                    await self._failed_async(native, error, loop)
+                    await self._failed_async(claim, error, loop)
                     raise
             if found is not NOT_FOUND:
                 await settled(native.finish(loop, self._kept(native, found)))
@@ -342,18 +376,24 @@ class Operation:
             return "unknown", [str(error)], None
         return _failures.classify(error, self.classes)
 
-    def _failed(self, native: NativeClaim, error: BaseException) -> None:
+    def _failed(self, claim: Claim, error: BaseException) -> None:
+        native = claim._native
         try:
+            _failures.forget_earlier(error, claim._number)
             kind, messages, retry_after = self._classified(error)
+            _failures.spoken(error, claim._number)
             _note(error, native, native.fail(None, kind, messages, retry_after))
         except Exception as unrecorded:
             # Texts of other errors may contain anything.
             why = unrecorded.message if isinstance(unrecorded, Error) else type(unrecorded).__name__
             _log.warning("%s failed, and this could not be recorded: %s", native.intent, why)
 
-    async def _failed_async(self, native: NativeClaim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+    async def _failed_async(self, claim: Claim, error: BaseException, loop: asyncio.AbstractEventLoop) -> None:
+        native = claim._native
         try:
+            _failures.forget_earlier(error, claim._number)
             kind, messages, retry_after = self._classified(error)
+            _failures.spoken(error, claim._number)
             recording = native.fail(loop, kind, messages, retry_after)
             if isinstance(error, Exception):
                 ending = await settled(recording)
@@ -389,6 +429,13 @@ async def _settled_soon(answer: tuple[bool, Any], loop: asyncio.AbstractEventLoo
         timer.cancel()
 
 
+def _is_one_store(one: NativeLedger | None, other: NativeLedger | None) -> bool:
+    if one is None or other is None or one is other:
+        return one is other
+    # Each ledger in memory is a store of its own.
+    return one.shown == other.shown != "memory:"
+
+
 def running_loop(operation: str) -> asyncio.AbstractEventLoop:
     """The event loop of asyncio, in which an async call waits for the ledger."""
     try:
@@ -412,7 +459,7 @@ def checked_tenant(tenant: str | None) -> str | None:
     raise InvalidCall("a tenant is a text that is not empty")
 
 
-def tenant_of(operation: str, tenant: Any, *args: Any, **kwargs: Any) -> str | None:
+def tenant_of(operation: str, tenant: Any, /, *args: Any, **kwargs: Any) -> str | None:
     """The tenant of a call: fixed, or computed from what the call is about. A function that finds none must not lead to the
     intents of the default tenant."""
     if not callable(tenant):
@@ -441,6 +488,7 @@ def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[
     for setting in ("match", "normalise"):
         if isinstance(chosen.get(setting), str):
             raise InvalidCall(f"{name}: {setting}= is a list: {setting}=[{chosen[setting]!r}]", operation=name)
+        _check_is_list(name, setting, chosen.get(setting, ()))
     if has_own_key:
         for setting in ("match", "normalise", "window", "allow_volatile"):
             if chosen.pop(setting, None):
@@ -448,11 +496,18 @@ def _checked(name: str, settings: Mapping[str, Any], has_own_key: bool) -> dict[
     return chosen
 
 
+def _check_is_list(name: str, setting: str, given: object) -> None:
+    """Refuses an iterator: it is empty after its first use, and what it named would not count."""
+    if not isinstance(given, Collection):
+        raise InvalidCall(f"{name}: {setting}= is a list, not {type(given).__name__}", operation=name)
+
+
 def _note(error: BaseException, native: NativeClaim, ending: str) -> None:
     """Says in the traceback what became of the intent, where that needs a person."""
     if ending != "in_doubt":
         return
-    with contextlib.suppress(AttributeError, TypeError):
+    # A class of the user's may refuse attributes in any way.
+    with contextlib.suppress(Exception):
         setattr(error, IN_DOUBT, True)
     # Python 3.10 has no notes.
     if add_note := getattr(error, "add_note", None):

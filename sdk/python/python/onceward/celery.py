@@ -13,7 +13,9 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -164,7 +166,7 @@ def _call(task: Any, guard: _Guard, direct: Callable[..., Any], args: tuple[Any,
     operation, bind = _operation(task, guard)
     try:
         parts = _parts(task, guard, operation, bind, None if is_direct else _message_key(request), args, kwargs)
-        started = operation.native.start(None, *parts)
+        started = operation.start(None, *parts)
         if type(started) is Stored:
             return _replayed(task, request, is_direct, operation.read(started))
     except Error as decision:
@@ -204,9 +206,33 @@ def _operation(task: Any, guard: _Guard) -> tuple[Operation, Bind]:
     if made is None or used is not native:
         guard.check_names(task.name, task.run)
         bind = binder(signature_of(task.run), {argument_of(one) for one in guard.fields})
-        made = guard.operation(guard.operation_name or task.name, Codec(inspect.unwrap(task.run)))
+        made = guard.operation(guard.operation_name or task.name, _codec(task.run))
         task.__dict__["_onceward"] = (made, bind, native)
     return made, bind
+
+
+def _codec(run: Callable[..., Any]) -> Codec:
+    """Keeps what Celery gets from the task: with `pydantic=True`, Celery makes JSON of a model, and stores that too."""
+    codec = Codec(inspect.unwrap(run))
+    is_converted = any(map(_is_wrapper_of_celery, _layers(run))) and _is_model(codec.annotation)
+    return Codec() if is_converted else codec
+
+
+def _layers(run: Callable[..., Any] | None) -> Iterator[Callable[..., Any]]:
+    """The function and those that it wraps, from the outside."""
+    while run is not None:
+        yield run
+        run = getattr(run, "__func__", None) or getattr(run, "__wrapped__", None)
+
+
+def _is_wrapper_of_celery(function: Any) -> bool:
+    return getattr(function, "__globals__", {}).get("__name__") == "celery.app.base"
+
+
+def _is_model(annotation: Any) -> bool:
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if is_union else (annotation,)
+    return any(hasattr(one, "__pydantic_serializer__") for one in members)
 
 
 def _parts(

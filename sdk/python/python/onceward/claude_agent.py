@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ._arguments import argument_of, check_names, window_fields
-from ._claim import settled
+from ._claim import is_from_inside, settled
 from ._defaults import with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._ledger import Ledger
@@ -218,7 +218,7 @@ class _Guard:
         operation = self.operation()
         try:
             parts = self._parts(args)
-            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            started = await settled(operation.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return self._replayed(operation.read(started))
         except Error as decision:
@@ -227,7 +227,11 @@ class _Guard:
             result: Result = await operation.run_async(started, self._work, (args,), {})
             return result
         except Error as decision:
-            return self._refused(decision)
+            doubt = await self._doubt(operation, parts) if is_from_inside(decision, started) else None
+            if doubt is None:
+                return self._refused(decision)
+            _log.warning("%s failed, and it is unknown whether it took effect: %s", self.name, decision.message)
+            return _error(doubt)
         except _ToolError as failed:
             doubt = await self._doubt(operation, parts)
             return failed.result if doubt is None else _with_text(failed.result, doubt)

@@ -2,9 +2,9 @@
 
 Needs langgraph 1.0.4 or newer, and langchain 1.1 or newer for agents.
 
-    from onceward.langchain import OnceMiddleware
+    from onceward.langchain import OnceMiddleware, ToolRule
 
-    rules = {"charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}}
+    rules: dict[str, ToolRule] = {"charge": {"key": ["customer", "invoice"], "match": ["amount"], "tier": "payment"}}
     guard = OnceMiddleware(ledger, rules)
 
     agent = create_agent(model, tools, middleware=[guard])
@@ -240,6 +240,7 @@ class _ToolCall:
     def __init__(self, guard: _GuardedTool, request: ToolCallRequest, session: Any, tells: bool) -> None:
         self.guard, self.original, self.session, self.tells = guard, request, session, tells
         self.doubt: str | None = None
+        self.is_begun = False
 
     def request(self) -> ToolCallRequest:
         """The request with the guarded tool in place of the tool."""
@@ -254,6 +255,7 @@ class _ToolCall:
             arguments, parts = self._parts(args, kwargs)
 
             def work(**_arguments: Any) -> Any:
+                self.is_begun = True
                 return self._checked(run(*args, **kwargs))
 
             try:
@@ -266,6 +268,7 @@ class _ToolCall:
             arguments, parts = self._parts(args, kwargs)
 
             async def work(**_arguments: Any) -> Any:
+                self.is_begun = True
                 return self._checked(await arun(*args, **kwargs))
 
             try:
@@ -303,7 +306,13 @@ class _ToolCall:
         return result
 
     def _doubt_after(self, error: Exception, parts: Parts) -> str | None:
-        return None if isinstance(error, (Error, GraphBubbleUp)) else self.guard.doubt(parts)
+        operation = self.guard.operation
+        if isinstance(error, Error) and self.is_begun:
+            # Of another guarded call, inside the tool, it says nothing about the tool.
+            is_own = (error.operation, error.key) == (operation.name, operation.native.key(*parts))
+        else:
+            is_own = isinstance(error, Error)
+        return None if is_own or isinstance(error, GraphBubbleUp) else self.guard.doubt(parts)
 
     def _failed(self, error: Exception, doubt: str | None) -> Any:
         self.doubt = doubt or self.doubt

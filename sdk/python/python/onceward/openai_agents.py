@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Union
 
 from . import _native
 from ._arguments import argument_of, check_names, window_fields
-from ._claim import settled
+from ._claim import is_from_inside, settled
 from ._context import current_session
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, OwnerUnknown, SessionRequired
 from ._native import Stored
-from ._once import default_name
+from ._once import default_name, refuse_hidden_object
 from ._operation import IN_DOUBT, Operation, Settings, own_key, pointer
 from ._results import Codec
 
@@ -224,6 +224,7 @@ class _Guard:
             raise InvalidCall(f'{self.name}: key= is a list of arguments, such as key=["invoice"], or a function')
         if key is not None:
             return [] if callable(key) else [str(one) for one in key]
+        refuse_hidden_object(self.name, self.function)
         kinds = {parameter.kind for parameter in self.signature.parameters.values()}
         if kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}:
             raise InvalidCall(f"{self.name} takes any arguments: name those that make the intent with key=[...]")
@@ -255,28 +256,28 @@ class _Guard:
         @functools.wraps(self.function)
         def guarded(*args: Any, **kwargs: Any) -> Any:
             context, args, arguments = self._taken(args, kwargs)
-            parts: Parts | None = None
+            parts, started = None, None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
-                started = operation.native.start(None, *parts)
+                started = operation.start(None, *parts)
                 if type(started) is Stored:
                     return operation.read(started)
                 return operation.run(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, self._doubt_after(error, parts))
+                return self._answer(error, context, self._doubt_after(error, parts, started))
 
         @functools.wraps(self.function)
         async def guarded_async(*args: Any, **kwargs: Any) -> Any:
             context, args, arguments = self._taken(args, kwargs)
-            parts: Parts | None = None
+            parts, started = None, None
             try:
                 operation, parts = self.operation(), self._parts(context, arguments)
-                started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+                started = await settled(operation.start(asyncio.get_running_loop(), *parts))
                 if type(started) is Stored:
                     return operation.read(started)
                 return await operation.run_async(started, lambda **_: self.function(*args, **kwargs), (), arguments)
             except Exception as error:
-                return self._answer(error, context, await asyncio.to_thread(self._doubt_after, error, parts))
+                return self._answer(error, context, await asyncio.to_thread(self._doubt_after, error, parts, started))
 
         wrapper: Any = guarded_async if inspect.iscoroutinefunction(self.function) else guarded
         if self.context_name is None:
@@ -316,7 +317,7 @@ class _Guard:
     def _answer(self, error: Exception, context: Context | None, repeats: str | None) -> str:
         """What the model is told, if it is told: the framework would make "please try again" of any exception."""
         tool = getattr(context, "tool_name", None) or self.function.__name__
-        if self.tells and isinstance(error, Error):
+        if self.tells and isinstance(error, Error) and repeats is None:
             # Not the whole text: the commands that settle a doubt contain its key.
             _log.warning("%s was not carried out: %s", self.name, error.message)
             return _for_model(error, tool)
@@ -328,9 +329,9 @@ class _Guard:
         unknown = f"It is unknown whether {tool} took effect. {DO_NOT_REPEAT}"
         return f"{unknown} Tell the user that a person has to check it."
 
-    def _doubt_after(self, error: Exception, parts: Parts | None) -> str | None:
+    def _doubt_after(self, error: Exception, parts: Parts | None, started: Any) -> str | None:
         """What happens to repeats, if the attempt that just failed may have happened."""
-        if parts is None or isinstance(error, Error) or not self.tells:
+        if parts is None or not self.tells or (isinstance(error, Error) and not is_from_inside(error, started)):
             return None
         try:
             found = self.ledger.get(self.name, self.operation().native.key(*parts), tenant=parts[0])

@@ -10,14 +10,15 @@ result.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from ._arguments import argument_of, check_names, window_fields
-from ._claim import settled
+from ._claim import is_from_inside, settled
 from ._defaults import defaults_of, with_defaults
 from ._errors import DO_NOT_REPEAT, Error, InvalidCall, SessionRequired
 from ._failures import Failure, NotSent
@@ -26,10 +27,12 @@ from ._native import Stored
 from ._once import checked_session
 from ._operation import Duration, Operation, Settings, checked_tenant, own_key, session_of, tenant_of
 from ._results import Codec
+from ._same import fields_of
 
 try:
     import pydantic_ai as _framework
     from pydantic import ConfigDict, TypeAdapter
+    from pydantic.fields import FieldInfo
 except ImportError as error:
     raise ImportError("onceward.pydantic_ai needs pydantic-ai: pip install 'pydantic-ai-slim>=2.66'") from error
 
@@ -148,6 +151,7 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
                 raise InvalidCall(f"OnceToolset guards `{name}`, and the toolset in it has no such tool")
             arguments = tools[name].tool_def.parameters_json_schema.get("properties", {})
             check_names(name, guard.fields, arguments)
+            _check_found(name, guard, tools[name])
             self.seen.add(name)
         return tools
 
@@ -165,8 +169,8 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
 
         operation = self._operation(name, guard)
         try:
-            parts = self._parts(operation, guard, _with_defaults(tool_args, guard, tool), ctx)
-            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            parts = self._parts(operation, guard, tool_args, tool, ctx)
+            started = await settled(operation.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
         except Error as decision:
@@ -174,6 +178,9 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         try:
             return await operation.run_async(started, work, (), tool_args)
         except Error as decision:
+            if is_from_inside(decision, started) and await self._is_held(operation, parts):
+                _log.warning("%s failed, and it is unknown whether it took effect: %s", name, decision.message)
+                raise ToolFailed(_doubt(name)) from decision
             raise _refused(name, decision) from decision
         except (ModelRetry, ToolFailed) as error:
             if await self._is_held(operation, parts):
@@ -209,16 +216,22 @@ class OnceToolset(WrapperToolset[AgentDepsT]):
         return made
 
     def _parts(
-        self, operation: Operation, guard: Once, args: dict[str, Any], ctx: RunContext[AgentDepsT]
+        self,
+        operation: Operation,
+        guard: Once,
+        args: dict[str, Any],
+        tool: ToolsetTool[AgentDepsT],
+        ctx: RunContext[AgentDepsT],
     ) -> tuple[Any, ...]:
         tenant = tenant_of(operation.name, self.tenant, ctx)
         session = session_of(checked_session(self.session), operation.name, (ctx,), {})
+        shown = _with_defaults(_shown(args, tool), guard, tool)
         # An optional argument that the model leaves out is None.
-        key, intent = None, {**dict.fromkeys(map(argument_of, guard.fields)), **args}
+        key, intent = None, {**dict.fromkeys(map(argument_of, guard.fields)), **shown}
         if callable(guard.key):
-            key = own_key(operation.name, guard.key(args))
+            key = own_key(operation.name, guard.key(_with_defaults(args, guard, tool)))
             wanted = set(map(argument_of, guard.fields))
-            intent = {name: value for name, value in args.items() if name in wanted}
+            intent = {name: value for name, value in shown.items() if name in wanted}
             if self.session:
                 key, intent = None, {**intent, _KEY: key}
         return tenant or operation.tenant, session, key, intent or None
@@ -274,9 +287,93 @@ def _with_defaults(args: dict[str, Any], guard: Once, tool: ToolsetTool[Any]) ->
     """The arguments with their defaults. The framework sets those of a function's own schema, but not those of a schema
     that was written by hand or that an MCP server sent. Where such a schema says none, the function may."""
     fields = None if callable(guard.key) else guard.fields
-    # How the framework calls a function, if the tool is one.
-    function = getattr(getattr(getattr(tool, "call_func", None), "__self__", None), "function", None)
+    function = getattr(_called(tool), "function", None)
     return {**defaults_of(function), **with_defaults(args, tool.tool_def.parameters_json_schema, fields)}
+
+
+def _called(tool: ToolsetTool[Any]) -> Any:
+    """How the framework calls a function, if the tool is one."""
+    called = getattr(getattr(tool, "call_func", None), "__self__", None)
+    return called if hasattr(called, "function") else None
+
+
+def _shown(args: dict[str, Any], tool: ToolsetTool[Any]) -> dict[str, Any]:
+    """The arguments by the names that the model sees. The framework gives them to a function by the names of its parameters: those
+    of a function with one model are the fields of the model, and a parameter may have an alias."""
+    called = _called(tool)
+    if called is None:
+        return args
+    single = getattr(called, "single_arg_name", None)
+    if single is not None and single in args:
+        return _members(args[single])
+    aliases = {alias: args[name] for name, alias in _aliases(called.function).items() if name in args}
+    return {**args, **aliases}
+
+
+def _members(value: Any) -> dict[str, Any]:
+    """The members of a model, by all names that they have."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    found = dict(getattr(value, "__pydantic_extra__", None) or {})
+    known = getattr(type(value), "__pydantic_fields__", {})
+    for name in fields_of(type(value)) or ():
+        names = {name, *_aliases_of(known[name])} if name in known else {name}
+        found.update(dict.fromkeys(names, getattr(value, name)))
+    return found
+
+
+def _aliases(function: Callable[..., Any]) -> dict[str, str]:
+    """The parameters of a function that have another name for the model."""
+    found = {}
+    for name, annotation in _annotations(function).items():
+        for alias in _aliases_of(FieldInfo.from_annotation(annotation)):
+            found[name] = alias
+    return found
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception:
+        # A name that cannot be resolved: an alias that is not found is refused before the model is asked.
+        return {}
+    return {name: hint for name, hint in hints.items() if name != "return"}
+
+
+def _aliases_of(info: FieldInfo) -> set[str]:
+    return {name for name in (info.alias, info.validation_alias) if isinstance(name, str)}
+
+
+def _check_found(tool_name: str, guard: Once, tool: ToolsetTool[Any]) -> None:
+    """Refuses a name that the model sees and a call does not have: it would be the same in every call."""
+    called = _called(tool)
+    if called is None:
+        return
+    single = getattr(called, "single_arg_name", None)
+    parameters = inspect.signature(called.function).parameters
+    if single is None and any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return
+    if single is not None:
+        known = _names_in(_annotations(called.function).get(single))
+    else:
+        known = {*parameters, *_aliases(called.function).values()}
+    for root in map(argument_of, guard.fields):
+        if known is not None and root not in known:
+            raise InvalidCall(
+                f"{tool_name} gets no argument `{root}` from the framework: only the model sees it under this name. Give key=, a "
+                "function of the arguments"
+            )
+
+
+def _names_in(kind: Any) -> set[str] | None:
+    """All names of the members of a model; None for one whose members have the names that the model sees."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    kind = get_origin(kind) or kind
+    if not isinstance(kind, type) or (names := fields_of(kind)) is None:
+        return None
+    known = getattr(kind, "__pydantic_fields__", {})
+    return {*names, *(alias for name in names if name in known for alias in _aliases_of(known[name]))}
 
 
 def _refused(name: str, decision: Error) -> ToolFailed:

@@ -171,7 +171,7 @@ class _Inbound(ActivityInboundInterceptor):
         try:
             operation, bind = self._interceptor.operation(info.activity_type, guard, input.fn)
             parts = _parts(operation, bind, guard, input, info)
-            started = await settled(operation.native.start(asyncio.get_running_loop(), *parts))
+            started = await settled(operation.start(asyncio.get_running_loop(), *parts))
             if type(started) is Stored:
                 return operation.read(started)
         except Error as decision:

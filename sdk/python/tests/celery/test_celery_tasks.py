@@ -16,6 +16,7 @@ import pytest
 from celery import signals
 from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore, Reject
+from pydantic import BaseModel
 
 import onceward
 from onceward.celery import once
@@ -500,3 +501,29 @@ def test_a_tenant_that_is_not_found_never_means_the_default_tenant(bench, found)
     assert bench.effects == [] and bench.ledger.list() == []
     with pytest.raises(onceward.InvalidCall, match="not empty"):
         once(bench.ledger, tenant="")
+
+
+class Receipt(BaseModel):
+    number: int
+    note: str = ""
+
+
+class Invoice(BaseModel):
+    number: str
+
+
+@pytest.mark.parametrize("annotation", [Receipt, Receipt | None, list[Receipt], int])
+def test_a_task_with_models_of_pydantic_has_its_result_at_the_next_delivery(bench, annotation):
+    returned = {int: 1, list[Receipt]: [Receipt(number=1)]}.get(annotation, Receipt(number=1))
+
+    def charge(invoice: Invoice) -> annotation:
+        bench.effects.append(invoice)
+        return returned
+
+    settings = {"key": ["/invoice/number"], "tier": "payment"}
+    task = bench.app.task(name="charge", base=once(bench.ledger, **settings), pydantic=True, shared=False)(charge)
+    # Celery makes JSON of a model, and of no list of models.
+    stored = {"number": 1, "note": ""} if annotation in (Receipt, Receipt | None) else returned
+    for number in range(2):
+        assert task.apply([{"number": "inv-7"}], task_id=f"id-{number}").get() == stored
+    assert bench.effects == [Invoice(number="inv-7")]

@@ -431,3 +431,21 @@ def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(ledger, ma
     for session in (None, "run-1"):
         (refused,) = run(guarded(ledger, mailer, key=lambda args: "", session=session), MAIL)
         assert refused["is_error"] and mailer.sent == []
+
+
+@pytest.mark.parametrize("tier", ["email", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(ledger, mailer, tier):
+    @ledger.once(operation="log", key=["to"], session=True)
+    def log(to):
+        raise AssertionError("no session is set")
+
+    @once(ledger, key=["to"], tier=tier)
+    @tool("send_email", "Sends an email.", SCHEMA)
+    async def send_email(args):
+        mailer.sent.append(args)
+        log(args["to"])
+
+    (told,) = run(send_email, MAIL)
+    text = told["content"][0]["text"]
+    assert told["is_error"] and ("Nothing happened" in text) == (tier is None)
+    assert ("unknown whether send_email took effect" in text) == (tier is not None)

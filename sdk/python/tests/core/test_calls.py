@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import pathlib
 import signal
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import onceward
 import pytest
@@ -308,12 +310,70 @@ def test_nested_calls_have_claims_of_their_own(memory: Ledger) -> None:
     first = outer(1)
     assert outer(1) == first and len(set(first)) == 2 and len(seen) == 1
 
-    @memory.once(operation="self")
-    def calls_itself(n: int) -> int:
-        return calls_itself(n)
 
-    with pytest.raises(InFlight):
-        calls_itself(1)
+@pytest.mark.parametrize("how", ["sync", "async", "task", "thread", "block", "other ledger"])
+def test_a_call_inside_of_itself_is_refused_instead_of_waiting_for_itself(tmp_path: pathlib.Path, how: str) -> None:
+    with Ledger(tmp_path / "a.db") as ledger, Ledger(tmp_path / "a.db") as other:
+
+        @ledger.once(operation="pay", key=["n"], wait="30s")
+        def pay(n: int) -> int:
+            if how == "other ledger":
+                return other.call("pay", intent={"n": n}, fields=["n"], wait="30s", result=int).run(pay, n)
+            return pay(n)
+
+        @ledger.once(operation="pay", key=["n"], wait="30s")
+        async def pay_async(n: int) -> int:
+            if how == "thread":
+                return await asyncio.to_thread(pay, n)
+            return await (asyncio.create_task(pay_async(n)) if how == "task" else pay_async(n))
+
+        def in_block() -> None:
+            with ledger.begin("pay", key="k"), ledger.begin("pay", key="k", wait="30s"):
+                pass
+
+        begun = time.monotonic()
+        with pytest.raises(onceward.InvalidCall, match="is called inside of itself"):
+            if how == "block":
+                in_block()
+            elif how in ("sync", "other ledger"):
+                pay(1)
+            else:
+                asyncio.run(pay_async(1))
+        assert time.monotonic() - begun < 10
+
+
+def test_calls_inside_of_others_with_one_name_are_not_calls_of_themselves(memory: Ledger) -> None:
+    with Ledger("memory:") as other:
+
+        @memory.once(operation="count", key=["n"], tenant=lambda n, tenant="default": tenant)
+        def count(n: int, tenant: str = "default") -> int:
+            return 0 if n == 0 else 1 + count(n - 1)
+
+        @other.once(operation="count", key=["n"])
+        def count_elsewhere(n: int) -> int:
+            return count(n)
+
+        assert count_elsewhere(3) == 3
+        assert memory.call("count", key="a").run(count, 5, tenant="acme") == 5
+
+
+def test_what_a_guarded_call_has_started_may_call_it_once_it_has_ended(memory: Ledger) -> None:
+    @memory.once(operation="pay", key=["n"])
+    async def pay(n: int) -> int:
+        async def later() -> int:
+            await asyncio.sleep(0.1)
+            return await pay(n)
+
+        tasks.append(asyncio.create_task(later()))
+        return n
+
+    tasks: list[asyncio.Task[int]] = []
+
+    async def main() -> None:
+        assert await pay(1) == 1
+        assert await tasks[0] == 1
+
+    asyncio.run(main())
 
 
 def test_a_claim_says_the_same_key_on_every_attempt(memory: Ledger) -> None:
@@ -447,3 +507,19 @@ def attempt(pay: Callable[[int], str], invoice: int) -> str | None:
         return pay(invoice)
     except onceward.Error:
         return None
+
+
+@pytest.mark.parametrize("number", [-1, 2**63, True, "1", 1.0, None])
+def test_a_number_that_is_not_one_of_an_item_is_refused(memory: Ledger, number: Any) -> None:
+    with pytest.raises(InvalidCall, match="the number of an item is"):
+        memory.consume_event("billing", "account-7", number)
+    assert memory.list() == []
+
+
+def test_a_stream_that_is_not_a_text_and_a_negative_limit_are_refused(memory: Ledger) -> None:
+    with pytest.raises(InvalidCall, match="item= is a stream and a number"):
+        memory.call("billing", item="a1")  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="a stream is a str, not int"):
+        memory.consume_event("billing", 7, 1)  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="limit= is a number of intents"):
+        memory.list(limit=-1)

@@ -11,6 +11,7 @@ import pathlib
 import ssl
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from datetime import timedelta
 from typing import Any
@@ -346,3 +347,79 @@ def test_an_unreadable_result_is_not_shown(memory: Ledger) -> None:
     error = caught.value
     assert "hunter2" not in str(error) and "hunter2" not in error.reason and error.__cause__ is None
     assert error.result_json == b'"hunter2-token"'
+
+
+@pytest.mark.parametrize("failure", [NotSent("no route"), Refused("busy")])
+@pytest.mark.parametrize("how", ["sync", "async", "block", "thread"])
+def test_what_a_guarded_call_inside_says_proves_nothing_about_the_work_around_it(
+    memory: Ledger, how: str, failure: Exception
+) -> None:
+    charged: list[int] = []
+
+    @memory.once(operation="mail", key=["order"])
+    def mail(order: int) -> None:
+        raise type(failure)(*failure.args)
+
+    @memory.once(operation="order", key=["order"], tier="payment")
+    def order(order: int) -> None:
+        charged.append(order)
+        if how == "thread":
+            with ThreadPoolExecutor() as pool:
+                return pool.submit(mail, order).result()
+        if how == "block":
+            with memory.begin("mail", key="m"):
+                raise type(failure)(*failure.args)
+        mail(order)
+
+    @memory.once(operation="order", key=["order"], tier="payment")
+    async def order_async(order: int) -> None:
+        charged.append(order)
+        mail(order)
+
+    for expected in (type(failure), InDoubt):
+        with pytest.raises(expected):
+            asyncio.run(order_async(1)) if how == "async" else order(1)  # type: ignore[func-returns-value]
+    assert charged == [1]
+    assert {one.operation: one.status for one in memory.list()} == {"order": IN_DOUBT, "mail": RELEASED}
+
+
+def test_the_work_around_a_guarded_call_can_say_that_nothing_happened(memory: Ledger) -> None:
+    @memory.once(operation="mail", key=["order"])
+    def mail(order: int) -> None:
+        raise NotSent("no route")
+
+    def raised_anew() -> None:
+        try:
+            mail(1)
+        except NotSent as error:
+            raise NotSent("nothing was done before the mail") from error
+
+    assert pytest.raises(NotSent, memory.call("order", key="a", tier="payment").run, raised_anew)
+    assert pytest.raises(NotSent, memory.call("order", key="b", tier="payment", on_error={NotSent: "retry"}).run, mail, 1)
+    assert {one.status for one in memory.list()} == {RELEASED}
+
+
+def test_an_exception_that_takes_no_attributes_is_recorded(memory: Ledger) -> None:
+    class Sealed(Exception):
+        def __setattr__(self, name: str, value: object) -> None:
+            raise ZeroDivisionError("sealed")
+
+    def work() -> None:
+        raise Sealed("no answer")
+
+    with pytest.raises((Sealed, ZeroDivisionError)):
+        memory.call("work", key="k", tier="payment").run(work)
+    assert [one.status for one in memory.list()] == [IN_DOUBT]
+
+
+def test_one_exception_that_is_raised_again_and_again_speaks_for_each_call(memory: Ledger) -> None:
+    """As a constant of a module, or one that a test double keeps."""
+    unreachable = NotSent("no route")
+
+    def work() -> None:
+        raise unreachable
+
+    for _ in range(3):
+        with pytest.raises(NotSent):
+            memory.call("work", key="k", tier="payment").run(work)
+    assert [one.status for one in memory.list()] == [RELEASED]

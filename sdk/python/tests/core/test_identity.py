@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
+import itertools
 import pathlib
 import subprocess
 import sys
@@ -17,7 +20,7 @@ from typing import Any
 import onceward
 import pytest
 import scene
-from onceward import InvalidCall, Ledger, key_of
+from onceward import NOT_FOUND, InvalidCall, Ledger, key_of
 
 PROGRAM = """
     import multiprocessing, sys
@@ -455,3 +458,51 @@ def test_a_lazy_result_is_in_doubt(memory: Ledger, lazily: Callable[..., Any]) -
 def test_a_key_that_is_not_a_text_is_refused_by_name(memory: Ledger, key: Any) -> None:
     with pytest.raises(InvalidCall, match="consume:q: a key is a str, not"):
         memory.consume("q", key)
+
+
+def test_arguments_may_have_any_name(memory: Ledger) -> None:
+    """Also those of the functions through which they pass."""
+    names = ("operation", "tenant", "function", "session", "key", "intent", "native", "given", "loop", "self_", "args", "kwargs")
+
+    def pay(**named: str) -> str:
+        return named["tenant"]
+
+    guarded = memory.once(
+        operation="pay",
+        key=list(names),
+        tenant=lambda **named: named["tenant"],
+        session=lambda **named: named["session"],
+        probe=lambda **named: NOT_FOUND,
+    )(pay)
+    given = {name: name for name in names}
+    assert [guarded(**given), onceward.options(guarded, wait=1)(**given)] == ["tenant", "tenant"]
+    assert memory.get("pay", onceward.key_of(guarded, **given), tenant="tenant") is not None
+    assert memory.call("pay", key="k", result=str).run(pay, **given) == "tenant"
+
+    async def pay_async(**named: str) -> str:
+        return named["tenant"]
+
+    assert asyncio.run(memory.call("pay", key="k2", result=str).run_async(pay_async, **given)) == "tenant"
+
+
+@pytest.mark.parametrize("kind", ["future", "starmap", "map"])
+def test_a_result_whose_effect_comes_later_is_in_doubt(memory: Ledger, kind: str) -> None:
+    """It may still fail, and a repeat must not be told that it is done."""
+    sent: list[int] = []
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+
+        def send(n: int) -> None:
+            sent.append(n)
+            raise ConnectionError("no route")
+
+        @memory.once(operation="send", key=["n"], tier="payment")
+        def act(n: int) -> Any:
+            if kind == "future":
+                return pool.submit(send, n)
+            return itertools.starmap(send, [(n,)]) if kind == "starmap" else map(send, [n])
+
+        with pytest.raises(TypeError, match="returned a .* whose effects happen later: return "):
+            act(1)
+        with pytest.raises(onceward.InDoubt):
+            act(1)
+    assert sent == ([1] if kind == "future" else [])

@@ -17,16 +17,18 @@ from onceward import Ledger
 WAITS = """
 import sys, threading, onceward
 ledger = onceward.Ledger(sys.argv[1])
-may_end = threading.Event()
+may_end, has_begun = threading.Event(), threading.Event()
 
 @ledger.once(operation="pay")
 def pay(n: int) -> int:
+    has_begun.set()
     print("began", flush=True)
     assert may_end.wait(20)
     return n
 
 owner = threading.Thread(target=pay, args=(1,))
 owner.start()
+has_begun.wait(20)
 try:
     onceward.options(pay, wait="30s")(1)
 except KeyboardInterrupt:

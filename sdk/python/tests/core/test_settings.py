@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import onceward
 import pytest
@@ -238,3 +239,15 @@ def test_durations_are_numbers_texts_or_timedeltas(memory: Ledger) -> None:
         call.run(lambda: 1)
         seen = memory.get("keep", f"{retention!r}")
         assert seen is not None and seen.record["record"]["terms"]["retention"] == 7_200_000
+
+
+@pytest.mark.parametrize("setting", ["key", "match", "normalise"])
+def test_an_iterator_is_refused_where_a_list_is_expected(memory: Ledger, setting: str) -> None:
+    """It is empty after its first use: what `match` names would not be compared."""
+    names = {"key": "invoice", "match": "cents", "normalise": "trim"}
+    given: dict[str, Any] = {"key": ["invoice"], setting: (name for name in [names[setting]])}
+    with pytest.raises(onceward.InvalidCall, match=f"{setting}= is a list"):
+        memory.once(operation="pay", **given)(lambda invoice, cents: None)
+    for collection in (list, tuple, set, dict.fromkeys):
+        given[setting] = collection([names[setting]])
+        memory.once(operation="pay", **given)(lambda invoice, cents: None)

@@ -306,3 +306,24 @@ def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(bank, ledg
         with pytest.raises(onceward.InvalidCall, match="empty text"):
             once(bank, OnceMiddleware(ledger, {"charge": rule}), turn(call()))
     assert bank.charged == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("tier", ["payment", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(bank, ledger, tier, is_async):
+    @ledger.once(operation="log", key=["invoice"])
+    def log(invoice):
+        with onceward.Ledger("memory:") as closed:
+            pass
+        closed.call("log", key="k").run(print)
+
+    @tool
+    def charge(customer: str, invoice: int, amount: int, memo: str = "") -> str:
+        """Charges a customer."""
+        bank.charged.append(invoice)
+        log(invoice)
+
+    guard = OnceMiddleware(ledger, {"charge": RULES["charge"] | {"tier": tier}})
+    (told,) = once(bank, guard, turn(call()), tools=[charge], is_async=is_async)
+    assert told.status == "error" and ("Nothing happened" in told.content) == (tier is None)
+    assert ("unknown whether charge took effect" in told.content) == (tier is not None)

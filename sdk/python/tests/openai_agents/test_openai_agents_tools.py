@@ -23,6 +23,15 @@ def guarded(bank, ledger, tool=None, **settings):
     return function_tool(once(ledger, **(PAYMENT | settings))(bank.charge), **(tool or {}))
 
 
+def function_of(bank):
+    """The bank behind a function: without a key, all arguments count, and a method has an object besides them."""
+
+    async def charge(invoice: str, cents: int, memo: str) -> str:
+        return await bank.charge(invoice, cents, memo)
+
+    return charge
+
+
 def test_a_repeat_gets_the_stored_result(bank, ledger):
     assert run([call(), call()], guarded(bank, ledger)) == ["receipt 1", "receipt 1"]
     assert len(bank.charged) == 1 and bank.keys[0] is not None
@@ -90,7 +99,7 @@ def test_a_guarded_function_can_be_called_without_an_agent(bank, ledger):
 
 
 def test_without_a_key_all_arguments_count_in_one_group(bank, ledger):
-    tool = function_tool(once(ledger, operation="charge")(bank.charge))
+    tool = function_tool(once(ledger, operation="charge")(function_of(bank)))
     for group in ("1", "2", "1"):
         run([call()], tool, group=group)
     run([call(memo="other words")], tool, group="1")
@@ -126,7 +135,7 @@ def test_the_session_of_the_caller_outranks_the_group(bank, ledger):
 
 
 def test_a_run_without_a_session_is_reported(bank, ledger, caplog):
-    (told,) = run([call()], function_tool(once(ledger, operation="charge")(bank.charge)))
+    (told,) = run([call()], function_tool(once(ledger, operation="charge")(function_of(bank))))
     assert told == "charge was not carried out: the program did not name a session. Nothing happened. Tell the user."
     assert "RunConfig(group_id=...)" in caplog.text
     assert bank.charged == []
@@ -383,3 +392,29 @@ def test_a_doubt_is_told_on_every_version_of_python(ledger):
     )
     (said,) = run([call("refund", i=1)], guarded_tool)
     assert said.startswith("It is unknown whether refund took effect.")
+
+
+def test_a_method_needs_a_key_because_its_object_is_not_part_of_one(bank, ledger):
+    with pytest.raises(onceward.InvalidCall, match="is a method, and without key= its object"):
+        once(ledger, operation="charge", session="run")(bank.charge)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("tier", ["payment", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(bank, ledger, tier, is_async):
+    @ledger.once(operation="log", key=["invoice"], session=True)
+    def log(invoice):
+        raise AssertionError("no session is set")
+
+    def charge(invoice: str, cents: int, memo: str) -> str:
+        bank.charged.append(invoice)
+        log(invoice)
+
+    async def charge_async(invoice: str, cents: int, memo: str) -> str:
+        charge(invoice, cents, memo)
+
+    charge_async.__name__ = "charge"
+    tool = function_tool(once(ledger, **(PAYMENT | {"tier": tier}))(charge_async if is_async else charge))
+    (told,) = run([call()], tool)
+    assert ("Nothing happened" in told) == (tier is None)
+    assert ("unknown whether charge took effect" in told) == (tier is not None)

@@ -11,16 +11,18 @@ import time
 import types
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Annotated
 
 import pydantic_ai
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field
 from pydantic_ai import Agent, FunctionToolset, Tool
 from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
 from pydantic_ai.messages import BinaryContent, ModelResponse, TextPart, ToolCallPart, ToolReturn
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults
+from typing_extensions import NotRequired, TypedDict
 
 import onceward
 from onceward.pydantic_ai import BadArguments, OnceToolset, by_conversation, by_run, once
@@ -563,3 +565,105 @@ def test_a_key_function_that_finds_no_key_is_refused_in_a_session_too(ledger, ba
     for session in (None, "run-1"):
         agent = agent_of(ledger, bank.charge, [CALL], guarded={"charge": once(key=lambda args: "")}, session=session)
         assert [outcome for outcome, _ in told(agent.run_sync("Charge."))] == ["failed"] and bank.charged == []
+
+
+class Refund(BaseModel):
+    """What a function gets whose fields the model sees as arguments."""
+
+    model_config = {"populate_by_name": True}
+
+    invoice: str
+    currency: str = "EUR"
+    account: str = Field("main", alias="accountId")
+
+
+@dataclass
+class RefundLine:
+    invoice: str
+    currency: str = "EUR"
+
+
+class RefundDict(TypedDict):
+    invoice: str
+    currency: NotRequired[str]
+
+
+@pytest.mark.parametrize("kind", [Refund, RefundLine, RefundDict])
+def test_a_function_with_one_model_is_known_by_the_fields_of_the_model(ledger, kind):
+    """The framework shows the model these fields, and gives the function one argument."""
+    acted = []
+
+    def charge(refund) -> str:
+        acted.append(refund)
+        return f"receipt {len(acted)}"
+
+    charge.__annotations__["refund"] = kind
+    calls = [{"invoice": "a"}, {"invoice": "b"}, {"invoice": "a"}, {"invoice": "a", "currency": "USD"}]
+    guarded = {"charge": once(key=["invoice"], match=["currency"])}
+    result = agent_of(ledger, charge, *([call] for call in calls), guarded=guarded).run_sync("Charge.")
+    assert [outcome for outcome, _ in told(result)] == ["success", "success", "success", "failed"]
+    assert [content for _, content in told(result)][:3] == ["receipt 1", "receipt 2", "receipt 1"]
+    assert len(acted) == 2
+
+
+def test_a_function_with_one_model_has_one_intent_with_and_without_a_default(ledger):
+    acted = []
+
+    def charge(refund: Refund) -> str:
+        acted.append(refund)
+        return "receipt"
+
+    calls = [{"invoice": "a"}, {"invoice": "a", "currency": "EUR", "accountId": "main"}, {"invoice": "a", "accountId": "b"}]
+    guarded = {"charge": once(key=["invoice", "currency", "accountId"])}
+    agent_of(ledger, charge, *([call] for call in calls), guarded=guarded).run_sync("Charge.")
+    assert [one.account for one in acted] == ["main", "b"]
+
+
+def test_an_argument_with_another_name_for_the_model_is_part_of_the_key(ledger):
+    acted = []
+
+    def charge(
+        invoice: Annotated[str, Field(alias="invoiceId")], currency: Annotated[str, Field(alias="theCurrency")] = "EUR"
+    ) -> str:
+        acted.append((invoice, currency))
+        return "receipt"
+
+    calls = [
+        {"invoiceId": "a"},
+        {"invoiceId": "b"},
+        {"invoiceId": "a", "theCurrency": "EUR"},
+        {"invoiceId": "a", "theCurrency": "USD"},
+    ]
+    guarded = {"charge": once(key=["invoiceId", "theCurrency"])}
+    agent_of(ledger, charge, *([call] for call in calls), guarded=guarded).run_sync("Charge.")
+    assert acted == [("a", "EUR"), ("b", "EUR"), ("a", "USD")]
+
+
+def test_an_argument_that_cannot_be_found_in_a_call_is_refused(ledger):
+    acted = []
+
+    def charge(invoice: Annotated[str, Field(validation_alias=AliasChoices("invoiceId", "id"))]) -> str:
+        acted.append(invoice)
+        return "receipt"
+
+    guarded = {"charge": once(key=["invoiceId"])}
+    with pytest.raises(onceward.InvalidCall, match="charge gets no argument `invoiceId`"):
+        agent_of(ledger, charge, [{"invoiceId": "a"}], guarded=guarded).run_sync("Charge.")
+    assert acted == []
+
+
+@pytest.mark.parametrize("tier", ["payment", None])
+def test_an_error_of_a_guarded_call_inside_the_tool_does_not_say_that_nothing_happened(ledger, bank, tier):
+    @ledger.once(operation="log", key=["invoice"], session=True)
+    def log(invoice):
+        raise AssertionError("no session is set")
+
+    async def charge(invoice: str, cents: int, memo: str) -> str:
+        bank.charged.append(invoice)
+        log(invoice)
+        return "receipt"
+
+    guarded = {"charge": once(key=["invoice"], tier=tier)}
+    ((outcome, text),) = told(agent_of(ledger, charge, [CALL], guarded=guarded).run_sync("Charge."))
+    assert outcome == "failed" and ("Nothing happened" in text) == (tier is None)
+    assert ("unknown whether charge took effect" in text) == (tier is not None)
