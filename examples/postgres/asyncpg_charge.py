@@ -20,7 +20,7 @@ async def charge(connection, invoice, cents):
     """Charges inside the caller's transaction. Returns what happened, and the receipt."""
     # The same invoice with another amount is a mismatch, and not a repeat.
     fingerprint = hashlib.sha256(str(cents).encode()).digest()
-    begin = "SELECT * FROM onceward.begin('charge', $1, tier => 'payment', fingerprint => $2)"
+    begin = "SELECT * FROM onceward.claim('charge', $1, tier => 'payment', fingerprint => $2)"
     answer = await connection.fetchrow(begin, invoice, fingerprint)
     if answer["decision"] != "acquired":
         return answer["decision"], answer["body"]
@@ -56,7 +56,7 @@ async def roll_back(connection, invoice, cents):
 async def finish_late(connection, invoice, cents):
     """A claim that is not valid any more cannot be finished, and what was written beside it cannot commit."""
     # Outside of a transaction, each statement commits by itself: the claim outlives its transaction, and is given back.
-    fence = await connection.fetchval("SELECT fence FROM onceward.begin('charge', $1)", invoice)
+    fence = await connection.fetchval("SELECT fence FROM onceward.claim('charge', $1)", invoice)
     await connection.execute("SELECT onceward.release('charge', $1, $2)", invoice, fence)
     try:
         async with connection.transaction():

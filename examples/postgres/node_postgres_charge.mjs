@@ -33,7 +33,7 @@ async function inTransaction(client, work) {
 async function charge(client, invoice, cents) {
     // The same invoice with another amount is a mismatch, and not a repeat.
     const fingerprint = createHash('sha256').update(String(cents)).digest();
-    const begin = "SELECT * FROM onceward.begin('charge', $1, tier => 'payment', fingerprint => $2)";
+    const begin = "SELECT * FROM onceward.claim('charge', $1, tier => 'payment', fingerprint => $2)";
     const { decision, fence, body } = (await client.query(begin, [invoice, fingerprint])).rows[0];
     if (decision !== 'acquired') {
         return { happened: decision, receipt: body };
@@ -73,7 +73,7 @@ async function rollBack(client, invoice, cents) {
 /** A claim that is not valid any more cannot be finished, and what was written beside it cannot commit. */
 async function finishLate(client, invoice, cents) {
     // Outside of a transaction, each statement commits by itself: the claim outlives its transaction, and is given back.
-    const { fence } = (await client.query("SELECT fence FROM onceward.begin('charge', $1)", [invoice])).rows[0];
+    const { fence } = (await client.query("SELECT fence FROM onceward.claim('charge', $1)", [invoice])).rows[0];
     await client.query("SELECT onceward.release('charge', $1, $2)", [invoice, fence]);
     try {
         await inTransaction(client, async () => {

@@ -22,7 +22,7 @@ def charge(connection, invoice, cents):
     """Charges inside the caller's transaction. Returns what happened, and the receipt."""
     # The same invoice with another amount is a mismatch, and not a repeat.
     fingerprint = hashlib.sha256(str(cents).encode()).digest()
-    begin = "SELECT * FROM onceward.begin('charge', %s, tier => 'payment', fingerprint => %s)"
+    begin = "SELECT * FROM onceward.claim('charge', %s, tier => 'payment', fingerprint => %s)"
     answer = connection.execute(begin, (invoice, fingerprint)).fetchone()
     if answer.decision != "acquired":
         return answer.decision, answer.body
@@ -57,7 +57,7 @@ def roll_back(connection, invoice, cents):
 def finish_late(connection, invoice, cents):
     """A claim that is not valid any more cannot be finished, and what was written beside it cannot commit."""
     # Outside of a transaction, each statement commits by itself: the claim outlives its transaction, and is given back.
-    fence = connection.execute("SELECT fence FROM onceward.begin('charge', %s)", (invoice,)).fetchone().fence
+    fence = connection.execute("SELECT fence FROM onceward.claim('charge', %s)", (invoice,)).fetchone().fence
     connection.execute("SELECT onceward.release('charge', %s, %s)", (invoice, fence))
     try:
         with connection.transaction():

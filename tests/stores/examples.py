@@ -186,7 +186,7 @@ class Example:
         invoice = "held in insert"
         with self.killed_while_it_waits(invoice):
             # The transaction is open: others are told so, and do not wait for it.
-            self.assertEqual(self.database.decision("begin", invoice), "in_flight")
+            self.assertEqual(self.database.decision("claim", invoice), "in_flight")
         self.assertEqual(self.database.rows(invoice), 0)
         self.assertEqual(self.database.decision("status", invoice), "absent")
         self.assertEqual(self.output("charge", invoice), f"charged: {self.receipt(invoice)}")
@@ -195,7 +195,7 @@ class Example:
     def test_a_run_that_is_killed_in_its_commit_has_charged(self):
         invoice = "held in commit"
         with self.killed_while_it_waits(invoice):
-            self.assertEqual(self.database.decision("begin", invoice), "in_flight")
+            self.assertEqual(self.database.decision("claim", invoice), "in_flight")
         self.assertEqual(self.database.rows(invoice), 1)
         self.assertEqual(self.output("charge", invoice), f"replayed: {self.receipt(invoice)}")
         self.assertEqual(self.database.rows(invoice), 1)
@@ -336,8 +336,8 @@ class Guide(unittest.TestCase):
     def test_a_program_may_call_every_function_and_nothing_else(self):
         with psycopg.connect(self.url("shop"), autocommit=True) as connection:
             for call in (
-                "release('o', 'k', fence) FROM onceward.begin('o', 'k')",
-                "finish('o', 'k', fence) FROM onceward.begin('o', 'k')",
+                "release('o', 'k', fence) FROM onceward.claim('o', 'k')",
+                "finish('o', 'k', fence) FROM onceward.claim('o', 'k')",
                 "status('o', 'k')",
                 "enqueue('o', 'queued', 'payload')",
             ):

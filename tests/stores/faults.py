@@ -181,7 +181,7 @@ class Owners(Case):
         # Keys that the worker has not used yet, held for longer than the worker would ever wait.
         ahead = int((time.monotonic() - load.began) / 0.25) + 4
         keys = [f"{'hold' if number % 2 == 0 else 'retry'}-{number}" for number in range(ahead * 6, ahead * 6 + 24, 3)]
-        begins = "".join(f"SELECT onceward.begin('charge', '{key}');" for key in keys)
+        begins = "".join(f"SELECT onceward.claim('charge', '{key}');" for key in keys)
         server.sql(f"BEGIN; {begins} SELECT pg_sleep(4); ROLLBACK", DATABASE)
         time.sleep(1)
         ended = time.clock_gettime(time.CLOCK_MONOTONIC)

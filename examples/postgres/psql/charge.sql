@@ -9,7 +9,7 @@ BEGIN;
 -- The same invoice with another amount is a mismatch, and not a repeat.
 SELECT decision, fence, convert_from(body, 'UTF8') AS receipt,
     decision = 'acquired' AS is_acquired, decision = 'replay' AS is_replay, decision = 'in_flight' AS is_in_flight
-FROM onceward.begin('charge', :'invoice', tier => 'payment', fingerprint => sha256(convert_to(:'cents', 'UTF8'))) \gset
+FROM onceward.claim('charge', :'invoice', tier => 'payment', fingerprint => sha256(convert_to(:'cents', 'UTF8'))) \gset
 
 \if :is_acquired
     SELECT json_build_object('receipt', :'invoice' || '/' || :'cents') AS receipt \gset

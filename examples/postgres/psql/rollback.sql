@@ -2,7 +2,7 @@
 \set ON_ERROR_STOP on
 
 BEGIN;
-SELECT fence FROM onceward.begin('charge', :'invoice', tier => 'payment') \gset
+SELECT fence FROM onceward.claim('charge', :'invoice', tier => 'payment') \gset
 INSERT INTO charge (invoice, cents) VALUES (:'invoice', :cents);
 SELECT onceward.finish('charge', :'invoice', :'fence', '{"receipt": "never"}') \g /dev/null
 ROLLBACK;

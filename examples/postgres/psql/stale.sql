@@ -3,7 +3,7 @@
 \set VERBOSITY sqlstate
 
 -- Without BEGIN, each statement commits by itself: the claim outlives its transaction, and is given back.
-SELECT fence FROM onceward.begin('charge', :'invoice', tier => 'payment') \gset
+SELECT fence FROM onceward.claim('charge', :'invoice', tier => 'payment') \gset
 SELECT onceward.release('charge', :'invoice', :'fence', 'given up') \g /dev/null
 
 -- Its owner does not know, and comes back late. The error ends psql, and the transaction with it.

@@ -20,7 +20,7 @@ type BeginRow = (String, Option<Uuid>, Option<Vec<u8>>);
 async fn charge(transaction: &mut PgConnection, invoice: &str, cents: i64) -> Result<(String, Vec<u8>), Error> {
     // The same invoice with another amount is a mismatch, and not a repeat.
     let fingerprint = Sha256::digest(cents.to_string()).to_vec();
-    let begin = "SELECT decision, fence, body FROM onceward.begin('charge', $1, tier => 'payment', fingerprint => $2)";
+    let begin = "SELECT decision, fence, body FROM onceward.claim('charge', $1, tier => 'payment', fingerprint => $2)";
     let row: BeginRow = sqlx::query_as(begin).bind(invoice).bind(fingerprint).fetch_one(&mut *transaction).await?;
     let (decision, fence, body) = row;
     if decision != "acquired" {
@@ -71,7 +71,7 @@ async fn roll_back(client: &mut PgConnection, invoice: &str, cents: i64) -> Resu
 /// A claim that is not valid any more cannot be finished, and what was written beside it cannot commit.
 async fn finish_late(client: &mut PgConnection, invoice: &str, cents: i64) -> Result<String, Error> {
     // Outside of a transaction, each statement commits by itself: the claim outlives its transaction, and is given back.
-    let begin = sqlx::query_scalar("SELECT fence FROM onceward.begin('charge', $1)").bind(invoice);
+    let begin = sqlx::query_scalar("SELECT fence FROM onceward.claim('charge', $1)").bind(invoice);
     let fence: Uuid = begin.fetch_one(&mut *client).await?;
     let release = sqlx::query("SELECT onceward.release('charge', $1, $2)").bind(invoice).bind(fence);
     release.execute(&mut *client).await?;

@@ -39,7 +39,7 @@ BEGIN
     );
 END $$;
 
--- What `begin`, `enqueue` and `status` answer.
+-- What `claim`, `enqueue` and `status` answer.
 CREATE TYPE onceward.answer AS (
     decision       text,        -- acquired replay in_flight in_doubt mismatch collision outcome_not_kept queued dead lapsed;
                                 -- enqueue: created; status: open absent
@@ -77,7 +77,7 @@ DECLARE
     calls integer := coalesce(nullif(current_setting('onceward.calls', true), ''), '0')::integer + 1;
 BEGIN
     IF calls > 2000 THEN
-        RAISE EXCEPTION 'one transaction makes at most 2,000 calls of begin, finish, release and enqueue'
+        RAISE EXCEPTION 'one transaction makes at most 2,000 calls of claim, finish, release and enqueue'
             USING ERRCODE = 'OW007', HINT = 'Commit more often: each intent holds a lock until the end of the transaction.';
     END IF;
     PERFORM set_config('onceward.calls', calls::text, true);
@@ -339,8 +339,8 @@ BEGIN
 END $$;
 
 -- Claims an intent inside this transaction, or says what is known about it. Commit the effect and `finish` together with it.
--- Its name is quoted, because psql takes the bare word for the start of a body, and then sees no end of the statement.
-CREATE FUNCTION onceward."begin"(
+-- It is not called `begin`: psql takes that word for the start of a body, and cannot restore a script of pg_dump with it.
+CREATE FUNCTION onceward.claim(
     operation text, key text, tenant text DEFAULT 'default', fingerprint bytea DEFAULT NULL, tier text DEFAULT 'standard',
     retention interval DEFAULT NULL, tombstone interval DEFAULT NULL, lease interval DEFAULT '3 minutes',
     in_doubt text DEFAULT 'hold', key_digest bytea DEFAULT NULL

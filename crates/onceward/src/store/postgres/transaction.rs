@@ -1,7 +1,7 @@
 //! A claim inside a transaction of your own: the record and the effect commit together, or neither does. This is where exactly
 //! once is true. Ledger and effect must be in one database.
 //!
-//! It calls the SQL functions `onceward.begin`, `onceward.finish` and `onceward.release`, which any other client may call too.
+//! It calls the SQL functions `onceward.claim`, `onceward.finish` and `onceward.release`, which any other client may call too.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::store::{Error, names, without_nul};
 
 const BEGIN: &str = "SELECT decision, fence, attempt, downstream_key, verdict, status, content_type, body, since, \
     (extract(epoch FROM retry_after) * 1000)::bigint \
-    FROM onceward.begin($1, $2, $3, $4, $5, $6 * interval '1 ms', $7 * interval '1 ms', $8 * interval '1 ms', $9, $10)";
+    FROM onceward.claim($1, $2, $3, $4, $5, $6 * interval '1 ms', $7 * interval '1 ms', $8 * interval '1 ms', $9, $10)";
 
 const FINISH: &str = "SELECT onceward.finish($1, $2, $3, $4, $5, $6, $7, $8)::text";
 
@@ -75,7 +75,7 @@ pub async fn begin(transaction: &impl GenericClient, call: &Call) -> Result<InTr
         (&digest.as_ref().map(|digest| digest.as_bytes().as_slice()), Type::BYTEA),
     ];
     let rows = transaction.query_typed(BEGIN, &values).await.map_err(|error| failed(&error))?;
-    let row = rows.first().ok_or_else(|| Error::Other("onceward.begin returned nothing".to_owned()))?;
+    let row = rows.first().ok_or_else(|| Error::Other("onceward.claim returned nothing".to_owned()))?;
     read(row, call).map_err(|error| Error::Other(text(&error)))
 }
 

@@ -34,14 +34,13 @@ async fn a_backup_made_as_the_guide_says_is_restored_with_what_was_done() {
     let Some(source) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     ledger(&source.url).await.operation("charge").key("1").run(|_| async { Ok(7) }).await.unwrap();
     let psql = ["-q", "-X", "-v", "ON_ERROR_STOP=1", "-d"];
-    for (dump, restore, options) in [("-Fc", "pg_restore", &["-d"][..]), ("--quote-all-identifiers", "psql", &psql[..])]
-    {
+    for (dump, restore, options) in [("-Fc", "pg_restore", &["-d"][..]), ("-Fp", "psql", &psql[..])] {
         let backup = piped("pg_dump", &[dump, &source.url], b"");
         let target = Database::empty("ONCEWARD_TEST_POSTGRES").await.unwrap();
         piped(restore, &[options, &[&target.url]].concat(), &backup);
         let done = ledger(&target.url).await.operation("charge").key("1").run(|_| async { Ok(8) }).await.unwrap();
         assert_eq!((done.value, done.replayed), (7, true), "{restore}");
-        let answer = target.run("SELECT decision FROM onceward.begin('charge', '2')").await.unwrap();
+        let answer = target.run("SELECT decision FROM onceward.claim('charge', '2')").await.unwrap();
         assert_eq!(answer[0][0].as_deref(), Some("acquired"), "{restore}");
     }
 }

@@ -38,7 +38,7 @@ async fn every_state_arrives_in_postgresql_and_comes_back() {
     assert_eq!(contents(&back).await, contents(&target).await);
     let refused = ledger(&target).operation("charge").key("newer").begin().await.unwrap_err();
     assert!(matches!(refused, onceward::Error::Store(Error::Sealed { .. })), "{refused}");
-    let sql = database.run("SELECT onceward.begin('charge', 'newer')").await.unwrap_err();
+    let sql = database.run("SELECT onceward.claim('charge', 'newer')").await.unwrap_err();
     assert_eq!(sql.code().unwrap().code(), "OW001", "a transaction of the user's own must be refused too");
 }
 
@@ -54,11 +54,11 @@ async fn a_transaction_that_is_older_than_the_seal_claims_nothing() {
         let begin = format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM onceward.intent");
         client.batch_execute(&begin).await.unwrap();
         copy(&source, &target, Options::default(), &|_| {}).await.unwrap();
-        let error = client.batch_execute("SELECT onceward.begin('charge', 'invoice-1')").await.unwrap_err();
+        let error = client.batch_execute("SELECT onceward.claim('charge', 'invoice-1')").await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), "40001", "{level}: {error}");
         client.batch_execute("ROLLBACK; SELECT 1").await.unwrap();
         // A later one sees it.
-        let error = client.batch_execute(&format!("{begin}; SELECT onceward.begin('charge', 'a')")).await.unwrap_err();
+        let error = client.batch_execute(&format!("{begin}; SELECT onceward.claim('charge', 'a')")).await.unwrap_err();
         assert_eq!(error.code().unwrap().code(), "OW001", "{level}: {error}");
     }
 }
@@ -77,7 +77,7 @@ async fn overlapping_transactions_of_a_program_do_not_keep_the_seal_away() {
             tokio::time::sleep(Duration::from_millis(200 * program)).await;
             for number in 0..100 {
                 let begin =
-                    format!("BEGIN; SELECT onceward.begin('charge', '{program}-{number}'); SELECT pg_sleep(0.8)");
+                    format!("BEGIN; SELECT onceward.claim('charge', '{program}-{number}'); SELECT pg_sleep(0.8)");
                 if let Err(error) = client.batch_execute(&begin).await {
                     return error.code().unwrap().code().to_owned();
                 }

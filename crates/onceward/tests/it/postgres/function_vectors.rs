@@ -192,7 +192,7 @@ impl World<'_> {
         let millis = |name: &str| step[name].as_u64().unwrap_or_default();
         let sql = match verb {
             "begin" => {
-                format!("SELECT decision, fence::text FROM onceward.begin('charge', 'k', lease => '3 s', {policy})")
+                format!("SELECT decision, fence::text FROM onceward.claim('charge', 'k', lease => '3 s', {policy})")
             }
             "enqueue" => format!(
                 "SELECT decision, NULL FROM onceward.enqueue('charge', 'k', '{}', delay => '{} ms', {policy})",

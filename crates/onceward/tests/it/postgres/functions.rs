@@ -162,7 +162,7 @@ async fn a_released_claim_is_free_for_the_next_caller_wherever_it_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_that_was_committed_and_never_finished_is_in_doubt() {
     let Some((database, ledger, client)) = shop().await else { return };
-    let begin = "SELECT decision FROM onceward.begin('charge', 'invoice-1', lease => '1 millisecond', retention => '0', tombstone => '0')";
+    let begin = "SELECT decision FROM onceward.claim('charge', 'invoice-1', lease => '1 millisecond', retention => '0', tombstone => '0')";
     assert_eq!(first(&database, begin).await, "acquired");
     database.run("INSERT INTO charge VALUES ('cus_7')").await.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -185,7 +185,7 @@ async fn repeats_of_finished_work_do_not_wait_for_each_other() {
     charge(&mut client, &ledger, "invoice-1").await.unwrap();
     let transaction = client.transaction().await.unwrap();
     let (begin, enqueue) =
-        ("SELECT decision FROM onceward.begin('charge', 'invoice-1'", "onceward.enqueue('charge', 'invoice-1', 'x'");
+        ("SELECT decision FROM onceward.claim('charge', 'invoice-1'", "onceward.enqueue('charge', 'invoice-1', 'x'");
     let fingerprint = "fingerprint => (SELECT fingerprint FROM onceward.intent))";
     for sql in [format!("{begin}, {fingerprint}"), format!("SELECT decision FROM {enqueue}, {fingerprint}")] {
         assert_eq!(transaction.query_one(&sql, &[]).await.unwrap().get::<_, &str>(0), "replay", "{sql}");
@@ -252,15 +252,15 @@ async fn ids_and_downstream_keys_are_those_of_the_vectors() {
 async fn names_that_no_surface_accepts_are_refused() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     for call in [
-        "onceward.begin('', 'k')",
-        "onceward.begin('o', NULL)",
-        "onceward.begin('o', repeat('k', 256))",
-        "onceward.begin('o', E'a\\nb')",
-        "onceward.begin('o', E'a\\u0085b')",
-        "onceward.begin('o', 'k', tenant => '')",
-        "onceward.begin('o', 'k', fingerprint => 'short')",
-        "onceward.begin('o', 'k', tier => 'gold')",
-        "onceward.begin('o', 'k', in_doubt => 'guess')",
+        "onceward.claim('', 'k')",
+        "onceward.claim('o', NULL)",
+        "onceward.claim('o', repeat('k', 256))",
+        "onceward.claim('o', E'a\\nb')",
+        "onceward.claim('o', E'a\\u0085b')",
+        "onceward.claim('o', 'k', tenant => '')",
+        "onceward.claim('o', 'k', fingerprint => 'short')",
+        "onceward.claim('o', 'k', tier => 'gold')",
+        "onceward.claim('o', 'k', in_doubt => 'guess')",
         "onceward.enqueue('o', 'k', NULL)",
         "onceward.finish('o', 'k', gen_random_uuid())",
         "onceward.finish('o', 'k', NULL)",

@@ -10,7 +10,7 @@ use onceward::{Begun, Ledger};
 use super::server::Database;
 use crate::copy::file;
 
-const BEGIN: &str = "SELECT decision, fence FROM onceward.begin('charge', 'k'";
+const BEGIN: &str = "SELECT decision, fence FROM onceward.claim('charge', 'k'";
 
 /// The code of the error of a statement.
 async fn code(database: &Database, sql: &str) -> String {
@@ -101,7 +101,7 @@ async fn the_table_accepts_no_row_that_readers_cannot_read() {
 async fn a_record_that_cannot_be_read_holds_up_no_other_one() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     let finished = "SELECT onceward.finish('charge', number::text, fence, 'x') FROM generate_series(1, 80) AS number, \
-                    LATERAL onceward.begin('charge', number::text, retention => '0', tombstone => '0')";
+                    LATERAL onceward.claim('charge', number::text, retention => '0', tombstone => '0')";
     database.run(finished).await.unwrap();
     let damage = "ALTER TABLE onceward.intent DROP CONSTRAINT intent_is_complete; \
                   UPDATE onceward.intent SET body = NULL, purge_at = purge_at - interval '1 day' WHERE key::integer <= 40";

@@ -13,7 +13,7 @@ async fn a_session_goes_on_beside_its_prepared_transactions() {
     let (client, connection) = tokio_postgres::connect(&database.url, NoTls).await.unwrap();
     tokio::spawn(connection);
     let decision = async |key: &str| -> String {
-        let sql = format!("SELECT decision FROM onceward.begin('charge', '{key}')");
+        let sql = format!("SELECT decision FROM onceward.claim('charge', '{key}')");
         let row = tokio::time::timeout(Duration::from_secs(20), client.query_one(&sql, &[])).await;
         row.expect("the session waits for itself").unwrap().get(0)
     };
