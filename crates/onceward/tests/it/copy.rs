@@ -42,7 +42,8 @@ async fn claim(ledger: &Ledger, key: &str) -> Guard {
     }
 }
 
-/// Finished work, failures, doubts, released work, a stream, a tombstone and an audit trail.
+/// Finished work, one of it kept until after the last time of PostgreSQL, failures, doubts, released work, a stream, a tombstone
+/// and an audit trail.
 pub(crate) async fn fill(side: &Side, count: usize) {
     let ledger = ledger(side);
     for number in 0..count {
@@ -63,18 +64,9 @@ pub(crate) async fn fill(side: &Side, count: usize) {
         AuditEvent { what: EventKind::StaleFinish, by: Some("ana".into()), token: None, note: Some("ü\0".into()) };
     side.store.append(identity.digest(), event.clone()).await.unwrap();
     side.store.append(identity.digest(), event).await.unwrap();
-    let short = Policy {
-        retention: Some(onceward::policy::Retention::For(Duration::from_millis(1))),
-        tombstone: Some(Duration::from_secs(3600)),
-        ..Policy::default()
-    };
-    // For ever, as some write it: until after the last time that PostgreSQL has.
-    let days = |days: u64| Duration::from_secs(days * 86_400);
-    let long = Policy {
-        retention: Some(onceward::policy::Retention::For(days(99_999_999))),
-        tombstone: Some(days(199_999_998)),
-        ..Policy::default()
-    };
+    let retention = Some(onceward::policy::Retention::For(Duration::from_millis(1)));
+    let short = Policy { retention, tombstone: Some(Duration::from_secs(3600)), ..Policy::default() };
+    let long = Policy { tombstone: Some(Duration::from_secs(200_000_000 * 86_400)), ..Policy::default() };
     ledger.operation("charge").key("long").policy(long).run(|_| async { Ok(1) }).await.unwrap();
     ledger.operation("charge").key("tombstone").policy(short).run(|_| async { Ok(1) }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;

@@ -64,16 +64,20 @@ impl Side {
             SealSet::Written => Ok(next),
             // Another copy between the same ledgers did the same.
             SealSet::Changed(present) if present == next => Ok(next),
-            SealSet::Changed(_) => Err(CopyError::Refused(format!(
-                "another command changed the seal of {} meanwhile: a copy is running or was given up. This command did nothing \
-                 more; run it again when the other one has ended",
-                self.name
-            ))),
+            SealSet::Changed(_) => Err(self.changed_meanwhile()),
             SealSet::NotEmpty => Err(CopyError::Refused(format!(
                 "{} has records already: copy into an empty ledger. Nothing was changed",
                 self.name
             ))),
         }
+    }
+
+    fn changed_meanwhile(&self) -> CopyError {
+        CopyError::Refused(format!(
+            "another command changed the seal of {} meanwhile: a copy is running or was given up. This command did nothing more; \
+             run it again when the other one has ended",
+            self.name
+        ))
     }
 }
 
@@ -262,7 +266,11 @@ impl Mover<'_> {
         target_seal: Seal,
     ) -> Result<(Departure, Arrival), CopyError> {
         // A source that accepts no writes, or whose replicas are missing, would be sealed halfway.
-        self.from.store.check().await?;
+        self.from.store.check().await.map_err(|error| match error {
+            // It was open a moment ago.
+            store::Error::Sealed { .. } => self.from.changed_meanwhile(),
+            error => error.into(),
+        })?;
         let token = new_token()?;
         match &target_seal {
             Seal::Open => {}

@@ -156,15 +156,15 @@ struct Call {
 }
 
 const CALLS: [(&str, Option<&[u8]>, InDoubt, bool); 4] = [
-    ("begin('charge', 'k', lease => '3 s', in_doubt => 'retry', ", None, InDoubt::Retry, false),
+    ("claim('charge', 'k', lease => '3 s', in_doubt => 'retry', ", None, InDoubt::Retry, false),
     (
-        "begin('charge', 'k', lease => '3 s', in_doubt => 'probe', key_digest => sha256('the key'), ",
+        "claim('charge', 'k', lease => '3 s', in_doubt => 'probe', key_digest => sha256('the key'), ",
         Some(b"the key"),
         InDoubt::Probe,
         false,
     ),
     (
-        "begin('charge', 'k', lease => '3 s', in_doubt => 'hold', key_digest => sha256('another key'), ",
+        "claim('charge', 'k', lease => '3 s', in_doubt => 'hold', key_digest => sha256('another key'), ",
         Some(b"another key"),
         InDoubt::Hold,
         false,
