@@ -27,7 +27,7 @@ class Claim:
 
     def __init__(self, native: NativeClaim, operation: Operation | None = None) -> None:
         self._native, self._operation, self._number = native, operation, next(_numbers)
-        # The claim inside of whose work this one is, whether the work under this one has ended, and the process that does it.
+        # The claim inside of whose work this one is, whether the work under this one has ended, and its process.
         self._outer: Claim | None = None
         self._is_over = False
         self._process = 0
@@ -104,8 +104,8 @@ def has_not_begun(native: NativeClaim, function: Callable[..., Any], error: Base
 
 
 def is_from_inside(error: Error, started: Any) -> bool:
-    """Whether the work raised an error of another guarded call. It says nothing about the work itself, which may have acted before
-    that call."""
+    """Whether the work raised an error of another guarded call. It says nothing about the work itself, which may have acted
+    before that call."""
     return isinstance(error, Error) and started is not None and error.intent != started.intent
 
 

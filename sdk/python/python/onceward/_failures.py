@@ -107,8 +107,8 @@ def classify(error: BaseException, classes: dict[type[BaseException], str]) -> t
 
 
 def spoken(error: BaseException, number: int) -> None:
-    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call. `number` is that of its
-    claim."""
+    """Marks an exception that a guarded call has recorded: it proves nothing about the work around that call. `number` is that of
+    the claim."""
     # A class of the user's may refuse attributes in any way.
     with contextlib.suppress(Exception):
         setattr(error, _SPOKEN, number)

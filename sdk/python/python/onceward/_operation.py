@@ -180,9 +180,9 @@ class Operation:
         for claim in claims():
             if self._is_of(claim, tenant, session, key, intent, item):
                 raise InvalidCall(
-                    f"{claim.intent} is called inside of itself, and would wait for itself. Guard only one of the two functions, or "
-                    "give them different operations or keys",
-                    **claim._native.about,
+                    f"{claim.intent} is called inside of itself, and would wait for itself. Guard only one of the two functions, "
+                    "or give them different operations or keys",
+                    operation=self.name,
                 )
         return self.native.start(loop, tenant, session, key, intent, item, wait)
 
