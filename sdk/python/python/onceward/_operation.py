@@ -141,6 +141,8 @@ class Operation:
         probe: Callable[..., Any] | None = None,
     ) -> Operation:
         """Checks the settings. `key` are the fields that identify the intent; without it, the caller has a key of its own."""
+        if not isinstance(name, str):
+            raise InvalidCall(f"the name of an operation is a str, not {type(name).__name__}")
         _check_is_list(name, "key", key or ())
         chosen = _checked(name, settings, key is None)
         on_error, classes = _failures.check(chosen.pop("on_error", "classify"))

@@ -251,3 +251,10 @@ def test_an_iterator_is_refused_where_a_list_is_expected(memory: Ledger, setting
     for collection in (list, tuple, set, dict.fromkeys):
         given[setting] = collection([names[setting]])
         memory.once(operation="pay", **given)(lambda invoice, cents: None)
+
+
+def test_the_name_of_an_operation_is_a_text(memory: Ledger) -> None:
+    with pytest.raises(InvalidCall, match="the name of an operation is a str, not int"):
+        memory.once(operation=5, key=["invoice"])(charge)  # type: ignore[call-overload]
+    with pytest.raises(InvalidCall, match="the name of an operation is a str, not int"):
+        memory.call(5, key="k").run(charge, "c", 1)  # type: ignore[arg-type]

@@ -41,7 +41,8 @@ pub(super) fn fault(error: &tokio_postgres::Error, shown: &str) -> Fault {
         }
         _ if *code == SqlState::LOCK_NOT_AVAILABLE => Fault::Held,
         _ if is_schema(code) => refused(format!(
-            "its schema is missing or not complete ({}): run `onceward migrate --store {shown}`",
+            "its schema is missing or not complete ({}): run `onceward migrate --store {shown}`. If there was a ledger \
+             before, restore it instead: with a new one, its finished work would run again",
             db.message()
         )),
         _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => {
