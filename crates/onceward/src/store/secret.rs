@@ -3,6 +3,9 @@
 /// A file with a secret holds one line; a larger file is something else.
 const MAX_FILE_SIZE: u64 = 64 * 1024;
 
+/// What messages show instead of a password.
+const HIDDEN: &str = "…";
+
 /// The secret that a text is or refers to. A line break at the end of a file is not part of it.
 pub(crate) fn resolve(text: &str) -> Result<String, String> {
     if let Some(name) = text.strip_prefix("env:") {
@@ -20,6 +23,12 @@ pub(crate) fn resolve(text: &str) -> Result<String, String> {
         let secret = std::fs::read_to_string(path).map_err(|error| about(&error))?;
         let line = secret.strip_suffix('\n').unwrap_or(&secret);
         return Ok(line.strip_suffix('\r').unwrap_or(line).to_owned());
+    }
+    // A command that a message has shown.
+    if text == HIDDEN {
+        return Err(format!(
+            "`{HIDDEN}` stands for a password that is not shown: write it, or a reference such as env:PGPASSWORD"
+        ));
     }
     Ok(text.to_owned())
 }
@@ -49,6 +58,11 @@ mod tests {
     fn a_password_in_place_is_itself() {
         assert_eq!(resolve("hunter2").unwrap(), "hunter2");
         assert_eq!(resolve("").unwrap(), "");
+    }
+
+    #[test]
+    fn the_sign_for_a_hidden_password_is_not_one() {
+        assert!(resolve("…").unwrap_err().contains("stands for a password that is not shown"));
     }
 
     #[test]
