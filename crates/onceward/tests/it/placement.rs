@@ -205,7 +205,7 @@ async fn a_copy_takes_the_places_of_operations_along() {
 
 #[tokio::test]
 async fn a_payment_on_a_store_that_may_lose_it_is_refused_unless_the_policy_allows_it() {
-    let ledger = Ledger::builder().on(Arc::new(BestEffort(memory())));
+    let ledger = Ledger::builder().on(Wrapped::memory(Durability::unless(vec!["appendfsync is everysec".to_owned()])));
     let refused = ledger.operation("charge").key("1").tier(Tier::Payment).run(|_| async { Ok(1) }).await.unwrap_err();
     assert!(refused.to_string().contains("allow_best_effort"), "{refused}");
     assert!(ledger.operation("charge").key("1").get().await.unwrap().is_none(), "nothing was recorded");
@@ -226,46 +226,84 @@ async fn a_payment_on_a_store_that_may_lose_it_is_refused_unless_the_policy_allo
         .unwrap();
 }
 
-/// A store that says that it may lose acknowledged claims.
+/// A store that survives what the test says. It lets others go first for a random number of times before and after each step about
+/// operations.
 #[derive(Debug)]
-struct BestEffort(Arc<dyn Store>);
+struct Wrapped {
+    store: Arc<dyn Store>,
+    durability: Durability,
+}
+
+impl Wrapped {
+    fn memory(durability: Durability) -> Arc<dyn Store> {
+        Arc::new(Self { store: memory(), durability })
+    }
+}
+
+async fn others_first<A>(step: impl Future<Output = A>) -> A {
+    let times = || RandomState::new().build_hasher().finish() % 6;
+    for _ in 0..times() {
+        tokio::task::yield_now().await;
+    }
+    let answer = step.await;
+    for _ in 0..times() {
+        tokio::task::yield_now().await;
+    }
+    answer
+}
 
 #[async_trait]
-impl Store for BestEffort {
+impl Store for Wrapped {
     async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, store::Error> {
-        self.0.insert(draft, max_records).await
+        self.store.insert(draft, max_records).await
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, store::Error> {
-        self.0.replace(replace).await
+        self.store.replace(replace).await
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, store::Error> {
-        self.0.get(id).await
+        self.store.get(id).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
-        self.0.purge(limit).await
+        self.store.purge(limit).await
     }
 
     async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
-        self.0.list(filter, after, limit).await
+        self.store.list(filter, after, limit).await
     }
 
     async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, store::Error> {
-        self.0.counts(tenant).await
+        self.store.counts(tenant).await
     }
 
     async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), store::Error> {
-        self.0.append(id, event).await
+        self.store.append(id, event).await
     }
 
     async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, store::Error> {
-        self.0.trail(id).await
+        self.store.trail(id).await
     }
 
     async fn durability(&self) -> Result<Durability, store::Error> {
-        Ok(Durability::unless(vec!["appendfsync is everysec".to_owned()]))
+        Ok(self.durability.clone())
+    }
+
+    async fn has_operation(&self, name: &Operation) -> Result<bool, store::Error> {
+        others_first(self.store.has_operation(name)).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, store::Error> {
+        others_first(self.store.operations()).await
+    }
+
+    async fn claim_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
+        others_first(self.store.claim_operations(names)).await
+    }
+
+    async fn release_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
+        others_first(self.store.release_operations(names)).await
     }
 }
 
@@ -343,83 +381,11 @@ async fn work_that_its_own_store_has_recorded_does_not_run_without_it_because_an
     }
 }
 
-/// A store that lets others go first for a random number of times before and after each step about operations.
-#[derive(Debug)]
-struct Interleaved(Arc<dyn Store>);
-
-async fn others_first<A>(step: impl Future<Output = A>) -> A {
-    let times = || RandomState::new().build_hasher().finish() % 6;
-    for _ in 0..times() {
-        tokio::task::yield_now().await;
-    }
-    let answer = step.await;
-    for _ in 0..times() {
-        tokio::task::yield_now().await;
-    }
-    answer
-}
-
-#[async_trait]
-impl Store for Interleaved {
-    async fn insert(&self, draft: Draft, max_records: Option<u64>) -> Result<Inserted, store::Error> {
-        self.0.insert(draft, max_records).await
-    }
-
-    async fn replace(&self, replace: Replace) -> Result<Replaced, store::Error> {
-        self.0.replace(replace).await
-    }
-
-    async fn get(&self, id: Digest) -> Result<Option<Seen>, store::Error> {
-        self.0.get(id).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
-        self.0.purge(limit).await
-    }
-
-    async fn list(&self, filter: &Filter, after: Option<Cursor>, limit: usize) -> Result<Page, store::Error> {
-        self.0.list(filter, after, limit).await
-    }
-
-    async fn counts(&self, tenant: Option<&Tenant>) -> Result<Counts, store::Error> {
-        self.0.counts(tenant).await
-    }
-
-    async fn append(&self, id: Digest, event: AuditEvent) -> Result<(), store::Error> {
-        self.0.append(id, event).await
-    }
-
-    async fn trail(&self, id: Digest) -> Result<Vec<AuditEntry>, store::Error> {
-        self.0.trail(id).await
-    }
-
-    async fn durability(&self) -> Result<Durability, store::Error> {
-        self.0.durability().await
-    }
-
-    async fn has_operation(&self, name: &Operation) -> Result<bool, store::Error> {
-        others_first(self.0.has_operation(name)).await
-    }
-
-    async fn operations(&self) -> Result<Vec<String>, store::Error> {
-        others_first(self.0.operations()).await
-    }
-
-    async fn claim_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
-        others_first(self.0.claim_operations(names)).await
-    }
-
-    async fn release_operations(&self, names: &[Operation]) -> Result<(), store::Error> {
-        others_first(self.0.release_operations(names)).await
-    }
-}
-
 /// One of those with the same configuration relies on what the other one has recorded, and takes back when it finds the third.
 #[tokio::test]
 async fn of_three_servers_of_which_one_differs_none_takes_an_operation_that_lives_in_another_store() {
     for round in 0..1000 {
-        let interleaved = || -> Arc<dyn Store> { Arc::new(Interleaved(memory())) };
-        let (default, fast) = (interleaved(), interleaved());
+        let (default, fast) = (Wrapped::memory(Durability::Volatile), Wrapped::memory(Durability::Volatile));
         let tasks = ["email", "email", "other"].map(|of_fast| {
             let server = Ledger::builder().store("fast", Arc::clone(&fast), [of_fast]).on(Arc::clone(&default));
             tokio::spawn(async move {
