@@ -19,6 +19,7 @@
 //! - [`outcome`]: what is kept and replayed.
 //! - [`class`]: classes of failure, and what each one does to a claim.
 //! - [`evidence`]: what in an error suggests that the attempt may have happened.
+//! - [`outbox`]: what a record holds besides if the courier delivers it.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
 //! - [`claim`]: ids of earlier requests that a record remembers, so that they can be repeated.
@@ -36,6 +37,7 @@ pub mod json;
 pub mod key;
 pub mod key_content;
 pub mod name;
+pub mod outbox;
 pub mod outcome;
 pub mod policy;
 pub mod recipe;

@@ -30,6 +30,9 @@ pub struct Outcome {
     pub headers: Vec<(String, String)>,
     /// The body, byte for byte.
     pub body: Body,
+    /// The id that the downstream gave the effect, by which it can be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// The body of an outcome, or size and digest of a body that was too large to keep.
@@ -87,6 +90,9 @@ impl TryFrom<BodyText> for Body {
 /// Both parts of a media type have at most 127 characters (RFC 6838), with a slash between them.
 const MAX_MEDIA_TYPE: usize = 255;
 
+/// The ids of providers have a few dozen bytes. Longer values are not ids, and would make the index of a store slow.
+pub const MAX_REFERENCE: usize = 255;
+
 /// The media type of a value that was serialised as JSON.
 pub const JSON: &str = "application/json";
 
@@ -109,7 +115,14 @@ impl Outcome {
             content_type: content_type.to_owned(),
             headers: Vec::new(),
             body: Body::Kept(body.into()),
+            reference: None,
         }
+    }
+
+    /// The same outcome with the id that the downstream gave the effect. An id that is too long to be one is left out.
+    pub fn with_reference(mut self, reference: Option<String>) -> Self {
+        self.reference = reference.filter(|reference| !reference.is_empty() && reference.len() <= MAX_REFERENCE);
+        self
     }
 
     /// The same outcome with the surface's own status.

@@ -10,6 +10,7 @@ use crate::claim::{Claims, Mark};
 use crate::fingerprint::Fingerprint;
 use crate::hash::{Digest, Fields};
 use crate::name::Identity;
+use crate::outbox::Entry;
 use crate::outcome::Outcome;
 use crate::policy::{LONGEST_CREDIBLE_LEASE, LONGEST_NOT_BEFORE, Terms, WINDOW_RETRIES_FOR};
 use crate::time::{Timestamp, When};
@@ -110,6 +111,9 @@ pub enum State<T = Timestamp> {
     InDoubt {
         /// The fence of the last owner, which may still report the outcome if it learns it.
         fence: Fence,
+        /// When the courier tries again; `None` if it does not.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_at: Option<T>,
     },
     /// Finished; the outcome is replayed.
     Done {
@@ -195,8 +199,11 @@ pub struct Record<T = Timestamp> {
     pub attempts: u32,
     /// Part of the downstream key; raised only by an explicit requeue with a fresh key.
     pub generation: u32,
-    /// What the courier delivers; `None` for a direct call.
+    /// What the courier delivers; `None` for a direct call, and after delivery unless it is kept on purpose.
     pub payload: Option<Bytes>,
+    /// How the courier delivers it; `None` for a direct call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Box<Entry>>,
     /// When the intent was recorded.
     pub created_at: T,
     /// When the record was last written.
@@ -230,7 +237,7 @@ impl<T> Record<T> {
     pub fn fence(&self) -> Option<Fence> {
         match &self.state {
             State::Leased(lease) => Some(lease.fence),
-            State::InDoubt { fence } | State::Done { fence, .. } => Some(*fence),
+            State::InDoubt { fence, .. } | State::Done { fence, .. } => Some(*fence),
             State::Queued { .. } | State::Open { .. } | State::Tombstone { .. } | State::Dead => None,
         }
     }
@@ -239,9 +246,23 @@ impl<T> Record<T> {
     /// recorded again, so the version alone does not distinguish a record from a later one with the same key.
     pub fn time(&self) -> Option<&T> {
         match &self.state {
+            State::Queued { due } => Some(due),
             State::Open { not_before } => Some(not_before),
             State::Tombstone { forget_at, .. } => Some(forget_at),
-            State::Leased(_) | State::InDoubt { .. } | State::Done { .. } | State::Queued { .. } | State::Dead => None,
+            State::Leased(_) | State::InDoubt { .. } | State::Done { .. } | State::Dead => None,
+        }
+    }
+
+    /// When the courier looks at the record: a queued entry that is due, one whose owner has not renewed its lease, and one in
+    /// doubt that it tries again. `None` for records that it leaves alone.
+    pub fn due(&self) -> Option<&T> {
+        self.payload.as_ref()?;
+        match &self.state {
+            State::Queued { due } => Some(due),
+            State::Open { not_before } => Some(not_before),
+            State::Leased(lease) => Some(&lease.until),
+            State::InDoubt { retry_at, .. } => retry_at.as_ref(),
+            State::Done { .. } | State::Tombstone { .. } | State::Dead => None,
         }
     }
 
@@ -275,7 +296,7 @@ impl<T> Record<T> {
                     State::Leased(Lease { phase, fence, until: time(until), owner })
                 }
                 State::Open { not_before } => State::Open { not_before: time(not_before) },
-                State::InDoubt { fence } => State::InDoubt { fence },
+                State::InDoubt { fence, retry_at } => State::InDoubt { fence, retry_at: retry_at.map(&mut time) },
                 State::Done { outcome, fence, finished_at, expires_at, forget_at } => State::Done {
                     outcome,
                     fence,
@@ -290,6 +311,7 @@ impl<T> Record<T> {
             attempts: self.attempts,
             generation: self.generation,
             payload: self.payload,
+            entry: self.entry,
             created_at: time(self.created_at),
             updated_at: time(self.updated_at),
             first_sent_at: self.first_sent_at.map(&mut time),

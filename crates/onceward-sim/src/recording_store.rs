@@ -14,7 +14,8 @@ use onceward::core::record::{Draft, Owner, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    Replaced, Store,
 };
 
 use rusqlite::Connection;
@@ -278,6 +279,11 @@ impl Store for RecordingStore {
             self.shown(seen);
         }
         answer
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        let answer = self.store.due(queue).await;
+        self.noted(answer)
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

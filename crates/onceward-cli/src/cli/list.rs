@@ -30,6 +30,9 @@ pub(super) struct List {
     /// Only this operation
     #[arg(long, value_name = "NAME")]
     operation: Option<String>,
+    /// Only the intent to whose effect the provider gave this id
+    #[arg(long, value_name = "ID")]
+    reference: Option<String>,
     /// Only intents recorded longer ago than this
     #[arg(long, value_name = "DURATION")]
     older_than: Option<Length>,
@@ -58,6 +61,7 @@ impl List {
             status: self.state.clone(),
             tenant: global.tenant()?,
             operation: self.operation.as_deref().map(Operation::new).transpose().map_err(Fault::usage)?,
+            reference: self.reference.clone(),
             created_before: self.older_than.map(|length| before(now, length.0)),
             created_since: self.newer_than.map(|length| before(now, length.0)),
         };

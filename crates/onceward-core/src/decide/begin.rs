@@ -76,7 +76,7 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
     }
     let terms = seen.record.terms.tightened_by(&call.terms);
     match standing {
-        Standing::Open { not_before } if not_before <= seen.now => {
+        Standing::Open { not_before } if not_before <= seen.now && seen.record.payload.is_none() => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
             let terms = if record.fingerprint == seen.record.fingerprint { terms } else { record.terms };
             acquire(&record, terms, &call.take, call.terms.effect)
@@ -85,7 +85,8 @@ pub(super) fn proceed(seen: &Seen, standing: Standing, call: &Begin) -> Transiti
         Standing::InDoubt { .. } if terms.in_doubt == InDoubt::Tell && call.again == Again::Never => {
             Transition::decision(tell(seen, standing))
         }
-        Standing::InDoubt { since } if may_take_over(seen, &terms, &call.take) => {
+        // The courier tries its entries again, and no other caller.
+        Standing::InDoubt { since } if seen.record.payload.is_none() && may_take_over(seen, &terms, &call.take) => {
             take_over(seen, &terms, &call.take, call.terms.effect, since)
         }
         _ => Transition::decision(tell(seen, standing)),
@@ -128,6 +129,7 @@ pub(super) fn tell(seen: &Seen, standing: Standing) -> Decision {
     let attempt = seen.record.attempts;
     match standing {
         Standing::Queued { .. } => Decision::Queued { created: false },
+        Standing::Open { .. } if seen.record.payload.is_some() => Decision::Queued { created: false },
         Standing::Dead => Decision::Dead,
         Standing::InDoubt { since } => Decision::InDoubt { since },
         Standing::Open { not_before } => {
@@ -206,6 +208,7 @@ pub(super) fn fresh(
         attempts: 0,
         generation: 0,
         payload: None,
+        entry: None,
         created_at: When::NOW,
         updated_at: When::NOW,
         first_sent_at: None,

@@ -28,6 +28,7 @@ use crate::duration::as_millis;
 use crate::fingerprint::Fingerprint;
 use crate::hash::Digest;
 use crate::name::Identity;
+use crate::outbox::{AfterAttempt, Destination, Entry};
 use crate::outcome::Outcome;
 use crate::policy::{InDoubt, Terms};
 use crate::record::{Draft, Fence, Owner, Phase, Seen, Status};
@@ -138,14 +139,21 @@ pub enum Command {
     Expire,
     /// Queues the intent for the courier.
     Enqueue(Enqueue),
-    /// The courier takes the intent.
-    Lease(Take),
-    /// A person has a dead intent tried again.
+    /// The courier takes an entry.
+    Lease(LeaseEntry),
+    /// The courier has made an attempt that did not deliver the entry.
+    Undelivered(Undelivered),
+    /// A person has a dead entry tried again.
     Requeue {
         /// The version of the record that the person saw.
         version: u64,
         /// Whether to use a new downstream key.
         fresh_key: bool,
+    },
+    /// A person takes an entry out of the outbox that has not been delivered.
+    Cancel {
+        /// The version of the record that the person saw.
+        version: u64,
     },
 }
 
@@ -229,9 +237,38 @@ pub struct Enqueue {
     pub terms: Terms,
     /// The payload to deliver.
     pub payload: Bytes,
+    /// How it is delivered.
+    #[serde(default)]
+    pub entry: Entry,
     /// How long to wait before the first try.
     #[serde(with = "as_millis")]
     pub delay: Duration,
+}
+
+/// A courier that takes an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseEntry {
+    /// How the claim is to be held.
+    pub take: Take,
+    /// Where this attempt is to go. If an earlier attempt may have happened, the record keeps the place and key of that one.
+    pub destination: Destination,
+}
+
+/// The end of an attempt that did not deliver its entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undelivered {
+    /// The courier's claim.
+    pub fence: Fence,
+    /// Whether the attempt may have happened. Otherwise there is a proof that it did not.
+    pub may_have_happened: bool,
+    /// How long to wait before the next attempt.
+    #[serde(with = "as_millis")]
+    pub retry_in: Duration,
+    /// Whether there is a next attempt.
+    #[serde(default, skip_serializing_if = "AfterAttempt::is_default")]
+    pub after: AfterAttempt,
+    /// What went wrong.
+    pub error: Option<String>,
 }
 
 /// What a person has found out.
@@ -406,8 +443,10 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         Command::Recall(call) => stream::recall(current, call),
         Command::Archive(draft) => stream::archive(current, draft),
         Command::Enqueue(enqueue) => queue::enqueue(current, enqueue),
-        Command::Lease(take) => queue::lease(current, take),
-        Command::Requeue { version, fresh_key } => queue::requeue(current, *version, *fresh_key),
+        Command::Lease(call) => queue::lease(current, call),
+        Command::Undelivered(end) => repeat::own(current, end.fence, command),
+        Command::Requeue { version, fresh_key } => repeat::requeue(current, *version, *fresh_key),
+        Command::Cancel { version } => repeat::cancel(current, *version),
         Command::Resolve { version, resolution, fence } => repeat::resolve(current, *version, resolution, *fence),
         Command::Expire => settle::expire(current),
         Command::Sent { fence, .. }

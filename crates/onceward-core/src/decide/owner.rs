@@ -3,8 +3,10 @@
 
 use std::time::Duration;
 
+use super::queue::{NextTry, undelivered};
 use super::{Command, CommandResult, Refusal, Transition, Write};
 use crate::claim::Claims;
+use crate::outbox::AfterAttempt;
 use crate::outcome::{Outcome, Verdict};
 use crate::policy::LONGEST_NOT_BEFORE;
 use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State, Status};
@@ -19,20 +21,24 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         return Transition::answer(CommandResult::Stale { contradicts: contradicts(seen, command) });
     }
     let record = &seen.record;
+    let now = NextTry::of(seen, Duration::ZERO, AfterAttempt::Retry);
     match (&record.state, command) {
         (State::Leased(lease), Command::Sent { lease: length, .. }) => sent(record, lease, *length),
         (State::Leased(lease), Command::Renew { lease: length, .. }) => extend(record, lease, lease.phase, *length),
         (State::Leased(lease), Command::Doubt { error, .. }) => match lease.phase {
-            Phase::Claimed => release(record, Duration::ZERO, error),
-            Phase::Sent | Phase::Overdue => doubt(record, lease.fence, error),
+            Phase::Claimed => release(record, error, &now),
+            Phase::Sent | Phase::Overdue => doubt(record, lease.fence, error, &now),
         },
         (State::Leased(lease), Command::Overdue { lease: length, error, .. }) => match lease.phase {
             // Nothing was sent, so there is nothing to doubt.
             Phase::Claimed => extend(record, lease, lease.phase, *length),
             Phase::Sent | Phase::Overdue => overdue(extend(record, lease, Phase::Overdue, *length), error),
         },
-        (State::Leased(_), Command::Release { not_before, error, .. }) => release(record, *not_before, error),
-        (State::Leased(_), Command::Withdraw { error, .. }) => release(record, Duration::ZERO, error),
+        (State::Leased(_), Command::Release { not_before, error, .. }) => {
+            release(record, error, &NextTry::of(seen, (*not_before).min(LONGEST_NOT_BEFORE), AfterAttempt::Retry))
+        }
+        (State::Leased(_), Command::Withdraw { error, .. }) => release(record, error, &now),
+        (State::Leased(lease), Command::Undelivered(end)) => undelivered(seen, lease, end),
         (_, Command::Delivered { arrived, .. }) => delivered(seen, *arrived),
         (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),
         (State::Leased(_) | State::InDoubt { .. }, Command::Finish { outcome, .. }) => finish(record, fence, outcome),
@@ -93,7 +99,7 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
     };
     draft.doubt_since = None;
     draft.last_error = None;
-    draft.payload = None;
+    draft.payload = draft.payload.filter(|_| draft.entry.as_ref().is_some_and(|entry| entry.keeps_payload));
     // From now on every begin gets the outcome, whatever its claim id. Only where a begin may be the next call must a late repeat
     // of this one still be recognised.
     if record.terms.after_delivery.is_none() {
@@ -103,25 +109,21 @@ pub(super) fn done(record: &Record, fence: Fence, outcome: &Outcome) -> Draft {
 }
 
 /// A proof covers its own attempt only: an older doubt stays.
-pub(super) fn release(record: &Record, not_before: Duration, error: &Option<String>) -> Transition {
+pub(super) fn release(record: &Record, error: &Option<String>, next: &NextTry) -> Transition {
     let mut draft = record.next();
-    let not_before = not_before.min(LONGEST_NOT_BEFORE);
     draft.last_error.clone_from(error);
-    let exhausted = record.terms.max_attempts.is_some_and(|max| record.attempts >= max);
-    draft.state = match (record.doubt_since, record.fence(), &record.payload) {
-        (Some(_), Some(fence), _) => State::InDoubt { fence },
-        (_, _, Some(_)) if exhausted => State::Dead,
-        (_, _, Some(_)) => State::Queued { due: When::In(not_before) },
-        (_, _, None) => State::Open { not_before: When::In(not_before) },
-    };
+    match (record.doubt_since, record.fence()) {
+        (Some(_), Some(fence)) => next.in_doubt(&mut draft, fence),
+        _ => next.after_release(&mut draft),
+    }
     Transition::replace(draft)
 }
 
-fn doubt(record: &Record, fence: Fence, error: &Option<String>) -> Transition {
+pub(super) fn doubt(record: &Record, fence: Fence, error: &Option<String>, next: &NextTry) -> Transition {
     let mut draft = record.next();
     draft.last_error.clone_from(error);
     draft.doubt_since = draft.doubt_since.or(Some(When::NOW));
-    draft.state = State::InDoubt { fence };
+    next.in_doubt(&mut draft, fence);
     Transition::replace(draft)
 }
 
@@ -134,8 +136,10 @@ fn delivered(seen: &Seen, arrived: bool) -> Transition {
         // way and not in the record yet.
         _ if arrived && record.delivered_at.is_some() => return Transition::answer(CommandResult::Accepted),
         (State::Done { .. } | State::InDoubt { .. }, _) => None,
-        (State::Leased(lease), Some(Standing::InDoubt { .. })) if !seen.has_living_owner() => {
-            Some(State::InDoubt { fence: lease.fence })
+        (State::Leased(lease), Some(Standing::InDoubt { .. }))
+            if !seen.has_living_owner() && record.payload.is_none() =>
+        {
+            Some(State::InDoubt { fence: lease.fence, retry_at: None })
         }
         _ => return Transition::answer(CommandResult::Stale { contradicts: false }),
     };

@@ -1,9 +1,17 @@
 //! The outbox: the same record in state `queued`, taken by the courier instead of a caller.
 
+use std::time::Duration;
+
 use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
-use super::{CommandResult, Decision, Enqueue, Refusal, Take, Transition, Write};
-use crate::record::{Draft, Seen, Standing, State};
-use crate::time::When;
+use super::owner::{doubt, release};
+use super::{CommandResult, Decision, Enqueue, LeaseEntry, Refusal, Transition, Undelivered, Write};
+use crate::outbox::AfterAttempt;
+use crate::policy::{InDoubt, Terms};
+use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State};
+use crate::time::{Timestamp, When};
+
+const TOO_LATE: &str = "it was not delivered within the time that was set for it";
+const USED_UP: &str = "all attempts are used up";
 
 pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {
@@ -15,9 +23,12 @@ pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
         return Transition::decision(misuse);
     }
     match standing {
-        Standing::Open { .. } => {
+        Standing::Open { .. } if seen.record.payload.is_none() => {
             let record = owned_by(&seen.record, call.fingerprint, call.key_digest, call.terms);
-            queue(record.next(), call, Write::Replace)
+            let mut draft = record.next();
+            // A direct call has no number of attempts.
+            draft.terms = Terms { max_attempts: call.terms.max_attempts, ..record.terms.tightened_by(&call.terms) };
+            queue(draft, call, Write::Replace)
         }
         _ => Transition::decision(tell(seen, standing)),
     }
@@ -29,46 +40,193 @@ fn create(call: &Enqueue, version: u64) -> Draft {
 
 fn queue(mut draft: Draft, call: &Enqueue, write: fn(Draft) -> Write) -> Transition {
     draft.payload = Some(call.payload.clone());
+    draft.entry = Some(Box::new(call.entry.clone()));
+    draft.attempts = 0;
     draft.state = State::Queued { due: When::In(call.delay) };
     Transition::write(write(draft), CommandResult::Decision(Decision::Queued { created: true }))
 }
 
-/// The courier may take an intent that is due, and one that an earlier worker left behind if the record's policy permits it.
-pub(super) fn lease(current: Option<&Seen>, take: &Take) -> Transition {
+/// The courier may take an entry that is due, and one that an earlier courier left behind if the record's terms permit it. An
+/// entry that is due and that it may not take is set aside in the same step, so that no courier meets it again and again.
+pub(super) fn lease(current: Option<&Seen>, call: &LeaseEntry) -> Transition {
     let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
         return Transition::refused(Refusal::Absent);
     };
-    let terms = seen.record.terms;
-    let delivers = seen.record.payload.is_some();
-    match standing {
-        Standing::Queued { due } if due <= seen.now => acquire(&seen.record, terms, take, terms.effect),
-        Standing::Open { not_before } if delivers && not_before <= seen.now => {
-            acquire(&seen.record, terms, take, terms.effect)
+    let record = &seen.record;
+    let nothing_to_do = Transition::refused(Refusal::NothingToDo(standing.status()));
+    if record.payload.is_none() {
+        return nothing_to_do;
+    }
+    let reason = if is_late(record, seen.now) {
+        Some(TOO_LATE)
+    } else {
+        is_used_up(record.attempts, &record.terms).then_some(USED_UP)
+    };
+    let (terms, effect) = (record.terms, record.terms.effect);
+    let transition = match (standing, reason) {
+        (Standing::Queued { due: at } | Standing::Open { not_before: at }, _) if at > seen.now => nothing_to_do,
+        (Standing::Queued { .. } | Standing::Open { .. }, Some(reason)) => dead(record, reason),
+        (Standing::Queued { .. } | Standing::Open { .. }, None) => acquire(record, terms, &call.take, effect),
+        (Standing::InDoubt { .. }, _) if !is_due_in_doubt(seen) => nothing_to_do,
+        (Standing::InDoubt { since }, None) if may_take_over(seen, &terms, &call.take) => {
+            take_over(seen, &terms, &call.take, effect, since)
         }
-        Standing::InDoubt { since } if delivers && may_take_over(seen, &terms, take) => {
-            take_over(seen, &terms, take, terms.effect, since)
-        }
-        _ => Transition::refused(Refusal::NothingToDo(standing.status())),
+        (Standing::InDoubt { since }, _) => held(record, since),
+        _ => nothing_to_do,
+    };
+    with_destination(transition, call)
+}
+
+fn is_due_in_doubt(seen: &Seen) -> bool {
+    match seen.record.state {
+        State::InDoubt { retry_at, .. } => retry_at.is_some_and(|at| at <= seen.now),
+        _ => !seen.has_living_owner(),
     }
 }
 
-/// A dead intent is known not to have happened, so even a fresh downstream key is safe. For an intent in doubt it is not.
+/// The place and key of the attempt are recorded with it. Where an earlier attempt may have happened, they stay what they were.
+fn with_destination(mut transition: Transition, call: &LeaseEntry) -> Transition {
+    if let Write::Replace(draft) = &mut transition.write
+        && matches!(draft.state, State::Leased(_))
+    {
+        let entry = draft.entry.get_or_insert_default();
+        if draft.doubt_since.is_none() || entry.destination.is_none() {
+            entry.destination = Some(call.destination.clone());
+        }
+    }
+    transition
+}
+
+fn dead(record: &Record, reason: &str) -> Transition {
+    let mut draft = record.next();
+    draft.state = State::Dead;
+    draft.last_error = Some(because(record, reason));
+    Transition::write(Write::Replace(draft), CommandResult::Decision(Decision::Dead))
+}
+
+/// It waits for a person from now on.
+fn held(record: &Record, since: Timestamp) -> Transition {
+    let Some(fence) = record.fence() else { return Transition::refused(Refusal::Changed) };
+    let mut draft = record.next();
+    draft.state = State::InDoubt { fence, retry_at: None };
+    draft.doubt_since = Some(When::At(since));
+    Transition::write(Write::Replace(draft), CommandResult::Decision(Decision::InDoubt { since }))
+}
+
+/// The reason, and the error of the last attempt.
+fn because(record: &Record, reason: &str) -> String {
+    match &record.last_error {
+        Some(error) => format!("{reason}; the last attempt: {error}"),
+        None => reason.to_owned(),
+    }
+}
+
+fn is_used_up(attempts: u32, terms: &Terms) -> bool {
+    terms.max_attempts.is_some_and(|max| attempts >= max)
+}
+
+/// Whether the entry may no longer be tried at this time.
+fn is_late(record: &Record, at: Timestamp) -> bool {
+    let within = record.entry.as_ref().and_then(|entry| entry.deliver_within);
+    within.is_some_and(|within| at >= record.created_at.after(within))
+}
+
+/// When the courier tries an entry again whose attempt did not deliver it; `None` if it does not.
+pub(super) struct NextTry {
+    retry_in: Option<Duration>,
+    /// How many attempts count.
+    attempts: u32,
+}
+
+impl NextTry {
+    pub(super) fn of(seen: &Seen, retry_in: Duration, after: AfterAttempt) -> Self {
+        let record = &seen.record;
+        let attempts = match after {
+            AfterAttempt::RetryUncounted if record.payload.is_some() => record.attempts.saturating_sub(1),
+            _ => record.attempts,
+        };
+        let ends = after == AfterAttempt::GiveUp
+            || is_used_up(attempts, &record.terms)
+            || is_late(record, seen.now.after(retry_in));
+        Self { retry_in: (!ends).then_some(retry_in), attempts }
+    }
+
+    /// The state of work that is known not to have happened.
+    pub(super) fn after_release(&self, draft: &mut Draft) {
+        draft.attempts = self.attempts;
+        draft.state = match (draft.payload.is_some(), self.retry_in) {
+            (true, Some(retry_in)) => State::Queued { due: When::In(retry_in) },
+            (true, None) => State::Dead,
+            (false, retry_in) => State::Open { not_before: When::In(retry_in.unwrap_or_default()) },
+        };
+        // No attempt has reached the downstream, so it does not know the key.
+        if self.attempts == 0 && draft.payload.is_some() {
+            draft.first_sent_at = None;
+        }
+    }
+
+    /// The state of work that may have happened.
+    pub(super) fn in_doubt(&self, draft: &mut Draft, fence: Fence) {
+        draft.attempts = self.attempts;
+        let is_tried_again = draft.payload.is_some() && matches!(draft.terms.in_doubt, InDoubt::Retry | InDoubt::Probe);
+        let retry_at = self.retry_in.filter(|_| is_tried_again).map(When::In);
+        draft.state = State::InDoubt { fence, retry_at };
+    }
+}
+
+/// An attempt of the courier has ended without delivering. Only a claim that has sent something can leave a doubt.
+pub(super) fn undelivered(seen: &Seen, lease: &Lease, end: &Undelivered) -> Transition {
+    let next = NextTry::of(seen, end.retry_in, end.after);
+    match end.may_have_happened && lease.phase != Phase::Claimed {
+        true => doubt(&seen.record, lease.fence, &end.error, &next),
+        false => release(&seen.record, &end.error, &next),
+    }
+}
+
+/// A dead entry is known not to have happened, so even a fresh downstream key is safe. For an entry in doubt it is not. The time
+/// in which it was to be delivered may be over; the person who has it tried again knows that.
 pub(super) fn requeue(current: Option<&Seen>, version: u64, fresh_key: bool) -> Transition {
-    let Some((seen, standing)) = current.and_then(|seen| Some((seen, seen.standing()?))) else {
-        return Transition::refused(Refusal::Absent);
+    let seen = match seen_by_person(current, version) {
+        Ok((seen, Standing::Dead)) => seen,
+        Ok((_, standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
+        Err(refused) => return refused,
     };
-    if seen.record.version != version {
-        return Transition::refused(Refusal::Changed);
-    }
-    if standing != Standing::Dead {
-        return Transition::refused(Refusal::NothingToDo(standing.status()));
-    }
     let mut draft = seen.record.next();
     draft.attempts = 0;
     draft.state = State::Queued { due: When::NOW };
+    if let Some(entry) = &mut draft.entry {
+        (entry.deliver_within, entry.destination) = (None, None);
+    }
     if fresh_key {
         draft.generation = draft.generation.saturating_add(1);
         draft.first_sent_at = None;
     }
     Transition::replace(draft)
+}
+
+/// Only what waits and is known not to have happened can be cancelled.
+pub(super) fn cancel(current: Option<&Seen>, version: u64) -> Transition {
+    let (seen, standing) = match seen_by_person(current, version) {
+        Ok(found) => found,
+        Err(refused) => return refused,
+    };
+    match standing {
+        Standing::Queued { .. } | Standing::Open { .. } if seen.record.payload.is_some() => {
+            let mut draft = seen.record.next();
+            draft.state = State::Dead;
+            draft.last_error = Some(because(&seen.record, "an operator cancelled it"));
+            Transition::replace(draft)
+        }
+        Standing::Running { .. } => Transition::refused(Refusal::Running),
+        _ => Transition::refused(Refusal::NothingToDo(standing.status())),
+    }
+}
+
+fn seen_by_person(current: Option<&Seen>, version: u64) -> Result<(&Seen, Standing), Transition> {
+    let found = current.and_then(|seen| Some((seen, seen.standing()?)));
+    match found {
+        None => Err(Transition::refused(Refusal::Absent)),
+        Some((seen, _)) if seen.record.version != version => Err(Transition::refused(Refusal::Changed)),
+        Some(found) => Ok(found),
+    }
 }

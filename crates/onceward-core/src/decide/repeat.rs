@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use super::begin::{phase_of, tell};
+use super::queue::{self, NextTry};
 use super::{Acquired, Begin, Command, CommandResult, Decision, Resolution, Transition, Write, owner, settle};
 use crate::claim::Mark;
+use crate::outbox::AfterAttempt;
 use crate::policy::InDoubt;
 use crate::record::{Fence, Lease, Phase, Record, Seen, State};
 use crate::time::When;
@@ -62,11 +64,13 @@ fn granted_again(record: &Record, lease: &Lease, call: &Begin, probe_first: bool
 /// again, because no caller has been told of the claim.
 pub(super) fn give_back(current: Option<&Seen>, fence: Fence, version: u64, error: &Option<String>) -> Transition {
     let stale = || Transition::answer(CommandResult::Stale { contradicts: false });
-    let Some(record) = current.map(|seen| &seen.record) else { return stale() };
+    let Some(seen) = current else { return stale() };
+    let record = &seen.record;
     if record.fence() != Some(fence) || record.version != version || !matches!(record.state, State::Leased(_)) {
         return stale();
     }
-    let mut transition = owner::release(record, Duration::ZERO, error);
+    let mut transition =
+        owner::release(record, error, &NextTry::of(seen, Duration::ZERO, AfterAttempt::RetryUncounted));
     if let Write::Replace(draft) = &mut transition.write {
         draft.claims.current = None;
     }
@@ -79,6 +83,7 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         Command::Release { .. } => Some(Mark::of_owner("release", fence)),
         Command::Withdraw { .. } => Some(Mark::of_withdrawal()),
         Command::Doubt { .. } => Some(Mark::of_owner("doubt", fence)),
+        Command::Undelivered(_) => Some(Mark::of_owner("undelivered", fence)),
         _ => None,
     };
     if made_by(current, mark) || found_nothing_before(current, fence, command) {
@@ -102,10 +107,25 @@ pub(super) fn resolve(current: Option<&Seen>, version: u64, resolution: &Resolut
         Resolution::Reset => Mark::of_person("reset", version, None),
         Resolution::Force => Mark::of_person("force", version, None),
     });
+    by_person(current, mark, || settle::resolve(current, version, resolution, fence))
+}
+
+/// The same for a person who has a dead entry tried again.
+pub(super) fn requeue(current: Option<&Seen>, version: u64, fresh_key: bool) -> Transition {
+    let kind = if fresh_key { "requeue with a fresh key" } else { "requeue" };
+    by_person(current, Some(Mark::of_person(kind, version, None)), || queue::requeue(current, version, fresh_key))
+}
+
+/// The same for a person who cancels an entry.
+pub(super) fn cancel(current: Option<&Seen>, version: u64) -> Transition {
+    by_person(current, Some(Mark::of_person("cancel", version, None)), || queue::cancel(current, version))
+}
+
+fn by_person(current: Option<&Seen>, mark: Option<Mark>, decide: impl FnOnce() -> Transition) -> Transition {
     if made_by(current, mark) {
         return Transition::answer(CommandResult::Accepted);
     }
-    marked(settle::resolve(current, version, resolution, fence), mark)
+    marked(decide(), mark)
 }
 
 fn made_by(current: Option<&Seen>, mark: Option<Mark>) -> bool {

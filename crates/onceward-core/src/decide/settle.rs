@@ -54,6 +54,11 @@ fn did_not_happen(seen: &Seen) -> Transition {
         Some(_) => State::Queued { due: not_before },
         None => State::Open { not_before },
     };
+    if let Some(entry) = &mut draft.entry {
+        // The courier tries it again, with all attempts, and with any of its sinks.
+        draft.attempts = 0;
+        entry.destination = None;
+    }
     Transition::replace(draft)
 }
 
@@ -65,7 +70,7 @@ fn reset(record: &Record) -> Transition {
     draft.fingerprint = Fingerprint::free();
     draft.key_digest = None;
     draft.generation = draft.generation.saturating_add(1);
-    draft.payload = None;
+    (draft.payload, draft.entry) = (None, None);
     draft.doubt_since = None;
     draft.first_sent_at = None;
     Transition::replace(draft)

@@ -6,6 +6,7 @@ use onceward_core::decide::{Again, Begin, Command, CommandResult, Decision, Enqu
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::Entry;
 use onceward_core::outcome::{Outcome, Verdict};
 use onceward_core::policy::{InDoubt, Policy, Terms};
 use onceward_core::record::{Fence, Record, Seen, State};
@@ -123,6 +124,7 @@ fn a_forgotten_record_is_overwritten_with_its_next_version() {
         fingerprint: Fingerprint::none(),
         terms: terms(InDoubt::Hold),
         payload: "payload".into(),
+        entry: Entry::default(),
         delay: Duration::ZERO,
     });
     let forgotten = 2000 + 30_000;

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use onceward_core::claim::ClaimId;
 use onceward_core::decide::{
-    Again, Begin, BeginItem, Command, CommandResult, Decision, Enqueue, Refusal, Resolution, Take, Transition, Write,
-    decide,
+    Again, Begin, BeginItem, Command, CommandResult, Decision, Enqueue, LeaseEntry, Refusal, Resolution, Take,
+    Transition, Undelivered, Write, decide,
 };
 use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::{Digest, digest};
 use onceward_core::name::{self, Identity, Key, Operation, Tenant};
+use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority};
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Record, Seen};
@@ -86,6 +87,15 @@ struct ScenarioStep {
     key_digest: Option<String>,
     not_before: Option<u64>,
     delay: Option<u64>,
+    deliver_within: Option<u64>,
+    #[serde(default)]
+    keeps_payload: bool,
+    sink: Option<String>,
+    #[serde(default)]
+    may_have_happened: bool,
+    retry_in: Option<u64>,
+    #[serde(default)]
+    after: AfterAttempt,
     payload: Option<String>,
     version: Option<u64>,
     resolution: Option<String>,
@@ -109,6 +119,13 @@ struct ScenarioStep {
     created: Option<bool>,
     expected: Option<u64>,
     expected_is: Option<String>,
+    /// The sink in the record after the step.
+    goes_to: Option<String>,
+    /// When the courier looks at the record after the step; `null` is never.
+    #[serde(default, deserialize_with = "given_time")]
+    due: Option<Option<i64>>,
+    /// Whether the record has a payload after the step.
+    has_payload: Option<bool>,
 }
 
 fn fence_of(who: char) -> Fence {
@@ -117,6 +134,11 @@ fn fence_of(who: char) -> Fence {
 
 /// A value that is present, even if it is `null`.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+/// The same for a time.
+fn given_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<i64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -193,6 +215,21 @@ impl ScenarioStep {
         }
     }
 
+    fn entry(&self) -> Entry {
+        Entry {
+            priority: Priority::Normal,
+            deliver_within: self.deliver_within.map(Duration::from_millis),
+            keeps_payload: self.keeps_payload,
+            destination: None,
+        }
+    }
+
+    /// The downstream key of a sink in the vectors is its name and a dash.
+    fn destination(&self) -> Destination {
+        let sink = self.sink.as_deref().unwrap_or("primary");
+        Destination { sink: sink.to_owned(), key: format!("{sink}-") }
+    }
+
     fn command(&self, given: &ScenarioTerms, current: Option<&Record>) -> Command {
         let fence = self.fence();
         let version = self.version.or(current.map(|record| record.version)).unwrap_or_default();
@@ -225,9 +262,18 @@ impl ScenarioStep {
                 fingerprint: self.fingerprint(),
                 terms,
                 payload: self.payload.clone().unwrap_or_default().into(),
+                entry: self.entry(),
                 delay: Duration::from_millis(self.delay.unwrap_or_default()),
             }),
-            "lease" => Command::Lease(self.take()),
+            "lease" => Command::Lease(LeaseEntry { take: self.take(), destination: self.destination() }),
+            "undelivered" => Command::Undelivered(Undelivered {
+                fence,
+                may_have_happened: self.may_have_happened,
+                retry_in: Duration::from_millis(self.retry_in.unwrap_or_default()),
+                after: self.after,
+                error: None,
+            }),
+            "cancel" => Command::Cancel { version },
             "sent" => Command::Sent { fence, lease: LEASE },
             "renew" => Command::Renew { fence, lease: LEASE },
             "finish" => Command::Finish { fence, outcome: self.outcome() },
@@ -260,6 +306,18 @@ impl ScenarioStep {
             "requeue" => Command::Requeue { version, fresh_key: self.fresh_key },
             other => panic!("unknown command: {other}"),
         }
+    }
+
+    /// Checks what the record holds for the courier.
+    fn check_entry(&self, record: Option<&Record>, place: &str) {
+        let destination = record.and_then(|record| record.entry.as_ref()?.destination.clone());
+        if let Some(sink) = &self.goes_to {
+            let expected = Destination { sink: sink.clone(), key: format!("{sink}-") };
+            assert_eq!(destination, Some(expected), "{place}: destination");
+        }
+        let due = record.and_then(|record| record.due().map(|due| due.as_millis()));
+        check(self.due, due, place, "due");
+        check(self.has_payload, record.is_some_and(|record| record.payload.is_some()), place, "has_payload");
     }
 
     fn check(&self, answer: &CommandResult, place: &str) {
@@ -397,6 +455,8 @@ fn run(scenario: &DecisionScenario) {
         } else {
             step.check(&answer, &place);
         }
+        let record = records.seen(records.record_of(step), step).map(|seen| seen.record);
+        step.check_entry(record.as_ref(), &place);
         if let Some(status) = &step.status {
             let standing = records.seen(records.record_of(step), step).and_then(|seen| seen.standing());
             let found = standing.map_or("absent", |standing| standing.status().as_str());
@@ -428,7 +488,7 @@ fn the_scenarios_cover_every_command_and_every_answer() {
         *verbs.entry(step.verb).or_insert(0) += 1;
         *answers.entry(step.expect).or_insert(0) += 1;
     }
-    let commands = "begin delivered doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent withdraw";
+    let commands = "begin cancel delivered doubt enqueue expire finish give_back lease not_found overdue release renew requeue resolve sent undelivered withdraw";
     assert_eq!(verbs.keys().map(String::as_str).collect::<Vec<_>>(), commands.split(' ').collect::<Vec<_>>());
     for answer in [
         "accepted",

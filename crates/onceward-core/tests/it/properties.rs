@@ -306,7 +306,7 @@ fn check_delivered(seen: &Seen, after: &Record, arrived: bool) {
     assert!(!seen.has_living_owner(), "an answer was delivered before there was one");
     assert_eq!(after.delivered_at.is_some(), arrived);
     match (&before.state, &after.state) {
-        (State::Leased(lease), State::InDoubt { fence }) => {
+        (State::Leased(lease), State::InDoubt { fence, .. }) => {
             assert_eq!(lease.fence, *fence);
             assert!(matches!(seen.standing(), Some(Standing::InDoubt { .. })), "what did not happen became a doubt");
             assert!(after.doubt_since.is_some());

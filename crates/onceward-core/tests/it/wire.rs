@@ -5,7 +5,8 @@ use std::time::Duration;
 use onceward_core::claim::ClaimId;
 use onceward_core::class::{Class, Disposition};
 use onceward_core::decide::{
-    Again, Begin, Command, CommandResult, Decision, Enqueue, Refusal, Resolution, Take, Write, decide,
+    Again, Begin, Command, CommandResult, Decision, Enqueue, LeaseEntry, Refusal, Resolution, Take, Undelivered, Write,
+    decide,
 };
 use onceward_core::duration::as_text;
 use onceward_core::evidence::Evidence;
@@ -13,6 +14,7 @@ use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::json::MAX_BYTES;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Owner, Seen, Standing, State, Status};
@@ -47,6 +49,13 @@ fn commands() -> Vec<Command> {
     };
     let claim = Some(ClaimId::new(b"token", "c"));
     let take = Take { fence, lease, marks_sent: true, probes: true, owner: Some(Owner(9)), claim };
+    let destination = Destination { sink: "stripe".to_owned(), key: "once_v1_1".to_owned() };
+    let entry = Entry {
+        priority: Priority::Low,
+        deliver_within: Some(lease),
+        keeps_payload: true,
+        destination: Some(destination.clone()),
+    };
     let (key_digest, fingerprint) = (Some(digest(b"key")), Fingerprint::none());
     vec![
         Command::Begin(Begin {
@@ -60,7 +69,10 @@ fn commands() -> Vec<Command> {
         Command::Delivered { fence, arrived: true },
         Command::Sent { fence, lease },
         Command::Renew { fence, lease },
-        Command::Finish { fence, outcome: Outcome::success("1").with_status(200) },
+        Command::Finish {
+            fence,
+            outcome: Outcome::success("1").with_status(200).with_reference(Some("ch_1".to_owned())),
+        },
         Command::Release { fence, not_before: lease, error: Some("no".to_owned()) },
         Command::Withdraw { fence, error: Some("cancelled".to_owned()) },
         Command::Doubt { fence, error: None },
@@ -74,9 +86,18 @@ fn commands() -> Vec<Command> {
             fingerprint,
             terms: Terms { retention: None, ..terms() },
             payload: "payload".into(),
+            entry,
             delay: lease,
         }),
-        Command::Lease(take),
+        Command::Lease(LeaseEntry { take, destination: destination.clone() }),
+        Command::Undelivered(Undelivered {
+            fence,
+            may_have_happened: true,
+            retry_in: lease,
+            after: AfterAttempt::GiveUp,
+            error: Some("no".to_owned()),
+        }),
+        Command::Cancel { version: 3 },
         Command::Requeue { version: 3, fresh_key: true },
         Command::GiveBack { fence, version: 1, error: None },
     ]

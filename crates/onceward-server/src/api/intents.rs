@@ -37,6 +37,9 @@ pub(super) struct ListQuery {
     /// Only this operation.
     #[param(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
     operation: Option<String>,
+    /// Only the intent to whose effect the provider gave this id.
+    #[param(max_length = 255, nullable = false)]
+    reference: Option<String>,
     /// Only intents recorded before this time.
     #[param(format = DateTime, nullable = false)]
     created_before: Option<String>,
@@ -142,6 +145,7 @@ pub(super) async fn list(
         status: query.state.as_deref().map(states).transpose()?.unwrap_or_default(),
         tenant: Some(caller.tenant.clone()),
         operation: query.operation.as_deref().map(Operation::new).transpose()?,
+        reference: query.reference,
         created_before: query.created_before.as_deref().map(|text| time("created_before", text)).transpose()?,
         created_since: query.created_since.as_deref().map(|text| time("created_since", text)).transpose()?,
     };

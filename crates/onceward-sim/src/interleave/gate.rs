@@ -11,7 +11,8 @@ use onceward::core::record::{Draft, Fence, Lease, Record, Seen, State, Status};
 use onceward::core::time::{Timestamp, When};
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    Replaced, Store,
 };
 use tokio::sync::oneshot;
 
@@ -243,6 +244,11 @@ impl Store for GatedStore {
             self.shared.traffic().asleep.push(Sleeper { actor, ledger: self.ledger, id, asked });
         }
         answer
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        let queue = queue.clone();
+        self.call(move |shared| shared.real.due(&queue).now_or_never().unwrap_or(Err(Error::Closed))).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

@@ -8,7 +8,8 @@ use onceward::core::hash::Digest;
 use onceward::core::record::{Draft, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    Replaced, Store,
 };
 
 /// Passes every call on until it is closed, and fails every call after that.
@@ -47,6 +48,10 @@ impl Store for StoreSwitch {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         self.open()?.get(id).await
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.open()?.due(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

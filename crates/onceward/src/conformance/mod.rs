@@ -7,6 +7,7 @@
 //! - `writing`: conditional writes, and that every field is kept.
 //! - `reading`: expiry, lists, counts and the audit trail.
 //! - `quota`: the limit of records of a tenant.
+//! - `outbox`: the entries of the outbox that are due.
 //! - `moving`: the seal, exports and imports, for stores that can be moved.
 //!
 //! A change to [`Store`] extends this suite.
@@ -17,11 +18,13 @@
 #![allow(missing_docs)]
 
 mod moving;
+mod outbox;
 mod quota;
 mod reading;
 mod writing;
 
 pub use moving::*;
+pub use outbox::*;
 pub use quota::*;
 pub use reading::*;
 pub use writing::*;
@@ -103,6 +106,16 @@ macro_rules! conformance {
             a_tombstone_does_not_count_towards_the_quota,
             a_removed_record_no_longer_counts_towards_the_quota,
             a_tombstone_that_becomes_a_record_again_counts_towards_the_quota,
+            an_entry_is_due_when_its_time_has_come,
+            only_entries_of_the_operation_are_due,
+            a_higher_priority_goes_first,
+            no_tenant_waits_behind_the_backlog_of_another,
+            a_look_goes_on_where_the_last_one_has_stopped,
+            an_entry_whose_courier_has_gone_is_due_when_its_lease_ends,
+            a_doubt_is_due_at_its_own_time,
+            what_is_over_is_not_due,
+            exactly_one_of_many_couriers_gets_an_entry,
+            an_effect_is_found_by_the_id_that_the_downstream_gave_it,
             a_drained_store_grants_no_claim_and_lets_owners_finish,
             a_sealed_store_refuses_every_write,
             an_import_keeps_every_record_and_may_be_repeated,
@@ -217,6 +230,7 @@ fn outcomes() -> Vec<Outcome> {
     with_headers.headers = vec![("x-a".into(), "1".into()), ("x-a".into(), "ü\u{1f600}".into())];
     let too_large = Outcome { body: Body::TooLarge { size: 1 << 40, digest: digest(b"x") }, ..Outcome::success("") };
     vec![
+        Outcome::success("1").with_reference(Some("ch_ü".to_owned())),
         Outcome::success("{\"id\":\"ch_1\"}"),
         Outcome::of(Verdict::Success, "application/octet-stream", vec![0, 255, 10, 13, 0]).with_status(200),
         Outcome::success(""),
@@ -240,7 +254,8 @@ fn states() -> Vec<State<When>> {
         State::Leased(lease(Phase::Sent, Some(Owner(u64::MAX >> 2)))),
         State::Leased(lease(Phase::Overdue, Some(Owner(u64::MAX >> 2)))),
         State::Open { not_before: When::In(SECOND) },
-        State::InDoubt { fence: fence(0) },
+        State::InDoubt { fence: fence(0), retry_at: None },
+        State::InDoubt { fence: fence(0), retry_at: Some(When::In(SECOND)) },
         State::Dead,
         done(Outcome::success("1"), true),
     ];

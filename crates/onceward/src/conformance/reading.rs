@@ -322,7 +322,7 @@ async fn one_of_each(store: &AnyStore, clock: &ManualClock) {
     for (key, state) in [
         ("queued", State::Queued { due: When::NOW }),
         ("open", State::Open { not_before: When::NOW }),
-        ("in doubt", State::InDoubt { fence: fence(1) }),
+        ("in doubt", State::InDoubt { fence: fence(1), retry_at: None }),
         ("dead", State::Dead),
     ] {
         let mut draft = draft(key, 1);

@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
+use onceward_core::outbox::{Destination, Entry, Priority};
+
 use super::*;
 use crate::store::Error;
 
@@ -94,6 +96,11 @@ pub async fn every_field_of_every_state_is_kept(store: &AnyStore, _: &ManualCloc
         draft.generation = 3;
         draft.key_digest = full.then(|| digest(b"key"));
         draft.payload = full.then(|| vec![0u8, 1, 255].into());
+        draft.entry = full.then(|| {
+            let destination = Some(Destination { sink: "größe".to_owned(), key: "once_v1_1".to_owned() });
+            let (priority, deliver_within) = (Priority::ALL[number % 3], Some(Duration::from_millis(90_001)));
+            Box::new(Entry { priority, deliver_within, keeps_payload: true, destination })
+        });
         draft.first_sent_at = full.then_some(When::In(SECOND));
         draft.doubt_since = full.then_some(When::In(2 * SECOND));
         draft.delivered_at = full.then_some(When::In(3 * SECOND));

@@ -77,7 +77,7 @@ pub fn outcome(
         outcome::Body::Kept(bytes) => outcome::Body::Kept(detached(bytes)),
         large @ outcome::Body::TooLarge { .. } => large,
     };
-    Outcome { verdict, status: i32::from(parts.status.as_u16()), content_type, headers, body }
+    Outcome { verdict, status: i32::from(parts.status.as_u16()), content_type, headers, body, reference: None }
 }
 
 /// The bytes in their own allocation. A short body is a slice of the buffer into which its connection reads, and would keep

@@ -1,6 +1,7 @@
 //! A store in memory: for tests, and for processes that need no durability.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map};
+use std::collections::{BTreeMap, BTreeSet, HashMap, btree_map, hash_map};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -9,13 +10,15 @@ use crate::plant::{Plant, planted};
 use onceward_core::decide::{Command, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
+use onceward_core::outbox::Priority;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
+use super::due::{Lanes, collect};
 use super::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, WriteKind, list_position};
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, ListedRecord, MAX_PAGE_SIZE,
-    MAX_PURGE_SIZE, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, ListedRecord,
+    MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page, Purged, Queue, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 
@@ -33,6 +36,8 @@ struct Tables {
     records: HashMap<Digest, (i64, Record)>,
     in_order: BTreeMap<i64, Digest>,
     expiry: BTreeSet<(Timestamp, Digest)>,
+    /// The entries of the outbox, by operation, priority and tenant, with their times.
+    due: BTreeMap<(Operation, Priority, Tenant), BTreeSet<(Timestamp, Digest)>>,
     trail: HashMap<Digest, Vec<AuditEntry>>,
     /// The number of records of each tenant; tombstones have no tenant.
     tenants: HashMap<Tenant, u64>,
@@ -91,6 +96,9 @@ impl Tables {
         if let Some(identity) = &record.identity {
             *self.tenants.entry(identity.tenant.clone()).or_default() += 1;
         }
+        if let Some((lane, due)) = lane(&record) {
+            self.due.entry(lane).or_default().insert((due, id));
+        }
         self.in_order.insert(order, id);
         self.records.insert(id, (order, record));
     }
@@ -115,6 +123,14 @@ impl Tables {
         if let Some(at) = purge_at(&record) {
             self.expiry.remove(&(at, id));
         }
+        if let Some((lane, due)) = lane(&record)
+            && let btree_map::Entry::Occupied(mut entries) = self.due.entry(lane)
+        {
+            entries.get_mut().remove(&(due, id));
+            if entries.get().is_empty() {
+                entries.remove();
+            }
+        }
         if let Some(identity) = record.identity
             && let hash_map::Entry::Occupied(mut count) = self.tenants.entry(identity.tenant)
         {
@@ -130,6 +146,40 @@ impl Tables {
     fn is_full(&self, draft: &Draft, max_records: u64) -> bool {
         let count = draft.identity.as_ref().map(|identity| self.tenants.get(&identity.tenant).copied());
         count.is_some_and(|count| count.unwrap_or_default() >= max_records)
+    }
+}
+
+/// Where the entry of a record stands in line, if the courier has to look at it.
+fn lane(record: &Record) -> Option<((Operation, Priority, Tenant), Timestamp)> {
+    let identity = record.identity.as_ref()?;
+    let priority = record.entry.as_ref().map(|entry| entry.priority).unwrap_or_default();
+    Some(((identity.operation.clone(), priority, identity.tenant.clone()), *record.due()?))
+}
+
+/// The due entries of one operation.
+struct DueIndex<'a> {
+    store: &'a Memory,
+    tables: &'a Tables,
+    operation: &'a Operation,
+}
+
+impl Lanes for DueIndex<'_> {
+    type Error = Infallible;
+
+    fn next_tenant(&mut self, priority: Priority, after: Option<&Tenant>) -> Result<Option<Tenant>, Infallible> {
+        let is_here = |lane: &&(Operation, Priority, Tenant)| lane.0 == *self.operation && lane.1 == priority;
+        let lanes = self.tables.due.keys().filter(is_here).map(|lane| &lane.2);
+        Ok(lanes.filter(|tenant| after.is_none_or(|after| *tenant > after)).min().cloned())
+    }
+
+    fn due(&mut self, priority: Priority, tenant: &Tenant, limit: usize) -> Result<Vec<Seen>, Infallible> {
+        let now = self.store.clock.now();
+        let Some(entries) = self.tables.due.get(&(self.operation.clone(), priority, tenant.clone())) else {
+            return Ok(Vec::new());
+        };
+        let due = entries.iter().take_while(|(at, _)| *at <= now).take(limit);
+        let found = due.filter_map(|(_, id)| self.tables.records.get(id));
+        Ok(found.map(|(_, record)| self.store.seen(record)).collect())
     }
 }
 
@@ -182,6 +232,13 @@ impl Store for Memory {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         Ok(self.tables().records.get(&id).map(|(_, record)| self.seen(record)))
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        let tables = self.tables();
+        let mut index = DueIndex { store: self, tables: &tables, operation: &queue.operation };
+        let Ok(found) = collect(&mut index, queue);
+        Ok(found)
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
@@ -367,12 +424,17 @@ impl Transfer for Memory {
     }
 }
 
+fn is_referred_to(record: &Record, reference: &str) -> bool {
+    matches!(&record.state, State::Done { outcome, .. } if outcome.reference.as_deref() == Some(reference))
+}
+
 fn matches(filter: &Filter, seen: &Seen) -> bool {
     let Some(standing) = seen.standing() else { return false };
     let identity = seen.record.identity.as_ref();
     (filter.status.is_empty() || filter.status.contains(&standing.status()))
         && filter.tenant.as_ref().is_none_or(|tenant| identity.is_some_and(|identity| identity.tenant == *tenant))
         && filter.operation.as_ref().is_none_or(|name| identity.is_some_and(|identity| identity.operation == *name))
+        && filter.reference.as_ref().is_none_or(|reference| is_referred_to(&seen.record, reference))
         && filter.created_before.is_none_or(|time| seen.record.created_at < time)
         && filter.created_since.is_none_or(|time| seen.record.created_at >= time)
 }

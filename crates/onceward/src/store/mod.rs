@@ -5,7 +5,7 @@
 //! - [`sqlite`]: one file, several processes, group commit.
 //! - `postgres`: a schema in a PostgreSQL database, for several machines. `redis`: for e-mail and other low stakes.
 //!
-//! `batching` is the queue in front of the writers, `names` are the words that stores keep, `page` is one page of a list,
+//! `batching` is the queue in front of the writers, `due` says which entries of the outbox a courier gets, `names` are the words that stores keep, `page` is one page of a list,
 //! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers,
 //! `unavailable` stands for a store that could not be opened.
 
@@ -13,6 +13,7 @@
 #[doc(hidden)]
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub mod batching;
+mod due;
 mod durability;
 mod error;
 pub mod memory;
@@ -48,6 +49,7 @@ use onceward_core::time::Timestamp;
 use crate::clock::{Clock, SystemClock};
 use crate::store_url::{names_server, shown};
 
+pub use due::{DueEntries, Queue};
 pub use durability::Durability;
 pub use error::Error;
 pub use page::{Cursor, ListedRecord, NotACursor, Page};
@@ -71,6 +73,10 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Reads a record.
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error>;
+
+    /// The entries of the outbox that are due, in the order of delivery. They are candidates: an entry is a courier's only when
+    /// its claim is written. Found without scanning.
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error>;
 
     /// Applies [`Command::Expire`](onceward_core::decide::Command::Expire) to at most `limit` expired records, found
     /// without scanning.
@@ -229,6 +235,8 @@ pub struct Filter {
     pub tenant: Option<Tenant>,
     /// Only this operation's.
     pub operation: Option<Operation>,
+    /// Only the one to whose effect the downstream gave this id.
+    pub reference: Option<String>,
     /// Only those recorded before this time.
     pub created_before: Option<Timestamp>,
     /// Only those recorded at this time or later.

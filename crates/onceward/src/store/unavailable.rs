@@ -7,7 +7,8 @@ use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::{Draft, Seen};
 
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, Page, Purged, Queue,
+    Replace, Replaced, Store,
 };
 
 /// A store that could not be opened: every call fails with the reason.
@@ -31,6 +32,10 @@ impl Store for Unavailable {
     }
 
     async fn get(&self, _id: Digest) -> Result<Option<Seen>, Error> {
+        self.failed()
+    }
+
+    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
         self.failed()
     }
 

@@ -16,7 +16,9 @@ use onceward_core::time::{Timestamp, When};
 use super::process::{Process, ProcessEnded};
 use super::scenario_log::{ClaimGranted, LogEvent, ScenarioLog, SeenStatus};
 use super::step::{Side, Step, StepKind};
-use crate::store::{AuditEntry, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store};
+use crate::store::{
+    AuditEntry, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace, Replaced, Store,
+};
 
 /// The longest lease of a process that is about to die, on a store whose clock cannot be set, so that the scenario need not wait
 /// for it to lapse. No other process runs at the time, so none can take the claim over too early.
@@ -207,6 +209,11 @@ impl Store for RecordingStore {
         }
         self.process.wait_while_stopped().await?;
         Ok(seen)
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.process.wait_while_stopped().await?;
+        self.real.due(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

@@ -17,8 +17,8 @@ use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::transfer::{Arrival, Exported, Seal, SealSet, Transfer};
 use onceward::store::{
-    self, AuditEntry, AuditEvent, Counts, Cursor, Error, EventKind, Filter, Inserted, Page, Purged, Replace, Replaced,
-    Store,
+    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, EventKind, Filter, Inserted, Page, Purged, Queue,
+    Replace, Replaced, Store,
 };
 use onceward::{Begun, Failure, Guard, Ledger, Policy, Tier};
 
@@ -449,6 +449,10 @@ impl Store for Cut {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         self.real.get(id).await
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.real.due(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

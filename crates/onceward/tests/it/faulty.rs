@@ -12,7 +12,8 @@ use onceward::core::record::{Draft, Record, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    Replaced, Store,
 };
 
 #[derive(Debug)]
@@ -113,6 +114,10 @@ impl Store for FaultyStore {
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         self.works()?;
         self.real.get(id).await
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.real.due(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

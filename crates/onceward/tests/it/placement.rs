@@ -13,7 +13,8 @@ use onceward::core::record::{Draft, Seen, Status};
 use onceward::policy::StoreDown;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    self, AuditEntry, AuditEvent, Counts, Cursor, Durability, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Filter, Inserted, Page, Purged, Queue,
+    Replace, Replaced, Store,
 };
 use onceward::{Failure, Ledger, Outcome, Policy, Resolved, Tier};
 
@@ -266,6 +267,10 @@ impl Store for Wrapped {
         self.store.get(id).await
     }
 
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, store::Error> {
+        self.store.due(queue).await
+    }
+
     async fn purge(&self, limit: usize) -> Result<Purged, store::Error> {
         self.store.purge(limit).await
     }
@@ -326,6 +331,10 @@ impl Store for Unreachable {
     }
 
     async fn get(&self, _: Digest) -> Result<Option<Seen>, store::Error> {
+        unreachable()
+    }
+
+    async fn due(&self, _: &Queue) -> Result<DueEntries, store::Error> {
         unreachable()
     }
 

@@ -14,7 +14,8 @@ use onceward::core::record::{Draft, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    Replaced, Store,
 };
 use onceward::{InDoubt, Ledger, Outcome, Resolved};
 use tokio::sync::oneshot;
@@ -78,6 +79,10 @@ impl Store for TurnTakingStore {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         self.in_turn(self.real.get(id)).await
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.in_turn(self.real.due(queue)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

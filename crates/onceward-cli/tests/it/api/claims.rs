@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use onceward::core::decide::{Command, Enqueue, Write, decide};
 use onceward::core::hash::digest;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::outbox::Entry;
 use onceward::core::record::State;
 use serde_json::{Value, json};
 
@@ -286,6 +287,7 @@ async fn states_left_by_other_surfaces_are_reported() {
             fingerprint: onceward::core::fingerprint::Fingerprint::none(),
             terms: call.policy.terms(),
             payload: "1".into(),
+            entry: Entry::default(),
             delay: Duration::ZERO,
         };
         match decide(None, &Command::Enqueue(enqueue)).write {

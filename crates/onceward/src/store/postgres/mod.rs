@@ -50,8 +50,8 @@ use onceward_core::time::Timestamp;
 use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
-    Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, MAX_PAGE_SIZE,
+    MAX_PURGE_SIZE, Page, Purged, Queue, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 use crate::plant::{Plant, planted};
@@ -227,6 +227,10 @@ impl Store for Postgres {
         let (now, record) = query::record(row)?;
         self.shared.time.saw(now, asked);
         Ok(Some(seen(record, self.shared.given_time().unwrap_or(now))))
+    }
+
+    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
+        Err(Error::Other("this store has no outbox yet".to_owned()))
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

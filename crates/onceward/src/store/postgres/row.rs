@@ -345,7 +345,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
         "sent" => lease(Phase::Sent)?,
         "overdue" => lease(Phase::Overdue)?,
         "open" => State::Open { not_before: until_or("time")? },
-        "in_doubt" => State::InDoubt { fence: fence_or()? },
+        "in_doubt" => State::InDoubt { fence: fence_or()?, retry_at: until },
         "done" => State::Done {
             outcome: Outcome {
                 verdict: named(verdict.ok_or_else(|| missing("verdict"))?)?,
@@ -359,6 +359,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
                     Some(size) => Body::TooLarge { size, digest: digest.ok_or_else(|| missing("digest"))? },
                     None => Body::Kept(body.ok_or_else(|| missing("body"))?),
                 },
+                reference: None,
             },
             fence: fence_or()?,
             finished_at: finished_at.ok_or_else(|| missing("end"))?,
@@ -395,6 +396,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
         attempts,
         generation,
         payload,
+        entry: None,
         created_at: created_at.unwrap_or(Timestamp::from_millis(0)),
         updated_at: updated_at.unwrap_or(Timestamp::from_millis(0)),
         first_sent_at,

@@ -43,7 +43,8 @@ use self::server_connection::ServerConnection;
 use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Durability, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, Page, Purged, Queue,
+    Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 use crate::kept_answer::KeptAnswer;
@@ -141,6 +142,10 @@ impl Store for Redis {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         Ok(self.read_record(id).await?.0)
+    }
+
+    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
+        Err(Error::Other("this store has no outbox yet".to_owned()))
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

@@ -4,6 +4,7 @@
 //! - `schema`: opens, checks and migrates the file.
 //! - `row`: converts records to rows and back.
 //! - `query`: the SQL statements.
+//! - `due`: the entries of the outbox that are due.
 //! - `write_job`: the jobs of the writer.
 //! - `writer`: the one thread that writes. It groups waiting jobs into one transaction and one fsync.
 //! - `transaction`: one transaction of the writer.
@@ -18,6 +19,7 @@
 //! - `sqlite_error`: maps SQLite's errors to store errors.
 
 mod checkpointer;
+mod due;
 mod fair_lock;
 #[cfg(unix)]
 mod fork;
@@ -47,8 +49,8 @@ use onceward_core::record::{Draft, Owner, Seen};
 use onceward_core::time::Timestamp;
 
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page, Purged,
-    Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
+    Purged, Queue, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 use crate::store::transfer::Transfer;
@@ -224,6 +226,11 @@ impl Store for Sqlite {
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
         self.lookups.read(move |connection, shared| query::get(connection, shared, id)).await
+    }
+
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        let queue = queue.clone();
+        self.lookups.read(move |connection, shared| due::due(connection, shared, &queue)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

@@ -9,6 +9,7 @@ use onceward_core::record::{Fence, Record, Seen, State, Status};
 use onceward_core::time::Timestamp;
 
 use super::Shared;
+use super::due::IS_ENTRY;
 use super::row::{self, COLUMNS, Columns, halves, read, signed, unreadable};
 use super::sqlite_error::is_unreadable;
 use crate::plant::{Plant, planted};
@@ -18,6 +19,9 @@ use crate::store::{
 
 /// The texts of the statements, built once from the list of columns.
 pub(super) struct StatementTexts {
+    pub(super) due: String,
+    pub(super) next_tenant: String,
+    pub(super) claimed_entries: String,
     insert: String,
     insert_within: String,
     replace: String,
@@ -53,6 +57,19 @@ pub(super) static STATEMENTS: std::sync::LazyLock<StatementTexts> = std::sync::L
          AND (?{time} IS NULL OR until = ?{time})"
     );
     StatementTexts {
+        due: format!(
+            "SELECT {names} FROM intent INDEXED BY intent_due WHERE {IS_ENTRY} \
+             AND operation = ?1 AND priority = ?2 AND tenant = ?3 AND until <= ?4 ORDER BY until LIMIT ?5"
+        ),
+        next_tenant: format!(
+            "SELECT tenant FROM intent INDEXED BY intent_due WHERE {IS_ENTRY} \
+             AND operation = ?1 AND priority = ?2 AND tenant > ?3 ORDER BY tenant LIMIT 1"
+        ),
+        claimed_entries: format!(
+            "SELECT {names} FROM intent INDEXED BY intent_unsettled \
+             WHERE state IN ('claimed', 'sent', 'overdue') AND state NOT IN ('done', 'tombstone') \
+             AND payload IS NOT NULL AND operation = ?1 LIMIT ?2"
+        ),
         insert: format!("INSERT INTO intent ({names}) VALUES ({values}) ON CONFLICT (id) DO NOTHING"),
         // The second column is the tenant. A row without a tenant is not counted.
         insert_within: format!(
@@ -225,7 +242,7 @@ fn look(get: &mut Statement<'_>, shared: &Shared, id: Digest, now: Timestamp) ->
     Ok(record.map(|record| seen(shared, record, now)))
 }
 
-fn seen(shared: &Shared, record: Record, now: Timestamp) -> Seen {
+pub(super) fn seen(shared: &Shared, record: Record, now: Timestamp) -> Seen {
     let owner = match &record.state {
         State::Leased(lease) => lease.owner,
         _ => None,
@@ -299,6 +316,9 @@ pub(super) fn list(
     }
     if let Some(operation) = &filter.operation {
         and(" AND operation = ?", Box::new(operation.as_str().to_owned()));
+    }
+    if let Some(reference) = &filter.reference {
+        and(" AND reference = ?", Box::new(reference.clone()));
     }
     if let Some(time) = filter.created_before {
         and(" AND created_at < ?", Box::new(time.as_millis()));

@@ -13,6 +13,7 @@ use onceward_core::claim::{Claims, Mark};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::Digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::Entry;
 use onceward_core::outcome::{Body, Outcome};
 use onceward_core::policy::Terms;
 use onceward_core::record::{Fence, Lease, Owner, Phase, Record, State};
@@ -22,7 +23,7 @@ use crate::plant::{Plant, planted};
 use crate::store::names;
 
 /// The columns, in the order that [`read`] and [`Columns`] use.
-pub(super) const COLUMNS: [&str; 40] = [
+pub(super) const COLUMNS: [&str; 43] = [
     "id",
     "tenant",
     "operation",
@@ -62,6 +63,9 @@ pub(super) const COLUMNS: [&str; 40] = [
     "made_by",
     "after_delivery",
     "delivered_at",
+    "entry",
+    "priority",
+    "reference",
     "id_rest",
 ];
 
@@ -84,6 +88,8 @@ pub(super) struct Columns<'a> {
     names: [Option<&'a str>; 3],
     key_digest: Option<&'a [u8; 32]>,
     payload: Option<&'a [u8]>,
+    entry: Option<String>,
+    priority: Option<i16>,
     outcome: OutcomeColumns<'a>,
     sequence: Option<i64>,
     claims: Option<Vec<u8>>,
@@ -109,6 +115,7 @@ struct OutcomeColumns<'a> {
     body: Option<&'a [u8]>,
     body_size: Option<i64>,
     digest: Option<Digest>,
+    reference: Option<&'a str>,
 }
 
 impl<'a> Columns<'a> {
@@ -117,7 +124,8 @@ impl<'a> Columns<'a> {
             State::Queued { due } => (Some(*due), None, None),
             State::Leased(lease) => (Some(lease.until), record.untried_until(), None),
             State::Open { not_before } => (Some(*not_before), record.untried_until(), None),
-            State::InDoubt { .. } | State::Dead => (None, None, None),
+            State::InDoubt { retry_at, .. } => (*retry_at, None, None),
+            State::Dead => (None, None, None),
             State::Done { finished_at, expires_at, forget_at, .. } => (*expires_at, *forget_at, Some(*finished_at)),
             State::Tombstone { forget_at, .. } => (Some(*forget_at), None, None),
         };
@@ -131,6 +139,7 @@ impl<'a> Columns<'a> {
         };
         // A tombstone keeps digests, one time, and what the next call needs to know about this one: under 128 bytes.
         let live = !matches!(record.state, State::Tombstone { .. });
+        let entry = record.entry.as_ref().filter(|_| live);
         let identity = record.identity.as_ref();
         let time = |time: Timestamp| live.then_some(time.as_millis());
         Ok(Self {
@@ -161,6 +170,11 @@ impl<'a> Columns<'a> {
             ],
             key_digest: record.key_digest.as_ref().filter(|_| live).map(Digest::as_bytes),
             payload: record.payload.as_deref(),
+            entry: entry
+                .map(|entry| serde_json::to_string(entry))
+                .transpose()
+                .map_err(|error| unwritable(error.into()))?,
+            priority: entry.map(|entry| entry.priority.rank()),
             outcome: OutcomeColumns::of(&record.state)?,
             sequence: record.sequence.map(signed).transpose()?,
             claims: (!record.claims.is_empty()).then(|| record.claims.to_bytes()),
@@ -231,6 +245,9 @@ impl<'a> Columns<'a> {
             &self.made_by,
             after_delivery,
             delivered_at,
+            &self.entry,
+            &self.priority,
+            &outcome.reference,
             &self.id[1],
         ]
     }
@@ -273,6 +290,7 @@ impl<'a> OutcomeColumns<'a> {
             body,
             body_size,
             digest,
+            reference: outcome.reference.as_deref(),
         })
     }
 }
@@ -291,7 +309,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         "sent" => State::Leased(lease(row, Phase::Sent)?),
         "overdue" => State::Leased(lease(row, Phase::Overdue)?),
         "open" => State::Open { not_before: time(10)? },
-        "in_doubt" => State::InDoubt { fence: fence(row)? },
+        "in_doubt" => State::InDoubt { fence: fence(row)?, retry_at: optional_time(10)? },
         "done" => State::Done {
             outcome: outcome(row)?,
             fence: fence(row)?,
@@ -320,6 +338,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Record> {
         attempts: row.get::<_, Option<u32>>(19)?.unwrap_or_default(),
         generation: row.get::<_, Option<u32>>(20)?.unwrap_or_default(),
         payload: payload.map(Bytes::from),
+        entry: entry(row)?,
         created_at: optional_time(22)?.unwrap_or(Timestamp::from_millis(0)),
         updated_at: optional_time(23)?.unwrap_or(Timestamp::from_millis(0)),
         first_sent_at: optional_time(24)?,
@@ -341,6 +360,13 @@ fn identity(row: &Row<'_>) -> rusqlite::Result<Option<Identity>> {
         operation: Operation::new(text(row, 2)?).map_err(|error| unreadable(2, error.to_string()))?,
         key: Key::new(text(row, 3)?).map_err(|error| unreadable(3, error.to_string()))?,
     }))
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<Option<Box<Entry>>> {
+    match row.get_ref(39)? {
+        ValueRef::Null => Ok(None),
+        _ => serde_json::from_str(text(row, 39)?).map(Some).map_err(|error| unreadable(39, error.to_string())),
+    }
 }
 
 fn claims(row: &Row<'_>) -> rusqlite::Result<Claims> {
@@ -382,6 +408,7 @@ fn outcome(row: &Row<'_>) -> rusqlite::Result<Outcome> {
             Some(text) => serde_json::from_str(&text).map_err(|error| unreadable(30, error.to_string()))?,
         },
         body,
+        reference: row.get(41)?,
     })
 }
 

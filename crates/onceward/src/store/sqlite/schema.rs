@@ -21,11 +21,12 @@ use crate::store::{Error, names_a_file};
 const APPLICATION_ID: i64 = 0x4f4e_4357;
 
 /// Each entry migrates from the version that is its index to the next. Never edit one that was released.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("schema_v1.sql"),
     include_str!("schema_v2.sql"),
     include_str!("schema_v3.sql"),
     include_str!("schema_v4.sql"),
+    include_str!("schema_v5.sql"),
 ];
 
 const VERSION: i64 = MIGRATIONS.len() as i64;

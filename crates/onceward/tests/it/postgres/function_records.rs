@@ -9,6 +9,7 @@ use onceward::core::claim::{ClaimId, Claims};
 use onceward::core::decide::{Begin, Command, Enqueue, Take, Write, decide};
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::hash::{self, Digest};
+use onceward::core::outbox::Entry;
 use onceward::core::policy::{Effect, InDoubt, Terms};
 use onceward::core::record::{Draft, Fence, Lease, Phase, Record, State};
 use onceward::core::time::{Timestamp, When};
@@ -47,6 +48,7 @@ fn given_back() -> Draft {
         attempts: 4,
         generation: 2,
         payload: None,
+        entry: None,
         created_at: at(5000),
         updated_at: at(100),
         first_sent_at: Some(at(3000)),
@@ -113,7 +115,7 @@ fn cases() -> Vec<(&'static str, Draft)> {
         (
             "in doubt",
             with(|draft| {
-                draft.state = State::InDoubt { fence: Fence::from_bits(9) };
+                draft.state = State::InDoubt { fence: Fence::from_bits(9), retry_at: None };
                 draft.doubt_since = Some(at(10));
             }),
         ),
@@ -186,7 +188,8 @@ impl Call {
         let (identity, key_digest, fingerprint) = (identity(), self.key_digest, request());
         if self.enqueues {
             let (payload, delay) = ("payload".into(), Duration::ZERO);
-            return Command::Enqueue(Enqueue { identity, key_digest, fingerprint, terms, payload, delay });
+            let entry = Entry::default();
+            return Command::Enqueue(Enqueue { identity, key_digest, fingerprint, terms, payload, entry, delay });
         }
         let fence = Fence::from_bits(1);
         let take = Take { fence, lease: LEASE, marks_sent: false, probes: false, owner: None, claim: None };

@@ -11,6 +11,7 @@ use onceward::clock::ManualClock;
 use onceward::core::decide::{Begin, Command, CommandResult, Decision, Enqueue, Take, Write, decide};
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::outbox::Entry;
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::policy::{Effect, InDoubt, Terms};
 use onceward::core::record::{Draft, Fence, Record, Seen, State};
@@ -162,6 +163,7 @@ impl World<'_> {
                 fingerprint: request(step),
                 terms,
                 payload: step["payload"].as_str().unwrap_or_default().to_owned().into(),
+                entry: Entry::default(),
                 delay: duration("delay"),
             }),
             "finish" => Command::Finish { fence, outcome: outcome(step) },
@@ -321,7 +323,7 @@ pub(super) fn without_fence(mut record: Record) -> Record {
     let none = Fence::from_bits(0);
     match &mut record.state {
         State::Leased(lease) => lease.fence = none,
-        State::InDoubt { fence } | State::Done { fence, .. } => *fence = none,
+        State::InDoubt { fence, .. } | State::Done { fence, .. } => *fence = none,
         _ => {}
     }
     record
