@@ -94,9 +94,7 @@ mod tests {
 
     #[test]
     fn all_three_forms_are_read() {
-        for text in
-            ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"]
-        {
+        for text in ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"] {
             assert_eq!(parse(text, NOW), Some(Timestamp::from_millis(784_111_777_000)), "{text}");
         }
         assert_eq!(shown("Sun Nov 16 08:49:37 2026").as_deref(), Some("2026-11-16T08:49:37.000Z"));
