@@ -1,9 +1,11 @@
 //! Dates in HTTP headers, in the three forms of RFC 9110, section 5.6.7.
 
-use jiff::civil::{Date, Time};
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 
 use crate::time::Timestamp;
+
+const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
@@ -23,8 +25,9 @@ pub fn parse(text: &str, now: Timestamp) -> Option<Timestamp> {
     };
     let month = MONTHS.iter().position(|name| *name == month)? + 1;
     let date = Date::new(year, i8::try_from(month).ok()?, day).ok()?;
-    let exact = TimeZone::UTC.to_timestamp(date.to_datetime(clock_time(time)?)).ok()?;
-    Some(Timestamp::from_millis(exact.as_millisecond()))
+    // In UTC. An exact time of the calendar library would not include the last day of the year 9999.
+    let since_epoch = date.to_datetime(clock_time(time)?).duration_since(EPOCH);
+    Some(Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).ok()?))
 }
 
 /// Year, name of the month, day, time of day.
@@ -34,7 +37,7 @@ type Fields<'a> = (i16, &'a str, i8, &'a str);
 fn preferred(text: &str) -> Option<Fields<'_>> {
     let mut words = text.strip_suffix(" GMT")?.splitn(4, ' ');
     let (day, month, year) = (words.next()?, words.next()?, words.next()?);
-    Some((number(year, 4)?, month, day_of(day)?, words.next()?))
+    Some((number(year, 4)?, month, two_digits(day)?, words.next()?))
 }
 
 /// `06-Nov-94 08:49:37 GMT`
@@ -46,7 +49,7 @@ fn with_short_year(text: &str, now: Timestamp) -> Option<Fields<'_>> {
     // The one year with these digits among the next fifty and the last fifty.
     let years_ahead = (number(year, 2)? - this_year).rem_euclid(100);
     let year = this_year + if years_ahead > MOST_YEARS_AHEAD { years_ahead - 100 } else { years_ahead };
-    Some((year, month, day_of(day)?, time))
+    Some((year, month, two_digits(day)?, time))
 }
 
 /// `Sun Nov  6 08:49:37 1994`
@@ -55,19 +58,19 @@ fn of_asctime(text: &str) -> Option<Fields<'_>> {
     let (month, rest) = rest.split_once(' ')?;
     // The day has two characters, of which the first may be a space.
     let (day, rest) = (rest.get(..2)?, rest.get(2..)?.strip_prefix(' ')?);
-    let day = day.strip_prefix(' ').map_or_else(|| day_of(day), |digit| i8::try_from(number(digit, 1)?).ok())?;
+    let day = day.strip_prefix(' ').map_or_else(|| two_digits(day), |digit| i8::try_from(number(digit, 1)?).ok())?;
     let (time, year) = rest.split_once(' ')?;
     is_short_weekday(weekday).then_some((number(year, 4)?, month, day, time))
 }
 
 /// `08:49:37`. A leap second counts as the second before it.
 fn clock_time(text: &str) -> Option<Time> {
-    let mut words = text.splitn(3, ':').map(|word| Some(i8::try_from(number(word, 2)?).ok()?));
+    let mut words = text.splitn(3, ':').map(two_digits);
     let (hour, minute, second) = (words.next()??, words.next()??, words.next()??);
     Time::new(hour, minute, if second == 60 { 59 } else { second }, 0).ok()
 }
 
-fn day_of(text: &str) -> Option<i8> {
+fn two_digits(text: &str) -> Option<i8> {
     i8::try_from(number(text, 2)?).ok()
 }
 

@@ -50,7 +50,7 @@ mod tests {
         for (value, expected) in [("0", 0), ("120", 120), (" 7\t", 7), ("0007", 7)] {
             assert_eq!(seconds(value, None), Some(expected), "{value}");
         }
-        for value in ["604801", "18446744073709551615", "18446744073709551616", &"9".repeat(4096)] {
+        for value in ["604801", "18446744073709551615", "18446744073709551616", "9".repeat(4096).as_str()] {
             assert_eq!(parse(value, None, NOW), Some(LONGEST_NOT_BEFORE), "{value}");
         }
     }

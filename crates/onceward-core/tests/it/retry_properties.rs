@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn every_time_is_read_back_in_all_forms(seconds in -62_135_596_800..253_402_214_400_i64) {
+    fn every_time_is_read_back_in_all_forms(seconds in -62_135_596_800..253_402_207_200_i64) {
         let time = TimeZone::UTC.to_datetime(jiff::Timestamp::from_second(seconds).unwrap());
         let expected = Some(Timestamp::from_millis(seconds * 1000));
         let short_year = format!("%A, %d-%b-{:02} %H:%M:%S GMT", time.year() % 100);

@@ -46,7 +46,7 @@ const FULL: Setup = Setup {
 };
 
 #[derive(Clone, Copy)]
-struct Attempt {
+struct RunningAttempt {
     ends: i64,
     entry: usize,
     status: u16,
@@ -63,7 +63,7 @@ struct Simulation {
     attempts: Vec<u32>,
     /// Entries that wait, by the time at which they are due.
     due: BinaryHeap<Reverse<(i64, usize)>>,
-    running: Vec<Attempt>,
+    running: Vec<RunningAttempt>,
     /// What the upstream has seen: attempts by second, and the effects by key. It honours keys.
     load: BTreeMap<i64, u64>,
     retries: u64,
@@ -172,13 +172,14 @@ impl Simulation {
         self.retries += u64::from(self.attempts[entry] > 0);
         self.attempts[entry] += 1;
         let (ends, status) = if fails { (self.now + FAILURE, 502) } else { (self.now + WORK, 201) };
-        self.running.push(Attempt { ends, entry, status, ticket });
+        self.running.push(RunningAttempt { ends, entry, status, ticket });
     }
 
     fn end_attempts(&mut self) {
-        let (ended, running): (Vec<_>, Vec<_>) = self.running.iter().partition(|attempt| attempt.ends <= self.now);
+        let (ended, running): (Vec<_>, Vec<_>) =
+            self.running.iter().copied().partition(|attempt| attempt.ends <= self.now);
         self.running = running;
-        for Attempt { entry, status, ticket, .. } in ended {
+        for RunningAttempt { entry, status, ticket, .. } in ended {
             let sink = Downstream { honours_key: true, ..Downstream::COURIER };
             let verdict = http_status::judge(status, None, &sink);
             if let Some(settings) = self.setup.breaker {

@@ -275,7 +275,7 @@ impl BreakerRun {
     fn ask(&mut self, step: &BreakerStep, now: Timestamp) -> &'static str {
         match self.breaker.permits(now) {
             Permit::Allowed(ticket) => {
-                step.attempt.map(|attempt| self.tickets.insert(attempt, ticket));
+                self.tickets.extend(step.attempt.map(|attempt| (attempt, ticket)));
                 "allowed"
             }
             Permit::Trial => "trial",
