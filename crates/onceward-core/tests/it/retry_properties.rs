@@ -56,20 +56,20 @@ fn jitter_is_uniform_between_zero_and_the_ceiling() {
     let settings = Settings::default();
     let mut seeded = Seeded(1);
     for attempt in [1, 4, 8, 30] {
-        let ceiling = backoff::ceiling(attempt, &settings).as_secs_f64();
+        let ceiling = backoff::ceiling(attempt, &settings).as_millis() as usize;
         let mut buckets = [0_usize; BUCKETS];
-        let mut sum = 0.0;
+        let mut sum = 0;
         for _ in 0..DRAWS {
-            let share = backoff::delay(attempt, &settings, seeded.next()).as_secs_f64() / ceiling;
-            sum += share;
-            buckets[((share * BUCKETS as f64) as usize).min(BUCKETS - 1)] += 1;
+            let delay = backoff::delay(attempt, &settings, seeded.next()).as_millis() as usize;
+            sum += delay;
+            buckets[delay * BUCKETS / (ceiling + 1)] += 1;
         }
         // The standard error of the mean is 0.289 / sqrt(100,000) = 0.0009.
-        let mean = sum / DRAWS as f64;
+        let mean = sum as f64 / (DRAWS * ceiling) as f64;
         assert!((0.495..=0.505).contains(&mean), "attempt {attempt}: the mean is {mean} of the ceiling");
-        // Waits are whole milliseconds, so that of 101 choices one bucket has 11 and the others have 10.
+        // Waits are whole milliseconds: of 101 choices, one bucket has 11 and the others have 10.
         let fair = DRAWS / BUCKETS;
-        assert!(buckets.iter().all(|count| (fair * 9 / 10..=fair * 12 / 10).contains(count)), "{buckets:?}");
+        assert!(buckets.iter().all(|count| (fair * 95 / 100..=fair * 113 / 100).contains(count)), "{buckets:?}");
     }
 }
 
