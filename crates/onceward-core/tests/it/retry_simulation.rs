@@ -165,7 +165,7 @@ impl Simulation {
         let is_out = self.setup.outage && OUTAGE.contains(&self.now);
         let fails = is_out || self.seeded.next() % 100 < self.setup.failing_percent;
         // Every other failure comes after the effect.
-        if !fails || self.seeded.next() % 2 == 0 {
+        if !fails || self.seeded.next().is_multiple_of(2) {
             self.effects.insert(entry);
         }
         *self.load.entry(self.now / 1_000).or_default() += 1;
