@@ -20,11 +20,14 @@
 //! - [`class`]: classes of failure, and what each one does to a claim.
 //! - [`evidence`]: what in an error suggests that the attempt may have happened.
 //! - [`outbox`]: what a record holds besides if the courier delivers it.
+//! - [`retry`]: when a failed attempt is made again, and when it is not.
+//! - [`breaker`]: stops calls to a downstream that fails.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
 //! - [`claim`]: ids of earlier requests that a record remembers, so that they can be repeated.
 //! - [`decide`]: the transition function.
 
+pub mod breaker;
 pub mod claim;
 pub mod class;
 pub mod decide;
@@ -42,5 +45,6 @@ pub mod outcome;
 pub mod policy;
 pub mod recipe;
 pub mod record;
+pub mod retry;
 pub mod stream;
 pub mod time;

@@ -5,6 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+/// A clock may be set back by this much. What a record says to have happened further in the future was written by a clock that
+/// ran ahead.
+pub(crate) const MAX_SET_BACK: Duration = Duration::from_secs(60);
+
 /// Milliseconds since the Unix epoch, on the clock of the store that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

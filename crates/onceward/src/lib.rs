@@ -39,6 +39,7 @@
 //!
 //! - [`Ledger`]: the front. A call is built ([`CallBuilder`]), started ([`Ledger::start`]), owned ([`Guard`]) and ended.
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
+//! - [`retry`], [`breaker`]: when a failed attempt is made again, and when a downstream is left alone.
 //! - [`blocking`]: the same for code without async.
 //! - [`remote`]: claims whose owners are in another process.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
@@ -63,6 +64,7 @@ struct Guide;
 struct Strategies;
 
 pub mod blocking;
+pub mod breaker;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -77,6 +79,7 @@ pub mod layer;
 mod ledger;
 #[doc(hidden)]
 pub mod plant;
+pub mod retry;
 #[doc(hidden)]
 pub mod step;
 pub mod store;

@@ -11,13 +11,10 @@ use crate::name::Identity;
 use crate::outcome::Body;
 use crate::policy::{Effect, InDoubt, LEASE_FACTOR, Terms};
 use crate::record::{Draft, Lease, Phase, Record, Seen, Standing, State};
-use crate::time::{Timestamp, When};
+use crate::time::{MAX_SET_BACK, Timestamp, When};
 
 /// How soon to ask again about running work: short, because most effects take well under a second.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// A clock may be set back by this much. A first attempt that lies further in the future was written by a clock that ran ahead.
-const MAX_SET_BACK: Duration = Duration::from_secs(60);
 
 pub(super) fn begin(current: Option<&Seen>, call: &Begin) -> Transition {
     let (seen, standing) = match current.map(|seen| (seen, seen.standing())) {

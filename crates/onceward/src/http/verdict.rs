@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
+use http::header::{DATE, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 
+use crate::clock::{Clock, SystemClock};
 use crate::plant::{Plant, planted};
 use onceward_core::outcome::Verdict;
+use onceward_core::retry::http_status::{self, Downstream};
+use onceward_core::retry::retry_after;
 
 use super::profile::Profile;
 
@@ -21,38 +24,29 @@ pub enum Ending {
     Doubt,
 }
 
-/// Judges a response. `refusals` are the statuses that, for this upstream, prove that nothing happened. The reason for each
-/// status is in `docs/guides/gateway.md`, "What each status means".
+/// Judges a response, by the table in `onceward_core::retry::http_status`. `refusals` are the statuses that, for this upstream,
+/// prove that nothing happened.
 pub fn of_response(profile: Profile, status: StatusCode, headers: &HeaderMap, refusals: &[u16]) -> Ending {
-    let later = retry_after(headers);
-    match status.as_u16() {
-        number if refusals.contains(&number) => Ending::Release(later.unwrap_or_default()),
-        502 if planted(Plant::BadGatewayReleased) => Ending::Release(Duration::ZERO),
-        // A rate limit is checked before the work.
-        429 => Ending::Release(later.unwrap_or_default()),
-        // A load shedder refuses before the work and says when to come back. Without Retry-After, the status may come from a
-        // worker that died in the middle.
-        503 | 529 => later.map_or(Ending::Doubt, Ending::Release),
-        // About the caller or the moment, not about the effect.
-        401 | 403 | 407 | 409 | 425 => Ending::Release(later.unwrap_or_default()),
-        // The upstream or an intermediary stopped waiting: for the client, or for a write that happened nevertheless.
-        408 | 499 | 502 | 504 | 520..=527 | 530 | 598 | 599 => Ending::Doubt,
-        500..=599 if profile.keeps_server_errors() => Ending::Keep(Verdict::Failure),
-        // That the profile does not keep this response does not prove that nothing happened.
-        500..=599 => Ending::Doubt,
-        400..=499 => Ending::Keep(Verdict::Failure),
-        _ => Ending::Keep(Verdict::Success),
+    let status = status.as_u16();
+    if status == 502 && planted(Plant::BadGatewayReleased) {
+        return Ending::Release(Duration::ZERO);
+    }
+    let keeps_server_errors = profile.keeps_server_errors();
+    let upstream = Downstream { refusals, keeps_server_errors, ..Downstream::GATEWAY };
+    match http_status::judge(status, retry_after(headers), &upstream) {
+        http_status::Verdict::Success => Ending::Keep(Verdict::Success),
+        http_status::Verdict::FinalFailure => Ending::Keep(Verdict::Failure),
+        // The client decides whether it sends a refused request again.
+        http_status::Verdict::Refused { retry_after, .. } => Ending::Release(retry_after.unwrap_or_default()),
+        http_status::Verdict::MayHaveHappened { .. } => Ending::Doubt,
     }
 }
 
 /// How long the upstream asks to wait. The header holds seconds or a date.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(std::time::SystemTime::now()).unwrap_or_default())
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    let date = headers.get(DATE).and_then(|date| date.to_str().ok());
+    retry_after::parse(text, date, SystemClock.now())
 }
 
 #[cfg(test)]

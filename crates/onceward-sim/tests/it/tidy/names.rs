@@ -37,7 +37,7 @@ const TYPES: [&str; 56] = [
 const MOST: usize = 3;
 
 /// Names that many modules define, because the path says the difference.
-const SHARED: [(&str, &str); 29] = [
+const SHARED: [(&str, &str); 30] = [
     ("Args", "the arguments of a command"),
     ("Arguments", "the arguments of a command"),
     ("Behaviour", "how an effect of a harness behaves"),
@@ -63,6 +63,7 @@ const SHARED: [(&str, &str); 29] = [
     ("Row", "a row of the table of its module"),
     ("Run", "one run of a command or harness"),
     ("Server", "the server on the surface of its module"),
+    ("Settings", "what can be set in its module"),
     ("State", "the state of its module"),
     ("Step", "a step of its module"),
     ("Tally", "what a harness has counted"),
