@@ -35,6 +35,13 @@ pub const DEFAULT_HONOURS_KEY_FOR: Duration = DAY;
 /// How long [`Policy::window`] allows a retry after a crash: a hundred years, which means always.
 pub(crate) const WINDOW_RETRIES_FOR: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
+/// How many attempts the courier makes, unless the operation or its sink says otherwise. With the default pauses that is about
+/// half a minute.
+pub const DEFAULT_MAX_ATTEMPTS: u32 = 8;
+
+/// The largest payload of an entry. A ledger is not a file store, and every attempt reads the payload.
+pub const LARGEST_PAYLOAD: usize = 1024 * 1024;
+
 /// Larger outcomes are recorded as done, but their body is not kept. 256 KiB is enough for any receipt.
 pub const DEFAULT_KEEP_LIMIT: usize = 256 * 1024;
 
@@ -244,6 +251,9 @@ pub struct Policy {
     pub keep_limit: usize,
     /// The least retention that the operation's recipe needs.
     pub minimum_retention: Duration,
+    /// How many attempts the courier makes for an entry; `None` means [`DEFAULT_MAX_ATTEMPTS`]. Direct calls make one attempt
+    /// for each begin.
+    pub max_attempts: Option<u32>,
     /// Payments may be recorded in a store that can lose an acknowledged claim.
     pub allow_best_effort: bool,
 }
@@ -267,6 +277,7 @@ impl Default for Policy {
             probes: false,
             keep_limit: DEFAULT_KEEP_LIMIT,
             minimum_retention: Duration::ZERO,
+            max_attempts: None,
             allow_best_effort: false,
         }
     }

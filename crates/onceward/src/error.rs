@@ -7,6 +7,7 @@ use onceward_core::class::Class;
 use onceward_core::decide::Decision;
 use onceward_core::hash::Digest;
 use onceward_core::outcome::Outcome;
+use onceward_core::policy::LARGEST_PAYLOAD;
 use onceward_core::record::Status;
 use onceward_core::stream::LARGEST_NUMBER;
 use onceward_core::time::Timestamp;
@@ -224,6 +225,17 @@ pub enum Invalid {
     /// The effect cannot commit together with the record: no store of this version can take part in a transaction.
     #[error("effect = \"transactional\" needs a store that shares the effect's transaction; this version has none")]
     Transactional,
+    /// The payload of an entry is not JSON.
+    #[error("the payload cannot be written as JSON: {0}")]
+    Payload(String),
+    /// The payload of an entry is too large.
+    #[error(
+        "the payload has {size} bytes; at most {LARGEST_PAYLOAD} are kept. Put large content elsewhere and queue a reference to it"
+    )]
+    LargePayload {
+        /// Its size in bytes.
+        size: usize,
+    },
     /// The system gave no random numbers.
     #[error("the system gave no random numbers: {0}")]
     Randomness(String),

@@ -99,7 +99,8 @@ pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
-    Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, Guard, Intent, Ledger, OnRunning, Resolved, Resolver,
-    StartOptions, Started, Stats, WriteResult, copy, every_store, placement, remote,
+    AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
+    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, copy,
+    every_store, placement, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

@@ -37,7 +37,10 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         (State::Leased(_), Command::Release { not_before, error, .. }) => {
             release(record, error, &NextTry::of(seen, (*not_before).min(LONGEST_NOT_BEFORE), AfterAttempt::Retry))
         }
-        (State::Leased(_), Command::Withdraw { error, .. }) => release(record, error, &now),
+        // The courier has sent nothing, so the attempt does not count.
+        (State::Leased(_), Command::Withdraw { error, .. }) => {
+            release(record, error, &NextTry::of(seen, Duration::ZERO, AfterAttempt::RetryUncounted))
+        }
         (State::Leased(lease), Command::Undelivered(end)) => undelivered(seen, lease, end),
         (_, Command::Delivered { arrived, .. }) => delivered(seen, *arrived),
         (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),

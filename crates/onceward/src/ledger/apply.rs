@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onceward_core::decide::{Command, CommandResult, Decision, Transition, Write, decide};
+use onceward_core::decide::{Command, CommandResult, Decision, Refusal, Transition, Undelivered, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
@@ -94,6 +94,18 @@ impl Inner {
         Err(ApplyError::Contended)
     }
 
+    /// Applies a command to the record as it was seen, and only to that: nothing is decided again if it has changed.
+    pub(super) async fn apply_once(&self, seen: Seen, command: &Command) -> Result<Applied, ApplyError> {
+        let Transition { write, answer, .. } = decide(Some(&seen), command);
+        let Write::Replace(draft) = write else { return Ok(Applied { answer, written: None, found: Some(seen) }) };
+        match self.store.replace(replace(&seen.record, &draft, None, command)).await? {
+            Replaced::Written { now } => Ok(Applied::written(answer, draft.stamp(now), now)),
+            Replaced::Conflict(_) | Replaced::Undecided => {
+                Ok(Applied { answer: CommandResult::Refused(Refusal::Changed), written: None, found: None })
+            }
+        }
+    }
+
     /// Applies a command to the record with this id, which is read first.
     pub(super) async fn apply_by_id(
         &self,
@@ -151,9 +163,24 @@ fn replace(last: &Record, draft: &Draft, event: Option<&AuditEvent>, command: &C
 /// The audit entry that a command makes by itself. A probe that found nothing clears the doubt, so an effect that shows up
 /// later is a second one: only the audit trail still says why the work was done again.
 fn audit_event(last: &Record, command: &Command) -> Option<AuditEvent> {
+    if let Command::Undelivered(end) = command {
+        return Some(attempt_event(last, end));
+    }
     let Command::NotFound { .. } = command else { return None };
     let since = last.doubt_since.map(|since| format!("of an attempt in doubt since {since}"));
     Some(AuditEvent { what: EventKind::ProbeFoundNothing, by: None, token: None, note: since })
+}
+
+/// The audit entry of an attempt that did not deliver an entry: the record itself only keeps the last error.
+fn attempt_event(last: &Record, end: &Undelivered) -> AuditEvent {
+    let what = match end.may_have_happened {
+        true => EventKind::AttemptUnknown,
+        false => EventKind::AttemptFailed,
+    };
+    let sink = last.entry.as_ref().and_then(|entry| entry.destination.as_ref()).map(|to| to.sink.as_str());
+    let error = end.error.as_deref().unwrap_or("no error was given");
+    let note = format!("attempt {} to {}: {error}", last.attempts, sink.unwrap_or("an unknown sink"));
+    AuditEvent { what, by: None, token: None, note: Some(note) }
 }
 
 impl Applied {

@@ -24,7 +24,7 @@ use crate::store;
 const GIVE_BACK_TRIES: u32 = 6;
 
 /// The first pause after a store failed, before it is asked again.
-const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 
 /// How many claims may lapse before their caller has them. A runtime that stands still this often has other worries.
 const MAX_LAPSES: u32 = 8;

@@ -273,6 +273,11 @@ impl CallBuilder {
         self.change(|policy| policy.probes = true)
     }
 
+    /// Whether something says what the intent is.
+    pub(super) fn has_intent(&self) -> bool {
+        self.intent.is_some() || self.arguments.is_some()
+    }
+
     /// Builds the call: checks the names, derives the key and takes the fingerprint.
     pub fn call(&self) -> Result<Call, Invalid> {
         self.call_at(SystemClock.now())

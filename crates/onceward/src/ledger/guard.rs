@@ -13,7 +13,7 @@ use onceward_core::decide::{Acquired, Command};
 use onceward_core::hash::digest;
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::LARGEST_KEEP_LIMIT;
-use onceward_core::record::Seen;
+use onceward_core::record::{Fence, Seen};
 
 use super::begin::withdrawal;
 use super::claim::Claim;
@@ -135,8 +135,17 @@ impl Guard {
         Ok(ended?)
     }
 
+    pub(super) fn fence(&self) -> Fence {
+        self.claim.acquired.fence
+    }
+
+    /// The record as this owner last wrote it.
+    pub(super) fn seen(&self) -> Seen {
+        self.claim.last().clone()
+    }
+
     /// Writes how the claim ended. A caller that goes away now must not turn a known end into a doubt.
-    async fn end(mut self, command: Command) -> Result<WriteResult, store::Error> {
+    pub(super) async fn end(mut self, command: Command) -> Result<WriteResult, store::Error> {
         self.ended = true;
         self.stop_renewing();
         if planted(Plant::FinishNotWritten) && matches!(command, Command::Finish { .. }) {

@@ -9,6 +9,7 @@
 //! - `apply`: decide, write, and decide again on a conflict.
 //! - `guard`: a claim as its owner holds it. `claim`: as the work sees it. `owned_claim`: the writes of both.
 //! - `delivery`: whether the caller got the answer.
+//! - `outbox`: queueing entries, taking them for a courier, and what people decide about them.
 //!
 //! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
 //! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an operation lives),
@@ -25,6 +26,7 @@ pub mod every_store;
 mod guard;
 mod late_report;
 mod lease;
+mod outbox;
 mod owned_claim;
 pub mod placement;
 mod places;
@@ -54,6 +56,7 @@ pub use delivery::Delivery;
 pub use guard::{Guard, WriteResult};
 #[cfg(feature = "http")]
 pub(crate) use lease::FinishOnDrop;
+pub use outbox::{AttemptFailure, EnqueueOptions, Enqueued, TakenEntry, Taking};
 pub use run::Done;
 pub(crate) use run::{replay, unguarded};
 pub use settle::{Intent, Resolved, Resolver};
@@ -80,6 +83,8 @@ struct Inner {
     /// How many claims guards of this process own.
     owned: AtomicUsize,
     none_owned: Notify,
+    /// This process has queued an entry.
+    queued: Notify,
     /// Further stores, by name.
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
@@ -213,6 +218,7 @@ impl Builder {
             leases: lease::LeaseKeeper::default(),
             owned: AtomicUsize::new(0),
             none_owned: Notify::new(),
+            queued: Notify::new(),
         };
         Ledger { inner: Arc::new(inner) }
     }

@@ -287,6 +287,14 @@ pub enum EventKind {
     ResolvedReset,
     /// An operator put running work in doubt.
     ForcedInDoubt,
+    /// An attempt of the courier is known not to have happened.
+    AttemptFailed,
+    /// It is unknown whether an attempt of the courier happened.
+    AttemptUnknown,
+    /// An operator had a dead entry of the outbox tried again.
+    Requeued,
+    /// An operator took an entry out of the outbox.
+    Cancelled,
 }
 
 impl EventKind {
@@ -300,6 +308,10 @@ impl EventKind {
             Self::ResolvedDidNotHappen => "resolved_did_not_happen",
             Self::ResolvedReset => "resolved_reset",
             Self::ForcedInDoubt => "forced_in_doubt",
+            Self::AttemptFailed => "attempt_failed",
+            Self::AttemptUnknown => "attempt_unknown",
+            Self::Requeued => "requeued",
+            Self::Cancelled => "cancelled",
         }
     }
 
@@ -313,6 +325,10 @@ impl EventKind {
             Self::ResolvedDidNotHappen,
             Self::ResolvedReset,
             Self::ForcedInDoubt,
+            Self::AttemptFailed,
+            Self::AttemptUnknown,
+            Self::Requeued,
+            Self::Cancelled,
         ]
         .into_iter()
         .find(|kind| kind.as_str() == name)
