@@ -41,6 +41,7 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`retry`], [`breaker`]: when a failed attempt is made again, and when a downstream is left alone.
 //! - [`blocking`]: the same for code without async.
+//! - [`courier`]: delivers what is queued.
 //! - [`remote`]: claims whose owners are in another process.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
@@ -68,6 +69,7 @@ pub mod breaker;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod courier;
 mod error;
 mod evidence;
 pub mod fork;
