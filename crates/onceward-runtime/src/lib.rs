@@ -8,6 +8,7 @@
 //! - `process`: starting child processes, passing signals on, exit codes.
 //! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
 //! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
+//! - `egress`: requests to URLs that come from a configuration or a template, to permitted addresses only.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
 
@@ -18,6 +19,7 @@ compile_error!(
 );
 
 pub mod config;
+pub mod egress;
 pub mod exit;
 pub mod net;
 pub mod output;
