@@ -30,7 +30,7 @@ pub enum Refused {
     WrongSignature,
     #[error("the signature is right, but the event cannot be identified: {0}")]
     Body(#[from] json::Error),
-    #[error("the signature is right, but the event cannot be identified: the body has no text at {pointer}")]
+    #[error("the signature is right, but the body has no usable text at {pointer}")]
     NoEventId { pointer: String },
     #[error("the signature is right, but the event cannot be identified: {0}")]
     BadEventId(#[from] name::Error),

@@ -39,7 +39,7 @@ fn parsed(text: &str) -> Result<SignatureHeader<'_>, Refused> {
             return Err(malformed(&HEADER, "it has too many signatures"));
         }
         let (name, value) =
-            item.trim_matches(' ').split_once('=').ok_or_else(|| malformed(&HEADER, "it is not `t=…,v1=…`"))?;
+            item.trim_start_matches(' ').split_once('=').ok_or_else(|| malformed(&HEADER, "it is not `t=…,v1=…`"))?;
         match name {
             "t" => times.push(value),
             "v1" => signatures.extend(mac::decoded(HmacEncoding::Hex, value)),

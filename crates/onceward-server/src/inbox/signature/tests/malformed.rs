@@ -64,11 +64,7 @@ fn a_malformed_time_is_refused() {
             genuine("standard webhooks: an event").with("webhook-timestamp", time).verify().unwrap_err(),
             genuine("hmac: SHA-512 over time and body, with an id").with("X-Time", time).verify().unwrap_err(),
         ] {
-            assert_eq!(
-                refused.kind(),
-                if time == "1763500000 " { refused.kind() } else { "malformed_header" },
-                "{time:?}"
-            );
+            assert_eq!(refused.kind(), "malformed_header", "{time:?}");
         }
     }
 }
