@@ -45,5 +45,5 @@ fn programs_get_the_facts_as_data() {
 
 #[test]
 fn an_unknown_provider_is_told_the_known_ones() {
-    TestFolder::new().onceward(&["providers", "strip"]).says(2, &["unknown provider `strip`", "stripe"]);
+    TestFolder::new().onceward(&["providers", "strip"]).says(64, &["unknown provider `strip`", "stripe"]);
 }
