@@ -138,7 +138,7 @@ impl<T> Fact<T> {
     }
 }
 
-/// A page that was read on 2026-11-19.
+/// A page that was read on 2026-11-19, perhaps in a stored copy that is older.
 pub(super) const fn read(url: &'static str) -> FactSource {
     FactSource { url, checked: "2026-11-19" }
 }

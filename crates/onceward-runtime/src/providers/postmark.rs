@@ -14,13 +14,14 @@ pub(super) const EMAIL: Provider = Provider {
     request: "POST https://api.postmarkapp.com/email",
     key: Fact::Known {
         value: KeyPlace::NoneDocumented,
-        note: "a repeat sends a second e-mail.",
+        note: "none in the pages that were read, so count on a repeat to send the e-mail again.",
         sources: &[OVERVIEW, MESSAGES],
     },
     longest_key: without_key(),
     remembers_key: without_key(),
     refusals: Fact::Unknown {
-        note: "401, 413 and 422 are errors in the request. The pages do not say whether 429 and 500 leave the message unsent.",
+        note: "401, 413 and 422 are errors in the request. What could be read of the page does not say whether 429 and \
+               5xx leave the message unsent.",
         sources: &[OVERVIEW],
     },
     body_failure: None,

@@ -20,7 +20,7 @@ pub(super) const MAIL_SEND: Provider = Provider {
     request: "POST https://api.sendgrid.com/v3/mail/send",
     key: Fact::Known {
         value: KeyPlace::NoneDocumented,
-        note: "a repeat sends a second e-mail.",
+        note: "none in the pages that were read, so count on a repeat to send the e-mail again.",
         sources: &[RESPONSES, MESSAGE_ID],
     },
     longest_key: without_key(),

@@ -39,9 +39,9 @@ pub fn json(providers: &[&Provider]) -> serde_json::Value {
 pub fn page() -> String {
     let mut page = String::from(
         "# Providers\n\nGenerated from the code; to change it, change the code. `onceward providers` prints the same.\n\n\
-         What the providers themselves have published, each fact with its source and the day on which it was read. What no page \
-         says is unknown here, and Onceward then takes the careful reading: no key, no proof, no probe. A provider may have changed \
-         since; the name in brackets is the one that `onceward providers NAME` takes.\n",
+         What is publicly known, each fact with its source and the day on which it was read, partly in stored copies that may be \
+         older. What no page says is unknown here, and Onceward then takes the careful reading: no key, no proof, no probe. A \
+         provider may have changed since. The name in brackets is the one that `onceward providers NAME` takes.\n",
     );
     for provider in super::ALL {
         let _ = write!(page, "\n## {} (`{}`)\n\n`{}`\n\n", provider.title, provider.name, provider.request);
