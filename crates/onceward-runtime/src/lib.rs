@@ -6,6 +6,7 @@
 //! - `exit`: exit codes. `output`: the only way to the terminal. `stderr_writer`: a non-blocking writer for stderr.
 //! - `stores`: opens the stores of a configuration as one ledger.
 //! - `process`: starting child processes, passing signals on, exit codes.
+//! - `providers`: what is publicly known about providers.
 //! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
 //! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
 //! - `egress`: requests to URLs that come from a configuration or a template, to permitted addresses only.
@@ -24,6 +25,7 @@ pub mod exit;
 pub mod net;
 pub mod output;
 pub mod process;
+pub mod providers;
 pub mod proxy;
 pub mod stderr_writer;
 pub mod stores;

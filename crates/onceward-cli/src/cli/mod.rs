@@ -11,6 +11,7 @@ mod list;
 mod mcp;
 mod migrate;
 mod opening;
+mod providers;
 mod purge;
 mod reference;
 mod resolve;
@@ -96,6 +97,7 @@ enum Command {
     Copy(copy::Copy),
     Serve(serve::Serve),
     Token(token::Token),
+    Providers(providers::Providers),
     Gateway(gateway::Gateway),
     Mcp(mcp::Mcp),
     Bench(bench::Bench),
@@ -146,6 +148,7 @@ impl Cli {
             Command::Copy(copy) => copy.execute(),
             Command::Serve(serve) => serve.execute(&global),
             Command::Token(token) => token.execute(&global),
+            Command::Providers(providers) => providers.execute(),
             Command::Gateway(gateway) => gateway.execute(&global),
             Command::Mcp(mcp) => mcp.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store_text()),

@@ -21,6 +21,7 @@ mod mcp_inspect;
 mod mcp_inspect_all;
 mod mcp_install;
 mod processes;
+mod providers;
 mod reference;
 mod restored;
 mod run;
