@@ -102,6 +102,24 @@ class Case(unittest.TestCase):
         history = self.assert_sound(load)
         self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
 
+    def assert_stops_overwrite_nothing(self, load):
+        """Nothing is wrong when owners are stopped past their leases and go on as if they still had them."""
+        workers = [load.start(600, callers=6, late=10) for _ in range(4)]
+        load.wait_until_all_work()
+        for _ in range((GIVEN.stops + 1) // 2):
+            stopped = self.rng.sample(workers, 2)
+            for worker in stopped:
+                worker.send_signal(signal.SIGSTOP)
+            time.sleep(LEASE_SECONDS + 0.1)
+            for worker in stopped:
+                worker.send_signal(signal.SIGCONT)
+            time.sleep(0.15)
+        time.sleep(1)
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+        history = self.assert_sound(load)
+        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+
     def assert_found(self, plant, test, message):
         """A test of the same program fails when a bug is planted."""
         program = sys.modules[type(self).__module__].__file__
@@ -136,23 +154,7 @@ class Connections(Case):
 
 class Owners(Case):
     def test_owners_that_stop_past_their_lease_overwrite_nothing(self):
-        server = self.server()
-        load = self.load(server)
-        workers = [load.start(600, callers=6, late=10) for _ in range(4)]
-        load.wait_until_all_work()
-        for _ in range((GIVEN.stops + 1) // 2):
-            stopped = self.rng.sample(workers, 2)
-            for worker in stopped:
-                worker.send_signal(signal.SIGSTOP)
-            time.sleep(LEASE_SECONDS + 0.1)
-            for worker in stopped:
-                worker.send_signal(signal.SIGCONT)
-            time.sleep(0.15)
-        time.sleep(1)
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
-        history = self.assert_sound(load)
-        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+        self.assert_stops_overwrite_nothing(self.load(self.server()))
 
     def test_owners_that_are_killed_are_replaced_only_where_that_is_allowed(self):
         server = self.server()
