@@ -259,6 +259,22 @@ class Standbys(Case):
         history = self.assert_sound(load, self.through(standby))
         self.assertTrue(acknowledged(history, since=promoted), "nothing was written after the promotion")
 
+    def test_a_url_with_both_hosts_finds_the_standby_that_was_promoted(self):
+        standby = self.primary.add_standby()
+        # The standby first: while it is one, it cannot be written.
+        both = url(self.primary).replace(f":{self.primary.port}/", f":{standby.port},127.0.0.1:{self.primary.port}/")
+        load = self.stack.enter_context(Load(GIVEN.binary, both, GIVEN.plant))
+        load.migrate()
+        for _ in range(2):
+            load.start(8)
+        load.wait_until_all_work()
+        time.sleep(1)
+        self.primary.kill()
+        standby.promote()
+        promoted = time.clock_gettime(time.CLOCK_MONOTONIC)
+        history = self.assert_sound(load)
+        self.assertTrue(acknowledged(history, since=promoted), "nothing was written after the promotion")
+
     def test_a_commit_that_waits_for_the_standby_is_not_acknowledged_and_may_be_lost(self):
         standby = self.primary.add_standby()
         load = self.load(self.primary, self.behind.port)
