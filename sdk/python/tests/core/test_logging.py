@@ -153,10 +153,16 @@ def test_without_a_message_there_is_no_thread(store: str) -> None:
 
 def test_the_interpreter_ends_while_a_handler_hangs(store: str) -> None:
     code = PROGRAM + """
+    class Free:
+        def acquire(self): pass
+        def release(self): pass
+        def __enter__(self): pass
+        def __exit__(self, *_): pass
+
     class Hanging(logging.Handler):
-        # Without a lock, for which logging's own end would wait.
+        # With a lock that is always free: logging's own end would wait for another one.
         def createLock(self):
-            self.lock = None
+            self.lock = Free()
 
         def emit(self, record):
             print("hangs", flush=True)
