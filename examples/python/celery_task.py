@@ -79,7 +79,7 @@ def main():
     slow = charge.delay("inv-7", 1999, seconds=300)
     first = worker()
     try:
-        until(CHARGED.exists)
+        until(lambda: CHARGED.exists() and CHARGED.read_text())
     finally:
         first.kill()
         first.wait()

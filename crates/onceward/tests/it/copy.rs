@@ -22,7 +22,7 @@ use onceward::store::{
 };
 use onceward::{Begun, Failure, Guard, Ledger, Policy, Tier};
 
-fn memory(name: &str) -> Side {
+pub(crate) fn memory(name: &str) -> Side {
     Side { store: Arc::new(Memory::new(Arc::new(SystemClock))), name: name.to_owned() }
 }
 

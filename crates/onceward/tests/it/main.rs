@@ -6,6 +6,7 @@
 mod blocking;
 mod calls;
 mod copy;
+mod copy_progress;
 mod courier;
 mod delivery;
 mod embedded;

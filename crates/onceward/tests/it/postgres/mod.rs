@@ -20,6 +20,7 @@ mod prepared;
 mod proxy;
 mod server;
 mod tidying;
+mod versions;
 
 use std::sync::Arc;
 

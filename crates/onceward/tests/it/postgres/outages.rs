@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::core::record::Fence;
-use onceward::store::Store;
-use onceward::store::postgres::Postgres;
+use onceward::store::postgres::{Postgres, migrate};
+use onceward::store::{Error, Store};
 
 use super::cuts::claim_of;
 use super::front::{Front, Mode};
@@ -23,6 +23,19 @@ async fn read(store: &Arc<Postgres>, times: usize) -> (usize, Duration) {
         answered += usize::from(read.unwrap());
     }
     (answered, began.elapsed())
+}
+
+/// With several stores, the reason alone does not tell which of them is down.
+#[tokio::test]
+async fn an_error_of_connecting_names_the_server_and_not_the_password() {
+    // The port is free again when the listener is gone.
+    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("postgres://ana:secret@{address}/app");
+    for error in [Postgres::open(&url).await.unwrap_err(), migrate(&url, false).await.unwrap_err()] {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unreachable(_)), "{text}");
+        assert!(text.contains(&format!("ana:…@{address}/app")) && !text.contains("secret"), "{text}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
