@@ -42,6 +42,7 @@
 //! - [`retry`], [`breaker`]: when a failed attempt is made again, and when a downstream is left alone.
 //! - [`blocking`]: the same for code without async.
 //! - [`courier`]: delivers what is queued.
+//! - [`breakers`]: what couriers may not call, and what people have paused.
 //! - [`remote`]: claims whose owners are in another process.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
@@ -102,7 +103,7 @@ pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
-    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, copy,
-    every_store, placement, remote,
+    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, breakers,
+    copy, every_store, placement, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

@@ -10,6 +10,7 @@ use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::Seen;
 
 use super::delivery::Deliverer;
+use super::dependency::Dependency;
 use crate::ledger::Ledger;
 use crate::store::{self, Queue};
 
@@ -21,6 +22,8 @@ const LARGEST_LOOK: usize = 256;
 pub(super) struct Lane {
     pub(super) operation: Operation,
     pub(super) deliverer: Deliverer,
+    /// Opened by a person who pauses the queue.
+    pub(super) pause: Dependency,
     /// When an entry of this lane is due again.
     pub(super) retry_at: Option<Instant>,
     /// Due entries that wait for room.
@@ -33,10 +36,11 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(operation: Operation, deliverer: Deliverer) -> Self {
+    pub(super) fn new(operation: Operation, deliverer: Deliverer, pause: Dependency) -> Self {
         Self {
             operation,
             deliverer,
+            pause,
             retry_at: None,
             waiting: VecDeque::new(),
             under_way: HashSet::new(),

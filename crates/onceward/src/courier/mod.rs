@@ -50,6 +50,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use onceward_core::breaker::Ticket;
+use onceward_core::hash::Digest;
 use onceward_core::name::Operation;
 use onceward_core::record::Seen;
 
@@ -61,6 +62,7 @@ pub use sink::{Attempt, LookUp, Parcel, Sink};
 
 use crate::error::Invalid;
 use crate::ledger::Ledger;
+use crate::ledger::breakers::Stops;
 use delivery::{Deliverer, Delivery};
 use dependency::{Dependency, Start};
 use lane::Lane;
@@ -91,8 +93,7 @@ pub struct Courier {
 #[derive(Debug)]
 struct AttemptEnd {
     lane: usize,
-    id: onceward_core::hash::Digest,
-    ticket: Ticket,
+    id: Digest,
     delivery: Delivery,
 }
 
@@ -105,10 +106,12 @@ impl Courier {
     /// Delivers the entries of an operation in this way.
     pub fn route(mut self, operation: &str, route: Route) -> Result<Self, Invalid> {
         let operation = Operation::new(operation)?;
-        let dependency = Dependency::new(route.breaker, route.budget);
+        let stops = Stops::Sink(route.sink_name.clone());
+        let dependency = Dependency::new(&self.ledger, stops, route.breaker, route.budget);
+        let pause = Dependency::new(&self.ledger, Stops::Queue(operation.to_string()), route.breaker, route.budget);
         let (policy, route) = (route.policy(), Arc::new(route));
         let deliverer = Deliverer { ledger: self.ledger.clone(), route, policy, dependency };
-        self.lanes.push(Lane::new(operation, deliverer));
+        self.lanes.push(Lane::new(operation, deliverer, pause));
         Ok(self)
     }
 
@@ -159,10 +162,14 @@ impl Courier {
         let mut next_look = Instant::now() + LOOK_EVERY;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
-            match lane.deliverer.dependency.may_start() {
+            let start = match lane.pause.may_start().await {
+                Start::Closed { retry_after } => Start::Closed { retry_after },
+                _ => lane.deliverer.dependency.may_start().await,
+            };
+            match start {
                 Start::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
                 start => match lane.fill(&self.ledger, matches!(start, Start::Trial), with_abandoned).await {
-                    Ok(()) => self.start_attempts(index, start),
+                    Ok(()) => self.start_attempts(index, start).await,
                     Err(error) => {
                         tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
                         next_look = next_look.max(Instant::now() + STORE_DOWN_PAUSE);
@@ -174,12 +181,12 @@ impl Courier {
         next_look
     }
 
-    fn start_attempts(&mut self, index: usize, start: Start) {
+    async fn start_attempts(&mut self, index: usize, start: Start) {
         while let Some(seen) = self.lanes[index].next() {
             let dependency = &self.lanes[index].deliverer.dependency;
             let ticket = match start {
                 Start::Open(ticket) => Some(ticket),
-                Start::Trial => dependency.begin_trial(),
+                Start::Trial => dependency.begin_trial().await,
                 Start::Closed { .. } => None,
             };
             let Some(ticket) = ticket else { return self.lanes[index].put_back(seen) };
@@ -197,19 +204,22 @@ impl Courier {
                 tracing::warn!(sink = deliverer.route.sink_name, %error, "an attempt could not be recorded");
                 Delivery::NotTaken
             });
-            AttemptEnd { lane: index, id, ticket, delivery }
+            let health = match delivery {
+                Delivery::NotTaken => None,
+                Delivery::Made { health, .. } => health,
+            };
+            deliverer.dependency.ended(ticket, health).await;
+            AttemptEnd { lane: index, id, delivery }
         });
     }
 
     fn note(&mut self, end: Result<AttemptEnd, tokio::task::JoinError>) {
         // An attempt never panics: its sink is caught.
-        let Ok(AttemptEnd { lane, id, ticket, delivery }) = end else { return };
+        let Ok(AttemptEnd { lane, id, delivery }) = end else { return };
         let lane = &mut self.lanes[lane];
-        let (health, retry_in) = match delivery {
-            Delivery::NotTaken => (None, None),
-            Delivery::Made { health, retry_in } => (health, retry_in),
-        };
-        lane.deliverer.dependency.ended(ticket, health);
-        lane.ended(&id, matches!(delivery, Delivery::NotTaken), retry_in);
+        match delivery {
+            Delivery::NotTaken => lane.ended(&id, true, None),
+            Delivery::Made { retry_in, .. } => lane.ended(&id, false, retry_in),
+        }
     }
 }
