@@ -133,13 +133,13 @@ async fn measure(args: &StoreArgs, files: &BenchFiles) -> Result<Report, Fault> 
     let slice = Duration::from_secs(u64::from(args.seconds)) / ROUNDS;
     let mut report = Report::new(files, args.callers, args.preload);
     let keys = FinishedKeys::default();
-    let mut ledger = pairs::open(&files.url()).await?;
+    let mut ledger = files.open()?;
     if args.preload > 0 {
         fill(&ledger, &keys, args.preload).await?;
         // Measured like a process that starts now.
         ledger.close().await;
         let opened = Instant::now();
-        ledger = pairs::open(&files.url()).await?;
+        ledger = files.open()?;
         report.reopen_ms = Some(opened.elapsed().as_secs_f64() * 1e3);
     }
     let log = files.raw_log().map(|path| raw::prepare(&path)).transpose()?;
@@ -164,7 +164,7 @@ async fn measure(args: &StoreArgs, files: &BenchFiles) -> Result<Report, Fault> 
     output::progress("replays from the store");
     ledger.close().await;
     // A new ledger has an empty cache.
-    let ledger = pairs::open(&files.url()).await?;
+    let ledger = files.open()?;
     let cold = pairs::repeat(&ledger, keys.all(), callers, slice * ROUNDS, true).await?;
     report.store_replays_per_second = cold.per_second();
     if args.expire > 0 {
