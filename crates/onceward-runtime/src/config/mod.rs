@@ -1,6 +1,7 @@
 //! `onceward.toml`: its sections, its checks, and the settings that result from the file, the flags and the environment.
 //!
-//! - `file`: the top level and `[operation]`; `api`, `gateway` and `mcp`: their sections. `values`: the types of single values.
+//! - `file`: the top level and `[operation]`; `api`, `gateway`, `mcp` and `sink`: their sections. `values`: the types of single
+//!   values.
 //! - `secret`: where a secret is stored. `certificate`: the files of a TLS certificate.
 //! - `check`: parses and validates the text. `error`: error messages with file and line, `hidden`: without
 //!   secrets. `reference`: the reference page.
@@ -17,6 +18,7 @@ mod mcp;
 mod reference;
 mod secret;
 mod settings;
+mod sink;
 mod values;
 
 use std::collections::BTreeMap;
@@ -31,7 +33,11 @@ pub use file::Operation;
 pub use gateway::{EncodedSlashes, KeyMode, Profile, Route};
 pub use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
 pub use reference::reference;
+pub use secret::{InvalidSecret, Secret};
 pub use settings::{ConfigSource, Settings};
+pub use sink::{
+    CommandSink, HeaderSource, HttpProbe, HttpSink, PullSink, SinkSettings, SmtpSink, SmtpTls, is_reference,
+};
 pub use values::{InDoubt, KeyWindow, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Parses the text of a configuration like every command does. Returns the policy and the recipe of each operation, or a
