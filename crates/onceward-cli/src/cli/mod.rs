@@ -2,6 +2,7 @@
 
 mod accept;
 mod copy;
+mod courier;
 mod gateway;
 mod get;
 mod hints;
@@ -96,6 +97,7 @@ enum Command {
     Migrate(migrate::Migrate),
     Copy(copy::Copy),
     Serve(serve::Serve),
+    Courier(courier::Courier),
     Token(token::Token),
     Providers(providers::Providers),
     Gateway(gateway::Gateway),
@@ -147,6 +149,7 @@ impl Cli {
             Command::Migrate(migrate) => migrate.execute(&global),
             Command::Copy(copy) => copy.execute(),
             Command::Serve(serve) => serve.execute(&global),
+            Command::Courier(courier) => courier.execute(&global),
             Command::Token(token) => token.execute(&global),
             Command::Providers(providers) => providers.execute(),
             Command::Gateway(gateway) => gateway.execute(&global),
