@@ -3,9 +3,9 @@
 use onceward_core::outbox::{Destination, Entry, Priority};
 
 use super::*;
-use crate::store::{Error, Queue};
 use crate::store::memory::Memory;
 use crate::store::transfer::{Arrival, Departure, Exported, Seal, SealSet, Transfer};
+use crate::store::{Error, Queue};
 
 fn departure() -> Departure {
     Departure { token: "t".to_owned(), to: "elsewhere".to_owned(), target: "id".to_owned() }

@@ -45,11 +45,11 @@ pub(super) trait Lanes {
     fn due(&mut self, priority: Priority, tenant: &Tenant, limit: usize) -> Result<Vec<Self::Found>, Self::Error>;
 }
 
-/// Collects what is due. The second value is the tenant after which the next look begins; `None` if this one has seen all.
-pub(super) fn collect<L: Lanes>(
-    lanes: &mut L,
-    queue: &Queue,
-) -> Result<(Vec<L::Found>, Option<Tenant>), L::Error> {
+/// Entries, and the tenant after which the next look begins; `None` if this one has seen all.
+pub(super) type Collected<L> = (Vec<<L as Lanes>::Found>, Option<Tenant>);
+
+/// Collects what is due.
+pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collected<L>, L::Error> {
     let (mut found, mut stopped_at) = (Vec::new(), None);
     for priority in Priority::ALL {
         let room = queue.limit.saturating_sub(found.len());

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use serde::de::IntoDeserializer;
 use serde::de::value::{self, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 use onceward_core::claim::{Claims, Mark};
 use onceward_core::fingerprint::Fingerprint;

@@ -443,7 +443,7 @@ END $$;
 -- `first` takes the same number from each tenant, and `rest` gives what some do not use to the first that have more.
 --
 -- The plan is made once for a connection, whatever the table held at that time, so that the settings rule out every plan that
--- reads all of it. Together the payloads have about 8 MiB at most.
+-- reads all of it. OFFSET 0 keeps a subquery from being evaluated once for each mention of its columns. Together the payloads have about 8 MiB at most.
 CREATE FUNCTION onceward.due_v1(
     operation text, after text, most bigint, given_time timestamptz, unreadable bytea[]
 ) RETURNS TABLE (at timestamptz, reached text, found bytea) LANGUAGE plpgsql
@@ -482,8 +482,10 @@ BEGIN
                           AND intent.operation COLLATE "C" = $1 AND intent.priority = walk.priority
                           AND intent.tenant COLLATE "C" > walk.tenant
                         ORDER BY intent.tenant COLLATE "C" LIMIT 1
-                    ) AS tenant) AS one
+                    ) AS tenant OFFSET 0) AS one
+                    OFFSET 0
                 ) AS following
+                OFFSET 0
             ) AS lane
             WHERE NOT walk.ends
             UNION ALL

@@ -75,7 +75,10 @@ impl Redis {
                 Ok((Some(seen), _)) => found.entries.extend(Some(seen).filter(is_due)),
                 Err(error) if !matches!(error, Error::Unreadable { .. }) => return Err(error),
                 Ok((None, _)) | Err(_) => {
-                    tracing::warn!(id = id.short(), "passed over an entry of the outbox that is lost or cannot be read");
+                    tracing::warn!(
+                        id = id.short(),
+                        "passed over an entry of the outbox that is lost or cannot be read"
+                    );
                     passed_over.push(*id);
                 }
             }

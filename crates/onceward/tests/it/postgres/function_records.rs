@@ -7,10 +7,10 @@ use std::time::Duration;
 use onceward::clock::ManualClock;
 use onceward::core::claim::{ClaimId, Claims};
 use onceward::core::decide::{Begin, Command, Enqueue, Take, Write, decide};
-use onceward::core::outcome::Outcome;
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::hash::{self, Digest};
 use onceward::core::outbox::{Destination, Entry, Priority};
+use onceward::core::outcome::Outcome;
 use onceward::core::policy::{Effect, InDoubt, Terms};
 use onceward::core::record::{Draft, Fence, Lease, Phase, Record, State};
 use onceward::core::time::{Timestamp, When};
@@ -265,11 +265,8 @@ async fn records_of_servers_are_taken_as_the_transition_function_takes_them() {
 /// What differs from a claimed entry that was sent in each case.
 fn entries() -> Vec<(&'static str, Draft)> {
     let sent = || entry(leased(Phase::Sent, When::At(NOW.after(DAY))));
-    let doubted = |in_doubt| Draft {
-        doubt_since: Some(at(10)),
-        terms: Terms { in_doubt, ..given_back().terms },
-        ..sent()
-    };
+    let doubted =
+        |in_doubt| Draft { doubt_since: Some(at(10)), terms: Terms { in_doubt, ..given_back().terms }, ..sent() };
     let with = |change: fn(&mut Draft)| {
         let mut draft = sent();
         change(&mut draft);
