@@ -5,6 +5,8 @@ use onceward_core::name::{Operation, Tenant};
 use onceward_core::outbox::Priority;
 use onceward_core::record::Seen;
 
+use crate::plant::{Plant, planted};
+
 /// How many tenants one look visits in each priority. Those whose entries are all delayed take a step too, so the next look goes
 /// on where this one has stopped.
 const MAX_TENANTS: usize = 256;
@@ -56,7 +58,8 @@ pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collecte
         if room == 0 {
             break;
         }
-        let (tenants, reached) = tenants_in_turn(lanes, priority, queue.after.as_ref(), room)?;
+        let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
+        let (tenants, reached) = tenants_in_turn(lanes, priority, after, room)?;
         found.extend(shared_fairly(lanes, priority, &tenants, room)?);
         stopped_at = stopped_at.or(reached);
     }

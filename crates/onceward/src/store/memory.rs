@@ -129,6 +129,7 @@ impl Tables {
             self.expiry.remove(&(at, id));
         }
         if let Some((lane, due)) = lane(&record)
+            && !planted(Plant::EntryStaysListed)
             && let btree_map::Entry::Occupied(mut entries) = self.due.entry(lane)
         {
             entries.get_mut().remove(&(due, id));

@@ -9,6 +9,7 @@ use onceward_core::name::Tenant;
 use super::reader::Value;
 use super::write_job::{Micros, seen};
 use super::{Postgres, query};
+use crate::plant::{Plant, planted};
 use crate::store::{DueEntries, Error, Queue};
 
 const DUE: &str = "SELECT at, reached, found FROM onceward.due_v1($1, $2, $3, $4, $5)";
@@ -37,9 +38,10 @@ impl Postgres {
     /// One look. Adds the ids of entries that cannot be read.
     async fn look(&self, queue: &Queue, unreadable: &mut Vec<Vec<u8>>) -> Result<DueEntries, Error> {
         let given = self.shared.given_time();
+        let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
         let values: Vec<Value> = vec![
             query::text_value(Some(queue.operation.as_str())),
-            query::text_value(queue.after.as_ref().map(Tenant::as_str)),
+            query::text_value(after.map(Tenant::as_str)),
             query::number_value(queue.limit),
             query::time_value(given),
             (Box::new(unreadable.clone()), Type::BYTEA_ARRAY),

@@ -35,7 +35,7 @@ impl Script {
 
 /// The bugs that can be planted in scripts: what is replaced, and by what.
 #[cfg(feature = "sim")]
-const BUGS: [(Plant, &str, &str); 5] = [
+const BUGS: [(Plant, &str, &str); 6] = [
     (
         Plant::StoreFenceNotCompared,
         "string.sub(head, 2, 26) ~= ARGV[18]",
@@ -44,6 +44,7 @@ const BUGS: [(Plant, &str, &str); 5] = [
     (Plant::ExpiryKept, "redis.call('SET', KEYS[2], value)", "redis.call('SET', KEYS[2], value, 'KEEPTTL')"),
     (Plant::EpochNotChecked, "if epoch ~= ARGV[1]", "if false"),
     (Plant::EntryNotListed, "redis.call('ZADD', index, 0, member)", ""),
+    (Plant::EntryStaysListed, "if last then redis.call('ZREM', index, last) end", ""),
     (Plant::SealNotChecked, "if mark ~= '+' and (mark ~= '~' or ARGV[3] ~= 'o')", "if not mark"),
 ];
 
