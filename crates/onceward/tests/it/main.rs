@@ -28,6 +28,7 @@ mod races;
 mod recorded;
 mod redis;
 mod redis_copies;
+mod redis_due;
 mod redis_faults;
 mod redis_outages;
 mod redis_private;

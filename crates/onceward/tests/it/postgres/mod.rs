@@ -5,6 +5,7 @@ mod copies;
 mod crowds;
 mod cuts;
 mod defaults;
+mod due;
 mod encrypted;
 mod front;
 mod function_records;
