@@ -41,7 +41,7 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`retry`], [`breaker`]: when a failed attempt is made again, and when a downstream is left alone.
 //! - [`blocking`]: the same for code without async.
-//! - [`remote`]: claims whose owners are in another process.
+//! - [`remote`]: claims whose owners are in another process. [`pull`]: batches of queued entries for them.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
 //! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
@@ -101,6 +101,6 @@ pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
     Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, copy,
-    every_store, placement, remote,
+    every_store, placement, pull, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

@@ -11,7 +11,7 @@
 //! - `delivery`: whether the caller got the answer.
 //! - `outbox`: queueing entries, taking them for a courier, and what people decide about them.
 //!
-//! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
+//! Besides: `remote` (owners that are not in this process), `pull` (batches of entries for workers in other processes), `late_report` (owners that were superseded), `settle` (reading,
 //! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an operation lives),
 //! `every_store` (what goes over all stores), `copy` (moving a whole ledger to another store).
 
@@ -30,6 +30,7 @@ mod outbox;
 mod owned_claim;
 pub mod placement;
 mod places;
+pub mod pull;
 pub mod remote;
 mod run;
 mod settle;
@@ -85,6 +86,8 @@ struct Inner {
     none_owned: Notify,
     /// This process has queued an entry.
     queued: Notify,
+    /// The entries that requests of this process are about to lease.
+    chosen: pull::ChosenEntries,
     /// Further stores, by name.
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
@@ -219,6 +222,7 @@ impl Builder {
             owned: AtomicUsize::new(0),
             none_owned: Notify::new(),
             queued: Notify::new(),
+            chosen: pull::ChosenEntries::default(),
         };
         Ledger { inner: Arc::new(inner) }
     }
