@@ -86,8 +86,8 @@ struct Inner {
     none_owned: Notify,
     /// This process has queued an entry.
     queued: Notify,
-    /// The entries that requests of this process are about to lease.
-    chosen: pull::ChosenEntries,
+    /// The requests of workers that are in progress.
+    in_progress: pull::InProgress,
     /// Further stores, by name.
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
@@ -222,7 +222,7 @@ impl Builder {
             owned: AtomicUsize::new(0),
             none_owned: Notify::new(),
             queued: Notify::new(),
-            chosen: pull::ChosenEntries::default(),
+            in_progress: pull::InProgress::default(),
         };
         Ledger { inner: Arc::new(inner) }
     }

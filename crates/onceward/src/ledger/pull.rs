@@ -115,27 +115,51 @@ enum Batch {
     Mismatch,
 }
 
-/// The entries that requests of this process are about to lease: no other request chooses them meanwhile.
+/// What requests of this process are at: the records of their batches, so that one request waits for another with the same id,
+/// and the entries that they are about to lease, so that no other request chooses those meanwhile.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ChosenEntries(Arc<Mutex<HashSet<Digest>>>);
+pub(super) struct InProgress(Arc<Mutex<HashSet<Digest>>>);
+
+/// A request in progress. Dropped, the next one with the same id goes on.
+struct Request {
+    batch: Digest,
+    in_progress: InProgress,
+}
 
 /// Entries that one request has chosen. Dropped, they can be chosen again.
 struct Choice {
     entries: Vec<Seen>,
     /// Some may not be tried any more, and have made room for others.
     set_aside: bool,
-    chosen: ChosenEntries,
+    in_progress: InProgress,
 }
 
-impl ChosenEntries {
+impl InProgress {
     fn lock(&self) -> MutexGuard<'_, HashSet<Digest>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no other request with this id is in progress; `None` if that takes too long.
+    async fn begin(&self, batch: Digest, until: Instant) -> Option<Arc<Request>> {
+        while !self.lock().insert(batch) {
+            if Instant::now() > until {
+                return None;
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        Some(Arc::new(Request { batch, in_progress: self.clone() }))
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        self.in_progress.lock().remove(&self.batch);
     }
 }
 
 impl Choice {
     fn add(&mut self, seen: Seen) {
-        if self.chosen.lock().insert(seen.record.id) {
+        if self.in_progress.lock().insert(seen.record.id) {
             self.entries.push(seen);
         }
     }
@@ -149,9 +173,9 @@ impl Choice {
 
 impl Drop for Choice {
     fn drop(&mut self) {
-        let mut chosen = self.chosen.lock();
+        let mut in_progress = self.in_progress.lock();
         for seen in &self.entries {
-            chosen.remove(&seen.record.id);
+            in_progress.remove(&seen.record.id);
         }
     }
 }
@@ -162,6 +186,9 @@ impl Ledger {
     pub async fn pull(&self, request: &PullRequest) -> Result<Pulled, Error> {
         let call = request.call(self)?;
         let until = Instant::now() + request.wait;
+        let contended = || Error::Contended { intent: call.name() };
+        let begun = self.inner.in_progress.begin(call.identity.digest(), until + OTHER_REQUEST).await;
+        let in_progress = begun.ok_or_else(contended)?;
         let mut set_aside = 0;
         loop {
             let home = self.home(request.operations.first().unwrap_or(&call.identity.operation)).clone();
@@ -170,9 +197,7 @@ impl Ledger {
             match self.batch(&call).await? {
                 Batch::Recorded(listed) => return self.again(request, listed).await,
                 Batch::Mismatch => return Ok(Pulled::Mismatch),
-                Batch::BeingRecorded if Instant::now() > until + OTHER_REQUEST => {
-                    return Err(Error::Contended { intent: call.name() });
-                }
+                Batch::BeingRecorded if Instant::now() > until + OTHER_REQUEST => return Err(contended()),
                 Batch::BeingRecorded => {
                     tokio::time::sleep(ASK_AGAIN).await;
                     continue;
@@ -181,7 +206,7 @@ impl Ledger {
             }
             let choice = self.choose(request).await?;
             if !choice.entries.is_empty() {
-                match self.record_and_lease(&call, request, choice).await? {
+                match self.record_and_lease(&call, request, choice, &in_progress).await? {
                     Some(pulled) => return Ok(pulled),
                     // Another request with this id came first.
                     None => tokio::time::sleep(ASK_AGAIN).await,
@@ -217,8 +242,8 @@ impl Ledger {
 
     /// Chooses due entries. Those that may not be tried any more are set aside here, and belong to no batch.
     async fn choose(&self, request: &PullRequest) -> Result<Choice, Error> {
-        let chosen = self.inner.chosen.clone();
-        let mut choice = Choice { entries: Vec::new(), set_aside: false, chosen };
+        let in_progress = self.inner.in_progress.clone();
+        let mut choice = Choice { entries: Vec::new(), set_aside: false, in_progress };
         let limit = request.limit.clamp(1, MAX_ENTRIES);
         // Each request begins with another operation, so that none waits behind the backlog of the first.
         let first = usize::from(request.lease_id.to_bytes()[0]) % request.operations.len().max(1);
@@ -228,7 +253,7 @@ impl Ledger {
                 break;
             }
             // The first ones may be those that other requests have chosen.
-            let ahead = choice.chosen.lock().len().min(MAX_ENTRIES * 10);
+            let ahead = choice.in_progress.lock().len().min(MAX_ENTRIES * 10);
             let (operation, tenant) = (operation.clone(), Some(request.tenant.clone()));
             let queue = Queue { operation, tenant, after: None, limit: room + ahead, with_abandoned: true };
             for seen in self.due(&queue).await?.entries {
@@ -261,9 +286,11 @@ impl Ledger {
         call: &Call,
         request: &PullRequest,
         choice: Choice,
+        in_progress: &Arc<Request>,
     ) -> Result<Option<Pulled>, Error> {
-        let (this, call, request) = (self.clone(), call.clone(), request.clone());
+        let (this, call, request, in_progress) = (self.clone(), call.clone(), request.clone(), Arc::clone(in_progress));
         FinishOnDrop::new(&Handle::current(), async move {
+            let _in_progress = in_progress;
             let guard = match this.begin(&call).await? {
                 Begun::Acquired(guard) => guard,
                 Begun::Answered(_) => return Ok(None),
