@@ -237,6 +237,12 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     unit.map_or_else(|| "now".to_owned(), |(length, unit)| format!("{}{unit} ago", seconds / length))
 }
 
+/// The time until then in one unit, for people.
+pub fn ahead(then: Timestamp, now: Timestamp) -> String {
+    let text = age(now, then);
+    text.strip_suffix(" ago").map_or(text.clone(), |time| format!("in {time}"))
+}
+
 /// Formats rows as columns, each as wide as its widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);

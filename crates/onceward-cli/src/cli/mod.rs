@@ -2,6 +2,9 @@
 
 mod accept;
 mod copy;
+mod enqueue;
+mod enqueue_lines;
+mod entries;
 mod gateway;
 mod get;
 mod hints;
@@ -90,6 +93,9 @@ enum Command {
     Get(get::Get),
     List(list::List),
     Resolve(resolve::Resolve),
+    Enqueue(enqueue::Enqueue),
+    Requeue(entries::Requeue),
+    Cancel(entries::Cancel),
     Purge(purge::Purge),
     Accept(accept::Accept),
     Migrate(migrate::Migrate),
@@ -140,6 +146,9 @@ impl Cli {
             Command::Get(get) => get.execute(&global),
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
+            Command::Enqueue(enqueue) => enqueue.execute(&global),
+            Command::Requeue(requeue) => requeue.execute(&global),
+            Command::Cancel(cancel) => cancel.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
             Command::Accept(accept) => accept.execute(&global),
             Command::Migrate(migrate) => migrate.execute(&global),
