@@ -8,6 +8,7 @@ mod limits;
 mod operating;
 mod outbox;
 mod outbox_decisions;
+mod outbox_example;
 mod outbox_workers;
 mod process;
 mod repeats;
