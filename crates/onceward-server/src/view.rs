@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use onceward::core::key_content;
 use onceward::core::name::Key;
+use onceward::core::outbox::Entry;
 use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::InDoubt;
-use onceward::core::record::{Seen, Standing, State, Status};
+use onceward::core::record::{Record, Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::ListedRecord;
 use serde::Serialize;
@@ -60,6 +61,30 @@ pub struct IntentView {
     pub last_error: Option<String>,
     #[schema(required)]
     pub outcome: Option<OutcomeSummary>,
+    /// How it is delivered, for an entry of the outbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entry: Option<EntryView>,
+}
+
+/// How an entry of the outbox is delivered.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Entry)]
+pub struct EntryView {
+    pub priority: api::Priority,
+    /// When it is tried next; null if it is not tried by itself.
+    #[schema(format = DateTime, required)]
+    pub due_at: Option<String>,
+    /// Until when it is tried; null for no limit.
+    #[schema(format = DateTime, required)]
+    pub deliver_until: Option<String>,
+    /// How many attempts are made.
+    #[schema(required)]
+    pub max_attempts: Option<u32>,
+    /// The sink of the last attempt; null before the first one.
+    #[schema(required)]
+    pub sink: Option<String>,
+    /// Whether the payload is kept after delivery.
+    pub keeps_payload: bool,
 }
 
 /// A summary of an outcome.
@@ -71,6 +96,9 @@ pub struct OutcomeSummary {
     pub content_type: String,
     pub size: u64,
     pub kept: bool,
+    /// The id that the downstream gave the effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
 }
 
 /// Whether to show keys that look like personal data.
@@ -144,7 +172,26 @@ impl IntentView {
             expires_at: expires_at.map(text),
             last_error: record.last_error.clone(),
             outcome,
+            entry: record.entry.as_deref().map(|entry| EntryView::of(record, entry, standing)),
         })
+    }
+}
+
+impl EntryView {
+    fn of(record: &Record, entry: &Entry, standing: Standing) -> Self {
+        let due = match (standing, &record.state) {
+            (Standing::Queued { due }, _) | (Standing::Open { not_before: due }, _) => Some(due),
+            (_, State::InDoubt { retry_at, .. }) => *retry_at,
+            _ => None,
+        };
+        Self {
+            priority: entry.priority.into(),
+            due_at: due.map(|due| due.to_string()),
+            deliver_until: entry.deliver_within.map(|within| record.created_at.after(within).to_string()),
+            max_attempts: record.terms.max_attempts,
+            sink: entry.destination.as_ref().map(|destination| destination.sink.clone()),
+            keeps_payload: entry.keeps_payload,
+        }
     }
 }
 
@@ -169,6 +216,7 @@ impl OutcomeSummary {
             content_type: outcome.content_type.clone(),
             size,
             kept,
+            reference: outcome.reference.clone(),
         }
     }
 }
@@ -187,6 +235,12 @@ pub fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = ago.as_secs();
     let unit = UNITS.iter().find(|(length, _)| seconds >= *length);
     unit.map_or_else(|| "now".to_owned(), |(length, unit)| format!("{}{unit} ago", seconds / length))
+}
+
+/// The time until then in one unit, for people.
+pub fn ahead(then: Timestamp, now: Timestamp) -> String {
+    let text = age(now, then);
+    text.strip_suffix(" ago").map_or(text.clone(), |time| format!("in {time}"))
 }
 
 /// Formats rows as columns, each as wide as its widest cell.

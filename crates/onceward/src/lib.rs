@@ -43,7 +43,7 @@
 //! - [`blocking`]: the same for code without async.
 //! - [`courier`]: delivers what is queued.
 //! - [`breakers`]: what couriers may not call, and what people have paused.
-//! - [`remote`]: claims whose owners are in another process.
+//! - [`remote`]: claims whose owners are in another process. [`pull`]: batches of queued entries for them.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
 //! - [`store`]: the back-ends under the ledger, and the trait that they implement. [`record`], [`name`], [`time`]: what they
@@ -104,6 +104,6 @@ pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
     Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, breakers,
-    copy, every_store, placement, remote,
+    copy, every_store, placement, pull, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

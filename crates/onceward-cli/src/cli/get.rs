@@ -26,6 +26,9 @@ pub(super) struct Get {
     /// Show keys that look like e-mail addresses, phone numbers or card numbers, instead of a digest
     #[arg(long)]
     show_keys: bool,
+    /// With --json, print the payload of an entry of the outbox too
+    #[arg(long, requires = "json")]
+    show_payload: bool,
     /// Print one JSON object, with the outcome and the audit trail
     #[arg(long)]
     json: bool,
@@ -48,6 +51,9 @@ impl Get {
             };
             if self.json {
                 let mut value = as_json(intent, &view);
+                if let Some(payload) = intent.seen.record.payload.as_ref().filter(|_| self.show_payload) {
+                    value["payload"] = json!(Body::Kept(payload.clone()));
+                }
                 value["store"] = json!({ "url": store.to_string(), "durability": durability });
                 output::json(&value);
             } else {
@@ -128,6 +134,15 @@ fn as_text(
             format!("{}, {}{} bytes {kept}", word(outcome.verdict), outcome.ended(), outcome.size)
         }),
     );
+    if let Some(entry) = &view.entry {
+        add("priority", Some(json!(entry.priority).as_str().unwrap_or_default().to_owned()));
+        add("due", entry.due_at.clone());
+        add("tried until", entry.deliver_until.clone());
+        add("max attempts", entry.max_attempts.map(|most| most.to_string()));
+        add("sink", entry.sink.clone());
+        add("payload", seen.record.payload.as_ref().map(|payload| format!("{} bytes", payload.len())));
+    }
+    add("reference", view.outcome.as_ref().and_then(|outcome| outcome.reference.clone()));
     add("store", store);
     for entry in &intent.trail {
         let by = entry.event.by.as_deref().map(|by| format!(" by {by}")).unwrap_or_default();
@@ -140,6 +155,12 @@ fn as_text(
     if matches!(seen.standing(), Some(Standing::InDoubt { .. })) {
         text +=
             &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
+    }
+    if view.entry.is_some() && matches!(seen.standing(), Some(Standing::Dead)) {
+        text += &format!(
+            "\n\nIt is not tried again. To have it tried again:\n  {}",
+            resolve.replacen("resolve", "requeue", 1)
+        );
     }
     text
 }

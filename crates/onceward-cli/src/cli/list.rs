@@ -3,6 +3,7 @@
 use onceward::clock::{Clock, SystemClock};
 use onceward::core::name::Operation;
 use onceward::core::record::{Seen, Standing, Status};
+use onceward::pull::LEASES;
 use onceward::store::{Cursor, Filter, MAX_PAGE_SIZE};
 use serde_json::json;
 
@@ -11,17 +12,17 @@ use super::{Global, block_on};
 use onceward_runtime::config::Length;
 use onceward_runtime::exit::Fault;
 use onceward_runtime::output;
-use onceward_server::view::{IntentView, KeyDisplay, age, before, shortened, status_named, table};
+use onceward_server::view::{IntentView, KeyDisplay, age, ahead, before, shortened, status_named, table};
 
 /// Width limit of a key or an error: three such columns fit on a common screen.
 const MAX_WIDTH: usize = 48;
 
 /// List intents, newest first
 ///
-/// Shows all tenants unless --tenant names one. If a named store cannot be reached, lists the others and exits with 69.
+/// Shows all tenants unless --tenant names one. Entries of the outbox that need a person are `in_doubt` or `dead`. If a named store cannot be reached, lists the others and exits with 69.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  onceward list --state in_doubt\n  onceward list --operation charge --older-than 1h --json"
+    after_help = "Examples:\n  onceward list --state in_doubt,dead\n  onceward list --operation charge --older-than 1h --json"
 )]
 pub(super) struct List {
     /// Only these states: queued, running, open, in_doubt, done, tombstone, dead
@@ -75,6 +76,8 @@ impl List {
                 .listed
                 .iter()
                 .filter_map(|listed| Some((&listed.seen, IntentView::listed(listed, keys)?)))
+                // What the server keeps for itself is shown only on request.
+                .filter(|(_, view)| self.operation.is_some() || view.operation.as_deref() != Some(LEASES))
                 .collect();
             if self.json {
                 let intents: Vec<_> = shown.iter().map(|(_, view)| view).collect();
@@ -88,7 +91,7 @@ impl List {
 }
 
 fn as_table(shown: &[(&Seen, IntentView)], next: Option<Cursor>) -> String {
-    if shown.is_empty() {
+    if shown.is_empty() && next.is_none() {
         return "no intents".to_owned();
     }
     let titles = ["STATE", "TENANT", "OPERATION", "KEY", "ATTEMPTS", "RECORDED", "NOTE"];
@@ -115,12 +118,26 @@ fn as_table(shown: &[(&Seen, IntentView)], next: Option<Cursor>) -> String {
 
 fn note(seen: &Seen, view: &IntentView) -> String {
     match seen.standing() {
-        Some(Standing::InDoubt { since }) => format!("in doubt: {}", age(since, seen.now)),
+        Some(Standing::InDoubt { since }) => {
+            let since = age(since, seen.now);
+            let retried = view.entry.as_ref().and_then(|entry| entry.due_at.as_ref()).is_some();
+            let next = match view.entry.is_some() {
+                true if retried => ", is tried again",
+                true => ", waits for a person",
+                false => "",
+            };
+            format!("in doubt: {since}{next}")
+        }
         Some(Standing::Done) => view
             .outcome
             .as_ref()
             .map(|outcome| format!("{}{} bytes", outcome.ended(), outcome.size))
             .unwrap_or_default(),
+        Some(Standing::Queued { due }) if due > seen.now => match view.last_error.as_deref() {
+            Some(error) => format!("tried again {}: {}", ahead(due, seen.now), shortened(error, MAX_WIDTH)),
+            None => format!("due {}", ahead(due, seen.now)),
+        },
+        Some(Standing::Queued { .. }) if view.last_error.is_none() => "due now".to_owned(),
         _ => view.last_error.as_deref().map(|error| shortened(error, MAX_WIDTH)).unwrap_or_default(),
     }
 }

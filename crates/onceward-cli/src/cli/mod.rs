@@ -3,6 +3,9 @@
 mod accept;
 mod copy;
 mod courier;
+mod enqueue;
+mod enqueue_lines;
+mod entries;
 mod gateway;
 mod get;
 mod hints;
@@ -92,6 +95,9 @@ enum Command {
     Get(get::Get),
     List(list::List),
     Resolve(resolve::Resolve),
+    Enqueue(enqueue::Enqueue),
+    Requeue(entries::Requeue),
+    Cancel(entries::Cancel),
     Purge(purge::Purge),
     Accept(accept::Accept),
     Migrate(migrate::Migrate),
@@ -144,6 +150,9 @@ impl Cli {
             Command::Get(get) => get.execute(&global),
             Command::List(list) => list.execute(&global),
             Command::Resolve(resolve) => resolve.execute(&global),
+            Command::Enqueue(enqueue) => enqueue.execute(&global),
+            Command::Requeue(requeue) => requeue.execute(&global),
+            Command::Cancel(cancel) => cancel.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
             Command::Accept(accept) => accept.execute(&global),
             Command::Migrate(migrate) => migrate.execute(&global),

@@ -184,6 +184,8 @@ impl Resolve {
                 ("in_doubt", _) => {
                     "its owner may still finish it; settle it with --happened or --did-not-happen".to_owned()
                 }
+                ("queued", None) => "it is tried again, with all its attempts".to_owned(),
+                ("queued", Some(time)) => format!("it is tried again from {time}, with all its attempts"),
                 _ if self.happened.reset => "its key may be used for another command or intent".to_owned(),
                 (_, Some(time)) => {
                     format!("the next run may try again from {time}; until then the owner may still be at work")

@@ -20,6 +20,7 @@ mod list_get_resolve;
 mod mcp_inspect;
 mod mcp_inspect_all;
 mod mcp_install;
+mod outbox;
 mod processes;
 mod providers;
 mod reference;

@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use axum::extract::State;
-use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, StatusCode};
+use axum::response::Response;
 use onceward::core::decide::Decision;
 use onceward::core::hash::Digest;
-use onceward::core::record::{Phase, Standing};
+use onceward::core::record::{Phase, Seen, Standing};
+use onceward::core::time::Timestamp;
 use onceward::remote::{ClaimOffer, StartOptions, Started};
 use onceward::{Call, Error, Ledger};
 use serde::{Deserialize, Serialize};
@@ -19,8 +16,8 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::body::Json;
-use super::caller::{Caller, User};
-use super::claim_offer_body::ClaimOfferBody;
+use super::caller::{Caller, User, check_operation};
+use super::claim_offer_body;
 use super::outcome::StoredOutcome;
 use super::problem::{Kind, Problem, ProblemDocument};
 use super::schema::{BodyErrors, CommonErrors, InDoubtPolicy, MAX_LEASE_MS, MAX_WAIT_MS, given, given_whole};
@@ -170,7 +167,7 @@ pub(super) struct Acquired {
 /// The phase of an attempt
 #[derive(Clone, Copy, Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum PhaseName {
+pub(super) enum PhaseName {
     /// Nothing has been sent yet.
     Claimed,
     /// The effect may have happened.
@@ -207,13 +204,13 @@ pub(super) async fn begin(
     let call = call(api.ledger(), &caller, &request)?;
     caller.note(&call.identity);
     let wait = wait.unwrap_or(call.policy.wait).min(Duration::from_millis(MAX_WAIT_MS));
-    let claim = request.claim_id.as_deref().map(|id| caller.claim_id(id)).transpose()?;
+    let claim = request.claim_id.as_deref().map(|id| caller.claim_id("claim_id", id)).transpose()?;
     let started = start(&api, &call, StartOptions::default().claim_id(claim).lease(lease), wait).await;
     let key = call.identity.key.as_str().to_owned();
     let (decided, offer) = decided(started)?;
     api.0.decision_counts.count(&caller.tenant, decided.name());
     caller.note_answer(decided.name());
-    Ok(answer(&BeginResponse { key, decided }, offer))
+    Ok(claim_offer_body::offering(&BeginResponse { key, decided }, offer.map(|offer| *offer).into_iter().collect()))
 }
 
 fn limits(request: &BeginRequest) -> Result<(Option<Duration>, Option<Duration>), Problem> {
@@ -227,6 +224,7 @@ fn limits(request: &BeginRequest) -> Result<(Option<Duration>, Option<Duration>)
 }
 
 fn call(ledger: &Ledger, caller: &Caller, request: &BeginRequest) -> Result<Call, Problem> {
+    check_operation(&request.operation)?;
     let mut operation = ledger.operation(&request.operation).tenant(caller.tenant.as_str());
     if let Some(key) = &request.key {
         operation = operation.key(key);
@@ -309,23 +307,34 @@ fn from_decision(decision: Decision) -> Result<BeginDecision, Problem> {
 impl Acquired {
     fn of(offer: &ClaimOffer) -> Self {
         let (acquired, seen) = (offer.acquired(), offer.seen());
-        let until = match seen.standing() {
-            Some(Standing::Running { until }) => until,
-            _ => seen.now,
-        };
+        let until = lease_end(seen);
         Self {
             fence: acquired.fence.into(),
             attempt: acquired.attempt,
             downstream_key: offer.downstream_key(),
             lease_until: until.to_string(),
             lease_ms: u64::try_from(seen.now.until(until).as_millis()).unwrap_or(u64::MAX),
-            phase: match acquired.phase {
-                Phase::Claimed => PhaseName::Claimed,
-                // A claim that was just granted is never overdue.
-                Phase::Sent | Phase::Overdue => PhaseName::Sent,
-            },
+            phase: acquired.phase.into(),
             probe_first: acquired.probe_first,
             when_in_doubt: acquired.in_doubt,
+        }
+    }
+}
+
+/// When a claim lapses that was just granted.
+pub(super) fn lease_end(seen: &Seen) -> Timestamp {
+    match seen.standing() {
+        Some(Standing::Running { until }) => until,
+        _ => seen.now,
+    }
+}
+
+impl From<Phase> for PhaseName {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Claimed => Self::Claimed,
+            // A claim that was just granted is never overdue.
+            Phase::Sent | Phase::Overdue => Self::Sent,
         }
     }
 }
@@ -348,18 +357,4 @@ impl BeginDecision {
             Self::Stale => "stale",
         }
     }
-}
-
-/// The response, which carries the claim.
-fn answer(answer: &BeginResponse, offer: Option<Box<ClaimOffer>>) -> Response {
-    let Ok(bytes) = serde_json::to_vec(answer).map(Bytes::from) else {
-        return Problem::new(Kind::Internal).into_response();
-    };
-    let body = match offer {
-        Some(offer) => Body::new(ClaimOfferBody::new(bytes, offer)),
-        None => Body::from(bytes),
-    };
-    let mut response = (StatusCode::OK, body).into_response();
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }

@@ -17,11 +17,17 @@ use super::problem::{Kind, Problem};
 /// A ledger is not a file store, and intents are small.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 
+/// A thousand entries with payloads of some kilobytes each, or a few large ones.
+const MAX_BATCH_BYTES: usize = 8 * 1024 * 1024;
+
 /// Enough for the largest body over a slow connection.
 const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body, of a request or a response.
 pub(super) struct Json<T>(pub(super) T);
+
+/// The bytes of a JSON body that may hold many entries.
+pub(super) struct JsonBatch(pub(super) Bytes);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
@@ -36,12 +42,23 @@ impl<T: DeserializeOwned> FromRequest<Api> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &Api) -> Result<Self, Problem> {
-        let said = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        if !is_json(said) {
-            return Err(Problem::new(Kind::NotJsonType));
-        }
-        let bytes = read(request).await?;
-        parse(&bytes).map(Json)
+        parse(&read_json(request, MAX_BODY_BYTES).await?).map(Json)
+    }
+}
+
+impl FromRequest<Api> for JsonBatch {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &Api) -> Result<Self, Problem> {
+        read_json(request, MAX_BATCH_BYTES).await.map(Self)
+    }
+}
+
+async fn read_json(request: Request, limit: usize) -> Result<Bytes, Problem> {
+    let said = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match is_json(said) {
+        true => read(request, limit).await,
+        false => Err(Problem::new(Kind::NotJsonType)),
     }
 }
 
@@ -50,9 +67,8 @@ fn is_json(content_type: &str) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-async fn read(request: Request) -> Result<Bytes, Problem> {
-    let collected =
-        tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), MAX_BODY_BYTES).collect()).await;
+async fn read(request: Request, limit: usize) -> Result<Bytes, Problem> {
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(request.into_body(), limit).collect()).await;
     match collected {
         Err(_) => Err(Problem::new(Kind::TooSlow)),
         Ok(Ok(body)) => Ok(body.to_bytes()),
@@ -61,7 +77,8 @@ async fn read(request: Request) -> Result<Bytes, Problem> {
     }
 }
 
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Parses an object without unknown fields.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     if bytes.trim_ascii_start().first() == Some(&b'[') {
         // The parser below would accept a list of values in field order.
         return Err(Problem::invalid("the body must be an object, not a list".to_owned()));

@@ -9,6 +9,7 @@ use onceward::core::claim::ClaimId;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Identity, Key, MAX_CHARACTERS, Operation, Tenant};
 use onceward::plant::{Plant, planted};
+use onceward::pull::LEASES;
 
 use super::Api;
 use super::access_log::AccessNotes;
@@ -25,12 +26,20 @@ pub(super) struct Caller {
     credential: Option<Digest>,
     /// The name of the token in the audit trail.
     pub(super) token: Option<String>,
+    /// Whether the token has the scope `operate`.
+    pub(super) may_operate: bool,
     noted: Arc<AccessNotes>,
 }
 
 impl Caller {
-    /// An intent of this tenant. The access log shows it masked.
+    /// An intent of this tenant that a request may change. The access log shows it masked.
     pub(super) fn identity(&self, operation: &str, key: &str) -> Result<Identity, Problem> {
+        check_operation(operation)?;
+        self.any_identity(operation, key)
+    }
+
+    /// An intent of this tenant, to be read.
+    pub(super) fn any_identity(&self, operation: &str, key: &str) -> Result<Identity, Problem> {
         let (operation, key) = (Operation::new(operation)?, Key::new(key)?);
         let identity = Identity { tenant: self.tenant.clone(), operation, key };
         self.note(&identity);
@@ -38,13 +47,19 @@ impl Caller {
     }
 
     /// The digest of the caller's claim id. With another token, the same id is a different one.
-    pub(super) fn claim_id(&self, id: &str) -> Result<ClaimId, Problem> {
+    pub(super) fn claim_id(&self, name: &str, id: &str) -> Result<ClaimId, Problem> {
         if id.is_empty() || id.chars().count() > MAX_CHARACTERS || id.contains(char::is_control) {
-            let wrong = format!("claim_id: 1 to {MAX_CHARACTERS} characters without control characters are required");
+            let wrong = format!("{name}: 1 to {MAX_CHARACTERS} characters without control characters are required");
             return Err(Problem::invalid(wrong));
         }
         let credential = self.credential.as_ref().map_or(&[][..], |hash| hash.as_bytes());
         Ok(ClaimId::new(credential, id))
+    }
+
+    /// The same for the id of a lease: as the id of a claim, the same text is a different one.
+    pub(super) fn lease_id(&self, id: &str) -> Result<ClaimId, Problem> {
+        let claim = self.claim_id("lease_id", id)?;
+        Ok(ClaimId::new(b"lease", &claim.to_bytes().map(|byte| format!("{byte:02x}")).concat()))
     }
 
     /// Tells the access log which intent the request is about.
@@ -58,10 +73,18 @@ impl Caller {
     }
 }
 
+/// The server keeps the batches of workers under this operation.
+pub(super) fn check_operation(operation: &str) -> Result<(), Problem> {
+    match operation == LEASES {
+        true => Err(Problem::invalid(format!("operation: `{LEASES}` is reserved for the server"))),
+        false => Ok(()),
+    }
+}
+
 fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Problem> {
     let noted = parts.extensions.get::<Arc<AccessNotes>>().cloned().unwrap_or_default();
-    let (tenant, credential, token) = match tokens.is_empty() {
-        true if is_local(parts) => (Tenant::default(), None, None),
+    let (tenant, credential, token, may_operate) = match tokens.is_empty() {
+        true if is_local(parts) => (Tenant::default(), None, None, true),
         true => return Err(Problem::new(Kind::WrongHost)),
         false => {
             let bearer = tokens.bearer(&parts.headers).ok_or_else(|| Problem::new(Kind::NoToken))?;
@@ -71,11 +94,12 @@ fn caller(tokens: &Tokens, parts: &Parts, needed: Scope) -> Result<Caller, Probl
                 return Err(Problem::because(Kind::NotAllowed, detail));
             }
             let tenant = if planted(Plant::TokenTenantDropped) { Tenant::default() } else { bearer.tenant.clone() };
-            (tenant, Some(bearer.hash), Some(bearer.name.clone()))
+            let may_operate = bearer.scopes.contains(&Scope::Operate);
+            (tenant, Some(bearer.hash), Some(bearer.name.clone()), may_operate)
         }
     };
     let _ = noted.tenant.set(tenant.to_string());
-    Ok(Caller { tenant, credential, token, noted })
+    Ok(Caller { tenant, credential, token, may_operate, noted })
 }
 
 /// DNS rebinding: a web page can reach this machine through a domain of its own, but cannot hide that domain in `Host`.

@@ -1,23 +1,34 @@
-//! A response body that carries a claim to its remote owner. If the client disconnects before the connection has taken the
-//! bytes, the claim is released.
+//! A response body that carries claims to their remote owner. If the client disconnects before the connection has taken the
+//! bytes, the claims are released.
 
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http_body::{Body, Frame, SizeHint};
 use onceward::remote::ClaimOffer;
+use serde::Serialize;
 
-/// The response, with the claim that it offers.
-pub(super) struct ClaimOfferBody {
-    answer: Option<(Bytes, Box<ClaimOffer>)>,
+use super::problem::{Kind, Problem};
+
+/// The response, which carries the claims.
+pub(super) fn offering(answer: &impl Serialize, offers: Vec<ClaimOffer>) -> Response {
+    let Ok(bytes) = serde_json::to_vec(answer).map(Bytes::from) else {
+        return Problem::new(Kind::Internal).into_response();
+    };
+    let body = match offers.is_empty() {
+        true => axum::body::Body::from(bytes),
+        false => axum::body::Body::new(ClaimOfferBody { answer: Some((bytes, offers)) }),
+    };
+    ([(CONTENT_TYPE, "application/json")], body).into_response()
 }
 
-impl ClaimOfferBody {
-    pub(super) fn new(answer: Bytes, offer: Box<ClaimOffer>) -> Self {
-        Self { answer: Some((answer, offer)) }
-    }
+/// The response, with the claims that it offers.
+struct ClaimOfferBody {
+    answer: Option<(Bytes, Vec<ClaimOffer>)>,
 }
 
 impl Body for ClaimOfferBody {
@@ -25,8 +36,8 @@ impl Body for ClaimOfferBody {
     type Error = Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.answer.take().map(|(answer, offer)| {
-            offer.hand_over();
+        Poll::Ready(self.answer.take().map(|(answer, offers)| {
+            offers.into_iter().for_each(ClaimOffer::hand_over);
             Ok(Frame::data(answer))
         }))
     }

@@ -8,6 +8,7 @@ use onceward::core::name::Operation;
 use onceward::core::record::{self, Standing};
 use onceward::core::time::Timestamp;
 use onceward::every_store::StoreFailure;
+use onceward::pull::LEASES;
 use onceward::store::{Cursor, Filter};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -15,7 +16,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::Api;
 use super::body::Json;
 use super::caller::Reader;
-use super::outcome::StoredOutcome;
+use super::outcome::{StoredBody, StoredOutcome};
 use super::problem::{Kind, Problem, ProblemDocument};
 use super::schema::{CommonErrors, IntentState};
 use crate::view::{IntentView, KeyDisplay, status_named};
@@ -46,7 +47,7 @@ pub(super) struct ListQuery {
     /// Only intents recorded at this time or later.
     #[param(format = DateTime, nullable = false)]
     created_since: Option<String>,
-    /// Maximum number of intents.
+    /// Maximum number of intents. A page may have fewer, even if there are more pages.
     #[param(minimum = 1, maximum = 200, nullable = false)]
     limit: Option<usize>,
     /// Continue after an earlier page.
@@ -65,6 +66,9 @@ pub(super) struct GetQuery {
     /// Show a key that looks like an e-mail address, a phone number or a card number, instead of a digest.
     #[param(nullable = false)]
     show_keys: Option<bool>,
+    /// Show the payload of an entry of the outbox. Scope `operate`.
+    #[param(nullable = false)]
+    show_payload: Option<bool>,
 }
 
 /// A page of intents, newest first
@@ -86,7 +90,10 @@ pub(super) struct IntentDetail {
     /// The outcome, if the intent is done and the outcome is kept.
     #[schema(required)]
     outcome: Option<StoredOutcome>,
-    /// Events that the record does not show: late owners and decisions of people. Oldest first.
+    /// The payload of an entry of the outbox, if `show_payload` asks for it and it is still there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<StoredBody>,
+    /// Events that the record does not show: failed attempts to deliver an entry, late owners and decisions of people. Oldest first.
     trail: Vec<AuditEntry>,
 }
 
@@ -95,8 +102,8 @@ pub(super) struct IntentDetail {
 pub(super) struct AuditEntry {
     #[schema(format = DateTime)]
     at: String,
-    /// `stale_finish`, `contradiction`, `probe_found_nothing`, `resolved_happened`, `resolved_did_not_happen` or
-    /// `resolved_reset`.
+    /// `stale_finish`, `contradiction`, `probe_found_nothing`, `resolved_happened`, `resolved_did_not_happen`,
+    /// `resolved_reset`, `forced_in_doubt`, `attempt_failed`, `attempt_unknown`, `requeued` or `cancelled`.
     what: &'static str,
     /// The person or program that did it, as given.
     #[schema(required)]
@@ -149,10 +156,13 @@ pub(super) async fn list(
         created_before: query.created_before.as_deref().map(|text| time("created_before", text)).transpose()?,
         created_since: query.created_since.as_deref().map(|text| time("created_since", text)).transpose()?,
     };
+    // What the server keeps for itself is shown only on request.
+    let all = filter.operation.is_some();
+    let is_shown = |intent: &IntentView| all || intent.operation.as_deref() != Some(LEASES);
     let (page, failed) = api.ledger().list_reachable(&filter, after, limit).await.any()?;
     Ok(Json(IntentPage {
         missing_stores: names(&failed),
-        intents: page.listed.iter().filter_map(|listed| IntentView::listed(listed, keys)).collect(),
+        intents: page.listed.iter().filter_map(|listed| IntentView::listed(listed, keys)).filter(is_shown).collect(),
         next: page.next.map(|cursor| cursor.to_string()),
     }))
 }
@@ -214,8 +224,11 @@ pub(super) async fn get(
 ) -> Result<Json<IntentDetail>, Problem> {
     let Query(query) = query.map_err(|error| Problem::invalid(query_error(&error.body_text())))?;
     let keys = KeyDisplay::shown_if(query.show_keys.unwrap_or(false));
+    if query.show_payload == Some(true) && !caller.may_operate {
+        return Err(Problem::because(Kind::NotAllowed, "show_payload needs a token with the scope `operate`"));
+    }
     let Path((operation, key)) = path.map_err(|_| Problem::invalid("the path is not UTF-8"))?;
-    let identity = caller.identity(&operation, &key)?;
+    let identity = caller.any_identity(&operation, &key)?;
     let found = api.ledger().get(&identity).await?;
     let shown = found.as_ref().and_then(|found| Some((found, IntentView::of(&found.seen, keys)?)));
     let Some((found, intent)) = shown else {
@@ -232,7 +245,8 @@ pub(super) async fn get(
         token: entry.event.token.clone(),
         note: entry.event.note.clone(),
     };
-    Ok(Json(IntentDetail { intent, outcome, trail: found.trail.iter().map(entry).collect() }))
+    let payload = found.seen.record.payload.as_ref().filter(|_| query.show_payload == Some(true)).map(StoredBody::of);
+    Ok(Json(IntentDetail { intent, outcome, payload, trail: found.trail.iter().map(entry).collect() }))
 }
 
 /// Count intents

@@ -2,6 +2,7 @@
 //!
 //! - `begin`: asks for a claim. `claim_offer_body`: a response that carries a claim to its remote owner.
 //! - `owner`: requests of the owner of a claim. `outcome`: outcomes as JSON.
+//! - `enqueue`: queues entries of the outbox. `lease`: hands them out to workers. `entries`: decisions of people about them.
 //! - `intents`: lists, shows and counts intents. `resolve`: settles doubts. `health`: liveness and readiness.
 //! - `caller`: authentication and scopes. `body`: strict parsing of requests. `problem`: errors and their pages.
 //! - `schema`: types and limits that several requests share. `access_log`: the access log.
@@ -13,8 +14,11 @@ mod body;
 mod caller;
 mod claim_offer_body;
 mod decision_counts;
+mod enqueue;
+mod entries;
 mod health;
 mod intents;
+mod lease;
 mod openapi;
 mod outcome;
 mod owner;
@@ -22,6 +26,7 @@ mod problem;
 mod resolve;
 mod schema;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::Router;
@@ -32,7 +37,7 @@ use onceward_runtime::net::tokens::Tokens;
 
 pub use openapi::document;
 pub use outcome::Verdict;
-pub use schema::{InDoubtPolicy, IntentState};
+pub use schema::{InDoubtPolicy, IntentState, Priority};
 
 /// The state that every request needs. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -44,11 +49,19 @@ struct ApiState {
     tokens: Arc<Tokens>,
     decision_counts: decision_counts::DecisionCounts,
     stop: Stop,
+    /// The operations whose entries a courier delivers, with the names of their sinks: workers cannot lease them.
+    sinks: HashMap<String, String>,
 }
 
 impl Api {
     pub fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop) -> Self {
-        Self(Arc::new(ApiState { ledger, tokens, decision_counts: decision_counts::DecisionCounts::default(), stop }))
+        Self::with_sinks(ledger, tokens, stop, HashMap::new())
+    }
+
+    /// The same beside a courier, which delivers the entries of these operations to these sinks.
+    pub fn with_sinks(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop, sinks: HashMap<String, String>) -> Self {
+        let decision_counts = decision_counts::DecisionCounts::default();
+        Self(Arc::new(ApiState { ledger, tokens, decision_counts, stop, sinks }))
     }
 
     /// All routes. An unknown route or method gets a problem document like any other error.

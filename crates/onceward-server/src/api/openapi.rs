@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, begin, health, intents, owner, problem, resolve};
+use super::{Api, begin, enqueue, entries, health, intents, lease, owner, problem, resolve};
 
 /// The parts of the document that the routes do not contain.
 #[derive(OpenApi)]
@@ -24,8 +24,9 @@ use super::{Api, begin, health, intents, owner, problem, resolve};
     security(("bearer" = [])),
     tags(
         (name = "claims", description = "Ask for a claim, and report on it as its owner. Scope `use`."),
+        (name = "outbox", description = "Queue entries, and fetch them for delivery. Scope `use`."),
         (name = "intents", description = "List, show and count intents. Scope `read`."),
-        (name = "operating", description = "Settle intents in doubt. Scope `operate`."),
+        (name = "operating", description = "Settle intents in doubt, and decide about entries of the outbox. Scope `operate`."),
         (name = "server", description = "The server itself. No token required."),
     )
 )]
@@ -41,7 +42,11 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(owner::release))
         .routes(routes!(owner::doubt))
         .routes(routes!(owner::not_found))
+        .routes(routes!(enqueue::enqueue))
+        .routes(routes!(lease::lease))
         .routes(routes!(resolve::resolve))
+        .routes(routes!(entries::requeue))
+        .routes(routes!(entries::cancel))
         .routes(routes!(intents::list))
         .routes(routes!(intents::get))
         .routes(routes!(intents::stats))

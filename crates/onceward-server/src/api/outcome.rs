@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use onceward::core::outcome::{self, Body, JSON, Outcome};
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ enum BodyInput {
 /// Standard base64 with padding
 #[derive(Debug, Deserialize, Serialize, ToSchema)]
 #[schema(pattern = r"^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
-struct Base64(String);
+pub(super) struct Base64(String);
 
 impl Default for BodyInput {
     fn default() -> Self {
@@ -110,12 +111,15 @@ pub(super) struct StoredOutcome {
     /// Further headers.
     headers: Vec<Header>,
     body: StoredBody,
+    /// The id that the downstream gave the effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
 }
 
 /// Bytes: exactly one of these members
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum StoredBody {
+pub(super) enum StoredBody {
     /// The bytes, if they are UTF-8.
     Text(String),
     /// The bytes in standard base64 with padding, if they are not UTF-8.
@@ -190,6 +194,15 @@ impl TryFrom<OutcomeInput> for Outcome {
     }
 }
 
+impl StoredBody {
+    pub(super) fn of(bytes: &Bytes) -> Self {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Base64(Base64(BASE64.encode(bytes))),
+        }
+    }
+}
+
 impl From<&Outcome> for StoredOutcome {
     fn from(outcome: &Outcome) -> Self {
         let header = |(name, value): &(String, String)| Header { name: name.clone(), value: value.clone() };
@@ -199,12 +212,10 @@ impl From<&Outcome> for StoredOutcome {
             content_type: outcome.content_type.clone(),
             headers: outcome.headers.iter().map(header).collect(),
             body: match &outcome.body {
-                Body::Kept(bytes) => match std::str::from_utf8(bytes) {
-                    Ok(text) => StoredBody::Text(text.to_owned()),
-                    Err(_) => StoredBody::Base64(Base64(BASE64.encode(bytes))),
-                },
+                Body::Kept(bytes) => StoredBody::of(bytes),
                 Body::TooLarge { size, digest } => StoredBody::TooLarge { size: *size, digest: digest.to_hex() },
             },
+            reference: outcome.reference.clone(),
         }
     }
 }

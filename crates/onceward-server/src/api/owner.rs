@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use onceward::core::outcome::Outcome;
+use onceward::core::outcome::{MAX_REFERENCE, Outcome};
 use onceward::core::record::{self, Standing};
-use onceward::remote::{Owner, WriteResult};
+use onceward::remote::{Owner, Undelivered, WriteResult};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,9 +14,7 @@ use super::body::Json;
 use super::caller::{Caller, User};
 use super::outcome::OutcomeInput;
 use super::problem::Problem;
-use super::schema::{
-    BodyErrors, CommonErrors, IntentState, MAX_LEASE_MS, MAX_NOT_BEFORE_MS, given, given_whole, whole,
-};
+use super::schema::{BodyErrors, CommonErrors, IntentState, MAX_LEASE_MS, MAX_NOT_BEFORE_MS, given, given_whole};
 
 /// A request about a claim, which is identified by its fence.
 macro_rules! about_a_claim {
@@ -63,14 +61,25 @@ about_a_claim! {
     /// The claim and the outcome of the work
     FinishRequest {
         outcome: OutcomeInput,
+        /// The id that the downstream gave the effect, up to 255 bytes: `GET /v1/intents?reference=` finds it.
+        #[serde(default, deserialize_with = "given")]
+        #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
+        reference: Option<String>,
     }
 
     /// The claim and the error
     ReleaseRequest {
-        /// How long to wait before the next attempt.
-        #[serde(default, deserialize_with = "whole")]
-        #[schema(maximum = 604_800_000)]
-        not_before_ms: u64,
+        /// How long to wait before the next attempt. Defaults to 0.
+        #[serde(default, deserialize_with = "given_whole")]
+        #[schema(maximum = 604_800_000, nullable = false)]
+        not_before_ms: Option<u64>,
+        /// The same for an entry of the outbox. Defaults to a random time that grows with the number of attempts.
+        #[serde(default, deserialize_with = "given_whole")]
+        #[schema(maximum = 604_800_000, nullable = false)]
+        retry_in_ms: Option<u64>,
+        /// Only for an entry of the outbox: it is not tried again, because every further attempt would fail too.
+        #[serde(default)]
+        give_up: bool,
         /// The error, kept for people, up to 1,000 characters.
         #[serde(default, deserialize_with = "given")]
         #[schema(nullable = false)]
@@ -79,6 +88,11 @@ about_a_claim! {
 
     /// The claim and the reason for the doubt
     DoubtRequest {
+        /// Only for an entry of the outbox: how long to wait before the next attempt, if its policy permits one. Defaults to a
+        /// random time that grows with the number of attempts.
+        #[serde(default, deserialize_with = "given_whole")]
+        #[schema(maximum = 604_800_000, nullable = false)]
+        retry_in_ms: Option<u64>,
         /// The error, kept for people, up to 1,000 characters.
         #[serde(default, deserialize_with = "given")]
         #[schema(nullable = false)]
@@ -103,15 +117,24 @@ pub(super) enum ClaimUpdate {
         #[schema(format = DateTime, required)]
         expires_at: Option<String>,
     },
+    /// The entry was leased with `marks_sent`, and `/v1/sent` was not called for this attempt. Nothing changed.
+    NotSent,
     /// The caller no longer holds the claim: it was taken over or settled. Nothing changed, and a late outcome is recorded in
     /// the audit trail.
     Stale,
 }
 
 fn answer(caller: &Caller, result: WriteResult) -> Result<Json<ClaimUpdate>, Problem> {
-    let WriteResult::Written(seen) = result else {
-        caller.note_answer("stale");
-        return Ok(Json(ClaimUpdate::Stale));
+    let seen = match result {
+        WriteResult::Written(seen) => seen,
+        WriteResult::Stale => {
+            caller.note_answer("stale");
+            return Ok(Json(ClaimUpdate::Stale));
+        }
+        WriteResult::NotSent => {
+            caller.note_answer("not_sent");
+            return Ok(Json(ClaimUpdate::NotSent));
+        }
     };
     caller.note_answer("written");
     let standing = seen.standing();
@@ -129,7 +152,26 @@ fn answer(caller: &Caller, result: WriteResult) -> Result<Json<ClaimUpdate>, Pro
     }))
 }
 
-fn lease(lease_ms: Option<u64>) -> Result<Option<Duration>, Problem> {
+fn reference(text: Option<String>) -> Result<Option<String>, Problem> {
+    let is_valid = |text: &String| !text.is_empty() && text.len() <= MAX_REFERENCE && !text.contains(char::is_control);
+    match text.as_ref().is_none_or(is_valid) {
+        true => Ok(text),
+        false => Err(Problem::invalid(format!("reference: 1 to {MAX_REFERENCE} bytes without control characters"))),
+    }
+}
+
+fn pause(name: &str, millis: Option<u64>) -> Result<Option<Duration>, Problem> {
+    match millis.is_some_and(|millis| millis > MAX_NOT_BEFORE_MS) {
+        true => Err(Problem::invalid(format!("{name}: the maximum is {MAX_NOT_BEFORE_MS}"))),
+        false => Ok(millis.map(Duration::from_millis)),
+    }
+}
+
+fn only_entries(name: &str) -> Problem {
+    Problem::invalid(format!("{name}: the intent is not an entry of the outbox that waits for delivery"))
+}
+
+pub(super) fn lease(lease_ms: Option<u64>) -> Result<Option<Duration>, Problem> {
     if lease_ms.is_some_and(|lease| lease == 0 || lease > MAX_LEASE_MS) {
         return Err(Problem::invalid(format!("lease_ms: the range is 1 to {MAX_LEASE_MS}")));
     }
@@ -190,13 +232,15 @@ pub(super) async fn finish(
     Json(request): Json<FinishRequest>,
 ) -> Result<Json<ClaimUpdate>, Problem> {
     let owner = request.owner(&api, &caller)?;
-    let result = owner.finish(Outcome::try_from(request.outcome)?).await?;
+    let outcome = Outcome::try_from(request.outcome)?.with_reference(reference(request.reference)?);
+    let result = owner.finish(outcome).await?;
     answer(&caller, result)
 }
 
 /// Release the claim: this attempt provably did nothing
 ///
-/// The next begin may try. The proof is about this attempt only: an older doubt stays.
+/// The next begin may try; an entry of the outbox is tried again, until its attempts are used up. The proof is about this attempt
+/// only: an older doubt stays.
 #[utoipa::path(
     post,
     path = "/v1/release",
@@ -209,11 +253,21 @@ pub(super) async fn release(
     User(caller): User,
     Json(request): Json<ReleaseRequest>,
 ) -> Result<Json<ClaimUpdate>, Problem> {
-    if request.not_before_ms > MAX_NOT_BEFORE_MS {
-        return Err(Problem::invalid(format!("not_before_ms: the maximum is {MAX_NOT_BEFORE_MS}")));
+    let not_before = pause("not_before_ms", request.not_before_ms)?;
+    let retry_in = pause("retry_in_ms", request.retry_in_ms)?;
+    if not_before.is_some() && retry_in.is_some() {
+        return Err(Problem::invalid("retry_in_ms: it means the same as not_before_ms; give one of them"));
     }
-    let not_before = Duration::from_millis(request.not_before_ms);
-    let result = request.owner(&api, &caller)?.release(not_before, request.error.as_deref()).await?;
+    let (owner, error) = (request.owner(&api, &caller)?, request.error.as_deref());
+    let result = match owner.entry_attempts().await? {
+        Some(attempts) => {
+            let retry_in = retry_in.or(not_before);
+            let end = Undelivered { may_have_happened: false, retry_in, give_up: request.give_up, error };
+            owner.undelivered(attempts, end).await?
+        }
+        None if request.give_up => return Err(only_entries("give_up")),
+        None => owner.release(not_before.or(retry_in).unwrap_or_default(), error).await?,
+    };
     answer(&caller, result)
 }
 
@@ -232,7 +286,16 @@ pub(super) async fn doubt(
     User(caller): User,
     Json(request): Json<DoubtRequest>,
 ) -> Result<Json<ClaimUpdate>, Problem> {
-    let result = request.owner(&api, &caller)?.doubt(request.error.as_deref()).await?;
+    let retry_in = pause("retry_in_ms", request.retry_in_ms)?;
+    let (owner, error) = (request.owner(&api, &caller)?, request.error.as_deref());
+    let result = match owner.entry_attempts().await? {
+        Some(attempts) => {
+            let end = Undelivered { may_have_happened: true, retry_in, give_up: false, error };
+            owner.undelivered(attempts, end).await?
+        }
+        None if retry_in.is_some() => return Err(only_entries("retry_in_ms")),
+        None => owner.doubt(error).await?,
+    };
     answer(&caller, result)
 }
 

@@ -70,7 +70,8 @@ impl Kind {
                 "not-allowed",
                 403,
                 "The token lacks the required scope",
-                "begin, finish and the other calls of an owner need the scope `use`, reading needs `read`, and resolve needs `operate`.",
+                "begin, finish, enqueue, lease and the other calls of an owner need the scope `use`, reading needs `read`, and resolve, \
+                 requeue, cancel and reading payloads need `operate`.",
             ),
             Self::NoIntent => (
                 "no-intent",
@@ -90,7 +91,7 @@ impl Kind {
                 "too-large",
                 413,
                 "The request is too large",
-                "A request may have at most 1 MiB, and the headers of an outcome at most 32 KiB. For a larger outcome, finish with \
+                "A request may have at most 1 MiB, one to `/v1/enqueue` at most 8 MiB, and the headers of an outcome at most 32 KiB. For a larger outcome, finish with \
                  a body that says where it is stored.",
             ),
             Self::NotJsonType => {
@@ -168,6 +169,14 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The document, for a response that holds several.
+    pub(super) fn into_document(self) -> ProblemDocument {
+        let (name, status, title, _) = self.kind.texts();
+        ProblemDocument { kind: format!("{PAGES}{name}"), title, status, detail: self.detail }
+    }
+}
+
 impl From<onceward::core::name::Error> for Problem {
     fn from(error: onceward::core::name::Error) -> Self {
         Self::invalid(error.to_string())
@@ -208,14 +217,14 @@ fn internal(error: &onceward::Error) -> Problem {
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let (name, status, title, _) = self.kind.texts();
-        let document = ProblemDocument { kind: format!("{PAGES}{name}"), title, status, detail: self.detail };
-        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let kind = self.kind;
+        let document = self.into_document();
+        let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let body = serde_json::to_vec(&document).unwrap_or_default();
         let mut response = (status, body).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        match self.kind {
+        match kind {
             Kind::StoreDown | Kind::Contended => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }

@@ -123,7 +123,7 @@ pub(super) async fn resolve(
     Ok(Json(answer))
 }
 
-fn refused(refusal: Refusal) -> ResolveResponse {
+pub(super) fn refused(refusal: Refusal) -> ResolveResponse {
     let (reason, state) = match refusal {
         Refusal::Absent => (ResolveRefusal::Absent, None),
         Refusal::Running => (ResolveRefusal::Running, None),
@@ -134,7 +134,7 @@ fn refused(refusal: Refusal) -> ResolveResponse {
 }
 
 /// Checks a text for people: limited length, and a single line for a name.
-fn limited(text: Option<String>, most: usize, name: &str) -> Result<Option<String>, Problem> {
+pub(super) fn limited(text: Option<String>, most: usize, name: &str) -> Result<Option<String>, Problem> {
     let is_long = text.as_ref().is_some_and(|text| text.chars().count() > most);
     let is_name = most <= 255 && text.as_ref().is_some_and(|text| text.contains(char::is_control));
     match is_long || is_name {

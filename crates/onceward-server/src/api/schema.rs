@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use onceward::core::outbox;
 use serde::de::{self, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoResponses, ToSchema};
@@ -37,6 +38,38 @@ pub enum IntentState {
     Tombstone,
     /// Known not to have happened, and no longer tried.
     Dead,
+}
+
+/// Which entries go first.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// Before everything else.
+    High,
+    /// In between.
+    Normal,
+    /// After everything else.
+    Low,
+}
+
+impl From<Priority> for outbox::Priority {
+    fn from(priority: Priority) -> Self {
+        match priority {
+            Priority::High => Self::High,
+            Priority::Normal => Self::Normal,
+            Priority::Low => Self::Low,
+        }
+    }
+}
+
+impl From<outbox::Priority> for Priority {
+    fn from(priority: outbox::Priority) -> Self {
+        match priority {
+            outbox::Priority::High => Self::High,
+            outbox::Priority::Normal => Self::Normal,
+            outbox::Priority::Low => Self::Low,
+        }
+    }
 }
 
 /// What to do with an intent whose attempt may or may not have happened.
@@ -143,7 +176,7 @@ pub(super) enum BodyErrors {
     /// Timed out reading the body
     #[response(status = 408, content_type = "application/problem+json")]
     TooSlow(ProblemDocument),
-    /// The body is larger than 1 MiB, or the headers of an outcome are larger than 32 KiB
+    /// The body is larger than 1 MiB (8 MiB for enqueue), or the headers of an outcome are larger than 32 KiB
     #[response(status = 413, content_type = "application/problem+json")]
     TooLarge(ProblemDocument),
     /// The content type is not JSON

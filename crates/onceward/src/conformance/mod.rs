@@ -108,6 +108,7 @@ macro_rules! conformance {
             a_tombstone_that_becomes_a_record_again_counts_towards_the_quota,
             an_entry_is_due_when_its_time_has_come,
             only_entries_of_the_operation_are_due,
+            a_look_for_one_tenant_finds_no_other,
             a_higher_priority_goes_first,
             no_tenant_waits_behind_the_backlog_of_another,
             a_look_goes_on_where_the_last_one_has_stopped,

@@ -28,7 +28,7 @@ async fn queued(store: &AnyStore, tenant: &str, key: &str) -> Record {
 async fn due_of(store: &AnyStore, operation: &str, after: Option<&str>, limit: usize) -> DueEntries {
     let after = after.map(|name| Tenant::new(name).unwrap());
     let operation = Operation::new(operation).unwrap();
-    store.due(&Queue { operation, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 async fn due(store: &AnyStore, limit: usize) -> Vec<String> {
@@ -74,6 +74,24 @@ pub async fn only_entries_of_the_operation_are_due(store: &AnyStore, _: &ManualC
     assert_eq!(due_of(store, "another", None, 10).await.entries.len(), 0);
     assert_eq!(due_of(store, "send mai", None, 10).await.entries.len(), 0);
     assert_eq!(due(store, 0).await, [""; 0]);
+}
+
+pub async fn a_look_for_one_tenant_finds_no_other(store: &AnyStore, _: &ManualClock) {
+    for number in 0..3 {
+        queued(store, "acme", &format!("acme {number}")).await;
+    }
+    queued(store, "zenith", "zenith").await;
+    let of = |tenant: &str, limit| Queue {
+        operation: Operation::new(MAIL).unwrap(),
+        tenant: Some(Tenant::new(tenant).unwrap()),
+        after: None,
+        limit,
+        with_abandoned: true,
+    };
+    assert_eq!(keys(&store.due(&of("zenith", 10)).await.unwrap()), ["zenith"]);
+    assert_eq!(keys(&store.due(&of("acme", 10)).await.unwrap()).len(), 3);
+    assert_eq!(keys(&store.due(&of("acme", 2)).await.unwrap()).len(), 2);
+    assert_eq!(keys(&store.due(&of("nobody", 10)).await.unwrap()), [""; 0]);
 }
 
 pub async fn a_higher_priority_goes_first(store: &AnyStore, clock: &ManualClock) {

@@ -69,7 +69,8 @@ impl Lane {
         }
         // Entries that are under way may still be found as due: their claims are being written.
         let limit = (room * 2 + self.under_way.len()).min(LARGEST_LOOK);
-        let queue = Queue { operation: self.operation.clone(), after: self.after.clone(), limit, with_abandoned };
+        let (operation, after) = (self.operation.clone(), self.after.clone());
+        let queue = Queue { operation, tenant: None, after, limit, with_abandoned };
         let found = ledger.due(&queue).await?;
         self.after = found.reached;
         let known: HashSet<Digest> = self.waiting.iter().map(|seen| seen.record.id).collect();

@@ -8,6 +8,7 @@ use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::Inner;
+use super::pull::LEASES;
 use crate::error::Error;
 use crate::store::{self, AuditEvent, EventKind, Inserted, Replace, Replaced};
 
@@ -118,10 +119,11 @@ impl Inner {
     }
 
     /// How many records the tenant may have for this command to create one. An archived item is finished work and is kept
-    /// in any case.
+    /// in any case. Workers lease entries, and so make room, although the tenant has as many records as it may have.
     fn quota_for(&self, command: &Command) -> Option<u64> {
         match command {
             Command::Archive(_) => None,
+            Command::Begin(begin) if begin.identity.operation.as_str() == LEASES => None,
             _ => self.records_per_tenant,
         }
     }

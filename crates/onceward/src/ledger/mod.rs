@@ -12,7 +12,7 @@
 //! - `breakers`: the breakers of couriers, and paused queues.
 //! - `outbox`: queueing entries, taking them for a courier, and what people decide about them.
 //!
-//! Besides: `remote` (owners that are not in this process), `late_report` (owners that were superseded), `settle` (reading,
+//! Besides: `remote` (owners that are not in this process), `pull` (batches of entries for workers in other processes), `late_report` (owners that were superseded), `settle` (reading,
 //! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an operation lives),
 //! `every_store` (what goes over all stores), `copy` (moving a whole ledger to another store).
 
@@ -32,6 +32,7 @@ mod outbox;
 mod owned_claim;
 pub mod placement;
 mod places;
+pub mod pull;
 pub mod remote;
 mod run;
 mod settle;
@@ -87,6 +88,8 @@ struct Inner {
     none_owned: Notify,
     /// This process has queued an entry.
     queued: Notify,
+    /// The requests of workers that are in progress.
+    in_progress: pull::InProgress,
     /// Further stores, by name.
     further: Vec<(String, Ledger)>,
     /// The names of the further stores in which operations live; all other operations live in this one.
@@ -221,6 +224,7 @@ impl Builder {
             owned: AtomicUsize::new(0),
             none_owned: Notify::new(),
             queued: Notify::new(),
+            in_progress: pull::InProgress::default(),
         };
         Ledger { inner: Arc::new(inner) }
     }

@@ -9,11 +9,13 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use onceward_core::claim::ClaimId;
-use onceward_core::decide::{Acquired, Command, CommandResult, Decision, Take};
+use onceward_core::decide::{self, Acquired, Command, CommandResult, Decision, Take};
 use onceward_core::name::Identity;
+use onceward_core::outbox::AfterAttempt;
 use onceward_core::outcome::Outcome;
-use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE, Policy};
-use onceward_core::record::{Fence, Seen, downstream_key};
+use onceward_core::policy::{Effect, LARGEST_KEEP_LIMIT, LONGEST_LEASE, LONGEST_NOT_BEFORE, Policy};
+use onceward_core::record::{Fence, Phase, Record, Seen, State, downstream_key};
+use onceward_core::retry::backoff;
 
 use super::apply::{Applied, ApplyError};
 use super::begin::{Attempt, BeginRequest, Claimant, Prepared, take, withdrawal};
@@ -22,7 +24,7 @@ use super::lease::{FinishOnDrop, renew_after};
 use super::owned_claim::{OwnedClaim, shortened};
 use super::start::StartResult;
 use super::{Call, Ledger};
-use crate::error::Error;
+use crate::error::{Error, Invalid};
 
 /// Options of [`Ledger::start_remote`].
 #[derive(Clone, Copy, Debug, Default)]
@@ -105,6 +107,21 @@ pub enum WriteResult {
     Written(Box<Seen>),
     /// The claim was superseded. The record did not change, and a late outcome is in the audit trail.
     Stale,
+    /// A worker has finished an entry that it has not marked as sent, although it promised to. The record did not change.
+    NotSent,
+}
+
+/// The end of an attempt that did not deliver its entry, as its remote owner reports it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Undelivered<'a> {
+    /// Whether the attempt may have happened. Otherwise there is a proof that it did not.
+    pub may_have_happened: bool,
+    /// How long to wait before the next attempt. Unless given, a random time that grows with the number of attempts.
+    pub retry_in: Option<Duration>,
+    /// There is no next attempt.
+    pub give_up: bool,
+    /// What went wrong.
+    pub error: Option<&'a str>,
 }
 
 /// A server that begins on behalf of a remote caller.
@@ -177,7 +194,7 @@ impl Ledger {
     }
 
     /// The policy that is configured for an intent's operation.
-    fn policy_of(&self, identity: &Identity) -> Arc<Policy> {
+    pub(super) fn policy_of(&self, identity: &Identity) -> Arc<Policy> {
         let settings = self.inner.operations.get(identity.operation.as_str());
         settings.map(|settings| Arc::clone(&settings.policy)).unwrap_or_default()
     }
@@ -201,7 +218,11 @@ impl ClaimOffer {
 
     /// The key to pass downstream: the same on every attempt of this intent, and different for every other intent.
     pub fn downstream_key(&self) -> String {
-        downstream_key(&self.call.intent(), "", self.acquired.generation)
+        let destination = self.seen.record.entry.as_ref().and_then(|entry| entry.destination.as_ref());
+        match destination {
+            Some(destination) => destination.key.clone(),
+            None => downstream_key(&self.call.intent(), "", self.acquired.generation),
+        }
     }
 
     /// The remote owner has been told. From now on it may be doing the work.
@@ -209,9 +230,22 @@ impl ClaimOffer {
         self.handed_over = true;
     }
 
+    /// A claim on an entry of the outbox. If `shared`, another request with the same id may have it too.
+    pub(super) fn of_entry(
+        ledger: Ledger,
+        call: Call,
+        acquired: Acquired,
+        seen: Seen,
+        claim_id: ClaimId,
+        shared: bool,
+    ) -> Self {
+        let claim_id = Some(claim_id);
+        Self { ledger, call, acquired, seen, runtime: Handle::current(), handed_over: false, claim_id, shared }
+    }
+
     /// Whether the claim is still held, with enough of its lease left to be offered. A claim whose answer took long is
     /// renewed first: another caller may have taken it over.
-    async fn is_held(&mut self, from: Instant, lease: Duration) -> bool {
+    pub(super) async fn is_held(&mut self, from: Instant, lease: Duration) -> bool {
         if from.elapsed() < renew_after(lease) {
             return true;
         }
@@ -223,7 +257,7 @@ impl ClaimOffer {
                 self.seen = *seen;
                 true
             }
-            Ok(WriteResult::Stale) => false,
+            Ok(WriteResult::Stale | WriteResult::NotSent) => false,
             // It is held for as long as it was written for. Its owner will be told if it is lost.
             Err(_) => from.elapsed() < lease,
         }
@@ -274,7 +308,35 @@ impl Owner {
     /// is remembered as done and not kept.
     pub async fn finish(&self, outcome: Outcome) -> Result<WriteResult, Error> {
         let limit = self.policy.keep_limit.min(LARGEST_KEEP_LIMIT);
+        let id = self.identity.digest();
+        let seen = self.ledger.inner.store.get(id).await?;
+        if seen.is_some_and(|seen| is_unsent_entry(&seen.record, self.fence)) {
+            return Ok(WriteResult::NotSent);
+        }
         self.write(Command::Finish { fence: self.fence, outcome: outcome.within(limit) }).await
+    }
+
+    /// How many attempts were made to deliver this entry; `None` if it is not an entry of the outbox, or is delivered.
+    pub async fn entry_attempts(&self) -> Result<Option<u32>, Error> {
+        let seen = self.ledger.inner.store.get(self.identity.digest()).await?;
+        let entry = seen.map(|seen| seen.record).filter(|record| record.payload.is_some() && record.entry.is_some());
+        Ok(entry.map(|record| record.attempts))
+    }
+
+    /// Records that an attempt did not deliver its entry. `attempts` is how many there were.
+    pub async fn undelivered(&self, attempts: u32, end: Undelivered<'_>) -> Result<WriteResult, Error> {
+        let retry_in = match end.retry_in {
+            Some(given) => given.min(LONGEST_NOT_BEFORE),
+            None => backoff::delay(attempts, &backoff::Settings::default(), random()?),
+        };
+        self.write(Command::Undelivered(decide::Undelivered {
+            fence: self.fence,
+            may_have_happened: end.may_have_happened,
+            retry_in,
+            after: if end.give_up { AfterAttempt::GiveUp } else { AfterAttempt::Retry },
+            error: end.error.map(shortened),
+        }))
+        .await
     }
 
     /// Records a proof that this attempt did nothing. The next begin may try, after `not_before`.
@@ -330,4 +392,18 @@ impl Owner {
             _ => Ok(WriteResult::Stale),
         }
     }
+}
+
+/// A worker that promised to mark what it sends has not done so: whether it has delivered the entry is not to be believed. The
+/// mark is never taken back, so a later write cannot make this wrong.
+fn is_unsent_entry(record: &Record, fence: Fence) -> bool {
+    let is_unsent =
+        matches!(&record.state, State::Leased(lease) if lease.fence == fence && lease.phase == Phase::Claimed);
+    is_unsent && record.payload.is_some() && record.terms.effect != Effect::Transactional
+}
+
+fn random() -> Result<u64, Error> {
+    let mut bits = [0; 8];
+    getrandom::fill(&mut bits).map_err(|error| Invalid::Randomness(error.to_string()))?;
+    Ok(u64::from_be_bytes(bits))
 }

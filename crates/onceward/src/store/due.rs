@@ -3,7 +3,7 @@
 
 use onceward_core::name::{Operation, Tenant};
 use onceward_core::outbox::Priority;
-use onceward_core::record::Seen;
+use onceward_core::record::{Record, Seen};
 
 use crate::plant::{Plant, planted};
 
@@ -16,12 +16,22 @@ const MAX_TENANTS: usize = 256;
 pub struct Queue {
     /// The entries of this operation.
     pub operation: Operation,
+    /// Only the entries of this tenant; `None` means every tenant in turn.
+    pub tenant: Option<Tenant>,
     /// Begin with the tenant after this one: where the last look has stopped.
     pub after: Option<Tenant>,
     /// At most this many entries.
     pub limit: usize,
     /// Also those that are claimed by a process that is known to have ended, if the store can detect that.
     pub with_abandoned: bool,
+}
+
+impl Queue {
+    /// Whether it asks for the entries of this record's tenant.
+    pub fn is_for(&self, record: &Record) -> bool {
+        let tenant = record.identity.as_ref().map(|identity| &identity.tenant);
+        self.tenant.as_ref().is_none_or(|wanted| tenant == Some(wanted))
+    }
 }
 
 /// The entries that a courier may take now.
@@ -59,7 +69,10 @@ pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collecte
             break;
         }
         let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
-        let (tenants, reached) = tenants_in_turn(lanes, priority, after, room)?;
+        let (tenants, reached) = match &queue.tenant {
+            Some(tenant) => (vec![tenant.clone()], None),
+            None => tenants_in_turn(lanes, priority, after, room)?,
+        };
         found.extend(shared_fairly(lanes, priority, &tenants, room)?);
         stopped_at = stopped_at.or(reached);
     }

@@ -53,7 +53,7 @@ async fn insert(store: &Redis, drafts: Vec<Draft>) {
 
 async fn look(store: &Redis, after: Option<Tenant>, limit: usize) -> DueEntries {
     let operation = Operation::new("send mail").unwrap();
-    store.due(&Queue { operation, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 fn tenant(seen: &Seen) -> &str {

@@ -111,6 +111,11 @@ fn spawn(folder: &TestFolder) -> (Child, String, Option<String>) {
 }
 
 impl ApiClient {
+    /// The same client for another server.
+    pub(super) fn at(&self, url: &str) -> Self {
+        Self { url: url.to_owned(), ..self.clone() }
+    }
+
     pub(super) fn post(&self, path: &str, body: &Value) -> ApiResponse {
         self.send(path, "application/json", body.to_string().as_bytes())
     }

@@ -29,8 +29,9 @@ pub(super) fn due(connection: &Connection, shared: &Shared, queue: &Queue) -> ru
     if queue.with_abandoned {
         let room = queue.limit.saturating_sub(found.entries.len());
         let known: Vec<Digest> = found.entries.iter().map(|seen| seen.record.id).collect();
-        let abandoned = index.abandoned()?.into_iter().filter(|seen| !known.contains(&seen.record.id));
-        found.entries.extend(abandoned.take(room));
+        let mut abandoned = index.abandoned()?;
+        abandoned.retain(|seen| !known.contains(&seen.record.id) && queue.is_for(&seen.record));
+        found.entries.extend(abandoned.into_iter().take(room));
     }
     Ok(found)
 }

@@ -55,7 +55,7 @@ async fn plan(database: &Database) -> Vec<String> {
 
 async fn look(store: &Postgres, after: Option<Tenant>, limit: usize) -> DueEntries {
     let operation = Operation::new("send mail").unwrap();
-    store.due(&Queue { operation, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
