@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use onceward::core::name::{Operation, Tenant};
+use onceward::core::outbox::Priority;
 use onceward::store::postgres::Postgres;
 use onceward::store::{DueEntries, Filter, Queue, Store};
 
@@ -146,4 +147,30 @@ async fn an_effect_is_found_by_its_reference_through_an_index() {
         let found = store.list(&filter, None, 10).await.unwrap();
         assert_eq!(found.listed.len(), 1, "{:?}", found.listed);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_transaction_enqueues_is_due_when_it_commits() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    let store = Postgres::open(&database.url).await.unwrap();
+    let (mut client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(connection);
+    for (key, priority) in [("rolled back", "high"), ("low", "low"), ("high", "high")] {
+        let transaction = client.transaction().await.unwrap();
+        let sql =
+            "SELECT FROM onceward.enqueue('send mail', $1, 'a letter', priority => $2, fingerprint => sha256('x'))";
+        transaction.query(sql, &[&key, &priority]).await.unwrap();
+        assert!(!keys(&look(&store, None, 10).await).contains(&key), "{key} is not committed");
+        match key {
+            "rolled back" => transaction.rollback().await.unwrap(),
+            _ => transaction.commit().await.unwrap(),
+        }
+    }
+    let found = look(&store, None, 10).await;
+    assert_eq!(keys(&found), ["high", "low"]);
+    let entry = found.entries[0].record.entry.as_ref().unwrap();
+    assert_eq!((entry.priority, entry.keeps_payload), (Priority::High, false));
+    let claim = "SELECT decision FROM onceward.claim('send mail', 'high', fingerprint => sha256('x'))";
+    let claimed = database.run(claim).await.unwrap();
+    assert_eq!(claimed[0][0].as_deref(), Some("queued"), "only a courier gets it");
 }

@@ -291,7 +291,7 @@ fn entries() -> Vec<(&'static str, Draft)> {
         ("in doubt, whose attempts are used up", Draft { attempts: 9, ..doubted(InDoubt::Retry) }),
         ("in doubt, and late", within(doubted(InDoubt::Retry), 1)),
         ("that keeps its payload", with(|draft| draft.entry.as_mut().unwrap().keeps_payload = true)),
-        ("without a word on how to deliver it", with(|draft| draft.entry = None)),
+        ("without an entry beside its payload", with(|draft| draft.entry = None)),
         ("that is a direct call", Draft { payload: None, entry: None, ..sent() }),
         ("that is a direct call with as many attempts as it may have", {
             Draft { payload: None, entry: None, attempts: 9, ..sent() }
