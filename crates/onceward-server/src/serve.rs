@@ -184,16 +184,10 @@ fn cannot_start(error: std::io::Error) -> Fault {
 
 /// Opens the ledger with the policy and the recipe of every configured operation.
 pub async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
     for (name, operation) in settings.operations() {
-        let policy = settings.policy(operation);
-        if policy.effect == Effect::Transactional {
+        if operation.policy().effect == Effect::Transactional {
             return Err(Fault::config(format!("operation.{name}.effect: {}", onceward::Invalid::Transactional)));
         }
-        if let Some(recipe) = operation.recipe().map_err(Fault::config)? {
-            builder = builder.recipe(name, recipe);
-        }
-        builder = builder.policy(name, policy);
     }
-    stores::open_server(settings, builder, settings.server_store()).await
+    stores::open_server(settings, stores::builder(settings)?, settings.server_store()).await
 }
