@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use onceward::breakers;
 use onceward::core::key_content;
 use onceward::core::name::Key;
 use onceward::core::outbox::Entry;
@@ -137,6 +138,10 @@ impl IntentView {
         let standing = seen.standing()?;
         let record = &seen.record;
         let identity = record.identity.as_ref();
+        // The couriers' own notes are not intents.
+        if identity.is_some_and(|identity| identity.operation.as_str() == breakers::NOTES) {
+            return None;
+        }
         let text = |time: Timestamp| time.to_string();
         let masked = identity.and_then(|identity| keys.masked(&identity.key));
         let (finished_at, expires_at, outcome) = match &record.state {

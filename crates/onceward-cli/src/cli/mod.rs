@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, with its arguments and its execution.
 
 mod accept;
+mod breakers;
 mod copy;
 mod courier;
 mod enqueue;
@@ -104,6 +105,7 @@ enum Command {
     Copy(copy::Copy),
     Serve(serve::Serve),
     Courier(courier::Courier),
+    Breakers(breakers::Breakers),
     Token(token::Token),
     Providers(providers::Providers),
     Gateway(gateway::Gateway),
@@ -158,6 +160,7 @@ impl Cli {
             Command::Migrate(migrate) => migrate.execute(&global),
             Command::Copy(copy) => copy.execute(),
             Command::Serve(serve) => serve.execute(&global),
+            Command::Breakers(breakers) => breakers.execute(&global),
             Command::Courier(courier) => courier.execute(&global),
             Command::Token(token) => token.execute(&global),
             Command::Providers(providers) => providers.execute(),

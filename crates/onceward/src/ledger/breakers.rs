@@ -12,7 +12,7 @@ use crate::error::{Error, Invalid};
 use crate::store::{self, Filter, MAX_PAGE_SIZE};
 
 /// The operation of the notes. It is not an operation of any user: names with a slash and this prefix are reserved.
-pub(crate) const NOTES: &str = "onceward/breaker";
+pub const NOTES: &str = "onceward/breaker";
 
 /// How often a change is tried again because another courier came first.
 const MAX_CHANGES: usize = 16;
