@@ -1,5 +1,6 @@
 //! Starts the configured servers, and stops them together.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZero, NonZeroU32};
@@ -18,7 +19,8 @@ use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::gateway::{self, Gateway};
-use onceward_runtime::config::{ApiSettings, Settings};
+use crate::inbox::receive;
+use onceward_runtime::config::{ApiSettings, InboxSettings, Operation, Settings};
 use onceward_runtime::exit::{Fault, STORE};
 use onceward_runtime::net::host_check::HostCheck;
 use onceward_runtime::net::listener::{BoundListener, HttpVersions};
@@ -53,13 +55,27 @@ pub struct GatewaySettings {
     pub upstream_ca: Option<PathBuf>,
 }
 
+/// What a server does for the outbox.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    pub courier: Option<Courier>,
+    /// The operations that a courier delivers, with their sinks.
+    pub sinks: HashMap<String, String>,
+    pub inboxes: Vec<InboxSettings>,
+}
+
 /// Runs the configured servers until a signal. `listen` overrides the configured address of the API.
 pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
     let api = settings.api(listen)?;
     let gateway = gateway_settings(settings, api.as_ref().map(|api| &api.tokens))?;
     let ledger = open(settings).await?;
     let courier = onceward_courier::courier(settings, &ledger)?;
-    run(ledger, api, gateway, courier).await
+    let is_delivered = |operation: &Operation| settings.sink_of(operation).filter(|(_, sink)| !sink.is_pulled());
+    let sinks = settings
+        .operations()
+        .filter_map(|(name, operation)| is_delivered(operation).map(|(sink, _)| (name.to_owned(), sink.to_owned())));
+    let outbox = Outbox { courier, sinks: sinks.collect(), inboxes: settings.inboxes()? };
+    run(ledger, api, gateway, outbox).await
 }
 
 /// Serves until a signal, then finishes running requests.
@@ -67,7 +83,7 @@ pub async fn run(
     ledger: Ledger,
     api: Option<ApiSettings>,
     gateway: Option<GatewaySettings>,
-    courier: Option<Courier>,
+    outbox: Outbox,
 ) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     disable_huge_pages();
@@ -80,7 +96,8 @@ pub async fn run(
     let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, api.tls).await?;
-        let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
+        let router = Api::with_sinks(ledger.clone(), api.tokens, stop.clone(), outbox.sinks).router();
+        let router = router.merge(receive::router(&ledger, outbox.inboxes));
         let service = move |_, _| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(HttpVersions::Http1, Arc::new(WorkerThreads::current()), service, stop.clone()));
     }
@@ -110,7 +127,7 @@ pub async fn run(
         serving = Some(Arc::clone(&workers));
         listeners.spawn(bound.serve(HttpVersions::Http2, workers, service, stop.clone()));
     }
-    let delivering = courier.map(|courier| {
+    let delivering = outbox.courier.map(|courier| {
         let mut stop = stop.clone();
         tokio::spawn(courier.run(async move { stop.stopped().await }))
     });

@@ -15,6 +15,7 @@ use super::error::{Mistake, suggestion};
 use super::file::{File, Limits, NamedStore, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::hidden::hide_secrets;
+use super::inbox::{HmacTable, Inbox};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use super::route::SinkUse;
 use super::sink::{CommandSink, HttpProbe, HttpSink, PullSink, SmtpSink};
@@ -95,6 +96,13 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Mistake> {
     }
     for (name, sink) in named_tables(root, "sink") {
         check_sink_names(sink, &format!("sink.{name}"), &mut problems);
+    }
+    for (index, inbox) in tables(root, "inbox").enumerate() {
+        let path = format!("inbox[{index}]");
+        check_names(inbox, &path, &names::<Inbox>(), &mut problems);
+        if let Some(DeValue::Table(hmac)) = value(inbox, "hmac") {
+            check_names(hmac, &format!("{path}.hmac"), &names::<HmacTable>(), &mut problems);
+        }
     }
     if let Some(DeValue::Table(api)) = value(root, "api") {
         check_names(api, "api", &names::<Api>(), &mut problems);
@@ -182,6 +190,7 @@ fn invalid_values(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
     }
     problems.extend(invalid_stores(file, tree));
     problems.extend(invalid_sinks(file, tree));
+    problems.extend(invalid_inboxes(file, tree));
     if file.limits.records_per_tenant == Some(0) {
         let at = position(tree, &["limits", "records_per_tenant"]).unwrap_or(0);
         let what = "0 would refuse every key; leave it out for no limit".to_owned();
@@ -212,6 +221,25 @@ fn invalid_stores(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
             false => format!("unknown store; {}", suggestion(store, file.stores.keys().map(String::as_str))),
         };
         problems.push(Mistake { at, path: format!("operation.{}.store", toml_name(name)), what });
+    }
+    problems
+}
+
+fn invalid_inboxes(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let tables: Vec<_> = tables(tree, "inbox").collect();
+    let at = |number: usize, field: &str| tables.get(number).and_then(|table| position(table, &[field])).unwrap_or(0);
+    let mistake = |(number, field, what): (usize, &'static str, String)| Mistake {
+        at: at(number, field),
+        path: format!("inbox[{number}].{field}"),
+        what,
+    };
+    let mut problems: Vec<Mistake> = Inbox::mistakes(&file.inbox).into_iter().map(mistake).collect();
+    for (number, inbox) in file.inbox.iter().enumerate() {
+        if !file.operation.contains_key(&inbox.operation) {
+            let known = file.operation.keys().map(String::as_str);
+            let what = format!("unknown operation; {}", suggestion(&inbox.operation, known));
+            problems.push(mistake((number, "operation", what)));
+        }
     }
     problems
 }

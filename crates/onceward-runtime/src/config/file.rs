@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::api::Api;
 use super::gateway::Gateway;
+use super::inbox::Inbox;
 use super::mcp::Mcp;
 use super::route::Sink;
 use super::secret::Secret;
@@ -46,6 +47,10 @@ pub(super) struct File {
     /// The HTTP API: `[api]`.
     #[schemars(extend("x-type" = "table", "x-default" = "on `127.0.0.1:8787` without tokens, if the file configures no other server"))]
     pub api: Option<Api>,
+    /// Webhooks to receive, on the address of the API: `[[inbox]]`.
+    #[schemars(with = "Vec<serde_json::Value>")]
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub inbox: Vec<Inbox>,
     /// The HTTP gateway, started by `onceward serve`: `[gateway]`.
     #[schemars(extend("x-type" = "table", "x-default" = "none"))]
     pub gateway: Option<Gateway>,

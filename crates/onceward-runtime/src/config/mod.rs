@@ -2,7 +2,7 @@
 //!
 //! - `file`: the top level and `[operation]`; `api`, `gateway`, `mcp`, `sink` and `route`: their sections. `values`: the types
 //!   of single values.
-//! - `inbox`: webhooks to receive, not yet a part of the file; `signing`: how they are signed.
+//! - `inbox`: webhooks to receive; `signing`: how they are signed.
 //! - `secret`: where a secret is stored. `certificate`: the files of a TLS certificate.
 //! - `check`: parses and validates the text. `error`: error messages with file and line, `hidden`: without
 //!   secrets. `reference`: the reference page.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::api::{Api, Token};
 use super::file::{File, Limits, NamedStore, Operation, Window};
 use super::gateway::{Gateway, Route};
+use super::inbox::{HmacTable, Inbox};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use super::route::SinkUse;
 use super::sink::{CommandSink, HttpProbe, HttpSink, SmtpSink};
@@ -30,6 +31,8 @@ pub fn reference() -> String {
     section::<HttpProbe>(&mut page, "[sink.NAME.probe]");
     section::<CommandSink>(&mut page, "[sink.NAME] with type = \"command\"");
     section::<SmtpSink>(&mut page, "[sink.NAME] with type = \"smtp\"");
+    section::<Inbox>(&mut page, "[[inbox]]");
+    section::<HmacTable>(&mut page, "[inbox.hmac]");
     section::<Api>(&mut page, "[api]");
     section::<Token>(&mut page, "[[api.token]]");
     section::<Gateway>(&mut page, "[gateway]");

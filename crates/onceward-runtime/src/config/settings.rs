@@ -15,6 +15,7 @@ use super::check;
 use super::error::Mistakes;
 use super::file::{Limits, Operation};
 use super::gateway::Gateway;
+use super::inbox::{Inbox, InboxSettings};
 use super::mcp::Mcp;
 use super::route::Sink;
 use super::secret::Secret;
@@ -46,6 +47,7 @@ pub struct Settings {
     operations: BTreeMap<String, Operation>,
     sinks: BTreeMap<String, Sink>,
     api: Option<Api>,
+    inboxes: Vec<Inbox>,
     gateway: Option<Gateway>,
     mcp: Mcp,
     tenant_secret: Option<Secret>,
@@ -98,6 +100,7 @@ impl Settings {
             operations: file.operation,
             sinks: file.sink,
             api: file.api,
+            inboxes: file.inbox,
             gateway: file.gateway,
             mcp: file.mcp,
             tenant_secret: file.tenant_secret,
@@ -189,7 +192,7 @@ impl Settings {
 
     /// The API to serve: from the file or the flag, or the default if the file configures no other server.
     pub fn api(&self, listen: Option<SocketAddr>) -> Result<Option<ApiSettings>, Fault> {
-        if self.api.is_none() && listen.is_none() && self.gateway.is_some() {
+        if self.api.is_none() && listen.is_none() && self.gateway.is_some() && self.inboxes.is_empty() {
             return Ok(None);
         }
         self.api.clone().unwrap_or_default().settings(listen, &self.folder).map(Some)
@@ -237,6 +240,11 @@ impl Settings {
             }
         }
         policy
+    }
+
+    /// The webhooks to receive, with their secrets.
+    pub fn inboxes(&self) -> Result<Vec<InboxSettings>, Fault> {
+        self.inboxes.iter().enumerate().map(|(number, inbox)| inbox.settings(number, &self.folder)).collect()
     }
 
     /// The gateway in the file.
