@@ -139,7 +139,8 @@ async fn a_worker_that_goes_away_at_any_point_leaves_every_entry_to_the_next() {
                     finished += 1;
                     break;
                 }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+                // Long enough for the write that is under way, usually.
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
         let mut next = BTreeMap::new();
