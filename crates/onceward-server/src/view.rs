@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use onceward::core::key_content;
 use onceward::core::name::Key;
+use onceward::core::outbox::Entry;
 use onceward::core::outcome::{Body, Outcome, Verdict};
 use onceward::core::policy::InDoubt;
-use onceward::core::outbox::Entry;
 use onceward::core::record::{Record, Seen, Standing, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::ListedRecord;

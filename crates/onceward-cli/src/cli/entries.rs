@@ -223,7 +223,8 @@ impl Entries {
         for page_number in 0..MAX_PAGES {
             let (page, unreachable) = ledger.list_reachable(filter, after, PAGE).await.any()?;
             failed = unreachable;
-            let selected: Vec<(Identity, u64)> = page.listed.iter().filter_map(|listed| selected(&listed.seen)).collect();
+            let selected: Vec<(Identity, u64)> =
+                page.listed.iter().filter_map(|listed| selected(&listed.seen)).collect();
             if self.yes {
                 self.change(ledger, selected, what, &mut tally).await?;
             } else {

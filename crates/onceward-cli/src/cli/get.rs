@@ -157,7 +157,10 @@ fn as_text(
             &format!("\n\nFind out whether it happened, then:\n  {resolve} --happened\n  {resolve} --did-not-happen");
     }
     if view.entry.is_some() && matches!(seen.standing(), Some(Standing::Dead)) {
-        text += &format!("\n\nIt is not tried again. To have it tried again:\n  {}", resolve.replacen("resolve", "requeue", 1));
+        text += &format!(
+            "\n\nIt is not tried again. To have it tried again:\n  {}",
+            resolve.replacen("resolve", "requeue", 1)
+        );
     }
     text
 }

@@ -13,8 +13,7 @@ fn enqueue(folder: &TestFolder, flags: &[&str]) -> CommandOutput {
 
 fn with_stdin(folder: &TestFolder, arguments: &[&str], input: &str) -> CommandOutput {
     let mut command = folder.command(arguments);
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_owned();
     // It may end before it has read everything.
@@ -127,11 +126,9 @@ fn a_wrong_line_of_a_batch_does_not_stop_the_others() {
     let answer = with_stdin(&folder, &["enqueue", "--operation", "mail", "--batch"], &input);
     answer.says(1, &["8 of 11 lines were refused"]);
     assert!(!answer.out().contains("secret") && !answer.stderr.contains("secret"), "{answer:?}");
-    let results: Vec<String> =
-        lines(&answer).iter().map(|line| line["result"].as_str().unwrap().to_owned()).collect();
-    let expected = [
-        "enqueued", "error", "error", "error", "error", "enqueued", "mismatch", "error", "error", "error", "enqueued",
-    ];
+    let results: Vec<String> = lines(&answer).iter().map(|line| line["result"].as_str().unwrap().to_owned()).collect();
+    let expected =
+        ["enqueued", "error", "error", "error", "error", "enqueued", "mismatch", "error", "error", "error", "enqueued"];
     assert_eq!(results, expected, "{}", answer.out());
     let entry = get(&folder, "a", &[]);
     assert_eq!(entry["entry"]["priority"], "high");

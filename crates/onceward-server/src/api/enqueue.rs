@@ -111,22 +111,14 @@ pub(super) enum EnqueueResult {
         doubt_since: Option<String>,
     },
     /// The key was used before with a different payload. Nothing was queued.
-    Mismatch {
-        key: String,
-    },
+    Mismatch { key: String },
     /// Two different payloads have the same derived key. Nothing was queued.
-    Collision {
-        key: String,
-    },
+    Collision { key: String },
     /// The key is also used by a stream. Nothing was queued.
-    MixedUse {
-        key: String,
-    },
+    MixedUse { key: String },
     /// The entry is refused, or the store failed. Only in a request with `entries`: the response to a single entry is then the
     /// problem itself.
-    Problem {
-        problem: ProblemDocument,
-    },
+    Problem { problem: ProblemDocument },
 }
 
 /// The results, in the order of the entries
@@ -176,14 +168,17 @@ pub(super) async fn enqueue(
     }
     let batch: EnqueueBatch = parse(&body)?;
     drop(body);
-    let results = stream::iter(batch.entries)
-        .map(|entry| {
-            let (api, caller) = (&api, &caller);
-            async move { enqueue_one(api, caller, entry.get().as_bytes()).await.unwrap_or_else(EnqueueResult::of_problem) }
-        })
-        .buffered(AT_ONCE)
-        .collect()
-        .await;
+    let results =
+        stream::iter(batch.entries)
+            .map(|entry| {
+                let (api, caller) = (&api, &caller);
+                async move {
+                    enqueue_one(api, caller, entry.get().as_bytes()).await.unwrap_or_else(EnqueueResult::of_problem)
+                }
+            })
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
     caller.note_answer("batch");
     Ok(Json(EnqueueResponse::Many(EnqueueResults { entries: results })))
 }

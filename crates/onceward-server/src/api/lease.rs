@@ -177,7 +177,8 @@ fn operations(api: &Api, request: &LeaseEntriesRequest) -> Result<Vec<Operation>
     for name in named {
         check_operation(name)?;
         if let Some(sink) = api.0.sinks.get(name) {
-            let detail = format!("operation: the entries of one of them are delivered to the sink `{sink}`, not to workers");
+            let detail =
+                format!("operation: the entries of one of them are delivered to the sink `{sink}`, not to workers");
             return Err(Problem::invalid(detail));
         }
         operations.push(Operation::new(name)?);

@@ -14,9 +14,7 @@ use super::body::Json;
 use super::caller::{Caller, User};
 use super::outcome::OutcomeInput;
 use super::problem::Problem;
-use super::schema::{
-    BodyErrors, CommonErrors, IntentState, MAX_LEASE_MS, MAX_NOT_BEFORE_MS, given, given_whole,
-};
+use super::schema::{BodyErrors, CommonErrors, IntentState, MAX_LEASE_MS, MAX_NOT_BEFORE_MS, given, given_whole};
 
 /// A request about a claim, which is identified by its fence.
 macro_rules! about_a_claim {

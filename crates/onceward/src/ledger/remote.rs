@@ -397,7 +397,8 @@ impl Owner {
 /// A worker that promised to mark what it sends has not done so: whether it has delivered the entry is not to be believed. The
 /// mark is never taken back, so a later write cannot make this wrong.
 fn is_unsent_entry(record: &Record, fence: Fence) -> bool {
-    let is_unsent = matches!(&record.state, State::Leased(lease) if lease.fence == fence && lease.phase == Phase::Claimed);
+    let is_unsent =
+        matches!(&record.state, State::Leased(lease) if lease.fence == fence && lease.phase == Phase::Claimed);
     is_unsent && record.payload.is_some() && record.terms.effect != Effect::Transactional
 }
 

@@ -108,7 +108,8 @@ impl Store for FaultyStore {
             return Err(Error::Refused { store: "faulty".into(), reason: "its password was changed".into() });
         }
         let answer = self.real.replace(replace).await;
-        let left = self.replaces_until_down.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let left =
+            self.replaces_until_down.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         if left == Ok(1) {
             self.set_down(true);
         }

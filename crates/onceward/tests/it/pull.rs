@@ -191,7 +191,8 @@ async fn an_entry_that_was_released_and_leased_again_is_not_the_first_workers() 
 async fn finish_is_refused_until_a_marking_worker_has_marked() {
     let ledger = Ledger::open("memory:").await.unwrap();
     enqueue(&ledger, 1).await;
-    let Pulled::Leased(offers) = ledger.pull(&PullRequest { marks_sent: true, ..request("l1", 1) }).await.unwrap() else {
+    let Pulled::Leased(offers) = ledger.pull(&PullRequest { marks_sent: true, ..request("l1", 1) }).await.unwrap()
+    else {
         panic!("it was leased before");
     };
     let owner = ledger.remote_owner(offers[0].identity().clone(), offers[0].acquired().fence);

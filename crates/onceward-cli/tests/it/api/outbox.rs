@@ -75,9 +75,7 @@ fn ten_requests_at_once_make_one_entry() {
 fn the_key_comes_from_the_recipe_and_another_payload_is_a_mismatch() {
     let server = TestServer::start(RECIPE);
     let client = server.client();
-    let letter = |subject: &str, memo: &str| {
-        json!({ "operation": "mail", "payload": { "to": "ann", "campaign": 7, "subject": subject, "memo": memo } })
-    };
+    let letter = |subject: &str, memo: &str| json!({ "operation": "mail", "payload": { "to": "ann", "campaign": 7, "subject": subject, "memo": memo } });
     let first = enqueue(&client, letter("Hello", "a"));
     is(&first, "result", "enqueued");
     let reworded = enqueue(&client, letter("Hello", "b"));
@@ -120,7 +118,9 @@ fn each_entry_of_a_batch_has_its_own_result_in_order() {
     // Which of two equal entries in one request is first does not matter.
     let both = [&results[0]["result"], &results[2]["result"]];
     assert!(both.contains(&&json!("enqueued")) && both.contains(&&json!("already_enqueued")), "{both:?}");
-    for (index, said) in [(1, "key is empty"), (3, "missing field `payload`"), (4, "/campaign"), (5, "color"), (8, "reserved")] {
+    for (index, said) in
+        [(1, "key is empty"), (3, "missing field `payload`"), (4, "/campaign"), (5, "color"), (8, "reserved")]
+    {
         assert!(details(index).contains(said), "{}", results[index]);
     }
     is(&results[6], "result", "problem");

@@ -19,7 +19,8 @@ fn lease(client: &ApiClient, id: &str) -> Value {
 fn dead(client: &ApiClient, key: &str) -> (Value, Value) {
     enqueue(client, key);
     let entry = lease(client, &format!("dead {key}"));
-    let release = json!({ "operation": "op", "key": key, "fence": entry["fence"], "give_up": true, "error": "no user" });
+    let release =
+        json!({ "operation": "op", "key": key, "fence": entry["fence"], "give_up": true, "error": "no user" });
     let released = client.ok("/v1/release", release);
     is(&released, "state", "dead");
     (entry, released["version"].clone())
@@ -73,12 +74,13 @@ fn only_a_dead_entry_is_requeued_and_only_a_waiting_one_cancelled() {
     let doubt = json!({ "operation": "op", "key": "k", "fence": entry["fence"], "error": "timed out" });
     let doubted = client.ok("/v1/doubt", doubt);
     for what in ["requeue", "cancel"] {
-        let refused = decide(&client, what, "k", &doubted["version"], json!({ }));
+        let refused = decide(&client, what, "k", &doubted["version"], json!({}));
         is(&refused, "reason", "nothing_to_do");
         is(&refused, "state", "in_doubt");
     }
     // A person who knows that it did not happen has it tried again.
-    let resolve = json!({ "operation": "op", "key": "k", "version": doubted["version"], "resolution": "did_not_happen" });
+    let resolve =
+        json!({ "operation": "op", "key": "k", "version": doubted["version"], "resolution": "did_not_happen" });
     is(&client.ok("/v1/resolve", resolve)["intent"], "state", "queued");
     is(&lease(&client, "l2"), "attempt", 1);
 }

@@ -51,7 +51,8 @@ impl Provider {
         loop {
             let mut line = String::new();
             reader.read_line(&mut line).unwrap();
-            let Some((name, value)) = line.trim().split_once(": ").or_else(|| line.trim().is_empty().then_some(("", "")))
+            let Some((name, value)) =
+                line.trim().split_once(": ").or_else(|| line.trim().is_empty().then_some(("", "")))
             else {
                 continue;
             };
