@@ -61,6 +61,10 @@ def worker():
     )
 
 
+def charges():
+    return CHARGED.read_text().splitlines() if CHARGED.exists() else []
+
+
 def until(condition):
     end = time.monotonic() + LIMIT
     while not condition():
@@ -79,7 +83,8 @@ def main():
     slow = charge.delay("inv-7", 1999, seconds=300)
     first = worker()
     try:
-        until(CHARGED.exists)
+        # Not the file itself: it is there before the charge is in it.
+        until(charges)
     finally:
         first.kill()
         first.wait()
@@ -94,7 +99,7 @@ def main():
         second.wait()
     print("inv-7:", slow.state, str(slow.result).splitlines()[0])
     print("inv-8:", quick.state, quick.result)
-    print("charged:", CHARGED.read_text().split("\n")[:-1])
+    print("charged:", charges())
 
 
 if __name__ == "__main__":

@@ -194,6 +194,16 @@ def every_configuration_example_is_accepted_by_the_binary(sandbox):
         assert done.returncode == 0, f"{example.name()}: {done.stderr}"
 
 
+def every_page_adds_the_folder_that_is_the_marketplace(sandbox):
+    """The pages tell people to run `claude plugin marketplace add FOLDER` in a clone."""
+    named = {page: re.findall(r"^claude plugin marketplace add (\S+)", page.read_text(), re.M) for page in DOCUMENTS}
+    named = {page: folders for page, folders in named.items() if folders}
+    assert {PLUGIN / "README.md", GUIDE} <= set(named), named
+    for page, folders in named.items():
+        for folder in folders:
+            assert (ROOT / folder / ".claude-plugin" / "marketplace.json").is_file(), f"{page}: {folder}"
+
+
 def every_json_and_python_example_parses(sandbox):
     for example in examples.examples(DOCUMENTS, "json"):
         assert json.loads(example.text), example.name()

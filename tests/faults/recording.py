@@ -1,5 +1,7 @@
 """The ledger fails between the effect and the recording of its outcome."""
 
+import contextlib
+import sqlite3
 import sys
 
 from checks import is_equal, until
@@ -9,6 +11,9 @@ from upstream import Upstream
 from fault_sandbox import api, call, charge, elapsed, is_ready, outcome
 
 MAIL = {"to": "ada@example.org", "delay_ms": 2500}
+
+# More than the log has on a small disk.
+LOG_PAGES = 1000
 
 # The gateway tries to record the outcome until the lease lapses, which is three times this.
 SHORT = """
@@ -102,7 +107,7 @@ def a_gateway_whose_disk_was_full_after_the_effect_answers_and_holds(sandbox):
     client = sandbox.later(charge, gateway, "k", amount=1)
     until(lambda: upstream.has(1), "the effect")
     disk.fill()
-    use_up(gateway)
+    use_up(sandbox, gateway)
     upstream.let_go()
     took, answer = elapsed(lambda: outcome(client))
     assert took < 10, f"the answer took {took:.1f} s"
@@ -118,7 +123,7 @@ def an_outcome_is_recorded_when_the_disk_has_room_again(sandbox):
     client = sandbox.later(charge, gateway, "k", amount=1)
     until(lambda: upstream.has(1), "the effect")
     disk.fill()
-    use_up(gateway)
+    use_up(sandbox, gateway)
     upstream.let_go()
     until(lambda: "could not be recorded yet" in gateway.errors(), "a try that failed")
     assert not client.done()
@@ -143,8 +148,22 @@ def an_outcome_is_recorded_when_another_process_lets_the_ledger_go(sandbox):
     is_equal((sandbox.state(), len(upstream.requests)), ("done", 1))
 
 
-def use_up(gateway):
-    """Uses up the room that is left in the write-ahead log. Each readiness probe writes as much as a claim."""
+def use_up(sandbox, gateway):
+    """Uses up the room that is left in the write-ahead log, page by page. Where a readiness probe no longer fits, a smaller
+    write may, and which writes the gateway has made until now depends on the time."""
+    ledger = sqlite3.connect(sandbox.ledger, timeout=20, isolation_level=None)
+    ledger.execute("PRAGMA wal_autocheckpoint = 0")
+    [[version]] = ledger.execute("PRAGMA user_version")
+    with contextlib.closing(ledger):
+        is_full, pages = False, 0
+        while not is_full:
+            try:
+                ledger.execute(f"PRAGMA user_version = {version}")
+            except sqlite3.OperationalError as error:
+                is_full = "full" in str(error)
+                assert is_full, error
+            pages += 1
+            assert pages <= LOG_PAGES, "the log still has room"
     until(lambda: not is_ready(gateway), "a full disk")
 
 

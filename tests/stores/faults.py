@@ -102,6 +102,24 @@ class Case(unittest.TestCase):
         history = self.assert_sound(load)
         self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
 
+    def assert_stops_overwrite_nothing(self, load):
+        """Nothing is wrong when owners are stopped past their leases and go on as if they still had them."""
+        workers = [load.start(600, callers=6, late=10) for _ in range(4)]
+        load.wait_until_all_work()
+        for _ in range((GIVEN.stops + 1) // 2):
+            stopped = self.rng.sample(workers, 2)
+            for worker in stopped:
+                worker.send_signal(signal.SIGSTOP)
+            time.sleep(LEASE_SECONDS + 0.1)
+            for worker in stopped:
+                worker.send_signal(signal.SIGCONT)
+            time.sleep(0.15)
+        time.sleep(1)
+        for worker in workers:
+            worker.send_signal(signal.SIGKILL)
+        history = self.assert_sound(load)
+        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+
     def assert_found(self, plant, test, message):
         """A test of the same program fails when a bug is planted."""
         program = sys.modules[type(self).__module__].__file__
@@ -136,23 +154,7 @@ class Connections(Case):
 
 class Owners(Case):
     def test_owners_that_stop_past_their_lease_overwrite_nothing(self):
-        server = self.server()
-        load = self.load(server)
-        workers = [load.start(600, callers=6, late=10) for _ in range(4)]
-        load.wait_until_all_work()
-        for _ in range((GIVEN.stops + 1) // 2):
-            stopped = self.rng.sample(workers, 2)
-            for worker in stopped:
-                worker.send_signal(signal.SIGSTOP)
-            time.sleep(LEASE_SECONDS + 0.1)
-            for worker in stopped:
-                worker.send_signal(signal.SIGCONT)
-            time.sleep(0.15)
-        time.sleep(1)
-        for worker in workers:
-            worker.send_signal(signal.SIGKILL)
-        history = self.assert_sound(load)
-        self.assertGreater(fault_judge.counts(history).get("stale", 0), 0, "no owner was late")
+        self.assert_stops_overwrite_nothing(self.load(self.server()))
 
     def test_owners_that_are_killed_are_replaced_only_where_that_is_allowed(self):
         server = self.server()
@@ -255,6 +257,22 @@ class Standbys(Case):
         self.promote(standby)
         promoted = time.clock_gettime(time.CLOCK_MONOTONIC)
         history = self.assert_sound(load, self.through(standby))
+        self.assertTrue(acknowledged(history, since=promoted), "nothing was written after the promotion")
+
+    def test_a_url_with_both_hosts_finds_the_standby_that_was_promoted(self):
+        standby = self.primary.add_standby()
+        # The standby first: while it is one, it cannot be written.
+        both = url(self.primary).replace(f":{self.primary.port}/", f":{standby.port},127.0.0.1:{self.primary.port}/")
+        load = self.stack.enter_context(Load(GIVEN.binary, both, GIVEN.plant))
+        load.migrate()
+        for _ in range(2):
+            load.start(8)
+        load.wait_until_all_work()
+        time.sleep(1)
+        self.primary.kill()
+        standby.promote()
+        promoted = time.clock_gettime(time.CLOCK_MONOTONIC)
+        history = self.assert_sound(load)
         self.assertTrue(acknowledged(history, since=promoted), "nothing was written after the promotion")
 
     def test_a_commit_that_waits_for_the_standby_is_not_acknowledged_and_may_be_lost(self):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks Redis under processes that share it, and judges what they were told: faults_redis.py --binary ONCEWARD-SIM [TEST…]
 
-More cuts than the 50 of the test command: --cuts 500.
+The test command makes 50 cuts and 50 stops. More of each: --cuts 500 --stops 500.
 """
 
 import argparse
@@ -74,6 +74,9 @@ class Durable(RedisCase):
             worker.send_signal(signal.SIGKILL)
         history = self.assert_sound(load)
         self.assertTrue(acknowledged(history, since=restarted), "nothing was written after the last kill")
+
+    def test_owners_that_stop_past_their_lease_overwrite_nothing(self):
+        self.assert_stops_overwrite_nothing(self.load_at(self.redis.url() + QUICK))
 
     def test_clocks_of_clients_do_not_matter(self):
         self.assert_clocks_do_not_matter(self.load_at(self.redis.url() + QUICK))
@@ -198,7 +201,7 @@ class Plants(RedisCase):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, type=pathlib.Path, help="the program onceward-sim")
-    for name in ("cuts", "kills", "seed"):
+    for name in ("cuts", "stops", "kills", "seed"):
         parser.add_argument(f"--{name}", type=int, default=getattr(GIVEN, name))
     parser.add_argument("--plant", help="break the product on purpose")
     parser.add_argument("tests", nargs="*", help="only these")

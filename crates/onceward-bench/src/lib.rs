@@ -6,6 +6,7 @@
 //!   them.
 //! - `rounds`: interleaves the compared cases. `aim`: aims and whether they are met.
 //! - `bench_files`: the files of a measurement, which are always new.
+//! - `outbox`: entries that are queued and delivered.
 //! - `pairs`: claims and finishes by many concurrent callers, and replays.
 //! - `raw`: a bare log with the same callers, channel and batching: the limit.
 //! - `servers/`: stores on servers, compared with the simplest use of the same server.
@@ -20,6 +21,7 @@ mod bench_files;
 mod bench_part;
 mod http;
 mod mcp;
+mod outbox;
 mod pairs;
 mod process;
 #[doc(hidden)]
@@ -63,6 +65,7 @@ enum BenchCommand {
     Store(StoreArgs),
     Http(http::HttpArgs),
     Mcp(mcp::McpArgs),
+    Outbox(outbox::OutboxArgs),
 }
 
 /// Measure durable claims and finishes, compared with a bare log and the same callers
@@ -108,6 +111,7 @@ pub fn run(bench: Bench, store: Option<String>) -> Result<u8, Fault> {
     let args = match bench.command {
         BenchCommand::Store(args) => args,
         BenchCommand::Http(args) => return runtime.block_on(http::run(args, store.as_deref())),
+        BenchCommand::Outbox(args) => return runtime.block_on(outbox::run(args, store.as_deref())),
         BenchCommand::Mcp(args) => return runtime.block_on(mcp::run(args, store.as_deref())),
     };
     if let Some(url) = store.as_deref().filter(|url| servers::is_server(url)) {
@@ -133,13 +137,13 @@ async fn measure(args: &StoreArgs, files: &BenchFiles) -> Result<Report, Fault> 
     let slice = Duration::from_secs(u64::from(args.seconds)) / ROUNDS;
     let mut report = Report::new(files, args.callers, args.preload);
     let keys = FinishedKeys::default();
-    let mut ledger = pairs::open(&files.url()).await?;
+    let mut ledger = files.open()?;
     if args.preload > 0 {
         fill(&ledger, &keys, args.preload).await?;
         // Measured like a process that starts now.
         ledger.close().await;
         let opened = Instant::now();
-        ledger = pairs::open(&files.url()).await?;
+        ledger = files.open()?;
         report.reopen_ms = Some(opened.elapsed().as_secs_f64() * 1e3);
     }
     let log = files.raw_log().map(|path| raw::prepare(&path)).transpose()?;
@@ -164,7 +168,7 @@ async fn measure(args: &StoreArgs, files: &BenchFiles) -> Result<Report, Fault> 
     output::progress("replays from the store");
     ledger.close().await;
     // A new ledger has an empty cache.
-    let ledger = pairs::open(&files.url()).await?;
+    let ledger = files.open()?;
     let cold = pairs::repeat(&ledger, keys.all(), callers, slice * ROUNDS, true).await?;
     report.store_replays_per_second = cold.per_second();
     if args.expire > 0 {

@@ -15,7 +15,7 @@ use onceward_runtime::exit::{self, Fault};
 /// How long a process may take to start or to respond.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long a process may take to end by itself; its files are removed anyway.
+/// How long a process may take to end, by itself and once it is killed; its files are removed anyway.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Enough for the last messages of a process.
@@ -131,10 +131,19 @@ impl Drop for Process {
         if let Ok(pid) = i32::try_from(self.pid) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
-        let asked = Instant::now();
-        while self.is_running() && asked.elapsed() < EXIT_TIMEOUT {
+        self.wait();
+        if self.child.start_kill().is_ok() {
+            self.wait();
+        }
+    }
+}
+
+impl Process {
+    /// Waits until it has ended: what removes its files must come after its last write.
+    fn wait(&mut self) {
+        let since = Instant::now();
+        while self.is_running() && since.elapsed() < EXIT_TIMEOUT {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // `kill_on_drop` kills a process that is still running.
     }
 }

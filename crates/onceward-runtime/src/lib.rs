@@ -6,8 +6,10 @@
 //! - `exit`: exit codes. `output`: the only way to the terminal. `stderr_writer`: a non-blocking writer for stderr.
 //! - `stores`: opens the stores of a configuration as one ledger.
 //! - `process`: starting child processes, passing signals on, exit codes.
+//! - `providers`: what is publicly known about providers.
 //! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
 //! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
+//! - `egress`: requests to URLs that come from a configuration or a template, to permitted addresses only.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
 
@@ -18,10 +20,12 @@ compile_error!(
 );
 
 pub mod config;
+pub mod egress;
 pub mod exit;
 pub mod net;
 pub mod output;
 pub mod process;
+pub mod providers;
 pub mod proxy;
 pub mod stderr_writer;
 pub mod stores;

@@ -39,6 +39,18 @@ pub async fn open_for(
     Ok(builder.on(own))
 }
 
+/// A ledger with the policy and the recipe of every configured operation.
+pub fn builder(settings: &Settings) -> Result<Builder, Fault> {
+    let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
+    for (name, operation) in settings.operations() {
+        if let Some(recipe) = operation.recipe().map_err(Fault::config)? {
+            builder = builder.recipe(name, recipe);
+        }
+        builder = builder.policy(name, settings.policy(operation));
+    }
+    Ok(builder)
+}
+
 /// The same for a command that goes over all stores: a store that cannot be opened is left to be reported.
 pub async fn open_reachable(settings: &Settings, mut builder: Builder, url: &StoreUrl) -> Result<Ledger, Fault> {
     settings.check_places(url)?;

@@ -4,6 +4,7 @@
 //!
 //! - `api`: the HTTP API, claims for remote callers.
 //! - `gateway`: a reverse proxy that makes any API safe to retry.
+//! - `inbox`: webhooks that providers send to us.
 //! - `serve`: starts and stops the configured servers.
 //! - `view`: how intents are shown to people and programs.
 
@@ -11,5 +12,6 @@
 
 pub mod api;
 pub mod gateway;
+pub mod inbox;
 pub mod serve;
 pub mod view;

@@ -12,6 +12,7 @@ use hyper::service::service_fn;
 use hyper_util::service::TowerToHyperService;
 use onceward::Ledger;
 use onceward::core::policy::Effect;
+use onceward::courier::Courier;
 use onceward::http::body_memory::BodyMemory;
 use tokio::task::JoinSet;
 
@@ -56,11 +57,18 @@ pub struct GatewaySettings {
 pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<(), Fault> {
     let api = settings.api(listen)?;
     let gateway = gateway_settings(settings, api.as_ref().map(|api| &api.tokens))?;
-    run(open(settings).await?, api, gateway).await
+    let ledger = open(settings).await?;
+    let courier = onceward_courier::courier(settings, &ledger)?;
+    run(ledger, api, gateway, courier).await
 }
 
 /// Serves until a signal, then finishes running requests.
-pub async fn run(ledger: Ledger, api: Option<ApiSettings>, gateway: Option<GatewaySettings>) -> Result<(), Fault> {
+pub async fn run(
+    ledger: Ledger,
+    api: Option<ApiSettings>,
+    gateway: Option<GatewaySettings>,
+    courier: Option<Courier>,
+) -> Result<(), Fault> {
     let (mut signals, stop) = Signals::catch().map_err(cannot_start)?;
     disable_huge_pages();
     if let Some(gateway) = &gateway {
@@ -102,6 +110,10 @@ pub async fn run(ledger: Ledger, api: Option<ApiSettings>, gateway: Option<Gatew
         serving = Some(Arc::clone(&workers));
         listeners.spawn(bound.serve(HttpVersions::Http2, workers, service, stop.clone()));
     }
+    let delivering = courier.map(|courier| {
+        let mut stop = stop.clone();
+        tokio::spawn(courier.run(async move { stop.stopped().await }))
+    });
     // A listener that ends stops the others as well: half a server is harder to notice than none.
     tokio::select! {
         () = signals.next() => {}
@@ -111,6 +123,10 @@ pub async fn run(ledger: Ledger, api: Option<ApiSettings>, gateway: Option<Gatew
         while listeners.join_next().await.is_some() {}
         for gateway in &gateways {
             gateway.closed().await;
+        }
+        if let Some(delivering) = delivering {
+            // It waits for the attempts that are under way.
+            let _ = delivering.await;
         }
         // Requests that were sent are finished, even for clients that are gone.
         ledger.idle().await;
@@ -167,17 +183,11 @@ fn cannot_start(error: std::io::Error) -> Fault {
 }
 
 /// Opens the ledger with the policy and the recipe of every configured operation.
-async fn open(settings: &Settings) -> Result<Ledger, Fault> {
-    let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
+pub async fn open(settings: &Settings) -> Result<Ledger, Fault> {
     for (name, operation) in settings.operations() {
-        let policy = operation.policy();
-        if policy.effect == Effect::Transactional {
+        if operation.policy().effect == Effect::Transactional {
             return Err(Fault::config(format!("operation.{name}.effect: {}", onceward::Invalid::Transactional)));
         }
-        if let Some(recipe) = operation.recipe().map_err(Fault::config)? {
-            builder = builder.recipe(name, recipe);
-        }
-        builder = builder.policy(name, policy);
     }
-    stores::open_server(settings, builder, settings.server_store()).await
+    stores::open_server(settings, stores::builder(settings)?, settings.server_store()).await
 }

@@ -222,8 +222,11 @@ pub enum Invalid {
     /// The number of an item is too large.
     #[error("the number of an item is at most {LARGEST_NUMBER}")]
     Number,
-    /// The effect cannot commit together with the record: no store of this version can take part in a transaction.
-    #[error("effect = \"transactional\" needs a store that shares the effect's transaction; this version has none")]
+    /// A guarded call records its claim before the work, in a commit of its own, so the effect cannot commit together with it.
+    #[error(
+        "effect = \"transactional\" cannot be promised here: the ledger records a call in a commit of its own. If the effect is a \
+         change in a PostgreSQL database, call onceward.claim and onceward.finish in your own transaction; otherwise leave it out"
+    )]
     Transactional,
     /// The payload of an entry is not JSON.
     #[error("the payload cannot be written as JSON: {0}")]

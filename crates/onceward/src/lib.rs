@@ -41,6 +41,8 @@
 //! - [`policy`], [`recipe`], [`outcome`], [`class`]: what is configured, and what is kept.
 //! - [`retry`], [`breaker`]: when a failed attempt is made again, and when a downstream is left alone.
 //! - [`blocking`]: the same for code without async.
+//! - [`courier`]: delivers what is queued.
+//! - [`breakers`]: what couriers may not call, and what people have paused.
 //! - [`remote`]: claims whose owners are in another process. [`pull`]: batches of queued entries for them.
 //! - [`copy`]: moves a whole ledger to another store. [`placement`], [`every_store`]: several stores under one ledger.
 //! - [`fork`]: for programs that fork.
@@ -68,6 +70,7 @@ pub mod breaker;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod courier;
 mod error;
 mod evidence;
 pub mod fork;
@@ -100,7 +103,7 @@ pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 pub use error::{Error, Failure, Invalid};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
-    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, copy,
-    every_store, placement, pull, remote,
+    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, breakers,
+    copy, every_store, placement, pull, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

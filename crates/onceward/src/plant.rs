@@ -61,6 +61,10 @@ plants! {
     EpochNotChecked "epoch-not-checked" "a server that lost its data grants claims (Redis)"
     ReplicasNotCounted "replicas-not-counted" "a write counts as made although too few replicas confirmed it (Redis)"
     SealNotChecked "seal-not-checked" "a ledger that is being moved accepts writes"
+    EntryNotListed "entry-not-listed" "an entry of the outbox is written and is never due"
+    EntryStaysListed "entry-stays-listed" "an entry that was taken keeps its place among those that are due"
+    TurnsNotTaken "turns-not-taken" "every look for due entries begins with the same tenant"
+    RetryTimeNotKept "retry-time-not-kept" "a doubt is written without the time at which the courier tries again"
     DeliveryOvertaken "delivery-overtaken" "a delivery that waits in the queue is written after a later job"
     // HTTP.
     BadGatewayReleased "bad-gateway-released" "status 502 counts as proof that the effect did not happen"

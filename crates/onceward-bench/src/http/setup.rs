@@ -51,7 +51,7 @@ impl HttpBench {
             replaying: GatewayProcess::start(&files, "-replaying", address).await?,
             nginx: Nginx::start(address).await?,
             echo: (echo, address),
-            pairs: pairs::open(&files.url()).await?,
+            pairs: files.open()?,
             keys: pairs::FinishedKeys::default(),
             store: files,
         };

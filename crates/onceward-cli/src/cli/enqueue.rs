@@ -117,7 +117,7 @@ impl Enqueue {
         let tenant = global.tenant()?;
         if self.batch {
             return block_on(async {
-                let ledger = stores::open(&settings, builder(&settings)?, settings.store()?).await?;
+                let ledger = stores::open(&settings, stores::builder(&settings)?, settings.store()?).await?;
                 let code = enqueue_lines::run(&ledger, tenant.as_ref(), self.operation.as_deref()).await;
                 ledger.close().await;
                 code
@@ -129,13 +129,14 @@ impl Enqueue {
         block_on(async {
             let operation = onceward::core::name::Operation::new(name).map_err(Fault::usage)?;
             // Checked before any store is touched.
-            let probe = builder(&settings)?.open("memory:").await?;
+            let probe = stores::builder(&settings)?.open("memory:").await?;
             self.call(&probe, name, tenant.as_ref().map(|tenant| tenant.as_str()), &payload)?;
             if let Some(key) = self.key.as_deref().filter(|_| !self.quiet) {
                 hints::about_key(key);
             }
             let store = settings.store_of(name)?;
-            let ledger = stores::open_for(&operation, store, &settings.other_stores(name), builder(&settings)?).await?;
+            let ledger =
+                stores::open_for(&operation, store, &settings.other_stores(name), stores::builder(&settings)?).await?;
             let call = self.call(&ledger, name, tenant.as_ref().map(|tenant| tenant.as_str()), &payload)?;
             let report = enqueue(&ledger, &call, payload, options).await;
             ledger.close().await;
@@ -177,18 +178,6 @@ pub(super) fn named(
         call = call.key(key);
     }
     call
-}
-
-/// A ledger with the policy and the recipe of every configured operation.
-fn builder(settings: &Settings) -> Result<Builder, Fault> {
-    let mut builder = Ledger::builder().records_per_tenant(settings.records_per_tenant());
-    for (name, operation) in settings.operations() {
-        if let Some(recipe) = operation.recipe().map_err(Fault::config)? {
-            builder = builder.recipe(name, recipe);
-        }
-        builder = builder.policy(name, operation.policy());
-    }
-    Ok(builder)
 }
 
 /// The payload: text, the content of a file, or stdin.

@@ -96,7 +96,7 @@ impl Gateway {
             let gateway =
                 GatewaySettings { listen, tls, hosts, routes: vec![route], max_connections: None, upstream_ca };
             let ledger = stores::open_server(&settings, ledger, &store).await?;
-            serve::run(ledger, None, Some(gateway)).await?;
+            serve::run(ledger, None, Some(gateway), None).await?;
             Ok(0)
         })
     }

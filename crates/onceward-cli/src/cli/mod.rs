@@ -2,6 +2,7 @@
 
 mod accept;
 mod copy;
+mod courier;
 mod enqueue;
 mod enqueue_lines;
 mod entries;
@@ -14,6 +15,7 @@ mod list;
 mod mcp;
 mod migrate;
 mod opening;
+mod providers;
 mod purge;
 mod reference;
 mod resolve;
@@ -101,7 +103,9 @@ enum Command {
     Migrate(migrate::Migrate),
     Copy(copy::Copy),
     Serve(serve::Serve),
+    Courier(courier::Courier),
     Token(token::Token),
+    Providers(providers::Providers),
     Gateway(gateway::Gateway),
     Mcp(mcp::Mcp),
     Bench(bench::Bench),
@@ -154,7 +158,9 @@ impl Cli {
             Command::Migrate(migrate) => migrate.execute(&global),
             Command::Copy(copy) => copy.execute(),
             Command::Serve(serve) => serve.execute(&global),
+            Command::Courier(courier) => courier.execute(&global),
             Command::Token(token) => token.execute(&global),
+            Command::Providers(providers) => providers.execute(),
             Command::Gateway(gateway) => gateway.execute(&global),
             Command::Mcp(mcp) => mcp.execute(&global),
             Command::Bench(bench) => bench::run(bench, global.store_text()),

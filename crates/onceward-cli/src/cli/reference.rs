@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 
 use super::Cli;
-use onceward_runtime::config;
+use onceward_runtime::{config, providers};
 
 /// A reference page.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -11,6 +11,7 @@ pub(super) enum Page {
     Cli,
     Configuration,
     Openapi,
+    Providers,
 }
 
 /// Independent of the terminal.
@@ -20,6 +21,7 @@ pub(super) fn page(page: Page) -> String {
     match page {
         Page::Cli => command_line_page(),
         Page::Configuration => config::reference(),
+        Page::Providers => providers::page(),
         Page::Openapi => onceward_server::api::document().to_owned(),
     }
 }

@@ -182,7 +182,7 @@ fn check(operation: &Operation) -> Result<(), Fault> {
     if operation.policy().effect == onceward::core::policy::Effect::Transactional {
         return Err(Fault::config(
             "effect = \"transactional\" is for code that commits together with the record, which a command cannot do.\n  Use \
-             effect = \"external\".",
+             effect = \"external\". Code that changes a PostgreSQL database can call onceward.claim in its own transaction.",
         ));
     }
     if operation.max_runtime.is_some_and(|length| length.0 > LONGEST_MAX_RUNTIME) {

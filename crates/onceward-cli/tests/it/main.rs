@@ -22,6 +22,7 @@ mod mcp_inspect_all;
 mod mcp_install;
 mod outbox;
 mod processes;
+mod providers;
 mod reference;
 mod restored;
 mod run;

@@ -28,3 +28,8 @@ fn the_command_line_reference_is_up_to_date() {
 fn the_configuration_reference_is_up_to_date() {
     check("configuration");
 }
+
+#[test]
+fn the_page_of_providers_is_up_to_date() {
+    check("providers");
+}

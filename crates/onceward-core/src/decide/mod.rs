@@ -143,6 +143,8 @@ pub enum Command {
     Lease(LeaseEntry),
     /// The courier has made an attempt that did not deliver the entry.
     Undelivered(Undelivered),
+    /// Writes a note: a small record of the courier's own, such as the state of a breaker.
+    Note(Note),
     /// A person has a dead entry tried again.
     Requeue {
         /// The version of the record that the person saw.
@@ -269,6 +271,17 @@ pub struct Undelivered {
     pub after: AfterAttempt,
     /// What went wrong.
     pub error: Option<String>,
+}
+
+/// A small record of the courier's own, which is not an intent. It is written by compare-and-swap and never expires.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Note {
+    /// Its name.
+    pub identity: Identity,
+    /// The version that the writer saw; `None` if there was none.
+    pub version: Option<u64>,
+    /// What it says.
+    pub text: Bytes,
 }
 
 /// What a person has found out.
@@ -445,6 +458,7 @@ pub fn decide(current: Option<&Seen>, command: &Command) -> Transition {
         Command::Enqueue(enqueue) => queue::enqueue(current, enqueue),
         Command::Lease(call) => queue::lease(current, call),
         Command::Undelivered(end) => repeat::own(current, end.fence, command),
+        Command::Note(note) => queue::note(current, note),
         Command::Requeue { version, fresh_key } => repeat::requeue(current, *version, *fresh_key),
         Command::Cancel { version } => repeat::cancel(current, *version),
         Command::Resolve { version, resolution, fence } => repeat::resolve(current, *version, resolution, *fence),

@@ -4,11 +4,23 @@ use std::time::Duration;
 
 use super::begin::{acquire, fresh, may_take_over, misuse, owned_by, take_over, tell};
 use super::owner::{doubt, release};
-use super::{CommandResult, Decision, Enqueue, LeaseEntry, Refusal, Transition, Undelivered, Write};
+use super::{CommandResult, Decision, Enqueue, LeaseEntry, Note, Refusal, Transition, Undelivered, Write};
+use crate::fingerprint::Fingerprint;
 use crate::outbox::AfterAttempt;
-use crate::policy::{InDoubt, Terms};
+use crate::policy::{Effect, InDoubt, Terms};
 use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State};
 use crate::time::{Timestamp, When};
+
+/// Nothing is ever claimed under a note, so that its terms do not matter.
+const TERMS_OF_NOTE: Terms = Terms {
+    effect: Effect::External,
+    in_doubt: InDoubt::Hold,
+    retention: None,
+    tombstone: Duration::ZERO,
+    honours_key_for: Duration::ZERO,
+    max_attempts: None,
+    after_delivery: None,
+};
 
 const TOO_LATE: &str = "it was not delivered within the time that was set for it";
 const USED_UP: &str = "all attempts are used up";
@@ -220,6 +232,18 @@ pub(super) fn cancel(current: Option<&Seen>, version: u64) -> Transition {
         Standing::Running { .. } => Transition::refused(Refusal::Running),
         _ => Transition::refused(Refusal::NothingToDo(standing.status())),
     }
+}
+
+/// A note has no owner and no end. Its payload keeps it from being taken by a direct call, and no courier looks for entries of
+/// its operation.
+pub(super) fn note(current: Option<&Seen>, note: &Note) -> Transition {
+    let (mut draft, write): (Draft, fn(Draft) -> Write) = match (current, note.version) {
+        (None, None) => (fresh(&note.identity, None, Fingerprint::none(), TERMS_OF_NOTE, 1), Write::Insert),
+        (Some(seen), Some(version)) if seen.record.version == version => (seen.record.next(), Write::Replace),
+        _ => return Transition::refused(Refusal::Changed),
+    };
+    draft.payload = Some(note.text.clone());
+    Transition::write(write(draft), CommandResult::Accepted)
 }
 
 fn seen_by_person(current: Option<&Seen>, version: u64) -> Result<(&Seen, Standing), Transition> {

@@ -87,6 +87,7 @@ pub(super) fn expire(current: Option<&Seen>) -> Transition {
             draft.state = State::Tombstone { outcome: outcome.digest(), forget_at: When::At(*forget_at) };
             // A tombstone holds no name: the digest of the identity is enough to recognise a late retry.
             draft.identity = None;
+            (draft.payload, draft.entry) = (None, None);
             // The next call of an intent whose outcome was delivered is not held back by it.
             let ends = seen.record.terms.after_delivery.is_some();
             draft.delivered_at = seen.record.delivered_at.filter(|_| ends).map(When::At);

@@ -12,10 +12,12 @@ use toml::de::{DeTable, DeValue};
 
 use super::api::{Api, Token};
 use super::error::{Mistake, suggestion};
-use super::file::{File, Limits, NamedStore, Operation, RESERVED, Window};
+use super::file::{File, Limits, NamedStore, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::hidden::hide_secrets;
 use super::mcp::{Mcp, Probe, Server, Tool};
+use super::route::SinkUse;
+use super::sink::{CommandSink, HttpProbe, HttpSink, PullSink, SmtpSink};
 use crate::proxy::unreachable_route;
 
 /// The default path of a route.
@@ -84,35 +86,38 @@ fn names<T: JsonSchema>() -> BTreeSet<String> {
 
 fn unknown_names(root: &DeTable<'_>) -> Vec<Mistake> {
     let mut problems = Vec::new();
-    check_names(root, "", &names::<File>(), &RESERVED, &mut problems);
+    check_names(root, "", &names::<File>(), &mut problems);
     if let Some(DeValue::Table(limits)) = value(root, "limits") {
-        check_names(limits, "limits", &names::<Limits>(), &[], &mut problems);
+        check_names(limits, "limits", &names::<Limits>(), &mut problems);
     }
     for (name, store) in named_tables(root, "stores") {
-        check_names(store, &format!("stores.{name}"), &names::<NamedStore>(), &[], &mut problems);
+        check_names(store, &format!("stores.{name}"), &names::<NamedStore>(), &mut problems);
+    }
+    for (name, sink) in named_tables(root, "sink") {
+        check_sink_names(sink, &format!("sink.{name}"), &mut problems);
     }
     if let Some(DeValue::Table(api)) = value(root, "api") {
-        check_names(api, "api", &names::<Api>(), &[], &mut problems);
+        check_names(api, "api", &names::<Api>(), &mut problems);
         for (index, token) in tables(api, "token").enumerate() {
-            check_names(token, &format!("api.token[{index}]"), &names::<Token>(), &[], &mut problems);
+            check_names(token, &format!("api.token[{index}]"), &names::<Token>(), &mut problems);
         }
     }
     if let Some(DeValue::Table(gateway)) = value(root, "gateway") {
-        check_names(gateway, "gateway", &names::<Gateway>(), &[], &mut problems);
+        check_names(gateway, "gateway", &names::<Gateway>(), &mut problems);
         for (index, route) in tables(gateway, "route").enumerate() {
-            check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &[], &mut problems);
+            check_names(route, &format!("gateway.route[{index}]"), &names::<Route>(), &mut problems);
         }
     }
     if let Some(DeValue::Table(mcp)) = value(root, "mcp") {
-        check_names(mcp, "mcp", &names::<Mcp>(), &[], &mut problems);
+        check_names(mcp, "mcp", &names::<Mcp>(), &mut problems);
         for (name, server) in named_tables(mcp, "server") {
             let path = format!("mcp.server.{name}");
-            check_names(server, &path, &names::<Server>(), &[], &mut problems);
+            check_names(server, &path, &names::<Server>(), &mut problems);
             for (name, tool) in named_tables(server, "tool") {
                 let path = format!("{path}.tool.{name}");
-                check_names(tool, &path, &names::<Tool>(), &[], &mut problems);
+                check_names(tool, &path, &names::<Tool>(), &mut problems);
                 if let Some(DeValue::Table(probe)) = value(tool, "probe") {
-                    check_names(probe, &format!("{path}.probe"), &names::<Probe>(), &[], &mut problems);
+                    check_names(probe, &format!("{path}.probe"), &names::<Probe>(), &mut problems);
                 }
             }
         }
@@ -121,12 +126,30 @@ fn unknown_names(root: &DeTable<'_>) -> Vec<Mistake> {
     for (name, operation) in operations {
         let DeValue::Table(operation) = operation.get_ref() else { continue };
         let path = format!("operation.{}", toml_name(name.get_ref()));
-        check_names(operation, &path, &names::<Operation>(), &RESERVED[..1], &mut problems);
+        check_names(operation, &path, &names::<Operation>(), &mut problems);
         if let Some(DeValue::Table(window)) = value(operation, "window") {
-            check_names(window, &format!("{path}.window"), &names::<Window>(), &[], &mut problems);
+            check_names(window, &format!("{path}.window"), &names::<Window>(), &mut problems);
         }
     }
     problems
+}
+
+/// A sink has the fields of its type, and those that every sink has.
+fn check_sink_names(sink: &DeTable<'_>, path: &str, problems: &mut Vec<Mistake>) {
+    let mut known = match value(sink, "type").and_then(DeValue::as_str) {
+        Some("http") => names::<HttpSink>(),
+        Some("command") => names::<CommandSink>(),
+        Some("smtp") => names::<SmtpSink>(),
+        Some("pull") => names::<PullSink>(),
+        // The type itself is the mistake.
+        _ => return,
+    };
+    known.extend(names::<SinkUse>());
+    known.insert("type".to_owned());
+    check_names(sink, path, &known, problems);
+    if let Some(DeValue::Table(probe)) = value(sink, "probe") {
+        check_names(probe, &format!("{path}.probe"), &names::<HttpProbe>(), problems);
+    }
 }
 
 /// The subtables of a table, with their names.
@@ -135,20 +158,13 @@ fn named_tables<'a>(table: &'a DeTable<'a>, name: &str) -> impl Iterator<Item = 
     tables.filter_map(|(name, table)| Some((toml_name(name.get_ref()).to_string(), table.get_ref().as_table()?)))
 }
 
-fn check_names(
-    table: &DeTable<'_>,
-    path: &str,
-    known: &BTreeSet<String>,
-    later: &[(&str, &str)],
-    problems: &mut Vec<Mistake>,
-) {
+fn check_names(table: &DeTable<'_>, path: &str, known: &BTreeSet<String>, problems: &mut Vec<Mistake>) {
     for (name, _) in table {
         let written = name.get_ref().as_ref();
-        let what = match later.iter().find(|(later, _)| *later == written) {
-            Some((_, brings)) => format!("this version of onceward does not have {brings} yet; remove `{written}`"),
-            None if known.contains(written) => continue,
-            None => format!("unknown field; {}", suggestion(written, known.iter().map(String::as_str))),
-        };
+        if known.contains(written) {
+            continue;
+        }
+        let what = format!("unknown field; {}", suggestion(written, known.iter().map(String::as_str)));
         let dot = if path.is_empty() { "" } else { "." };
         problems.push(Mistake { at: name.span().start, path: format!("{path}{dot}{}", toml_name(written)), what });
     }
@@ -165,6 +181,7 @@ fn invalid_values(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
         }
     }
     problems.extend(invalid_stores(file, tree));
+    problems.extend(invalid_sinks(file, tree));
     if file.limits.records_per_tenant == Some(0) {
         let at = position(tree, &["limits", "records_per_tenant"]).unwrap_or(0);
         let what = "0 would refuse every key; leave it out for no limit".to_owned();
@@ -195,6 +212,24 @@ fn invalid_stores(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
             false => format!("unknown store; {}", suggestion(store, file.stores.keys().map(String::as_str))),
         };
         problems.push(Mistake { at, path: format!("operation.{}.store", toml_name(name)), what });
+    }
+    problems
+}
+
+/// Operations name sinks that exist, and the settings of sinks make sense.
+fn invalid_sinks(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
+    let mut problems = Vec::new();
+    for (name, sink) in &file.sink {
+        for (field, what) in sink.wrong() {
+            let at = position(tree, &["sink", name, field]).unwrap_or(0);
+            problems.push(Mistake { at, path: format!("sink.{}.{field}", toml_name(name)), what });
+        }
+    }
+    for (name, operation) in &file.operation {
+        let Some(sink) = operation.sink.as_deref().filter(|sink| !file.sink.contains_key(*sink)) else { continue };
+        let at = position(tree, &["operation", name, "sink"]).unwrap_or(0);
+        let what = format!("unknown sink; {}", suggestion(sink, file.sink.keys().map(String::as_str)));
+        problems.push(Mistake { at, path: format!("operation.{}.sink", toml_name(name)), what });
     }
     problems
 }

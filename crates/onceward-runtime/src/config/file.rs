@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::api::Api;
 use super::gateway::Gateway;
 use super::mcp::Mcp;
+use super::route::Sink;
 use super::secret::Secret;
 use super::values::{Dedup, Effect, InDoubt, Length, OnError, Retention, Size, StoreDown, Tier};
 
@@ -37,6 +38,11 @@ pub(super) struct File {
     /// and `-`: `[operation."POST /v1/charges"]`.
     #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
     pub operation: BTreeMap<String, Operation>,
+    /// The places to which the courier delivers queued entries, by name: `[sink.stripe]`. An operation is delivered to one of
+    /// them with `sink = "stripe"`.
+    #[schemars(with = "BTreeMap<String, serde_json::Value>")]
+    #[schemars(extend("x-type" = "tables", "x-default" = "none"))]
+    pub sink: BTreeMap<String, Sink>,
     /// The HTTP API: `[api]`.
     #[schemars(extend("x-type" = "table", "x-default" = "on `127.0.0.1:8787` without tokens, if the file configures no other server"))]
     pub api: Option<Api>,
@@ -141,6 +147,9 @@ pub struct Operation {
     /// most `8MiB`.
     #[schemars(extend("x-type" = "bytes: `65536` or `\"64KiB\"`", "x-default" = "`\"256KiB\"`; `\"1MiB\"` for `onceward run`"))]
     pub keep_limit: Option<Size>,
+    /// The name of the sink to which the courier delivers queued entries of this operation: a table in `[sink]`.
+    #[schemars(extend("x-type" = "string", "x-default" = "none"))]
+    pub sink: Option<String>,
 }
 
 /// A time window.
@@ -161,6 +170,3 @@ pub struct Window {
     #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub allow_now: bool,
 }
-
-/// Names that are reserved, with the feature that will use them.
-pub(super) const RESERVED: [(&str, &str); 1] = [("sink", "the outbox and its courier")];

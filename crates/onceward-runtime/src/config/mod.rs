@@ -1,6 +1,8 @@
 //! `onceward.toml`: its sections, its checks, and the settings that result from the file, the flags and the environment.
 //!
-//! - `file`: the top level and `[operation]`; `api`, `gateway` and `mcp`: their sections. `values`: the types of single values.
+//! - `file`: the top level and `[operation]`; `api`, `gateway`, `mcp`, `sink` and `route`: their sections. `values`: the types
+//!   of single values.
+//! - `inbox`: webhooks to receive, not yet a part of the file; `signing`: how they are signed.
 //! - `secret`: where a secret is stored. `certificate`: the files of a TLS certificate.
 //! - `check`: parses and validates the text. `error`: error messages with file and line, `hidden`: without
 //!   secrets. `reference`: the reference page.
@@ -13,10 +15,14 @@ mod error;
 mod file;
 mod gateway;
 mod hidden;
+mod inbox;
 mod mcp;
 mod reference;
+mod route;
 mod secret;
 mod settings;
+mod signing;
+mod sink;
 mod values;
 
 use std::collections::BTreeMap;
@@ -29,9 +35,18 @@ pub use api::{ApiSettings, Bearer};
 pub use error::suggestion;
 pub use file::Operation;
 pub use gateway::{EncodedSlashes, KeyMode, Profile, Route};
+pub use inbox::{HmacTable, Inbox, InboxSettings, SchemeName, SecretReferences};
 pub use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
 pub use reference::reference;
+pub use route::Sink;
+pub use secret::{InvalidSecret, Secret};
 pub use settings::{ConfigSource, Settings};
+pub use signing::{
+    HmacEncoding, HmacHash, HmacHeader, InvalidSigningSecret, SignatureScheme, SignedTime, Signing, SigningSecret,
+};
+pub use sink::{
+    CommandSink, HeaderSource, HttpProbe, HttpSink, PullSink, SinkSettings, SmtpSink, SmtpTls, is_reference,
+};
 pub use values::{InDoubt, KeyWindow, Length, OnError, Retention, Scope, Size, Tier};
 
 /// Parses the text of a configuration like every command does. Returns the policy and the recipe of each operation, or a

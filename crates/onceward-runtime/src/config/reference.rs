@@ -9,6 +9,8 @@ use super::api::{Api, Token};
 use super::file::{File, Limits, NamedStore, Operation, Window};
 use super::gateway::{Gateway, Route};
 use super::mcp::{Mcp, Probe, Server, Tool};
+use super::route::SinkUse;
+use super::sink::{CommandSink, HttpProbe, HttpSink, SmtpSink};
 
 /// `docs/reference/configuration.md`.
 pub fn reference() -> String {
@@ -23,6 +25,11 @@ pub fn reference() -> String {
     section::<Limits>(&mut page, "[limits]");
     section::<Operation>(&mut page, "[operation.NAME]");
     section::<Window>(&mut page, "[operation.NAME.window]");
+    section::<SinkUse>(&mut page, "[sink.NAME]");
+    section::<HttpSink>(&mut page, "[sink.NAME] with type = \"http\"");
+    section::<HttpProbe>(&mut page, "[sink.NAME.probe]");
+    section::<CommandSink>(&mut page, "[sink.NAME] with type = \"command\"");
+    section::<SmtpSink>(&mut page, "[sink.NAME] with type = \"smtp\"");
     section::<Api>(&mut page, "[api]");
     section::<Token>(&mut page, "[[api.token]]");
     section::<Gateway>(&mut page, "[gateway]");

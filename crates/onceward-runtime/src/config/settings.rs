@@ -16,6 +16,7 @@ use super::error::Mistakes;
 use super::file::{Limits, Operation};
 use super::gateway::Gateway;
 use super::mcp::Mcp;
+use super::route::Sink;
 use super::secret::Secret;
 use crate::exit::Fault;
 use crate::output;
@@ -43,6 +44,7 @@ pub struct Settings {
     /// The URLs of further stores, by name.
     stores: BTreeMap<String, StoreUrl>,
     operations: BTreeMap<String, Operation>,
+    sinks: BTreeMap<String, Sink>,
     api: Option<Api>,
     gateway: Option<Gateway>,
     mcp: Mcp,
@@ -94,6 +96,7 @@ impl Settings {
             store,
             stores,
             operations: file.operation,
+            sinks: file.sink,
             api: file.api,
             gateway: file.gateway,
             mcp: file.mcp,
@@ -208,6 +211,34 @@ impl Settings {
         self.operations.get(name).cloned().unwrap_or_default()
     }
 
+    /// Every sink in the file.
+    pub fn sinks(&self) -> impl Iterator<Item = (&str, &Sink)> {
+        self.sinks.iter().map(|(name, sink)| (name.as_str(), sink))
+    }
+
+    /// The sink of an operation, with its name.
+    pub fn sink_of(&self, operation: &Operation) -> Option<(&str, &Sink)> {
+        let (name, sink) = self.sinks.get_key_value(operation.sink.as_deref()?)?;
+        Some((name, sink))
+    }
+
+    /// The policy of an operation. What the settings of the operation leave open, its sink knows: how many attempts there are, and
+    /// whether an attempt with an unknown outcome may be repeated because the downstream recognises its key.
+    pub fn policy(&self, operation: &Operation) -> Policy {
+        let mut policy = operation.policy();
+        let Some((_, sink)) = self.sink_of(operation) else { return policy };
+        policy.max_attempts = Some(sink.retry().max_attempts);
+        if let Some(known_for) = sink.honours_key_for() {
+            if operation.in_doubt.is_none() {
+                policy.in_doubt = policy::InDoubt::Retry;
+            }
+            if operation.honours_key_for.is_none() {
+                policy.honours_key_for = known_for;
+            }
+        }
+        policy
+    }
+
     /// The gateway in the file.
     pub fn gateway(&self) -> Option<&Gateway> {
         self.gateway.as_ref()
@@ -282,6 +313,7 @@ impl Operation {
             wait: over.wait.or(self.wait),
             honours_key_for: over.honours_key_for.or(self.honours_key_for),
             keep_limit: over.keep_limit.or(self.keep_limit),
+            sink: over.sink.or(self.sink),
         }
     }
 

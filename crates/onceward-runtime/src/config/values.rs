@@ -73,7 +73,7 @@ choices! {
     Effect {
         /// In another system.
         External,
-        /// In the same transaction as the record.
+        /// In the same transaction as the record: refused, because only the SQL functions for PostgreSQL can do that.
         Transactional,
     }
 }

@@ -57,7 +57,7 @@ pub fn ambiguity(parts: &request::Parts) -> Option<&'static str> {
 
 /// Whether some server would resolve dot segments in this path: some treat escaped slashes and backslashes as separators, and
 /// some ignore the part of a segment after a semicolon.
-fn has_dot_segments(path: &str) -> bool {
+pub(crate) fn has_dot_segments(path: &str) -> bool {
     if !path.contains('.') && !path.contains("%2") {
         return false;
     }

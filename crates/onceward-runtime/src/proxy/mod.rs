@@ -6,12 +6,12 @@
 //! - `headers`: hop-by-hop headers. `tunnel`: connections that switch to another protocol.
 
 mod configured;
-mod failure;
+pub(crate) mod failure;
 pub mod headers;
 mod jwt;
 mod route;
 mod tenant;
-mod trust;
+pub(crate) mod trust;
 mod tunnel;
 mod upstream;
 mod whoami;

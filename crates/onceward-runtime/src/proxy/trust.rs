@@ -11,6 +11,18 @@ use crate::exit::Fault;
 
 /// The TLS configuration for upstreams. Loads the system's certificates only if there is an https upstream.
 pub(super) fn config(asks_system: bool, authority: Option<&Path>) -> Result<ClientConfig, Fault> {
+    let roots = roots(asks_system, authority)?;
+    if asks_system && roots.is_empty() {
+        return Err(Fault::config(
+            "the system has no CA certificates, so no https upstream can be verified; name a CA file with `upstream_ca` \
+             (--upstream-ca)",
+        ));
+    }
+    client(roots)
+}
+
+/// The certificates to trust: those of the system, if asked for, and those in a file.
+pub(crate) fn roots(asks_system: bool, authority: Option<&Path>) -> Result<RootCertStore, Fault> {
     let mut roots = RootCertStore::empty();
     if asks_system {
         let found = rustls_native_certs::load_native_certs();
@@ -22,12 +34,11 @@ pub(super) fn config(asks_system: bool, authority: Option<&Path>) -> Result<Clie
     if let Some(path) = authority {
         add(&mut roots, path).map_err(|what| Fault::config(format!("cannot use {}: {what}", path.display())))?;
     }
-    if asks_system && roots.is_empty() {
-        return Err(Fault::config(
-            "the system has no CA certificates, so no https upstream can be verified; name a CA file with `upstream_ca` \
-             (--upstream-ca)",
-        ));
-    }
+    Ok(roots)
+}
+
+/// A TLS client without a certificate of its own.
+pub(crate) fn client(roots: impl Into<Arc<RootCertStore>>) -> Result<ClientConfig, Fault> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

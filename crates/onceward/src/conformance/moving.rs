@@ -1,9 +1,11 @@
 //! Cases for stores that can be moved: the seal, exports and imports. A store that cannot be moved passes them.
 
+use onceward_core::outbox::{Destination, Entry, Priority};
+
 use super::*;
-use crate::store::Error;
 use crate::store::memory::Memory;
 use crate::store::transfer::{Arrival, Departure, Exported, Seal, SealSet, Transfer};
+use crate::store::{Error, Queue};
 
 fn departure() -> Departure {
     Departure { token: "t".to_owned(), to: "elsewhere".to_owned(), target: "id".to_owned() }
@@ -44,6 +46,9 @@ async fn source(clock: &ManualClock) -> Memory {
         record.last_error = Some("a\0b".to_owned());
         created(&memory, record).await;
     }
+    for (number, draft) in entries().into_iter().enumerate() {
+        created(&memory, Draft { version: 1 + number as u64, ..draft }).await;
+    }
     let last = finished(&memory, "with a trail", Outcome::success("1")).await;
     for note in ["one", "two\0"] {
         let event = AuditEvent { what: EventKind::StaleFinish, by: None, token: None, note: Some(note.to_owned()) };
@@ -54,6 +59,26 @@ async fn source(clock: &ManualClock) -> Memory {
     let transfer = memory.transfer().expect("a store in memory can be moved");
     copy.import(&arrival(), exported(transfer, 100).await).await.unwrap();
     copy
+}
+
+/// Entries of the outbox in every state that a courier looks at.
+fn entries() -> Vec<Draft> {
+    let lease = Lease { phase: Phase::Sent, fence: fence(3), until: When::In(2 * SECOND), owner: None };
+    let states = [
+        State::Queued { due: When::In(SECOND) },
+        State::Leased(lease),
+        State::InDoubt { fence: fence(3), retry_at: Some(When::In(3 * SECOND)) },
+    ];
+    let all = Priority::ALL.into_iter().zip(states).enumerate();
+    all.map(|(number, (priority, state))| {
+        let mut draft = draft(&format!("entry {number}"), 1);
+        let destination = Some(Destination { sink: "größe".to_owned(), key: "once_v1_1".to_owned() });
+        let deliver_within = Some(60 * SECOND);
+        draft.entry = Some(Box::new(Entry { priority, deliver_within, keeps_payload: true, destination }));
+        (draft.payload, draft.state) = (Some("a letter\0".into()), state);
+        draft
+    })
+    .collect()
 }
 
 /// A drained store refuses new records and new claims, and lets owners finish.
@@ -129,6 +154,19 @@ pub async fn an_import_keeps_every_record_and_may_be_repeated(store: &AnyStore, 
     assert_eq!(now.after, all.last().map(|last| last.record.id), "a copy goes on after the last page");
     sealed(transfer, Seal::Received(now)).await;
     created(store, draft("new", 2)).await;
+    due_after_a_move(store, clock).await;
+}
+
+/// The entries are due at the target when they were due at the source.
+async fn due_after_a_move(store: &AnyStore, clock: &ManualClock) {
+    let operation = Operation::new("charge").unwrap();
+    for number in 1..=3 {
+        clock.advance(SECOND);
+        let queue = Queue { operation: operation.clone(), tenant: None, after: None, limit: 10, with_abandoned: false };
+        let due = store.due(&queue).await.unwrap().entries;
+        let keys: Vec<_> = due.iter().map(|seen| seen.record.identity.as_ref().unwrap().key.as_str()).collect();
+        assert_eq!(keys, ["entry 0", "entry 1", "entry 2"][..number]);
+    }
 }
 
 /// A store that has records cannot be the target of a copy.

@@ -174,6 +174,36 @@ pub async fn what_is_over_is_not_due(store: &AnyStore, clock: &ManualClock) {
     assert_eq!(due(store, 10).await, ["dead"], "until a person has it tried again");
 }
 
+pub async fn an_entry_that_is_taken_makes_room_for_the_next(store: &AnyStore, clock: &ManualClock) {
+    for key in ["a", "b", "c", "d"] {
+        queued(store, "acme", key).await;
+        clock.advance(Duration::from_millis(1));
+    }
+    let mut met = Vec::new();
+    for (number, ends) in [(1, "waits"), (2, "is done"), (3, "is dead"), (4, "runs")] {
+        let found = due_of(store, MAIL, None, 1).await;
+        met.extend(keys(&found));
+        let entry = found.entries.into_iter().next().unwrap().record;
+        applied(store, &entry, &lease(number)).await;
+        let fence = fence(number);
+        match ends {
+            "waits" => drop(applied(store, &entry, &undelivered(number, false, SECOND)).await),
+            "is done" => {
+                drop(applied(store, &entry, &Command::Finish { fence, outcome: Outcome::success("1") }).await);
+            }
+            "is dead" => {
+                let after = AfterAttempt::GiveUp;
+                let end = Undelivered { fence, may_have_happened: false, retry_in: Duration::ZERO, after, error: None };
+                applied(store, &entry, &Command::Undelivered(end)).await;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(met, ["a", "b", "c", "d"]);
+    clock.advance(5 * SECOND);
+    assert_eq!(due(store, 10).await, ["a", "d"]);
+}
+
 pub async fn exactly_one_of_many_couriers_gets_an_entry(store: &AnyStore, _: &ManualClock) {
     for number in 0..4 {
         queued(store, "acme", &number.to_string()).await;

@@ -20,7 +20,7 @@ pub struct CloseDelimited;
 
 /// Whether the body stops in the middle of the content that its headers announce: incomplete JSON, or compressed data without
 /// its end. Other content cannot be checked and counts as whole, because HTTP/1.0 servers end every response this way.
-pub(super) fn is_truncated(headers: &HeaderMap, body: &[u8]) -> bool {
+pub fn is_truncated(headers: &HeaderMap, body: &[u8]) -> bool {
     let encoding = headers.get(CONTENT_ENCODING).map(|value| value.as_bytes().trim_ascii().to_ascii_lowercase());
     match encoding.as_deref() {
         None | Some(b"" | b"identity") => is_truncated_json(headers, body),

@@ -9,6 +9,7 @@
 //! - `apply`: decide, write, and decide again on a conflict.
 //! - `guard`: a claim as its owner holds it. `claim`: as the work sees it. `owned_claim`: the writes of both.
 //! - `delivery`: whether the caller got the answer.
+//! - `breakers`: the breakers of couriers, and paused queues.
 //! - `outbox`: queueing entries, taking them for a courier, and what people decide about them.
 //!
 //! Besides: `remote` (owners that are not in this process), `pull` (batches of entries for workers in other processes), `late_report` (owners that were superseded), `settle` (reading,
@@ -17,6 +18,7 @@
 
 mod apply;
 mod begin;
+pub mod breakers;
 mod cache;
 mod call;
 mod claim;

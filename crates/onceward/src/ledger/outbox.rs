@@ -114,7 +114,7 @@ impl Ledger {
         let applied = ledger.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
         match applied.answer {
             CommandResult::Decision(Decision::Queued { created: true }) => {
-                ledger.inner.queued.notify_waiters();
+                ledger.inner.queued.notify_one();
                 Ok(Enqueued::Created)
             }
             CommandResult::Decision(decision @ (Decision::Mismatch | Decision::Collision | Decision::MixedUse)) => {
@@ -125,9 +125,11 @@ impl Ledger {
         }
     }
 
-    /// Resolves when this process has queued an entry. Entries of other processes are found by looking.
+    /// Resolves when this process has queued an entry, also if that was before the call. Entries of other processes are found by
+    /// looking.
     pub async fn entry_queued(&self) {
-        self.inner.queued.notified().await;
+        let queued = self.parts().map(|(_, ledger)| Box::pin(ledger.inner.queued.notified()));
+        futures_util::future::select_all(queued).await;
     }
 
     /// The entries of an operation that are due.
@@ -200,7 +202,7 @@ impl Ledger {
             .decide_on_entry(identity, Command::Requeue { version, fresh_key }, EventKind::Requeued, by, note)
             .await?;
         if resolved == Resolved::Settled {
-            self.home(&identity.operation).inner.queued.notify_waiters();
+            self.home(&identity.operation).inner.queued.notify_one();
         }
         Ok(resolved)
     }

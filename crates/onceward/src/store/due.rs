@@ -5,6 +5,8 @@ use onceward_core::name::{Operation, Tenant};
 use onceward_core::outbox::Priority;
 use onceward_core::record::{Record, Seen};
 
+use crate::plant::{Plant, planted};
+
 /// How many tenants one look visits in each priority. Those whose entries are all delayed take a step too, so the next look goes
 /// on where this one has stopped.
 const MAX_TENANTS: usize = 256;
@@ -45,30 +47,36 @@ pub struct DueEntries {
 pub(super) trait Lanes {
     /// What reading them may fail with.
     type Error;
+    /// An entry.
+    type Found;
 
     /// The first tenant after this one that has entries of this priority, due or not.
     fn next_tenant(&mut self, priority: Priority, after: Option<&Tenant>) -> Result<Option<Tenant>, Self::Error>;
 
     /// The first due entries of a tenant with this priority.
-    fn due(&mut self, priority: Priority, tenant: &Tenant, limit: usize) -> Result<Vec<Seen>, Self::Error>;
+    fn due(&mut self, priority: Priority, tenant: &Tenant, limit: usize) -> Result<Vec<Self::Found>, Self::Error>;
 }
 
+/// Entries, and the tenant after which the next look begins; `None` if this one has seen all.
+pub(super) type Collected<L> = (Vec<<L as Lanes>::Found>, Option<Tenant>);
+
 /// Collects what is due.
-pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<DueEntries, L::Error> {
-    let mut found = DueEntries::default();
+pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collected<L>, L::Error> {
+    let (mut found, mut stopped_at) = (Vec::new(), None);
     for priority in Priority::ALL {
-        let room = queue.limit.saturating_sub(found.entries.len());
+        let room = queue.limit.saturating_sub(found.len());
         if room == 0 {
             break;
         }
+        let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
         let (tenants, reached) = match &queue.tenant {
             Some(tenant) => (vec![tenant.clone()], None),
-            None => tenants_in_turn(lanes, priority, queue.after.as_ref(), room)?,
+            None => tenants_in_turn(lanes, priority, after, room)?,
         };
-        found.entries.extend(shared_fairly(lanes, priority, &tenants, room)?);
-        found.reached = found.reached.or(reached);
+        found.extend(shared_fairly(lanes, priority, &tenants, room)?);
+        stopped_at = stopped_at.or(reached);
     }
-    Ok(found)
+    Ok((found, stopped_at))
 }
 
 /// The tenants with due entries, beginning after `after` and once around. The second value is the last one that was visited, if
@@ -108,7 +116,7 @@ fn shared_fairly<L: Lanes>(
     priority: Priority,
     tenants: &[Tenant],
     room: usize,
-) -> Result<Vec<Seen>, L::Error> {
+) -> Result<Vec<L::Found>, L::Error> {
     let share = room.checked_div(tenants.len()).unwrap_or_default().max(1);
     let mut entries = Vec::new();
     let mut with_more = Vec::new();

@@ -74,7 +74,12 @@ impl Tables {
         self.seal.refusal(NAME, write).map_or(Ok(()), Err)
     }
 
-    fn put(&mut self, record: Record) {
+    fn put(&mut self, mut record: Record) {
+        if planted(Plant::RetryTimeNotKept)
+            && let State::InDoubt { retry_at, .. } = &mut record.state
+        {
+            *retry_at = None;
+        }
         let id = record.id;
         let order = match self.remove(id) {
             Some(order) => order,
@@ -124,6 +129,7 @@ impl Tables {
             self.expiry.remove(&(at, id));
         }
         if let Some((lane, due)) = lane(&record)
+            && !planted(Plant::EntryStaysListed)
             && let btree_map::Entry::Occupied(mut entries) = self.due.entry(lane)
         {
             entries.get_mut().remove(&(due, id));
@@ -151,6 +157,9 @@ impl Tables {
 
 /// Where the entry of a record stands in line, if the courier has to look at it.
 fn lane(record: &Record) -> Option<((Operation, Priority, Tenant), Timestamp)> {
+    if planted(Plant::EntryNotListed) {
+        return None;
+    }
     let identity = record.identity.as_ref()?;
     let priority = record.entry.as_ref().map(|entry| entry.priority).unwrap_or_default();
     Some(((identity.operation.clone(), priority, identity.tenant.clone()), *record.due()?))
@@ -165,6 +174,7 @@ struct DueIndex<'a> {
 
 impl Lanes for DueIndex<'_> {
     type Error = Infallible;
+    type Found = Seen;
 
     fn next_tenant(&mut self, priority: Priority, after: Option<&Tenant>) -> Result<Option<Tenant>, Infallible> {
         let is_here = |lane: &&(Operation, Priority, Tenant)| lane.0 == *self.operation && lane.1 == priority;
@@ -237,8 +247,8 @@ impl Store for Memory {
     async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
         let tables = self.tables();
         let mut index = DueIndex { store: self, tables: &tables, operation: &queue.operation };
-        let Ok(found) = collect(&mut index, queue);
-        Ok(found)
+        let Ok((entries, reached)) = collect(&mut index, queue);
+        Ok(DueEntries { entries, reached })
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {
@@ -424,17 +434,13 @@ impl Transfer for Memory {
     }
 }
 
-fn is_referred_to(record: &Record, reference: &str) -> bool {
-    matches!(&record.state, State::Done { outcome, .. } if outcome.reference.as_deref() == Some(reference))
-}
-
 fn matches(filter: &Filter, seen: &Seen) -> bool {
     let Some(standing) = seen.standing() else { return false };
     let identity = seen.record.identity.as_ref();
     (filter.status.is_empty() || filter.status.contains(&standing.status()))
         && filter.tenant.as_ref().is_none_or(|tenant| identity.is_some_and(|identity| identity.tenant == *tenant))
         && filter.operation.as_ref().is_none_or(|name| identity.is_some_and(|identity| identity.operation == *name))
-        && filter.reference.as_ref().is_none_or(|reference| is_referred_to(&seen.record, reference))
+        && filter.has_reference_of(&seen.record)
         && filter.created_before.is_none_or(|time| seen.record.created_at < time)
         && filter.created_since.is_none_or(|time| seen.record.created_at >= time)
 }

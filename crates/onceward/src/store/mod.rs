@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 
 use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
-use onceward_core::record::{Draft, Fence, Owner, Record, Seen, Status};
+use onceward_core::record::{Draft, Fence, Owner, Record, Seen, State, Status};
 use onceward_core::time::Timestamp;
 
 use crate::clock::{Clock, SystemClock};
@@ -241,6 +241,17 @@ pub struct Filter {
     pub created_before: Option<Timestamp>,
     /// Only those recorded at this time or later.
     pub created_since: Option<Timestamp>,
+}
+
+impl Filter {
+    /// Whether the downstream gave the effect the id that is looked for, if one is.
+    fn has_reference_of(&self, record: &Record) -> bool {
+        let found = match &record.state {
+            State::Done { outcome, .. } => outcome.reference.as_ref(),
+            _ => None,
+        };
+        self.reference.is_none() || self.reference.as_ref() == found
+    }
 }
 
 /// The number of intents in each status.

@@ -240,12 +240,14 @@ fn portable(mut record: Record) -> Record {
         }
         State::Done { outcome, expires_at, forget_at, .. } => {
             replace_nul(&mut outcome.content_type);
+            outcome.reference.iter_mut().for_each(replace_nul);
             expires_at.iter_mut().chain(forget_at).for_each(shorten);
         }
         State::Queued { due: time } | State::Open { not_before: time } | State::Tombstone { forget_at: time, .. } => {
             shorten(time);
         }
-        State::InDoubt { .. } | State::Dead => {}
+        State::InDoubt { retry_at, .. } => retry_at.iter_mut().for_each(shorten),
+        State::Dead => {}
     }
     let whole = |length: Duration| {
         let millis = length.as_millis().min(i64::MAX as u128);
@@ -256,9 +258,12 @@ fn portable(mut record: Record) -> Record {
     terms.after_delivery = terms.after_delivery.map(whole);
     terms.tombstone = whole(terms.tombstone);
     terms.honours_key_for = whole(terms.honours_key_for);
+    if let Some(entry) = &mut record.entry {
+        entry.deliver_within = entry.deliver_within.map(whole);
+    }
     if matches!(record.state, State::Tombstone { .. }) {
         record.terms = Terms::of_tombstone();
-        record.key_digest = None;
+        (record.key_digest, record.entry) = (None, None);
         record.attempts = 0;
         (record.created_at, record.updated_at) = (Timestamp::from_millis(0), Timestamp::from_millis(0));
         (record.first_sent_at, record.doubt_since) = (None, None);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onceward::blocking::Ledger;
 use onceward::{Error, Failure};
 
-use crate::Effects;
+use crate::{Effects, eventually, version};
 
 fn ledger() -> (Ledger, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -42,20 +42,23 @@ fn items_and_events_come_in_order() {
 
 #[test]
 fn the_lease_is_renewed_while_the_thread_is_busy() {
-    let (ledger, _folder) = ledger();
-    let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(50));
+    let (ledger, folder) = ledger();
+    let url = folder.path().join("ledger.db").to_str().unwrap().to_owned();
+    // A lease of three seconds, which is renewed every second.
+    let call = ledger.operation("charge").key("k").max_runtime(Duration::from_secs(1));
     let repeat = call.clone();
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            call.run(|_| {
-                std::thread::sleep(Duration::from_millis(500));
-                Ok(())
-            })
-            .unwrap()
+    let work = |_| {
+        let other = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        // As another process sees it: written, and renewed four times.
+        other.block_on(async {
+            let seen = onceward::Ledger::open(url).await.unwrap().operation("charge").key("k");
+            eventually("the lease is renewed", async || version(&seen).await >= 5).await;
         });
-        std::thread::sleep(Duration::from_millis(350));
-        assert!(matches!(repeat.run(|_| Ok(())), Err(Error::InFlight { .. })));
-    });
+        let repeated = std::thread::spawn(move || repeat.run(|_| Ok(()))).join().unwrap();
+        assert!(matches!(repeated, Err(Error::InFlight { .. })), "{repeated:?}");
+        Ok(())
+    };
+    call.run(work).unwrap();
 }
 
 #[test]

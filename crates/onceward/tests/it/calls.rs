@@ -190,10 +190,11 @@ async fn the_order_of_builder_methods_does_not_matter() {
 }
 
 #[tokio::test]
-async fn a_transactional_effect_that_cannot_share_a_transaction_is_refused() {
+async fn a_transactional_effect_is_refused_with_the_functions_that_can_have_one() {
     let ledger = Ledger::open("memory:").await.unwrap();
     let policy =
         onceward::Policy { effect: onceward::core::policy::Effect::Transactional, ..onceward::Policy::default() };
     let refused = ledger.operation("o").key("k").policy(policy).run(|_| async { Ok(()) }).await;
-    assert!(refused.unwrap_err().to_string().contains("transactional"));
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("transactional") && refused.contains("onceward.claim"), "{refused}");
 }

@@ -22,7 +22,7 @@ use onceward::store::{
 };
 use onceward::{Begun, Failure, Guard, Ledger, Policy, Tier};
 
-fn memory(name: &str) -> Side {
+pub(crate) fn memory(name: &str) -> Side {
     Side { store: Arc::new(Memory::new(Arc::new(SystemClock))), name: name.to_owned() }
 }
 
@@ -498,5 +498,5 @@ async fn a_ledger_of_the_schema_before_is_migrated_and_keeps_its_records() {
     store.check().await.unwrap();
     let version: i64 =
         rusqlite::Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
-    assert_eq!(version, 4);
+    assert_eq!(version, 5);
 }

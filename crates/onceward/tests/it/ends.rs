@@ -1,11 +1,12 @@
 //! How claims end: failures of every class, dropped calls, panics and lost leases are all recorded.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::core::class::Class;
 use onceward::{CallBuilder, Error, Failure, InDoubt, Ledger, OnError, Policy, Tier};
 
-use crate::{Effects, eventually, every_ledger, status};
+use crate::{Effects, eventually, every_ledger, every_timed_ledger, outlives_its_lease, status};
 
 async fn fail(call: &CallBuilder, failure: Failure) -> Error {
     call.run(|_| async { Err::<u32, _>(failure) }).await.unwrap_err()
@@ -198,24 +199,22 @@ async fn a_panic_leaves_the_intent_in_doubt_and_propagates() {
 
 #[tokio::test]
 async fn a_claim_is_renewed_while_the_work_runs() {
-    for (ledger, _folder) in every_ledger().await {
-        // A lease of 150 ms, and work of half a second.
+    for (ledger, clock, _folder) in every_timed_ledger().await {
         let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(50)).in_doubt(InDoubt::Retry);
-        let effects = Effects::default();
+        let (effects, is_over) = (Effects::default(), Arc::new(tokio::sync::Notify::new()));
         let owner = {
-            let (call, effects) = (call.clone(), effects.clone());
+            let (call, effects, is_over) = (call.clone(), effects.clone(), Arc::clone(&is_over));
             tokio::spawn(async move {
                 call.run(|_| async move {
-                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    is_over.notified().await;
                     Ok(effects.happen())
                 })
                 .await
             })
         };
-        for _ in 0..4 {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            assert!(!runs_again(&call).await);
-        }
+        outlives_its_lease(&call, &clock, Duration::from_millis(150)).await;
+        assert!(!runs_again(&call).await);
+        is_over.notify_one();
         owner.await.unwrap().unwrap();
         assert_eq!(effects.count(), 1);
     }

@@ -6,6 +6,8 @@
 mod blocking;
 mod calls;
 mod copy;
+mod copy_progress;
+mod courier;
 mod delivery;
 mod embedded;
 mod ends;
@@ -27,6 +29,7 @@ mod races;
 mod recorded;
 mod redis;
 mod redis_copies;
+mod redis_due;
 mod redis_faults;
 mod redis_outages;
 mod redis_private;
@@ -92,13 +95,30 @@ async fn status(operation: &CallBuilder) -> String {
     }
 }
 
-/// Waits until another task has made a condition true.
+/// The version of the record of a call.
+async fn version(operation: &CallBuilder) -> u64 {
+    operation.get().await.unwrap().map_or(0, |intent| intent.seen.record.version)
+}
+
+/// Lets three leases pass on the clock of the store, in steps: only one that is renewed lives on. How long a renewal takes does
+/// not matter: two steps are shorter than a lease, so one that was about to be written at the last step is enough for the next.
+async fn outlives_its_lease(operation: &CallBuilder, clock: &ManualClock, lease: Duration) {
+    eventually("the claim is written", async || status(operation).await == "running").await;
+    for _ in 0..8 {
+        clock.advance(lease * 2 / 5);
+        assert_eq!(status(operation).await, "running");
+        let last = version(operation).await;
+        eventually("the lease is renewed", async || version(operation).await > last).await;
+    }
+}
+
+/// Waits until another task has made a condition true. Only a failing test waits to the end.
 async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    for _ in 0..400 {
+    for _ in 0..6000 {
         if holds().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    panic!("not within four seconds: {what}");
+    panic!("not within a minute: {what}");
 }

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
 use crate::faulty::FaultyStore;
-use crate::{Effects, eventually, every_ledger, status};
+use crate::{Effects, eventually, every_ledger, every_timed_ledger, outlives_its_lease, status};
 
 fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
@@ -26,16 +26,15 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 /// The work has not started and the process is alive, so the claim must not lapse into doubt.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_begin_that_is_not_polled_for_a_while_is_not_in_doubt() {
-    for (ledger, _folder) in every_ledger().await {
-        // The lease lasts about twice as long.
+    for (ledger, clock, _folder) in every_timed_ledger().await {
         let call = ledger.operation("charge").key("k").in_doubt(InDoubt::Hold).max_runtime(Duration::from_millis(100));
         let mut begin = Box::pin(call.begin());
         if poll_once(begin.as_mut()).is_ready() {
             // The in-memory store answers immediately.
             continue;
         }
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(status(&call).await, "running", "the claim is held by a live caller that has done nothing yet");
+        // The claim is held by a live caller that has done nothing yet.
+        outlives_its_lease(&call, &clock, Duration::from_millis(300)).await;
         assert!(matches!(begin.await, Ok(Begun::Acquired(_))));
     }
 }
@@ -155,13 +154,12 @@ fn a_claim_that_lapsed_on_a_stalled_runtime_is_not_granted() {
 /// A claim is renewed while its caller does nothing but work, and only for as long as it works.
 #[tokio::test]
 async fn a_guard_is_renewed_on_a_single_threaded_runtime() {
-    for (ledger, _folder) in every_ledger().await {
+    for (ledger, clock, _folder) in every_timed_ledger().await {
         let call = ledger.operation("charge").key("k").max_runtime(Duration::from_millis(100));
         let Ok(Begun::Acquired(guard)) = call.begin().await else { panic!("not acquired") };
         let again = ledger.operation("charge").key("other").max_runtime(Duration::from_millis(100));
         drop(again.begin().await.unwrap());
-        tokio::time::sleep(Duration::from_millis(1500)).await;
-        assert_eq!(status(&call).await, "running");
+        outlives_its_lease(&call, &clock, Duration::from_millis(300)).await;
         guard.finish(Outcome::success("7")).await.unwrap();
     }
 }

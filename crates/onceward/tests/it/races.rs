@@ -93,19 +93,22 @@ async fn waiting_callers_get_the_owners_failure_and_do_not_run_one_after_another
 #[tokio::test]
 async fn a_waiting_caller_learns_that_the_owners_outcome_is_in_doubt() {
     for (ledger, _folder) in every_ledger().await {
+        let (began, mut has_begun) = tokio::sync::watch::channel(false);
         let owner = {
             let ledger = ledger.clone();
             tokio::spawn(async move {
                 let work = |_| async {
+                    began.send_replace(true);
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     Err::<(), _>(Failure::unknown("time-out"))
                 };
                 ledger.operation("charge").key("k").run(work).await
             })
         };
-        tokio::time::sleep(Duration::from_millis(30)).await;
+        has_begun.wait_for(|begun| *begun).await.unwrap();
         let call = ledger.operation("charge").key("k").wait(Duration::from_secs(30));
-        assert!(matches!(call.run(|_| async { Ok(()) }).await, Err(Error::InDoubt { .. })));
+        let answer = call.run(|_| async { Ok(()) }).await;
+        assert!(matches!(answer, Err(Error::InDoubt { .. })), "{answer:?}");
         assert!(matches!(owner.await.unwrap(), Err(Error::Failed { .. })));
     }
 }

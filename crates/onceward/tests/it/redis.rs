@@ -21,9 +21,9 @@ pub(crate) fn server(variable: &str) -> Option<String> {
     Some(format!("{url}{mark}prefix=t{}-{}-{number}", since.as_nanos(), std::process::id()))
 }
 
-/// An empty ledger with a clock that the test sets.
+/// An empty ledger with a clock that the test sets. The suite is not about time limits, so a busy machine may take long.
 async fn fixture(variable: &str, clock: ManualClock) -> Option<Fixture> {
-    let url = server(variable)?;
+    let url = format!("{}&timeout=60s", server(variable)?);
     Redis::migrate(&url, false).await.unwrap();
     let store = Redis::open_with_clock(&url, Arc::new(clock)).await.unwrap();
     Some(Fixture { store: Arc::new(store), keep: Box::new(()) })

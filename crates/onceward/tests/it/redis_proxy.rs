@@ -1,11 +1,13 @@
-//! A proxy in front of Redis that loses answers.
+//! A proxy in front of Redis that loses answers and holds requests back.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// A proxy that can swallow answers: the server does what it is told, and the client learns nothing.
 pub(crate) struct Proxy {
@@ -14,6 +16,8 @@ pub(crate) struct Proxy {
     pub(crate) swallow: Arc<AtomicUsize>,
     /// Closes every connection, as a port does behind which no server is.
     pub(crate) closes: Arc<AtomicBool>,
+    /// Holds requests with these bytes back, and what follows them on their connection, until this is `None`.
+    pub(crate) holds: watch::Sender<Option<Vec<u8>>>,
     /// How many connections there were.
     pub(crate) connections: Arc<AtomicUsize>,
 }
@@ -26,6 +30,7 @@ impl Proxy {
             (Arc::<AtomicUsize>::default(), Arc::default(), Arc::<AtomicBool>::default());
         let (counter, accepted, is_closed) =
             (Arc::clone(&swallow), Arc::<AtomicUsize>::clone(&connections), Arc::clone(&closes));
+        let (holds, held) = watch::channel(None);
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 accepted.fetch_add(1, Ordering::SeqCst);
@@ -33,16 +38,39 @@ impl Proxy {
                     continue;
                 }
                 let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-                tokio::spawn(Self::pass(client, server, Arc::clone(&counter), Arc::clone(&is_closed)));
+                let (client, to_client) = client.into_split();
+                let (from_server, server) = server.into_split();
+                tokio::spawn(Self::pass_requests(client, server, held.clone()));
+                tokio::spawn(Self::pass_answers(from_server, to_client, Arc::clone(&counter), Arc::clone(&is_closed)));
             }
         });
-        Self { address, swallow, closes, connections }
+        Self { address, swallow, closes, holds, connections }
     }
 
-    async fn pass(client: TcpStream, server: TcpStream, swallow: Arc<AtomicUsize>, closes: Arc<AtomicBool>) {
-        let (mut from_client, mut to_client) = client.into_split();
-        let (mut from_server, mut to_server) = server.into_split();
-        tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+    async fn pass_requests(
+        mut from_client: OwnedReadHalf,
+        mut to_server: OwnedWriteHalf,
+        mut holds: watch::Receiver<Option<Vec<u8>>>,
+    ) {
+        let mut buffer = vec![0; 65536];
+        while let Ok(size @ 1..) = from_client.read(&mut buffer).await {
+            let request = &buffer[..size];
+            let passes = |held: &Option<Vec<u8>>| {
+                held.as_ref().is_none_or(|held| !request.windows(held.len()).any(|part| part == held))
+            };
+            let is_over = holds.wait_for(passes).await.is_err();
+            if is_over || to_server.write_all(request).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn pass_answers(
+        mut from_server: OwnedReadHalf,
+        mut to_client: OwnedWriteHalf,
+        swallow: Arc<AtomicUsize>,
+        closes: Arc<AtomicBool>,
+    ) {
         let mut buffer = [0; 4096];
         let mut is_cut = false;
         while let Ok(size @ 1..) = from_server.read(&mut buffer).await {

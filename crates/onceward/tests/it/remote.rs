@@ -166,8 +166,8 @@ async fn a_claim_that_took_longer_than_its_lease_is_renewed_before_it_is_granted
     let store = FaultyStore::new();
     let ledger = Ledger::builder().on(store.clone());
     let call = call(&ledger, "k");
-    store.insert_millis.store(400, Ordering::SeqCst);
-    let lease = Some(Duration::from_millis(300));
+    store.insert_millis.store(2500, Ordering::SeqCst);
+    let lease = Some(Duration::from_secs(2));
     let Started::Acquired(offer) = ledger.start_remote(&call, StartOptions::default().lease(lease)).await.unwrap()
     else {
         panic!()

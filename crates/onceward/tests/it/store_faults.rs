@@ -140,13 +140,14 @@ async fn an_outcome_whose_answer_was_lost_is_recorded_once() {
 #[tokio::test]
 async fn a_caller_that_goes_away_while_its_claim_is_written_leaves_a_released_claim() {
     let (ledger, store) = faulty_ledger();
-    store.insert_millis.store(100, Ordering::SeqCst);
+    // Longer than a busy machine needs to see the claim.
+    store.insert_millis.store(2000, Ordering::SeqCst);
     let call = ledger.operation("charge").key("k");
     let going = {
         let call = call.clone();
         tokio::spawn(async move { call.run(|_| async { Ok(1) }).await.map(|done| done.value) })
     };
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    eventually("the claim is written", async || status(&call).await == "running").await;
     going.abort();
     eventually("the claim is released", async || status(&call).await == "open").await;
 }

@@ -73,7 +73,8 @@ impl RemoteOperation<'_> {
             return Err(error::invalid(py, "the tenant of a ledger behind HTTP is that of its token", &about));
         }
         if parts.is_item {
-            let why = "the API has no streams: numbered items, as of consume_event, need a ledger in a file";
+            let why = "the API has no streams: for numbered items, as of consume_event, open the store itself: a file, \
+                       postgres://… or redis://…";
             return Err(error::invalid(py, why, &about));
         }
         let intent = parts.intent.map(|intent| value::of_intent(intent, self.name, self.recipe)).transpose()?;

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 import scene
-from onceward import Ledger
+from onceward import Ledger, _logs
 
 SIDE_FILES = "onceward.store.sqlite.side_files"
 
@@ -76,7 +76,8 @@ def test_levels_and_filters_are_those_of_logging(tmp_path: pathlib.Path, records
     logging.getLogger("onceward.store").setLevel(logging.ERROR)
     try:
         with open_to_others(str(tmp_path / "quiet.db")):
-            pass
+            # The level counts when a message is passed on, which another thread does.
+            _logs.flush()
     finally:
         logging.getLogger("onceward.store").setLevel(logging.NOTSET)
     with open_to_others(str(tmp_path / "loud.db")):
@@ -152,10 +153,16 @@ def test_without_a_message_there_is_no_thread(store: str) -> None:
 
 def test_the_interpreter_ends_while_a_handler_hangs(store: str) -> None:
     code = PROGRAM + """
+    class Free:
+        def acquire(self): pass
+        def release(self): pass
+        def __enter__(self): pass
+        def __exit__(self, *_): pass
+
     class Hanging(logging.Handler):
-        # Without a lock, for which logging's own end would wait.
+        # With a lock that is always free: logging's own end would wait for another one.
         def createLock(self):
-            self.lock = None
+            self.lock = Free()
 
         def emit(self, record):
             print("hangs", flush=True)

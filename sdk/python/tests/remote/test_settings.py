@@ -106,8 +106,8 @@ def test_a_doubt_is_probed_where_the_server_says_so(remote, key):
     assert len(asked) == 2
 
 
-def test_streams_need_a_file(remote, key):
-    with pytest.raises(onceward.InvalidCall, match="streams"):
+def test_streams_need_the_store_itself(remote, key):
+    with pytest.raises(onceward.InvalidCall, match="no streams.*open the store itself: a file, postgres://… or redis://…"):
         remote.consume_event("billing", key, 1).run(lambda: None)
 
 

@@ -5,16 +5,25 @@ const CORE: [&str; 7] = ["bytes", "jiff", "serde", "serde_json", "sha2", "thiser
 
 /// Which of our crates each crate may depend on. Dependencies point one way, from the product to core; the harness and the
 /// benchmark are on top. A new crate is a new row.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("onceward-core", &[]),
     ("onceward-macros", &["onceward-core"]),
     ("onceward", &["onceward-core", "onceward-macros"]),
     ("onceward-runtime", &["onceward-core", "onceward"]),
+    ("onceward-courier", &["onceward-core", "onceward", "onceward-runtime"]),
     ("onceward-mcp", &["onceward-core", "onceward", "onceward-runtime"]),
-    ("onceward-server", &["onceward-core", "onceward", "onceward-runtime"]),
+    ("onceward-server", &["onceward-core", "onceward", "onceward-runtime", "onceward-courier"]),
     (
         "onceward-cli",
-        &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp", "onceward-server", "onceward-bench"],
+        &[
+            "onceward-core",
+            "onceward",
+            "onceward-runtime",
+            "onceward-courier",
+            "onceward-mcp",
+            "onceward-server",
+            "onceward-bench",
+        ],
     ),
     ("onceward-bench", &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp", "onceward-server"]),
     (

@@ -143,6 +143,15 @@ fn no_source_file_is_too_long() {
 }
 
 #[test]
+fn every_script_that_names_its_interpreter_is_executable() {
+    use std::os::unix::fs::PermissionsExt;
+    let is_executable = |path: &str| fs::metadata(root().join(path)).unwrap().permissions().mode() & 0o111 != 0;
+    let scripts = files().into_iter().filter(|(_, text)| text.starts_with("#!/"));
+    let faults = scripts.filter(|(path, _)| !is_executable(path)).map(|(path, _)| format!("{path} is not executable"));
+    check(faults.collect());
+}
+
+#[test]
 fn every_source_file_says_what_it_is_for() {
     in_sources(rules::says_what_it_is_for);
 }

@@ -102,7 +102,7 @@ pub enum CopyProgress {
     },
     /// Copies records.
     Copying {
-        /// How many were copied by this command.
+        /// How many are in the target, with those that an earlier command copied.
         records: u64,
         /// About how many there are.
         total: u64,
@@ -373,8 +373,8 @@ impl Mover<'_> {
     async fn copy_pages(&self, arrival: &Arrival) -> Result<(), CopyError> {
         let (source, target) = (self.from.transfer()?, self.to.transfer()?);
         let total = verify::count(&self.from.store).await?;
-        let mut records = 0;
         let mut after = arrival.after;
+        let mut records = if after.is_some() { verify::count(&self.to.store).await? } else { 0 };
         (self.progress)(CopyProgress::Copying { records, total });
         loop {
             let page = source.export(after, PAGE).await?;

@@ -77,6 +77,10 @@ impl Fields {
         self.field(&Type::INT4, value.map(i32::to_be_bytes).as_ref().map(<[u8; 4]>::as_slice));
     }
 
+    pub(super) fn int2(&mut self, value: Option<i16>) {
+        self.field(&Type::INT2, value.map(i16::to_be_bytes).as_ref().map(<[u8; 2]>::as_slice));
+    }
+
     pub(super) fn uuid(&mut self, value: Option<[u8; 16]>) {
         self.field(&Type::UUID, value.as_ref().map(<[u8; 16]>::as_slice));
     }
@@ -166,6 +170,10 @@ impl<'a> FieldReader<'a> {
 
     pub(super) fn int4(&mut self) -> Result<Option<i32>, Unreadable> {
         Ok(self.array()?.map(i32::from_be_bytes))
+    }
+
+    pub(super) fn int2(&mut self) -> Result<Option<i16>, Unreadable> {
+        Ok(self.array()?.map(i16::from_be_bytes))
     }
 
     /// A number that is never negative: no conditional write could match a record whose number was changed on reading.

@@ -68,9 +68,14 @@ impl PrimaryConnection {
         // Callers wait meanwhile, so a host that does not answer must not take longer than a statement.
         let hosts = u32::try_from(options.config.get_hosts().len()).unwrap_or(1).max(1);
         let limit = options.timeout.max(CONNECTING) * hosts;
-        timeout(limit, connecting)
+        let connected = timeout(limit, connecting)
             .await
-            .unwrap_or_else(|_| Err(Fault::NotConnected("timed out while connecting".to_owned())))
+            .unwrap_or_else(|_| Err(Fault::NotConnected("timed out while connecting".to_owned())));
+        connected.map_err(|fault| match fault {
+            // One of several stores: the reason alone does not tell which.
+            Fault::NotConnected(why) => Fault::NotConnected(format!("{}: {why}", options.shown)),
+            fault => fault,
+        })
     }
 
     async fn connect<T>(options: &Options, tls: T, hints: Option<broadcast::Sender<String>>) -> Result<Self, Fault>

@@ -150,6 +150,10 @@ BEGIN
         WHEN found.state IN ('done', 'tombstone') THEN
             answer.decision := 'outcome_not_kept';
             answer.status := found.status;
+        -- What the courier delivers is never a direct caller's.
+        WHEN found.payload IS NOT NULL
+            AND (found.state = 'open' OR found.state = 'claimed' AND NOT is_alive AND found.doubt_since IS NULL) THEN
+            answer.decision := 'queued';
         WHEN found.state IN ('queued', 'dead') THEN
             answer.decision := found.state;
         -- A wait that is longer than any that can be asked for was written by a clock that ran ahead.
@@ -211,26 +215,27 @@ BEGIN
         UPDATE onceward.intent SET (
             version, write_id, fence, until, purge_at, forget_at, finished_at, created_at, updated_at, first_sent_at, doubt_since,
             delivered_at, retention_ms, tombstone_ms, honours_key_for_ms, after_delivery_ms, max_attempts, attempts, generation,
-            owner, body_size, status, state, effect, in_doubt, verdict, tenant, operation, key, content_type, last_error, headers,
-            fingerprint, key_digest, outcome, claims, made_by, payload, body
+            owner, body_size, status, priority, state, effect, in_doubt, verdict, tenant, operation, key, content_type, last_error,
+            reference, headers, entry, fingerprint, key_digest, outcome, claims, made_by, payload, body
         ) = ROW (
             new_row.version, new_row.write_id, new_row.fence, new_row.until, new_row.purge_at, NULL, NULL, new_row.created_at,
             new_row.updated_at, new_row.first_sent_at, NULL, NULL, new_row.retention_ms, new_row.tombstone_ms,
             new_row.honours_key_for_ms, new_row.after_delivery_ms, new_row.max_attempts, new_row.attempts, new_row.generation,
-            NULL, NULL, NULL, new_row.state, new_row.effect, new_row.in_doubt, NULL, new_row.tenant, new_row.operation,
-            new_row.key, NULL, new_row.last_error, NULL, new_row.fingerprint, new_row.key_digest, NULL, new_row.claims, NULL,
-            new_row.payload, NULL
+            NULL, NULL, NULL, new_row.priority, new_row.state, new_row.effect, new_row.in_doubt, NULL, new_row.tenant,
+            new_row.operation, new_row.key, NULL, new_row.last_error, NULL, NULL, new_row.entry, new_row.fingerprint,
+            new_row.key_digest, NULL, new_row.claims, NULL, new_row.payload, NULL
         ) WHERE intent.id = former.id;
     ELSE
         INSERT INTO onceward.intent (
             id, version, write_id, fence, until, purge_at, created_at, updated_at, first_sent_at, retention_ms, tombstone_ms,
-            honours_key_for_ms, attempts, generation, state, effect, in_doubt, tenant, operation, key, fingerprint, key_digest,
-            payload
+            honours_key_for_ms, max_attempts, attempts, generation, priority, state, effect, in_doubt, tenant, operation, key,
+            entry, fingerprint, key_digest, payload
         ) VALUES (
             new_row.id, new_row.version, new_row.write_id, new_row.fence, new_row.until, new_row.purge_at, new_row.created_at,
             new_row.updated_at, new_row.first_sent_at, new_row.retention_ms, new_row.tombstone_ms, new_row.honours_key_for_ms,
-            new_row.attempts, new_row.generation, new_row.state, new_row.effect, new_row.in_doubt, new_row.tenant,
-            new_row.operation, new_row.key, new_row.fingerprint, new_row.key_digest, new_row.payload
+            new_row.max_attempts, new_row.attempts, new_row.generation, new_row.priority, new_row.state, new_row.effect,
+            new_row.in_doubt, new_row.tenant, new_row.operation, new_row.key, new_row.entry, new_row.fingerprint,
+            new_row.key_digest, new_row.payload
         ) ON CONFLICT DO NOTHING;
     END IF;
     IF NOT FOUND THEN
@@ -435,7 +440,7 @@ END $$;
 -- Keeps the outcome of a claim. Repeats get it once the transaction has committed.
 CREATE FUNCTION onceward.finish(
     operation text, key text, fence uuid, body bytea DEFAULT '', content_type text DEFAULT 'application/json',
-    status integer DEFAULT 0, verdict text DEFAULT 'success', tenant text DEFAULT 'default'
+    status integer DEFAULT 0, verdict text DEFAULT 'success', tenant text DEFAULT 'default', reference text DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql
 SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
@@ -461,7 +466,10 @@ BEGIN
         purge_at = CASE WHEN intent.sequence IS NULL THEN moment + intent.retention_ms * interval '1 ms' END,
         forget_at = CASE WHEN intent.sequence IS NULL
             THEN moment + (intent.retention_ms + intent.tombstone_ms) * interval '1 ms' END,
-        doubt_since = NULL, last_error = NULL, payload = NULL, made_by = NULL, delivered_at = NULL,
+        doubt_since = NULL, last_error = NULL, made_by = NULL, delivered_at = NULL,
+        payload = CASE WHEN (intent.entry->>'keeps_payload')::boolean THEN intent.payload END,
+        -- Longer ones are not ids, and would make the index slow.
+        reference = CASE WHEN octet_length(finish.reference) BETWEEN 1 AND 255 THEN finish.reference END,
         claims = CASE WHEN intent.after_delivery_ms IS NULL THEN NULL ELSE intent.claims END,
         verdict = finish.verdict, status = finish.status, content_type = finish.content_type, body = finish.body
     WHERE intent.id = found_row.id;
@@ -476,6 +484,7 @@ DECLARE
     mark bytea := substr(onceward.hash_v1('mark v1', 'release', uuid_send(fence)), 1, 16);
     found_row onceward.intent := onceward.owned_row(operation, key, tenant, fence, mark);
     moment timestamptz := onceward.this_moment();
+    is_over boolean;
 BEGIN
     IF found_row.made_by = mark THEN
         RETURN;
@@ -485,13 +494,22 @@ BEGIN
     found_row.updated_at := moment;
     -- In whole milliseconds: conditional writes of servers compare it.
     found_row.until := date_trunc('milliseconds', moment + least(greatest(not_before, interval '0'), interval '7 days'));
+    is_over := coalesce(found_row.attempts >= found_row.max_attempts, false) OR coalesce(
+        extract(epoch FROM found_row.until - found_row.created_at) * 1000 >= (found_row.entry->>'deliver_within')::numeric, false);
     -- A proof speaks for its own attempt only: an older doubt stays.
     found_row.state := CASE WHEN found_row.doubt_since IS NOT NULL THEN 'in_doubt'
-        WHEN found_row.payload IS NOT NULL AND found_row.attempts >= found_row.max_attempts THEN 'dead'
+        WHEN found_row.payload IS NOT NULL AND is_over THEN 'dead'
         WHEN found_row.payload IS NOT NULL THEN 'queued' ELSE 'open' END;
+    found_row.until := CASE
+        WHEN found_row.state = 'open' AND is_over THEN moment
+        WHEN found_row.state IN ('open', 'queued') THEN found_row.until
+        -- The courier tries a doubt again if the terms permit it. Without a time, it waits for a person.
+        WHEN found_row.state = 'in_doubt' AND found_row.payload IS NOT NULL AND NOT is_over
+            AND found_row.in_doubt IN ('retry', 'probe') THEN found_row.until
+    END;
     UPDATE onceward.intent SET version = intent.version + 1, write_id = gen_random_uuid(), state = found_row.state, owner = NULL,
         fence = CASE WHEN found_row.state = 'in_doubt' THEN intent.fence END,
-        until = CASE WHEN found_row.state IN ('open', 'queued') THEN found_row.until END,
+        until = found_row.until,
         purge_at = onceward.untried_until(found_row), updated_at = moment, last_error = left(release.error, 1000),
         made_by = mark, delivered_at = NULL
     WHERE intent.id = found_row.id;
@@ -501,7 +519,8 @@ END $$;
 CREATE FUNCTION onceward.enqueue(
     operation text, key text, payload bytea, tenant text DEFAULT 'default', fingerprint bytea DEFAULT NULL,
     tier text DEFAULT 'standard', retention interval DEFAULT NULL, tombstone interval DEFAULT NULL, delay interval DEFAULT '0',
-    in_doubt text DEFAULT 'hold'
+    in_doubt text DEFAULT 'hold', priority text DEFAULT 'normal', deliver_within interval DEFAULT NULL,
+    keep_payload boolean DEFAULT false, max_attempts integer DEFAULT NULL
 ) RETURNS onceward.answer LANGUAGE plpgsql
 SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off AS $$
 DECLARE
@@ -515,7 +534,13 @@ BEGIN
     IF payload IS NULL OR octet_length(payload) > 8388608 OR octet_length(fingerprint) <> 32 THEN
         RAISE EXCEPTION 'a payload has at most 8 MiB, and a fingerprint 32 bytes' USING ERRCODE = 'OW002';
     END IF;
-    PERFORM onceward.check_length('delay', greatest(delay, interval '0'));
+    IF (priority IN ('high', 'normal', 'low')) IS NOT TRUE THEN
+        RAISE EXCEPTION 'unknown priority %: use high, normal or low', quote_nullable(priority) USING ERRCODE = 'OW002';
+    ELSIF max_attempts < 1 THEN
+        RAISE EXCEPTION 'max_attempts is at least 1, or null for any number' USING ERRCODE = 'OW002';
+    END IF;
+    PERFORM onceward.check_length('delay', greatest(delay, interval '0')),
+        onceward.check_length('deliver_within', coalesce(deliver_within, interval '0'));
     -- Without one of your own, the payload is what must be the same.
     fingerprint := coalesce(fingerprint, onceward.hash_v1('fingerprint v1', 'payload', 'payload', 'present', payload));
     PERFORM onceward.check_seal('{}', true);
@@ -540,8 +565,17 @@ BEGIN
         EXIT WHEN answer.decision IS NOT NULL;
         new_row := onceward.fresh(
             tenant, operation, key, fingerprint, NULL, tier, retention, tombstone, in_doubt, found_row, moment);
+        IF found_row.id IS NOT NULL THEN
+            new_row := onceward.tightened(new_row, tier, retention, tombstone, in_doubt);
+        END IF;
         new_row.state := 'queued';
         new_row.payload := payload;
+        new_row.attempts := 0;
+        -- A direct call has no number of attempts.
+        new_row.max_attempts := max_attempts;
+        new_row.priority := CASE priority WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END;
+        new_row.entry := json_strip_nulls(json_build_object('priority', priority,
+            'deliver_within', onceward.milliseconds(deliver_within), 'keeps_payload', CASE WHEN keep_payload THEN true END));
         new_row.until := date_trunc('milliseconds', moment + greatest(delay, interval '0'));
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;

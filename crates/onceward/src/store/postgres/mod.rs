@@ -7,7 +7,7 @@
 //! - `composite`: the binary format of rows. `row`: records as rows.
 //! - `write_job`: a write and its answer. `batch`: those that are written together. `writer`: the threads that write them.
 //! - `reader`: the threads that read. `query`: their statements.
-//! - `sweeping`: expires records, and tidies up.
+//! - `due`: the entries of the outbox that are due. `sweeping`: expires records, and tidies up.
 //! - `hints`: tells other processes that intents have ended.
 //! - `high_water_mark`: notices that the database has lost acknowledged writes.
 //! - `functions_v1.sql`: what a transaction of your own calls. `transaction`: the same from Rust.
@@ -17,6 +17,7 @@
 mod batch;
 mod composite;
 mod connection;
+mod due;
 mod high_water_mark;
 mod hints;
 mod migrate;
@@ -229,8 +230,8 @@ impl Store for Postgres {
         Ok(Some(seen(record, self.shared.given_time().unwrap_or(now))))
     }
 
-    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
-        Err(Error::Other("this store has no outbox yet".to_owned()))
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.due_entries(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

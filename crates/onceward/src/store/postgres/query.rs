@@ -141,6 +141,12 @@ pub(super) fn readable(rows: &[Row]) -> Vec<(Timestamp, Record)> {
     rows.iter().filter_map(|row| record(row).inspect_err(report_unreadable).ok()).collect()
 }
 
+/// Reports a record that cannot be read, and returns its id, by which it can be passed over.
+pub(super) fn unreadable(bytes: &[u8], error: &Error) -> Option<Vec<u8>> {
+    report_unreadable(error);
+    row::read_id(bytes).ok().map(|id| id.as_bytes().to_vec())
+}
+
 fn report_unreadable(error: &Error) {
     tracing::error!(%error, "left out a record");
 }
@@ -161,6 +167,10 @@ pub(super) fn list(filter: &Filter, end: i64, latest: Option<Timestamp>, rows: u
     }
     if let Some(operation) = &filter.operation {
         and("operation = ?", text_value(Some(operation.as_str())));
+    }
+    if let Some(reference) = &filter.reference {
+        // As its index has it.
+        and("reference COLLATE \"C\" = ?", text_value(Some(reference)));
     }
     if filter.created_before.is_some() {
         and("created_at < ?", time_value(filter.created_before));

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{self, StrDeserializer};
+use serde::{Deserialize, Serialize};
 
 use onceward_core::claim::{Claims, Mark};
 use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::Digest;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::{Entry, Priority};
 use onceward_core::outcome::{Body, Outcome};
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Record, State};
@@ -21,7 +22,7 @@ use crate::plant::{Plant, planted};
 use crate::store::{AuditEvent, Error, names, without_nul};
 
 /// The columns of `onceward.intent`, for lists, which leave some out.
-pub(super) const COLUMNS: [&str; 42] = [
+pub(super) const COLUMNS: [&str; 45] = [
     "id",
     "row",
     "version",
@@ -47,6 +48,7 @@ pub(super) const COLUMNS: [&str; 42] = [
     "owner",
     "body_size",
     "status",
+    "priority",
     "state",
     "effect",
     "in_doubt",
@@ -56,7 +58,9 @@ pub(super) const COLUMNS: [&str; 42] = [
     "key",
     "content_type",
     "last_error",
+    "reference",
     "headers",
+    "entry",
     "fingerprint",
     "key_digest",
     "outcome",
@@ -167,6 +171,7 @@ impl Job<'_> {
         };
         fields.int8(owner.map(|owner| signed(owner.0)).transpose()?);
         self.outcome_numbers(fields)?;
+        fields.int2(self.priority());
         let state = match names::of_state(&draft.state) {
             "sent" if planted(Plant::PhaseNotStored) => "claimed",
             name => name,
@@ -175,6 +180,17 @@ impl Job<'_> {
         fields.text(terms.map(|terms| names::of_effect(terms.effect)));
         fields.text(terms.map(|terms| names::of_in_doubt(terms.in_doubt)));
         self.texts_and_bytes(fields, live)
+    }
+
+    /// What the courier has to deliver has a place among the other entries, also if nothing says how to deliver it.
+    fn priority(&self) -> Option<i16> {
+        if planted(Plant::EntryNotListed) {
+            // No courier asks for this one.
+            return self.draft.payload.as_ref().map(|_| i16::MAX);
+        }
+        let entry = self.draft.entry.as_ref().filter(|_| !matches!(self.draft.state, State::Tombstone { .. }));
+        let given = entry.map(|entry| entry.priority);
+        given.or(self.draft.payload.as_ref().map(|_| Priority::default())).map(Priority::rank)
     }
 
     fn outcome_numbers(&self, fields: &mut Fields) -> Result<(), Error> {
@@ -198,13 +214,10 @@ impl Job<'_> {
         fields.text(identity.map(|identity| identity.key.as_str()));
         fields.text(outcome.map(|outcome| without_nul(&outcome.content_type)).as_deref());
         fields.text(draft.last_error.as_deref().map(without_nul).as_deref());
-        let headers = match outcome.filter(|outcome| !outcome.headers.is_empty()) {
-            None => None,
-            Some(outcome) => {
-                Some(serde_json::to_string(&outcome.headers).map_err(|error| Error::Other(error.to_string()))?)
-            }
-        };
-        fields.json(headers.as_deref());
+        fields.text(outcome.and_then(|outcome| outcome.reference.as_deref()).map(without_nul).as_deref());
+        let headers = outcome.map(|outcome| &outcome.headers).filter(|headers| !headers.is_empty());
+        fields.json(headers.map(to_json).transpose()?.as_deref());
+        fields.json(draft.entry.as_ref().filter(|_| live).map(to_json).transpose()?.as_deref());
         fields.bytes(Some(draft.fingerprint.digest().as_bytes()));
         fields.bytes(draft.key_digest.as_ref().filter(|_| live).map(|digest| digest.as_bytes().as_slice()));
         let digest = match (&draft.state, outcome.map(|outcome| &outcome.body)) {
@@ -225,6 +238,10 @@ impl Job<'_> {
     }
 }
 
+fn to_json(value: &impl Serialize) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::Other(error.to_string()))
+}
+
 fn kept_outcome(draft: &Draft) -> Option<&Outcome> {
     match &draft.state {
         State::Done { outcome, .. } => Some(outcome),
@@ -242,7 +259,9 @@ impl Times {
             State::Queued { due } => (Some(*due), None, None, None),
             State::Leased(lease) => (Some(lease.until), None, None, None),
             State::Open { not_before } => (Some(*not_before), None, None, None),
-            State::InDoubt { .. } | State::Dead => (None, None, None, None),
+            State::InDoubt { .. } if planted(Plant::RetryTimeNotKept) => (None, None, None, None),
+            State::InDoubt { retry_at, .. } => (*retry_at, None, None, None),
+            State::Dead => (None, None, None, None),
             State::Done { finished_at, expires_at, forget_at, .. } => {
                 (None, *expires_at, *forget_at, Some(*finished_at))
             }
@@ -317,6 +336,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
     let owner = row.unsigned()?.map(Owner);
     let body_size = row.unsigned()?;
     let status = row.int4()?;
+    let _priority = row.int2()?;
     let state_name = row.text()?.ok_or_else(|| missing("state"))?;
     let effect = row.text()?.map(named::<Effect>).transpose()?;
     let in_doubt = row.text()?.map(named::<InDoubt>).transpose()?;
@@ -324,7 +344,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
     let names = [row.text()?, row.text()?, row.text()?];
     let content_type = row.text()?;
     let last_error = row.text()?.map(str::to_owned);
+    let reference = row.text()?.map(str::to_owned);
     let headers = row.text()?;
+    let entry = row.text()?.map(serde_json::from_str::<Box<Entry>>).transpose();
+    let entry = entry.map_err(|error| Unreadable(error.to_string()))?;
     let fingerprint = Fingerprint::from_digest(Digest::from_bytes(row.array()?.ok_or_else(|| missing("fingerprint"))?));
     let key_digest = row.array()?.map(Digest::from_bytes);
     let digest = row.array()?.map(Digest::from_bytes);
@@ -359,7 +382,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
                     Some(size) => Body::TooLarge { size, digest: digest.ok_or_else(|| missing("digest"))? },
                     None => Body::Kept(body.ok_or_else(|| missing("body"))?),
                 },
-                reference: None,
+                reference,
             },
             fence: fence_or()?,
             finished_at: finished_at.ok_or_else(|| missing("end"))?,
@@ -396,7 +419,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Record, Unreadable> {
         attempts,
         generation,
         payload,
-        entry: None,
+        entry,
         created_at: created_at.unwrap_or(Timestamp::from_millis(0)),
         updated_at: updated_at.unwrap_or(Timestamp::from_millis(0)),
         first_sent_at,

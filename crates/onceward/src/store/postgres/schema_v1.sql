@@ -22,7 +22,7 @@ CREATE TABLE onceward.intent (
     version            bigint NOT NULL,
     write_id           uuid NOT NULL,          -- names the write that made this version, so that its repeat is recognised
     fence              uuid,
-    until              timestamptz,            -- due, deadline of the lease, or not before: as the state says
+    until              timestamptz,            -- due, deadline of the lease, not before, or the next attempt: as the state says
     purge_at           timestamptz,            -- when the sweeper drops the outcome or the row
     forget_at          timestamptz,            -- when the key of a finished intent is free again
     finished_at        timestamptz,
@@ -42,6 +42,7 @@ CREATE TABLE onceward.intent (
     owner              bigint,
     body_size          bigint,                 -- of a body that was too large to keep
     status             integer,
+    priority           smallint,               -- of an entry of the outbox: a lower number goes first
     state              text NOT NULL CHECK (state IN
         ('queued', 'claimed', 'sent', 'overdue', 'open', 'in_doubt', 'done', 'tombstone', 'dead')),
     effect             text,
@@ -52,7 +53,9 @@ CREATE TABLE onceward.intent (
     key                text,
     content_type       text,
     last_error         text,
+    reference          text,                   -- the id that the downstream gave the effect
     headers            json,
+    entry              json,                   -- how the courier delivers it; null for a direct call
     fingerprint        bytea NOT NULL,
     key_digest         bytea,
     outcome            bytea,                  -- digest: of the outcome in a tombstone, of a body that was too large to keep
@@ -77,7 +80,9 @@ CREATE TABLE onceward.intent (
         WHEN 'open' THEN num_nulls(until)
         WHEN 'queued' THEN num_nulls(until)
         ELSE num_nulls(fence, until)
-    END = 0 AND (state = 'tombstone' OR num_nulls(effect, in_doubt, tombstone_ms, honours_key_for_ms) = 0))
+    END = 0 AND (state = 'tombstone' OR num_nulls(effect, in_doubt, tombstone_ms, honours_key_for_ms) = 0)
+        -- The courier would never find it.
+        AND (payload IS NULL OR priority IS NOT NULL))
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.1);
 
 -- The sweeper finds its work here, and never by scanning.
@@ -86,6 +91,12 @@ CREATE INDEX intent_purge ON onceward.intent (purge_at) WHERE purge_at IS NOT NU
 CREATE INDEX intent_unsettled ON onceward.intent (row) WHERE state NOT IN ('done', 'tombstone');
 -- Lists of all intents, the newest first.
 CREATE INDEX intent_row ON onceward.intent (row);
+-- The courier finds its work here, and never by scanning. No direct call is in it, so that none pays for it. In the order of the
+-- bytes, which no upgrade of the system's collations changes.
+CREATE INDEX intent_due ON onceward.intent (operation COLLATE "C", priority, tenant COLLATE "C", until)
+    WHERE payload IS NOT NULL AND until IS NOT NULL AND state NOT IN ('done', 'tombstone', 'dead');
+-- Finds an effect by the id that the downstream gave it, the newest first.
+CREATE INDEX intent_reference ON onceward.intent (reference COLLATE "C", row) WHERE reference IS NOT NULL;
 
 -- What the records themselves do not tell: late owners, and what people decided.
 CREATE TABLE onceward.audit (
@@ -144,9 +155,9 @@ CREATE TYPE onceward.job_v1 AS (
     finished_at timestamptz, created_at timestamptz, updated_at timestamptz, first_sent_at timestamptz,
     doubt_since timestamptz, delivered_at timestamptz, retention_ms bigint, tombstone_ms bigint,
     honours_key_for_ms bigint, after_delivery_ms bigint, max_attempts bigint, attempts bigint, generation bigint,
-    sequence bigint, owner bigint, body_size bigint, status integer, state text, effect text, in_doubt text,
-    verdict text, tenant text, operation text, key text, content_type text, last_error text, headers json,
-    fingerprint bytea, key_digest bytea, outcome bytea, claims bytea, made_by bytea, payload bytea, body bytea
+    sequence bigint, owner bigint, body_size bigint, status integer, priority smallint, state text, effect text, in_doubt text,
+    verdict text, tenant text, operation text, key text, content_type text, last_error text, reference text, headers json,
+    entry json, fingerprint bytea, key_digest bytea, outcome bytea, claims bytea, made_by bytea, payload bytea, body bytea
 );
 
 -- The functions that servers call. Released functions keep their meaning; a later version of the schema adds new ones, so that
@@ -288,9 +299,9 @@ BEGIN
             INSERT INTO onceward.intent (
                 id, version, write_id, fence, until, purge_at, forget_at, finished_at, created_at, updated_at,
                 first_sent_at, doubt_since, delivered_at, retention_ms, tombstone_ms, honours_key_for_ms, after_delivery_ms,
-                max_attempts, attempts, generation, sequence, owner, body_size, status, state, effect, in_doubt, verdict,
-                tenant, operation, key, content_type, last_error, headers, fingerprint, key_digest, outcome, claims,
-                made_by, payload, body
+                max_attempts, attempts, generation, sequence, owner, body_size, status, priority, state, effect, in_doubt, verdict,
+                tenant, operation, key, content_type, last_error, reference, headers, entry, fingerprint, key_digest, outcome,
+                claims, made_by, payload, body
             )
             -- In the order of the keys: two batches with the same keys do not wait for each other in a circle.
             SELECT job.id, job.version, job.write_id, job.fence,
@@ -303,9 +314,9 @@ BEGIN
             coalesce(job.first_sent_at, moment.at + job.first_sent_in), coalesce(job.doubt_since, moment.at + job.doubt_in),
             coalesce(job.delivered_at, moment.at + job.delivered_in), job.retention_ms,
             job.tombstone_ms, job.honours_key_for_ms, job.after_delivery_ms, job.max_attempts, job.attempts,
-            job.generation, job.sequence, job.owner, job.body_size, job.status, job.state, job.effect, job.in_doubt,
-            job.verdict, job.tenant, job.operation, job.key, job.content_type, job.last_error, job.headers,
-            job.fingerprint, job.key_digest, job.outcome, job.claims, job.made_by, job.payload, job.body
+            job.generation, job.sequence, job.owner, job.body_size, job.status, job.priority, job.state, job.effect, job.in_doubt,
+            job.verdict, job.tenant, job.operation, job.key, job.content_type, job.last_error, job.reference, job.headers,
+            job.entry, job.fingerprint, job.key_digest, job.outcome, job.claims, job.made_by, job.payload, job.body
             FROM unnest(inserts) AS job
             CROSS JOIN LATERAL (SELECT greatest(this_moment, job.not_before) AS at) AS moment
             WHERE job.lock_key <> ALL (held) AND job.id <> ALL (over)
@@ -328,9 +339,9 @@ BEGIN
             UPDATE onceward.intent SET (
                 version, write_id, fence, until, purge_at, forget_at, finished_at, created_at, updated_at, first_sent_at,
                 doubt_since, delivered_at, retention_ms, tombstone_ms, honours_key_for_ms, after_delivery_ms, max_attempts,
-                attempts, generation, sequence, owner, body_size, status, state, effect, in_doubt, verdict, tenant,
-                operation, key, content_type, last_error, headers, fingerprint, key_digest, outcome, claims, made_by,
-                payload, body
+                attempts, generation, sequence, owner, body_size, status, priority, state, effect, in_doubt, verdict, tenant,
+                operation, key, content_type, last_error, reference, headers, entry, fingerprint, key_digest, outcome, claims,
+                made_by, payload, body
             ) = ROW (
             job.version, job.write_id, job.fence,
             coalesce(job.until, moment.at + job.until_in),
@@ -342,9 +353,9 @@ BEGIN
             coalesce(job.first_sent_at, moment.at + job.first_sent_in), coalesce(job.doubt_since, moment.at + job.doubt_in),
             coalesce(job.delivered_at, moment.at + job.delivered_in), job.retention_ms,
             job.tombstone_ms, job.honours_key_for_ms, job.after_delivery_ms, job.max_attempts, job.attempts,
-            job.generation, job.sequence, job.owner, job.body_size, job.status, job.state, job.effect, job.in_doubt,
-            job.verdict, job.tenant, job.operation, job.key, job.content_type, job.last_error, job.headers,
-            job.fingerprint, job.key_digest, job.outcome, job.claims, job.made_by, job.payload, job.body
+            job.generation, job.sequence, job.owner, job.body_size, job.status, job.priority, job.state, job.effect, job.in_doubt,
+            job.verdict, job.tenant, job.operation, job.key, job.content_type, job.last_error, job.reference, job.headers,
+            job.entry, job.fingerprint, job.key_digest, job.outcome, job.claims, job.made_by, job.payload, job.body
             )
             FROM locked AS job
             CROSS JOIN LATERAL (SELECT greatest(this_moment, job.not_before) AS at) AS moment
@@ -421,6 +432,107 @@ BEGIN
             THEN record_send(intent) END
     FROM unnest(replaces) WITH ORDINALITY AS job LEFT JOIN onceward.intent ON intent.id = job.id
     ORDER BY job.ordinality;
+END $$;
+
+-- The entries of the outbox that are due, for a courier: at most `most` of them, those of a higher priority first, and within a
+-- priority from every tenant in turn, beginning after `after`. `reached` is the tenant after which the next look begins; null if
+-- this one has seen all. Without an entry there is one row, with the time alone. `unreadable` are ids to pass over.
+--
+-- `walk` goes from tenant to tenant through the index, one step for each, at most 256 in a priority: those whose entries are all
+-- delayed take a step too. It counts the due entries of a tenant only as far as there is room, so that a backlog costs nothing.
+-- `first` takes the same number from each tenant, and `rest` gives what some do not use to the first that have more.
+--
+-- The plan is made once for a connection, whatever the table held at that time, so that the settings rule out every plan that
+-- reads all of it. OFFSET 0 keeps a subquery from being evaluated once for each mention of its columns. Together the payloads have about 8 MiB at most.
+CREATE FUNCTION onceward.due_v1(
+    operation text, after text, most bigint, given_time timestamptz, unreadable bytea[]
+) RETURNS TABLE (at timestamptz, reached text, found bytea) LANGUAGE plpgsql
+SET search_path = pg_catalog SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $$
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE moment AS MATERIALIZED (
+        SELECT coalesce($4, date_trunc('milliseconds', clock_timestamp())) AS at
+    ), walk (priority, tenant, is_around, step, tenants, entries, room, due, is_complete, ends) AS (
+        SELECT 0::smallint, coalesce($2, ''), $2 IS NULL, 0, 0, 0::bigint, $3, 0::bigint, false, false
+        UNION ALL
+        SELECT next_step.* FROM walk CROSS JOIN moment CROSS JOIN LATERAL (
+            -- The next tenant; after the last one, the first one again, up to the one where the walk began.
+            SELECT walk.priority, coalesce(lane.tenant, ''), walk.is_around OR lane.tenant IS NULL, walk.step + 1,
+                walk.tenants + least(lane.due, 1)::integer, walk.entries + lane.due, walk.room, lane.due, lane.is_complete,
+                lane.is_complete OR walk.step >= 255 OR walk.tenants + least(lane.due, 1) >= walk.room
+            FROM (
+                SELECT following.tenant, following.is_complete, (
+                    SELECT count(*) FROM (
+                        SELECT FROM onceward.intent
+                        WHERE intent.payload IS NOT NULL AND intent.until IS NOT NULL
+                          AND intent.state NOT IN ('done', 'tombstone', 'dead') AND NOT following.is_complete
+                          AND intent.operation COLLATE "C" = $1 AND intent.priority = walk.priority
+                          AND intent.tenant COLLATE "C" = following.tenant AND intent.until <= moment.at
+                          AND intent.id <> ALL ($5)
+                        ORDER BY intent.until LIMIT greatest($3 - walk.entries, 1)
+                    ) AS waiting
+                ) AS due
+                FROM (
+                    SELECT one.tenant, walk.is_around AND coalesce(one.tenant COLLATE "C" > $2, one.tenant IS NULL) AS is_complete
+                    FROM (SELECT (
+                        SELECT intent.tenant FROM onceward.intent
+                        WHERE intent.payload IS NOT NULL AND intent.until IS NOT NULL
+                          AND intent.state NOT IN ('done', 'tombstone', 'dead')
+                          AND intent.operation COLLATE "C" = $1 AND intent.priority = walk.priority
+                          AND intent.tenant COLLATE "C" > walk.tenant
+                        ORDER BY intent.tenant COLLATE "C" LIMIT 1
+                    ) AS tenant OFFSET 0) AS one
+                    OFFSET 0
+                ) AS following
+                OFFSET 0
+            ) AS lane
+            WHERE NOT walk.ends
+            UNION ALL
+            -- The next priority.
+            SELECT (walk.priority + 1)::smallint, coalesce($2, ''), $2 IS NULL, 0, 0, walk.entries, $3 - walk.entries, 0, false, false
+            WHERE walk.ends AND walk.priority < 2 AND walk.entries < $3
+        ) AS next_step
+    ), lanes AS MATERIALIZED (
+        SELECT walk.priority, walk.tenant, walk.step,
+            greatest(walk.room / count(*) OVER (PARTITION BY walk.priority), 1) AS share
+        FROM walk WHERE walk.due > 0
+    ), first AS MATERIALIZED (
+        SELECT lanes.priority, 1 AS pass, lanes.step, entry.* FROM lanes CROSS JOIN moment CROSS JOIN LATERAL (
+            SELECT intent.until, intent.id, octet_length(intent.payload) AS size FROM onceward.intent
+            WHERE intent.payload IS NOT NULL AND intent.until IS NOT NULL AND intent.state NOT IN ('done', 'tombstone', 'dead')
+              AND intent.operation COLLATE "C" = $1 AND intent.priority = lanes.priority
+              AND intent.tenant COLLATE "C" = lanes.tenant AND intent.until <= moment.at AND intent.id <> ALL ($5)
+            ORDER BY intent.until LIMIT lanes.share
+        ) AS entry
+    ), rest AS MATERIALIZED (
+        SELECT lanes.priority, 2 AS pass, lanes.step, entry.* FROM (
+            SELECT * FROM lanes
+            WHERE lanes.share = (
+                SELECT count(*) FROM first WHERE first.priority = lanes.priority AND first.step = lanes.step
+            )
+            ORDER BY lanes.priority, lanes.step
+        ) AS lanes CROSS JOIN moment CROSS JOIN LATERAL (
+            SELECT intent.until, intent.id, octet_length(intent.payload) AS size FROM onceward.intent
+            WHERE intent.payload IS NOT NULL AND intent.until IS NOT NULL AND intent.state NOT IN ('done', 'tombstone', 'dead')
+              AND intent.operation COLLATE "C" = $1 AND intent.priority = lanes.priority
+              AND intent.tenant COLLATE "C" = lanes.tenant AND intent.until <= moment.at AND intent.id <> ALL ($5)
+            ORDER BY intent.until LIMIT $3 OFFSET lanes.share
+        ) AS entry
+        ORDER BY lanes.priority, lanes.step LIMIT $3 - (SELECT count(*) FROM first)
+    ), picked AS (
+        SELECT both_passes.*, sum(both_passes.size) OVER (
+            ORDER BY both_passes.priority, both_passes.pass, both_passes.step, both_passes.until, both_passes.id
+        ) - both_passes.size AS before
+        FROM (SELECT * FROM first UNION ALL SELECT * FROM rest) AS both_passes
+    )
+    SELECT moment.at,
+        (SELECT nullif(walk.tenant, '') FROM walk WHERE walk.ends AND NOT walk.is_complete ORDER BY walk.priority LIMIT 1),
+        entry.found
+    FROM moment LEFT JOIN picked ON picked.before < 8388608 LEFT JOIN LATERAL (
+        SELECT record_send(intent) AS found FROM onceward.intent WHERE intent.id = picked.id LIMIT 1
+    ) AS entry ON true
+    ORDER BY picked.priority, picked.pass, picked.step, picked.until, picked.id;
 END $$;
 
 -- Removes rows that are still as expected, with their audit trail. Returns how many.

@@ -25,7 +25,7 @@ const BEGIN: &str = "SELECT decision, fence, attempt, downstream_key, verdict, s
     (extract(epoch FROM retry_after) * 1000)::bigint \
     FROM onceward.claim($1, $2, $3, $4, $5, $6 * interval '1 ms', $7 * interval '1 ms', $8 * interval '1 ms', $9, $10)";
 
-const FINISH: &str = "SELECT onceward.finish($1, $2, $3, $4, $5, $6, $7, $8)::text";
+const FINISH: &str = "SELECT onceward.finish($1, $2, $3, $4, $5, $6, $7, $8, $9)::text";
 
 const RELEASE: &str = "SELECT onceward.release($1, $2, $3, $4, $5 * interval '1 ms', $6)::text";
 
@@ -134,7 +134,7 @@ impl TransactionClaim {
             return Err(Error::Other("the outcome is too large to be kept".to_owned()));
         };
         let identity = &self.call.identity;
-        let values: [(&(dyn ToSql + Sync), Type); 8] = [
+        let values: [(&(dyn ToSql + Sync), Type); 9] = [
             (&identity.operation.as_str(), Type::TEXT),
             (&identity.key.as_str(), Type::TEXT),
             (&Binary(Some(self.fence.to_bytes())), Type::UUID),
@@ -143,6 +143,7 @@ impl TransactionClaim {
             (&outcome.status, Type::INT4),
             (&names::of_verdict(outcome.verdict), Type::TEXT),
             (&identity.tenant.as_str(), Type::TEXT),
+            (&outcome.reference.as_deref().map(without_nul), Type::TEXT),
         ];
         transaction.query_typed(FINISH, &values).await.map(drop).map_err(|error| failed(&error))
     }

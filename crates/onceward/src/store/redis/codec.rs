@@ -5,10 +5,12 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use onceward_core::hash::{Digest, digest};
+use onceward_core::outbox::Priority;
 use onceward_core::outcome::Body;
 use onceward_core::record::{Draft, Fence, Record, State};
 use onceward_core::time::{Timestamp, When};
 
+use crate::plant::{Plant, planted};
 use crate::store::{Error, ListedRecord};
 
 /// The first byte of a value. Another layout gets another one.
@@ -133,6 +135,12 @@ pub(super) struct Encoded {
     pub(super) ends: WrittenAt,
     /// The time that a conditional write compares.
     pub(super) time: WrittenAt,
+    /// The line in which an entry of the outbox stands; `None` for a direct call.
+    pub(super) lane: Option<Vec<u8>>,
+    /// When the courier looks at it.
+    pub(super) due: WrittenAt,
+    /// The id that the downstream gave the effect.
+    pub(super) reference: Option<String>,
     /// The length of the JSON, the JSON and the contents.
     pub(super) rest: Vec<u8>,
 }
@@ -181,13 +189,46 @@ pub(super) fn tenant_tag(tenant: Option<&str>) -> [u8; 16] {
     tag
 }
 
+/// The beginning of the members of the index of entries: operation, priority and tenant. The time and the id follow. No name
+/// contains a zero byte, so that the members of a tenant stand together, in the order of their times.
+pub(super) fn lane_of(operation: &str, priority: Priority, tenant: &str) -> Vec<u8> {
+    let mut lane = lane_prefix(operation, priority);
+    lane.extend_from_slice(tenant.as_bytes());
+    lane.push(0);
+    lane
+}
+
+/// The part of it that all tenants have in common: 17 bytes.
+pub(super) fn lane_prefix(operation: &str, priority: Priority) -> Vec<u8> {
+    let mut prefix = digest(operation.as_bytes()).as_bytes()[..16].to_vec();
+    prefix.extend_from_slice(priority.rank().to_string().as_bytes());
+    prefix
+}
+
+/// What was an entry once stays one until it is a tombstone.
+fn lane(draft: &Draft) -> Option<Vec<u8>> {
+    let identity = draft.identity.as_ref().filter(|_| draft.payload.is_some() || draft.entry.is_some())?;
+    let priority = draft.entry.as_ref().map(|entry| entry.priority).unwrap_or_default();
+    Some(lane_of(identity.operation.as_str(), priority, identity.tenant.as_str()))
+}
+
 pub(super) fn encode(mut draft: Draft, write_id: &WriteId) -> Result<Encoded, Error> {
     let mut head = [0; 57];
     head[..25].copy_from_slice(&guard(draft.version, draft.fence()));
     head[25..41].copy_from_slice(write_id);
     head[41..].copy_from_slice(&tenant_tag(draft.identity.as_ref().map(|identity| identity.tenant.as_str())));
+    if planted(Plant::RetryTimeNotKept)
+        && let State::InDoubt { retry_at, .. } = &mut draft.state
+    {
+        *retry_at = None;
+    }
     let (index, ends) = (Index::of(&draft.state), ends(&draft));
     let time = draft.time().map_or(WrittenAt::Never, |when| WrittenAt::of(*when, 0));
+    let (lane, due) = (lane(&draft), draft.due().map_or(WrittenAt::Never, |when| WrittenAt::of(*when, 0)));
+    let reference = match &draft.state {
+        State::Done { outcome, .. } => outcome.reference.clone(),
+        _ => None,
+    };
     let payload = draft.payload.take();
     let (mut headers, mut body) = (Vec::new(), None);
     if let State::Done { outcome, .. } = &mut draft.state {
@@ -214,7 +255,7 @@ pub(super) fn encode(mut draft: Draft, write_id: &WriteId) -> Result<Encoded, Er
     let length = u32::try_from(rest.len() - 4).map_err(|error| Error::Other(error.to_string()))?;
     rest[..4].copy_from_slice(&length.to_be_bytes());
     contents.iter().for_each(|part| rest.extend_from_slice(part));
-    Ok(Encoded { head, index, ends, time, rest })
+    Ok(Encoded { head, index, ends, time, lane, due, reference, rest })
 }
 
 fn unwritable(error: serde_json::Error) -> Error {

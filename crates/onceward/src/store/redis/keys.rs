@@ -19,11 +19,22 @@ pub(super) struct Shard {
     indexes: [String; 3],
     /// The number of records of each tenant.
     pub(super) tenants: String,
+    /// The entries of the outbox, in the order in which couriers get them.
+    pub(super) waiting: String,
+    /// The ids that downstreams gave to effects, in their order.
+    pub(super) references: String,
+    /// Where each record is in the two above.
+    places: String,
 }
 
 impl Shard {
     pub(super) fn index(&self, index: Index) -> &str {
         &self.indexes[index as usize]
+    }
+
+    /// The keys in which records are found by what they contain, in the order of the scripts.
+    pub(super) fn places(&self) -> [&str; 3] {
+        [&self.waiting, &self.references, &self.places]
     }
 
     pub(super) fn record(&self, id: &Digest) -> String {
@@ -78,6 +89,9 @@ impl Keys {
                 order: format!("{tag}o"),
                 indexes: Index::ALL.map(|index| format!("{tag}{}", index.letter())),
                 tenants: format!("{tag}n"),
+                waiting: format!("{tag}w"),
+                references: format!("{tag}f"),
+                places: format!("{tag}p"),
                 tag,
             }
         });
@@ -118,6 +132,7 @@ mod tests {
             let tag = |key: &str| key.split_once('}').map(|(tag, _)| tag.to_owned());
             let mut all = vec![shard.record(&id), shard.trail(&id), shard.check(), shard.reservations(&[1; 16])];
             all.extend([&shard.epoch, &shard.order, &shard.tenants].map(Clone::clone));
+            all.extend([&shard.waiting, &shard.references, &shard.places].map(Clone::clone));
             all.extend(Index::ALL.map(|index| shard.index(index).to_owned()));
             assert!(all.iter().all(|key| tag(key) == tag(&shard.tag)), "{all:?}");
             assert!(shard.record(&id).ends_with(&format!("}}:r:{id}")));

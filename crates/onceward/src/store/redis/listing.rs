@@ -102,16 +102,17 @@ impl Redis {
         let only_unsettled = !filter.status.is_empty() && !filter.status.iter().any(is_settled);
         let sources = self.keys.shards.iter().map(|shard| async move {
             let mut source = Source { shard, ids: VecDeque::new(), next: None, is_over: false };
-            let now = match only_unsettled {
-                true => {
-                    let (mut ids, now) = self.unsettled(shard).await?;
-                    ids.sort_unstable_by(|one, other| other.cmp(one));
-                    ids.retain(|position| start.before.is_none_or(|before| *position < before));
-                    (source.ids, source.is_over) = (ids.into(), true);
-                    now
+            let (mut ids, now) = match &filter.reference {
+                Some(reference) => self.referred(shard, reference).await?,
+                None if only_unsettled => self.unsettled(shard).await?,
+                None => {
+                    let now = self.refill(&mut source, start, FIRST_IDS).await?;
+                    return Ok((source, now));
                 }
-                false => self.refill(&mut source, start, FIRST_IDS).await?,
             };
+            ids.sort_unstable_by(|one, other| other.cmp(one));
+            ids.retain(|position| start.before.is_none_or(|before| *position < before));
+            (source.ids, source.is_over) = (ids.into(), true);
             Ok::<_, Error>((source, now))
         });
         let (sources, times): (Vec<_>, Vec<_>) = try_join_all(sources).await?.into_iter().unzip();
@@ -171,6 +172,7 @@ fn matches(filter: &Filter, start: &Start, listed: &ListedRecord) -> bool {
         && start.latest.is_none_or(|latest| record.created_at <= latest)
         && filter.tenant.as_ref().is_none_or(|tenant| identity.is_some_and(|identity| identity.tenant == *tenant))
         && filter.operation.as_ref().is_none_or(|name| identity.is_some_and(|identity| identity.operation == *name))
+        && filter.has_reference_of(record)
         && filter.created_before.is_none_or(|time| record.created_at < time)
         && filter.created_since.is_none_or(|time| record.created_at >= time)
 }

@@ -4,13 +4,14 @@
 //!   `pipelined_connection`: the connection that all callers share.
 //! - `keys`: the names of the keys. `codec`: a record as one value.
 //! - `scripts`: the Lua scripts, in which every write happens. `reply`: their replies.
-//! - `writing`, `quota`, `reading`, `listing`, `sweeping`: what a store does. `moving`: whole ledgers.
+//! - `writing`, `quota`, `reading`, `listing`, `due`, `sweeping`: what a store does. `moving`: whole ledgers.
 //! - `epoch`: notices a flushed server; `migrate` makes the epochs. `settings`: what the servers show. `condition`: what that
 //!   promises.
 
 mod address;
 mod codec;
 mod condition;
+mod due;
 mod epoch;
 mod keys;
 mod listing;
@@ -144,8 +145,8 @@ impl Store for Redis {
         Ok(self.read_record(id).await?.0)
     }
 
-    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
-        Err(Error::Other("this store has no outbox yet".to_owned()))
+    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+        self.due_entries(queue).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, Error> {

@@ -202,7 +202,7 @@ impl Redis {
 
     /// The first of these ids whose records fit on a page that has this size already, and at least one for an empty page. The
     /// records are not read for that: 64 of them may have 512 MiB.
-    async fn that_fit(&self, mut ids: Vec<Digest>, mut size: usize) -> Result<Vec<Digest>, Error> {
+    pub(super) async fn that_fit(&self, mut ids: Vec<Digest>, mut size: usize) -> Result<Vec<Digest>, Error> {
         let is_empty = size == 0;
         let lengths =
             ids.iter().map(|id| async { self.link.query(cmd("STRLEN").arg(self.shard(id).record(id))).await });
@@ -258,7 +258,8 @@ impl Redis {
         let (key, trail_key) = (shard.record(&id), shard.trail(&id));
         let reply = self.link.run(&SCRIPTS.import, |command| {
             let index = shard.index(encoded.index);
-            self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants, &trail_key]);
+            let keys = [&*shard.epoch, &key, &shard.order, index, &shard.tenants, &trail_key];
+            self.arguments(command, keys.into_iter().chain(shard.places()).collect::<Vec<_>>());
             writing::record_arguments(command, token, &id, &write_id, &encoded);
             command.arg(position(record));
             entries.iter().for_each(|entry| {

@@ -21,8 +21,25 @@ use crate::store::{Error, Inserted};
 /// long; an insert that is later than this is refused.
 const RESERVATION: Duration = Duration::from_secs(5);
 
-/// How long to wait for callers that are ahead in the queue: about the time of an insert.
-const TURN: Duration = Duration::from_millis(3);
+/// The first wait for callers that are ahead in the queue: about the time of an insert. It doubles from one to the next: callers
+/// that ask must not take the server's time from those whose turn it is.
+const FIRST_TURN: Duration = Duration::from_millis(3);
+
+/// Short beside the time limit of a call.
+const LONGEST_TURN: Duration = Duration::from_millis(100);
+
+/// An insert that failed.
+struct FailedInsert {
+    error: Error,
+    /// The server may still get it.
+    may_arrive: bool,
+}
+
+impl From<Error> for FailedInsert {
+    fn from(error: Error) -> Self {
+        Self { error, may_arrive: false }
+    }
+}
 
 impl Redis {
     pub(super) async fn insert_within(&self, draft: Draft, max_records: u64) -> Result<Inserted, Error> {
@@ -34,13 +51,16 @@ impl Redis {
             return Ok(Inserted::Exists(Box::new(seen)));
         }
         let write_id = random()?;
-        let inserted = self.insert_in_turn(draft, &tenant, &write_id, max_records).await;
-        let given_back = self.give_back(&tenant, &write_id).await;
-        let inserted = inserted?;
-        if let Err(error) = given_back {
+        let inserted = match self.insert_in_turn(draft, &tenant, &write_id, max_records).await {
+            // Its place is taken until it is too late for it to arrive.
+            Err(FailedInsert { error, may_arrive: true }) => return Err(error),
+            Err(FailedInsert { error, .. }) => Err(error),
+            Ok(inserted) => Ok(inserted),
+        };
+        if let Err(error) = self.give_back(&tenant, &write_id).await {
             tracing::debug!(%error, "a reservation could not be given back; it ends by itself");
         }
-        Ok(inserted)
+        inserted
     }
 
     async fn insert_in_turn(
@@ -49,10 +69,11 @@ impl Redis {
         tenant: &[u8; 16],
         write_id: &WriteId,
         max_records: u64,
-    ) -> Result<Inserted, Error> {
+    ) -> Result<Inserted, FailedInsert> {
         let deadline = Instant::now() + self.link.address.timeout;
         let mut count = 0;
         let mut is_first = true;
+        let mut turn = FIRST_TURN;
         loop {
             let (ahead, reserved_at) = self.reserve(tenant, write_id).await?;
             // A count asks every shard. While too many are ahead, only their number can change the answer.
@@ -68,14 +89,20 @@ impl Redis {
             }
             if may_insert(count, ahead, max_records) {
                 let last = reserved_at.saturating_add(RESERVATION.as_millis() as i64);
-                if let Some(inserted) = self.insert_before(draft.clone(), write_id, Some(last)).await? {
+                let inserted = self.insert_before(draft.clone(), write_id, Some(last)).await;
+                let inserted = inserted.map_err(|error| {
+                    let may_arrive = matches!(error, Error::Unreachable(_) | Error::Unanswered(_));
+                    FailedInsert { error, may_arrive }
+                });
+                if let Some(inserted) = inserted? {
                     return Ok(inserted);
                 }
             }
             if Instant::now() >= deadline {
-                return Err(self.link.unreachable("too many callers wait for the last places of a tenant"));
+                return Err(self.link.unreachable("too many callers wait for the last places of a tenant").into());
             }
-            sleep(TURN).await;
+            sleep(turn).await;
+            turn = (turn * 2).min(LONGEST_TURN);
         }
     }
 

@@ -102,6 +102,31 @@ impl Redis {
         Ok(None)
     }
 
+    /// The records of a shard whose effects the downstream gave this id: their positions in the order of recording, and their ids.
+    pub(super) async fn referred(
+        &self,
+        shard: &Shard,
+        reference: &str,
+    ) -> Result<(Vec<(i64, Digest)>, Timestamp), Error> {
+        let (mut all, mut after) = (Vec::new(), Vec::new());
+        loop {
+            let reply = self.link.run(&SCRIPTS.referred, |command| {
+                self.arguments(command, [&*shard.epoch, &shard.references, &shard.order]);
+                command.arg(reference).arg(&after).arg(AT_ONCE);
+            });
+            let mut reply = self.reply(reply.await?)?;
+            let (ids, scores) = (reply.list(), reply.list());
+            after = reply.bytes().unwrap_or_default();
+            let is_last = ids.len() < AT_ONCE;
+            for (id, score) in ids.into_iter().zip(scores) {
+                all.push((reply::score_of(&score).unwrap_or_default(), reply::id(id)?));
+            }
+            if is_last {
+                return Ok((all, reply.now));
+            }
+        }
+    }
+
     /// The unsettled records of a shard: their positions in the order of recording, and their ids.
     pub(super) async fn unsettled(&self, shard: &Shard) -> Result<(Vec<(i64, Digest)>, Timestamp), Error> {
         let mut all = Vec::new();

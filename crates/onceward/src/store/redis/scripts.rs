@@ -35,14 +35,16 @@ impl Script {
 
 /// The bugs that can be planted in scripts: what is replaced, and by what.
 #[cfg(feature = "sim")]
-const BUGS: [(Plant, &str, &str); 4] = [
+const BUGS: [(Plant, &str, &str); 6] = [
     (
         Plant::StoreFenceNotCompared,
-        "string.sub(head, 2, 26) ~= ARGV[14]",
-        "string.sub(head, 2, 9) ~= string.sub(ARGV[14], 1, 8)",
+        "string.sub(head, 2, 26) ~= ARGV[18]",
+        "string.sub(head, 2, 9) ~= string.sub(ARGV[18], 1, 8)",
     ),
     (Plant::ExpiryKept, "redis.call('SET', KEYS[2], value)", "redis.call('SET', KEYS[2], value, 'KEEPTTL')"),
     (Plant::EpochNotChecked, "if epoch ~= ARGV[1]", "if false"),
+    (Plant::EntryNotListed, "redis.call('ZADD', index, 0, member)", ""),
+    (Plant::EntryStaysListed, "if last then redis.call('ZREM', index, last) end", ""),
     (Plant::SealNotChecked, "if mark ~= '+' and (mark ~= '~' or ARGV[3] ~= 'o')", "if not mark"),
 ];
 
@@ -58,6 +60,8 @@ pub(super) struct Scripts {
     pub(super) replace: Script,
     pub(super) get: Script,
     pub(super) due: Script,
+    pub(super) waiting: Script,
+    pub(super) referred: Script,
     pub(super) remove: Script,
     pub(super) append: Script,
     pub(super) trail: Script,
@@ -79,16 +83,19 @@ const WRITES: &str = include_str!("scripts/open_for_writes.lua");
 const READS: &str = include_str!("scripts/open_for_reads.lua");
 const IMPORTS: &str = include_str!("scripts/open_for_imports.lua");
 const MOMENTS: &str = include_str!("scripts/moments.lua");
+const PLACES: &str = include_str!("scripts/places.lua");
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     // What frees memory must run when memory is short. A server refuses any other script before its first line.
     let removals = WRITES.replacen("#!lua", "#!lua flags=allow-oom", 1);
     Scripts {
-        insert: Script::of(&[WRITES, MOMENTS, include_str!("scripts/insert.lua")]),
-        replace: Script::of(&[WRITES, MOMENTS, include_str!("scripts/replace.lua")]),
+        insert: Script::of(&[WRITES, MOMENTS, PLACES, include_str!("scripts/insert.lua")]),
+        replace: Script::of(&[WRITES, MOMENTS, PLACES, include_str!("scripts/replace.lua")]),
         get: Script::of(&[READS, include_str!("scripts/get.lua")]),
         due: Script::of(&[READS, include_str!("scripts/due.lua")]),
-        remove: Script::of(&[&removals, include_str!("scripts/remove.lua")]),
+        waiting: Script::of(&[READS, include_str!("scripts/waiting.lua")]),
+        referred: Script::of(&[READS, include_str!("scripts/referred.lua")]),
+        remove: Script::of(&[&removals, PLACES, include_str!("scripts/remove.lua")]),
         append: Script::of(&[WRITES, include_str!("scripts/append.lua")]),
         trail: Script::of(&[READS, include_str!("scripts/trail.lua")]),
         check: Script::of(&[WRITES, include_str!("scripts/check.lua")]),
@@ -100,7 +107,7 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
         seal: Script::of(&[include_str!("scripts/seal.lua")]),
         seal_shard: Script::of(&[include_str!("scripts/seal_shard.lua")]),
         seal_finished: Script::of(&[include_str!("scripts/seal_finished.lua")]),
-        import: Script::of(&[IMPORTS, MOMENTS, include_str!("scripts/import.lua")]),
+        import: Script::of(&[IMPORTS, MOMENTS, PLACES, include_str!("scripts/import.lua")]),
         claim_operations: Script::of(&[include_str!("scripts/claim_operations.lua")]),
         operations: Script::of(&[READS, include_str!("scripts/operations.lua")]),
     }

@@ -71,7 +71,8 @@ impl Redis {
             .write(&SCRIPTS.insert, &key, |command| {
                 let index = shard.index(encoded.index);
                 let tombstones = shard.index(Index::Tombstones);
-                self.arguments(command, [&*shard.epoch, &key, &shard.order, index, &shard.tenants, tombstones]);
+                let keys = [&*shard.epoch, &key, &shard.order, index, &shard.tenants, tombstones];
+                self.arguments(command, keys.into_iter().chain(shard.places()).collect::<Vec<_>>());
                 record_arguments(command, Self::kind_argument(WriteKind::NewRecord), &id, write_id, &encoded);
                 match last {
                     Some(last) => command.arg(last),
@@ -156,7 +157,8 @@ impl Redis {
         let (key, trail) = (shard.record(&id), shard.trail(&id));
         let [unsettled, done, tombstones] = Index::ALL.map(|index| shard.index(index));
         let written = self.link.write(&SCRIPTS.replace, &key, |command| {
-            self.arguments(command, [&*shard.epoch, &key, unsettled, done, tombstones, &shard.tenants, &trail]);
+            let keys = [&*shard.epoch, &key, unsettled, done, tombstones, &shard.tenants, &trail];
+            self.arguments(command, keys.into_iter().chain(shard.places()).collect::<Vec<_>>());
             record_arguments(command, Self::kind_argument(kind), &id, write_id, &encoded);
             command.arg(&codec::guard(replace.version, replace.fence));
             match replace.time {
@@ -226,7 +228,7 @@ impl Redis {
         let [unsettled, done, tombstones] = Index::ALL.map(|index| shard.index(index));
         let reply = self.link.run(&SCRIPTS.remove, |command| {
             let keys = [&*shard.epoch, &key, &shard.order, unsettled, done, tombstones, &shard.tenants, &trail];
-            self.arguments(command, keys);
+            self.arguments(command, keys.into_iter().chain(shard.places()).collect::<Vec<_>>());
             command.arg(Self::kind_argument(WriteKind::Other)).arg(id.as_bytes());
             command.arg(write_id.map(<[u8; 16]>::as_slice).unwrap_or_default());
         });
@@ -287,6 +289,9 @@ pub(super) fn record_arguments(command: &mut Cmd, kind: &str, id: &Digest, write
     command.arg(kind).arg(id.as_bytes()).arg(write_id).arg(&encoded.head);
     command.arg(encoded.index.letter()).arg(compared).arg(and_compared).arg(ends).arg(and_ends);
     command.arg(&encoded.rest).arg(EXPIRY_MARGIN.as_millis() as u64);
+    let [due, and_due] = encoded.due.arguments();
+    command.arg(encoded.lane.as_deref().unwrap_or_default()).arg(due).arg(and_due);
+    command.arg(encoded.reference.as_deref().unwrap_or_default());
 }
 
 fn event_text(event: &AuditEvent) -> Result<String, Error> {

@@ -24,7 +24,8 @@ const MAX_CLAIMS: usize = 1000;
 
 pub(super) fn due(connection: &Connection, shared: &Shared, queue: &Queue) -> rusqlite::Result<DueEntries> {
     let mut index = DueIndex { connection, shared, operation: queue.operation.as_str(), now: shared.clock.now() };
-    let mut found = collect(&mut index, queue)?;
+    let (entries, reached) = collect(&mut index, queue)?;
+    let mut found = DueEntries { entries, reached };
     if queue.with_abandoned {
         let room = queue.limit.saturating_sub(found.entries.len());
         let known: Vec<Digest> = found.entries.iter().map(|seen| seen.record.id).collect();
@@ -61,6 +62,7 @@ impl DueIndex<'_> {
 
 impl Lanes for DueIndex<'_> {
     type Error = rusqlite::Error;
+    type Found = Seen;
 
     fn next_tenant(&mut self, priority: Priority, after: Option<&Tenant>) -> rusqlite::Result<Option<Tenant>> {
         let after = after.map_or("", Tenant::as_str);

@@ -124,6 +124,7 @@ impl<'a> Columns<'a> {
             State::Queued { due } => (Some(*due), None, None),
             State::Leased(lease) => (Some(lease.until), record.untried_until(), None),
             State::Open { not_before } => (Some(*not_before), record.untried_until(), None),
+            State::InDoubt { .. } if planted(Plant::RetryTimeNotKept) => (None, None, None),
             State::InDoubt { retry_at, .. } => (*retry_at, None, None),
             State::Dead => (None, None, None),
             State::Done { finished_at, expires_at, forget_at, .. } => (*expires_at, *forget_at, Some(*finished_at)),
@@ -174,7 +175,7 @@ impl<'a> Columns<'a> {
                 .map(|entry| serde_json::to_string(entry))
                 .transpose()
                 .map_err(|error| unwritable(error.into()))?,
-            priority: entry.map(|entry| entry.priority.rank()),
+            priority: entry.map(|entry| entry.priority.rank()).filter(|_| !planted(Plant::EntryNotListed)),
             outcome: OutcomeColumns::of(&record.state)?,
             sequence: record.sequence.map(signed).transpose()?,
             claims: (!record.claims.is_empty()).then(|| record.claims.to_bytes()),

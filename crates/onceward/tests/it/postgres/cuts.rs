@@ -18,6 +18,13 @@ use super::server::Database;
 /// A time-out of one second, because some faults only show by one, and one connection, so that its messages can be counted.
 const QUICK: &str = "?timeout=1&writers=1";
 
+/// Messages are counted without a time-out: a connection that is made again has more of them, and faults would be planned for
+/// messages that do not come.
+const PATIENT: &str = "?timeout=60&writers=1";
+
+/// How often a busy machine may be too slow in a row for a store that waits for a second.
+const MAX_TRIES: usize = 20;
+
 /// Callers of one process whose writes share transactions.
 const CALLERS: u128 = 32;
 
@@ -61,15 +68,18 @@ struct ProxiedStore {
 }
 
 impl ProxiedStore {
-    async fn open(database: &Database, truth: &Arc<Postgres>) -> Self {
+    async fn open(database: &Database, truth: &Arc<Postgres>, settings: &str) -> Self {
         let proxy = Proxy::start(&database.url).await;
-        let url = proxy.url(&format!("{}{QUICK}", database.url));
-        // On a busy machine, a connection may take longer than the store waits for it.
-        let store = match Postgres::open(&url).await {
-            Err(Error::Unreachable(_)) => Postgres::open(&url).await,
-            opened => opened,
-        };
-        Self { proxy, store: Arc::new(store.unwrap()), truth: Arc::clone(truth) }
+        let url = proxy.url(&format!("{}{settings}", database.url));
+        let mut opened = Postgres::open(&url).await;
+        for _ in 1..MAX_TRIES {
+            // On a busy machine, a connection may take longer than the store waits for it.
+            if !matches!(opened, Err(Error::Unreachable(_))) {
+                break;
+            }
+            opened = Postgres::open(&url).await;
+        }
+        Self { proxy, store: Arc::new(opened.unwrap()), truth: Arc::clone(truth) }
     }
 
     /// Claims a key that no other caller wants.
@@ -78,9 +88,12 @@ impl ProxiedStore {
         let id = draft.id;
         let mut inserted = self.store.insert(draft.clone(), None).await;
         // A server that does not answer while a client connects counts as down: nothing was sent, and the caller is told.
-        if let Err(Error::Unreachable(_)) = &inserted {
+        for _ in 1..MAX_TRIES {
+            if !matches!(inserted, Err(Error::Unreachable(_))) {
+                break;
+            }
             assert!(self.truth.get(id).await.unwrap().is_none(), "{about}: nothing was sent");
-            inserted = self.store.insert(draft, None).await;
+            inserted = self.store.insert(draft.clone(), None).await;
         }
         match inserted {
             Ok(Inserted::Created { .. }) => {}
@@ -150,7 +163,7 @@ async fn a_connection_cut_at_any_step_of_claim_and_finish_loses_and_doubles_noth
     let truth = Arc::new(Postgres::open(&database.url).await.unwrap());
     let (mut number, mut struck) = (0, 0);
     for moment in [CutIn::FirstClaim, CutIn::Claim, CutIn::Finish] {
-        let proxied = ProxiedStore::open(&database, &truth).await;
+        let proxied = ProxiedStore::open(&database, &truth, PATIENT).await;
         number += 1;
         let (from_client, from_server, _) = play(&proxied, moment, None, number).await;
         assert!(from_client >= 3 && from_server >= 5, "the proxy saw too little: {from_client}, {from_server}");
@@ -160,7 +173,7 @@ async fn a_connection_cut_at_any_step_of_claim_and_finish_loses_and_doubles_noth
             number += 1;
             let (database, truth, number) = (Arc::clone(&database), Arc::clone(&truth), number);
             playing.spawn(async move {
-                let proxied = ProxiedStore::open(&database, &truth).await;
+                let proxied = ProxiedStore::open(&database, &truth, QUICK).await;
                 let (_, _, struck) = play(&proxied, moment, Some(strike), number).await;
                 proxied.store.close().await;
                 struck
@@ -183,7 +196,8 @@ async fn a_connection_cut_at_any_step_of_claim_and_finish_loses_and_doubles_noth
 async fn a_cut_under_a_batch_grants_each_key_to_one_of_two_processes() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     let truth = Arc::new(Postgres::open(&database.url).await.unwrap());
-    let stores = [ProxiedStore::open(&database, &truth).await, ProxiedStore::open(&database, &truth).await];
+    let stores =
+        [ProxiedStore::open(&database, &truth, QUICK).await, ProxiedStore::open(&database, &truth, QUICK).await];
     // More messages than one batch has, so that some strike in the next one; a swallowed answer takes a second each.
     let faults =
         strikes(12, 16).into_iter().enumerate().filter(|(at, strike)| strike.fault != Fault::Swallow || at % 5 == 0);

@@ -9,7 +9,8 @@ use onceward::core::claim::{ClaimId, Claims};
 use onceward::core::decide::{Begin, Command, Enqueue, Take, Write, decide};
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::hash::{self, Digest};
-use onceward::core::outbox::Entry;
+use onceward::core::outbox::{Destination, Entry, Priority};
+use onceward::core::outcome::Outcome;
 use onceward::core::policy::{Effect, InDoubt, Terms};
 use onceward::core::record::{Draft, Fence, Lease, Phase, Record, State};
 use onceward::core::time::{Timestamp, When};
@@ -119,6 +120,18 @@ fn cases() -> Vec<(&'static str, Draft)> {
                 draft.doubt_since = Some(at(10));
             }),
         ),
+        ("queued", entry(State::Queued { due: When::At(NOW.after(DAY)) })),
+        ("an entry that is open", entry(State::Open { not_before: at(50) })),
+        (
+            "an entry in doubt that is tried again",
+            Draft {
+                doubt_since: Some(at(10)),
+                ..entry(State::InDoubt { fence: Fence::from_bits(9), retry_at: Some(at(1)) })
+            },
+        ),
+        ("an entry that a courier left behind before it was sent", entry(leased(Phase::Claimed, at(1)))),
+        ("an entry that a courier left behind", entry(leased(Phase::Sent, at(1)))),
+        ("a dead entry", entry(State::Dead)),
         (
             "running",
             with(|draft| {
@@ -132,6 +145,17 @@ fn cases() -> Vec<(&'static str, Draft)> {
             }),
         ),
     ]
+}
+
+fn leased(phase: Phase, until: When) -> State<When> {
+    State::Leased(Lease { phase, fence: Fence::from_bits(9), until, owner: None })
+}
+
+/// The record as an entry of the outbox.
+fn entry(state: State<When>) -> Draft {
+    let destination = Some(Destination { sink: "größe".to_owned(), key: "once_v1_1".to_owned() });
+    let entry = Entry { priority: Priority::Low, destination, ..Entry::default() };
+    Draft { state, payload: Some("payload".into()), entry: Some(Box::new(entry)), ..given_back() }
 }
 
 fn tombstone(draft: &mut Draft) {
@@ -233,6 +257,82 @@ async fn records_of_servers_are_taken_as_the_transition_function_takes_them() {
             let generation = &generations[usize::from(wanted.generation > 0)];
             assert_eq!(found[1], database.run(generation).await.unwrap()[0][0], "{place}");
             assert_eq!(without_fence(after), without_fence(wanted), "{place}");
+            database.run("TRUNCATE onceward.intent, onceward.audit, onceward.tenant_count").await.unwrap();
+        }
+    }
+}
+
+/// What differs from a claimed entry that was sent in each case.
+fn entries() -> Vec<(&'static str, Draft)> {
+    let sent = || entry(leased(Phase::Sent, When::At(NOW.after(DAY))));
+    let doubted =
+        |in_doubt| Draft { doubt_since: Some(at(10)), terms: Terms { in_doubt, ..given_back().terms }, ..sent() };
+    let with = |change: fn(&mut Draft)| {
+        let mut draft = sent();
+        change(&mut draft);
+        draft
+    };
+    let within = |draft: Draft, millis: u64| {
+        let mut entry = draft.entry.clone().unwrap();
+        entry.deliver_within = Some(Duration::from_millis(millis));
+        Draft { entry: Some(entry), ..draft }
+    };
+    vec![
+        ("with attempts left", sent()),
+        ("claimed", entry(leased(Phase::Claimed, When::At(NOW.after(DAY))))),
+        ("whose attempts are used up", with(|draft| draft.attempts = 9)),
+        ("with any number of attempts", with(|draft| draft.terms.max_attempts = None)),
+        ("that is late", within(sent(), 5000)),
+        ("that is late after the wait", within(sent(), 5500)),
+        ("that is in time after the wait", within(sent(), 5501)),
+        ("in doubt, to be tried again", doubted(InDoubt::Retry)),
+        ("in doubt, to be probed", doubted(InDoubt::Probe)),
+        ("in doubt, to be held", doubted(InDoubt::Hold)),
+        ("in doubt, whose attempts are used up", Draft { attempts: 9, ..doubted(InDoubt::Retry) }),
+        ("in doubt, and late", within(doubted(InDoubt::Retry), 1)),
+        ("that keeps its payload", with(|draft| draft.entry.as_mut().unwrap().keeps_payload = true)),
+        ("without an entry beside its payload", with(|draft| draft.entry = None)),
+        ("that is a direct call", Draft { payload: None, entry: None, ..sent() }),
+        ("that is a direct call with as many attempts as it may have", {
+            Draft { payload: None, entry: None, attempts: 9, ..sent() }
+        }),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_are_ended_as_the_transition_function_ends_them() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    database.run(TEST_CLOCK).await.unwrap();
+    set_clock(&database, NOW).await;
+    let clock = ManualClock::default();
+    clock.set(NOW);
+    let store = Postgres::open_with(&database.url, Some(Arc::new(clock))).await.unwrap();
+    let fence = Fence::from_bits(9);
+    let release = |millis| Command::Release { fence, not_before: Duration::from_millis(millis), error: None };
+    let outcome = |reference: Option<&str>| Outcome::success("1").with_reference(reference.map(str::to_owned));
+    let finish = |reference| Command::Finish { fence, outcome: outcome(reference) };
+    let long = "x".repeat(256);
+    let calls = [
+        (release(0), "release(OF)".to_owned()),
+        (release(500), "release(OF, not_before => '500 ms')".to_owned()),
+        (finish(None), "finish(OF, '1')".to_owned()),
+        (finish(Some("ch_ü")), "finish(OF, '1', reference => 'ch_ü')".to_owned()),
+        (finish(None), "finish(OF, '1', reference => '')".to_owned()),
+        (finish(Some(&long)), format!("finish(OF, '1', reference => '{long}')")),
+    ];
+    for (command, sql) in calls {
+        for (name, draft) in entries() {
+            let place = format!("{name}: {sql}");
+            store.insert(draft, None).await.unwrap();
+            let seen = store.get(identity().digest()).await.unwrap().unwrap();
+            let Write::Replace(wanted) = decide(Some(&seen), &command).write else { panic!("{place}") };
+            let sql = sql.replace("OF", "'charge', 'k', '00000000-0000-0000-0000-000000000009'");
+            for _ in 0..2 {
+                // The repeat of a call whose answer was lost changes nothing.
+                database.run(&format!("SELECT onceward.{sql}::text")).await.unwrap();
+                let after = store.get(identity().digest()).await.unwrap().unwrap().record;
+                assert_eq!(after, wanted.clone().stamp(NOW), "{place}");
+            }
             database.run("TRUNCATE onceward.intent, onceward.audit, onceward.tenant_count").await.unwrap();
         }
     }

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onceward::clock::ManualClock;
-use onceward::core::decide::{Begin, Command, CommandResult, Decision, Enqueue, Take, Write, decide};
+use onceward::core::decide::{
+    Begin, Command, CommandResult, Decision, Enqueue, LeaseEntry, Resolution, Take, Undelivered, Write, decide,
+};
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::name::{Identity, Key, Operation, Tenant};
-use onceward::core::outbox::Entry;
+use onceward::core::outbox::{Destination, Entry};
 use onceward::core::outcome::{Outcome, Verdict};
 use onceward::core::policy::{Effect, InDoubt, Terms};
 use onceward::core::record::{Draft, Fence, Record, Seen, State};
@@ -34,10 +36,22 @@ pub(super) const LEASE: Duration = Duration::from_millis(3000);
 
 /// The steps that the functions make, and those that are made by the transition function in between.
 const BY_FUNCTIONS: [&str; 4] = ["begin", "finish", "release", "enqueue"];
-const IN_BETWEEN: [&str; 5] = ["sent", "renew", "doubt", "overdue", "expire"];
+const IN_BETWEEN: [&str; 11] = [
+    "sent",
+    "renew",
+    "doubt",
+    "overdue",
+    "expire",
+    "lease",
+    "undelivered",
+    "not_found",
+    "requeue",
+    "cancel",
+    "resolve",
+];
 
-/// What a step may contain to be about the functions.
-const MEMBERS: [&str; 16] = [
+/// What a step of a function may contain.
+const MEMBERS: [&str; 20] = [
     "at",
     "do",
     "who",
@@ -54,7 +68,14 @@ const MEMBERS: [&str; 16] = [
     "retry_after",
     "created",
     "in_doubt",
+    "deliver_within",
+    "keeps_payload",
+    "due",
+    "has_payload",
 ];
+
+/// What a step in between may not contain: there are no items of streams, no ids of claims and no owners here.
+const LEFT_OUT: [&str; 5] = ["item", "claim", "key", "owner_gone", "too_large"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_functions_decide_as_the_transition_function_does() {
@@ -74,18 +95,21 @@ async fn the_functions_decide_as_the_transition_function_does() {
         scenarios += 1;
     }
     println!("{steps} steps of {scenarios} scenarios through the functions");
-    assert!(scenarios >= 25 && steps >= 80, "too few scenarios apply: {steps} steps of {scenarios}");
+    assert!(scenarios >= 75 && steps >= 190, "too few scenarios apply: {steps} steps of {scenarios}");
 }
 
 /// Whether all steps of a scenario are about direct calls and the outbox, without ids of claims, streams and deliveries.
 fn applies(scenario: &Value) -> bool {
     let terms = scenario["terms"].as_object().unwrap();
-    terms.keys().all(|name| ["in_doubt", "retention", "tombstone", "effect"].contains(&name.as_str()))
+    terms.keys().all(|name| ["in_doubt", "retention", "tombstone", "effect", "max_attempts"].contains(&name.as_str()))
         && terms.get("in_doubt").is_none_or(|in_doubt| in_doubt != "tell")
         && scenario["steps"].as_array().unwrap().iter().all(|step| {
             let verb = step["do"].as_str().unwrap();
-            (BY_FUNCTIONS.contains(&verb) || IN_BETWEEN.contains(&verb))
-                && step.as_object().unwrap().keys().all(|name| MEMBERS.contains(&name.as_str()))
+            let mut members = step.as_object().unwrap().keys().map(String::as_str);
+            match BY_FUNCTIONS.contains(&verb) {
+                true => members.all(|name| MEMBERS.contains(&name)),
+                false => IN_BETWEEN.contains(&verb) && !members.any(|name| LEFT_OUT.contains(&name)),
+            }
         })
 }
 
@@ -146,14 +170,18 @@ impl World<'_> {
         if let Some(in_doubt) = step.get("in_doubt").filter(|_| current.is_some()) {
             terms.in_doubt = serde_json::from_value(in_doubt.clone()).unwrap();
         }
-        let take = Take { fence, lease: LEASE, marks_sent: false, probes: true, owner: None, claim: None };
+        let is = |name: &str, default: bool| step[name].as_bool().unwrap_or(default);
+        let (marks_sent, probes) = (is("marks_sent", false), is("probes", true));
+        let take = Take { fence, lease: LEASE, marks_sent, probes, owner: None, claim: None };
+        let version = step["version"].as_u64().or(current.map(|seen| seen.record.version)).unwrap_or_default();
         let duration = |name: &str| Duration::from_millis(step[name].as_u64().unwrap_or_default());
         match step["do"].as_str().unwrap() {
             "begin" => Command::Begin(Begin {
                 identity: identity(),
                 key_digest: None,
                 fingerprint: request(step),
-                terms,
+                // A direct call has no number of attempts.
+                terms: Terms { max_attempts: None, ..terms },
                 take,
                 again: Default::default(),
             }),
@@ -163,9 +191,38 @@ impl World<'_> {
                 fingerprint: request(step),
                 terms,
                 payload: step["payload"].as_str().unwrap_or_default().to_owned().into(),
-                entry: Entry::default(),
+                entry: Entry {
+                    deliver_within: step["deliver_within"].as_u64().map(Duration::from_millis),
+                    keeps_payload: is("keeps_payload", false),
+                    ..Entry::default()
+                },
                 delay: duration("delay"),
             }),
+            "lease" => {
+                let sink = step["sink"].as_str().unwrap_or("primary");
+                let destination = Destination { sink: sink.to_owned(), key: format!("{sink}-") };
+                Command::Lease(LeaseEntry { take, destination })
+            }
+            "undelivered" => Command::Undelivered(Undelivered {
+                fence,
+                may_have_happened: is("may_have_happened", false),
+                retry_in: duration("retry_in"),
+                after: serde_json::from_value(step["after"].clone()).unwrap_or_default(),
+                error: None,
+            }),
+            "not_found" => Command::NotFound { fence },
+            "requeue" => Command::Requeue { version, fresh_key: is("fresh_key", false) },
+            "cancel" => Command::Cancel { version },
+            "resolve" => Command::Resolve {
+                version,
+                fence,
+                resolution: match step["resolution"].as_str().unwrap() {
+                    "happened" => Resolution::Happened(outcome(step)),
+                    "did_not_happen" => Resolution::DidNotHappen,
+                    "reset" => Resolution::Reset,
+                    _ => Resolution::Force,
+                },
+            },
             "finish" => Command::Finish { fence, outcome: outcome(step) },
             "release" => Command::Release { fence, not_before: duration("not_before"), error: None },
             "sent" => Command::Sent { fence, lease: LEASE },
@@ -197,9 +254,13 @@ impl World<'_> {
                 format!("SELECT decision, fence::text FROM onceward.claim('charge', 'k', lease => '3 s', {policy})")
             }
             "enqueue" => format!(
-                "SELECT decision, NULL FROM onceward.enqueue('charge', 'k', '{}', delay => '{} ms', {policy})",
+                "SELECT decision, NULL FROM onceward.enqueue('charge', 'k', '{}', delay => '{} ms', \
+                 deliver_within => {} * interval '1 ms', keep_payload => {}, max_attempts => {}, {policy})",
                 text("payload"),
-                millis("delay")
+                millis("delay"),
+                or_null(&step["deliver_within"]),
+                step["keeps_payload"].as_bool().unwrap_or(false),
+                or_null(&given["max_attempts"]),
             ),
             "finish" => format!(
                 "SELECT 'accepted', onceward.finish('charge', 'k', '{fence}', '{}', 'text/plain', 0, '{}')::text",
@@ -301,9 +362,13 @@ fn terms(given: &Value) -> Terms {
         retention: (!forever).then(|| millis("retention", 10_000)),
         tombstone: millis("tombstone", 20_000),
         honours_key_for: Duration::from_secs(86_400),
-        max_attempts: None,
+        max_attempts: given["max_attempts"].as_u64().map(|most| u32::try_from(most).unwrap()),
         after_delivery: None,
     }
+}
+
+fn or_null(number: &Value) -> String {
+    number.as_u64().map_or("NULL".to_owned(), |number| number.to_string())
 }
 
 fn request(step: &Value) -> Fingerprint {

@@ -51,7 +51,16 @@ async fn arguments_that_make_a_record_unreadable_are_refused() {
     ] {
         assert_eq!(code(&database, &format!("{BEGIN}, {argument})")).await, "OW002", "{argument}");
     }
-    for argument in ["delay => '200000 years'", "tier => NULL", "in_doubt => NULL", "retention => '-1 day'"] {
+    for argument in [
+        "delay => '200000 years'",
+        "tier => NULL",
+        "in_doubt => NULL",
+        "retention => '-1 day'",
+        "priority => 'urgent'",
+        "priority => NULL",
+        "deliver_within => '-1 day'",
+        "max_attempts => 0",
+    ] {
         let sql = format!("SELECT onceward.enqueue('charge', 'k', 'payload', {argument})");
         assert_eq!(code(&database, &sql).await, "OW002", "{argument}");
     }
@@ -70,6 +79,7 @@ async fn the_table_accepts_no_row_that_readers_cannot_read() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     let fence = database.run(&format!("{BEGIN})")).await.unwrap()[0][1].clone().unwrap();
     for change in [
+        "payload = 'of no priority'",
         "fence = NULL",
         "until = NULL",
         "effect = NULL",

@@ -5,6 +5,7 @@ mod copies;
 mod crowds;
 mod cuts;
 mod defaults;
+mod due;
 mod encrypted;
 mod front;
 mod function_records;
@@ -20,6 +21,7 @@ mod prepared;
 mod proxy;
 mod server;
 mod tidying;
+mod versions;
 
 use std::sync::Arc;
 

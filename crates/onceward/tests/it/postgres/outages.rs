@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onceward::core::record::Fence;
-use onceward::store::Store;
-use onceward::store::postgres::Postgres;
+use onceward::store::postgres::{Postgres, migrate};
+use onceward::store::{Error, Store};
 
 use super::cuts::claim_of;
 use super::front::{Front, Mode};
@@ -25,18 +25,36 @@ async fn read(store: &Arc<Postgres>, times: usize) -> (usize, Duration) {
     (answered, began.elapsed())
 }
 
+/// With several stores, the reason alone does not tell which of them is down.
+#[tokio::test]
+async fn an_error_of_connecting_names_the_server_and_not_the_password() {
+    // The port is free again when the listener is gone.
+    let address = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("postgres://ana:secret@{address}/app");
+    for error in [Postgres::open(&url).await.unwrap_err(), migrate(&url, false).await.unwrap_err()] {
+        let text = error.to_string();
+        assert!(matches!(error, Error::Unreachable(_)), "{text}");
+        assert!(text.contains(&format!("ana:…@{address}/app")) && !text.contains("secret"), "{text}");
+    }
+}
+
+/// Waits until all of these reads are answered: on a busy machine, some take longer than the store waits for them.
+async fn recovers(store: &Arc<Postgres>, times: usize) {
+    crate::eventually("all reads are answered", async || read(store, times).await.0 == times).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_do_not_connect_in_a_storm_to_a_server_that_closes_connections() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     let front = Front::start(&database.url).await;
-    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=1", database.url))).await.unwrap());
-    assert_eq!(read(&store, 1).await.0, 1);
+    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=2", database.url))).await.unwrap());
+    recovers(&store, 1).await;
     front.set(Mode::Close);
     let (answered, lasted) = read(&store, 150).await;
-    assert!(answered == 0 && lasted < Duration::from_secs(6), "{answered}, {lasted:?}");
+    assert!(answered == 0 && lasted < Duration::from_secs(30), "{answered}, {lasted:?}");
     assert!(front.accepted() <= 60, "{} connections", front.accepted());
     front.set(Mode::Carry);
-    assert_eq!(read(&store, 150).await.0, 150, "it recovers");
+    recovers(&store, 150).await;
     store.close().await;
 }
 
@@ -44,13 +62,14 @@ async fn reads_do_not_connect_in_a_storm_to_a_server_that_closes_connections() {
 async fn reads_do_not_wait_in_turn_for_a_server_that_does_not_answer() {
     let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
     let front = Front::start(&database.url).await;
-    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=1", database.url))).await.unwrap());
-    assert_eq!(read(&store, 1).await.0, 1);
+    let store = Arc::new(Postgres::open(&front.url(&format!("{}?timeout=2", database.url))).await.unwrap());
+    recovers(&store, 1).await;
     front.set(Mode::Ignore);
-    let (answered, lasted) = read(&store, 12).await;
-    assert!(answered == 0 && lasted < Duration::from_secs(12), "{answered}, {lasted:?}");
+    let (answered, lasted) = read(&store, 60).await;
+    // In turn, they would wait for two minutes.
+    assert!(answered == 0 && lasted < Duration::from_secs(30), "{answered}, {lasted:?}");
     front.set(Mode::Carry);
-    assert_eq!(read(&store, 12).await.0, 12, "it recovers");
+    recovers(&store, 60).await;
     store.close().await;
 }
 
@@ -61,9 +80,10 @@ async fn other_warnings_do_not_make_a_commit_doubtful() {
     let warn = "CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE WARNING 'x'; RETURN NEW; END $$; \
                 CREATE TRIGGER warn BEFORE INSERT ON onceward.intent FOR EACH ROW EXECUTE FUNCTION warn()";
     database.run(warn).await.unwrap();
-    let store = Postgres::open(&database.url).await.unwrap();
+    // A doubtful commit is tried again until the time is over.
+    let store = Postgres::open(&format!("{}?timeout=60", database.url)).await.unwrap();
     let began = Instant::now();
     store.insert(claim_of("k", Fence::from_bits(1)), None).await.unwrap();
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     store.close().await;
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use onceward::Error;
-use onceward::core::record::State;
+use onceward::core::record::{Record, State};
 use onceward::testkit::{CallResult, ScenarioKind, TestBench, Verdict};
 
 use super::{check, good};
@@ -142,20 +142,51 @@ async fn a_test_double_that_does_not_wait_does_nothing_once_its_process_is_dead(
     assert_eq!(verdict("given up after the effect (charge)"), Verdict::Once, "{report}");
 }
 
+/// A third of the lease: how often a live process renews it.
+const MAX_RUNTIME: Duration = Duration::from_millis(100);
+
+/// The record, as it is.
+async fn record(bench: &TestBench) -> Option<Record> {
+    let intent = bench.ledger().operation("charge_payment").intent(&42).get().await.unwrap();
+    intent.map(|intent| intent.seen.record)
+}
+
+/// Acts, and works on until its lease was renewed twice. The lease is counted on a clock that the kit sets: on a slow machine it
+/// does not lapse meanwhile.
+async fn renewing(bench: TestBench) -> Result<(), Error> {
+    let call = bench.ledger().operation("charge_payment").max_runtime(MAX_RUNTIME).intent(&42);
+    let run = call.run(|_| async {
+        let receipt = bench.provider().act("charge").await.map_err(good::classified);
+        while record(&bench).await.is_some_and(|record| record.version < 3) {
+            tokio::time::sleep(MAX_RUNTIME / 10).await;
+        }
+        receipt
+    });
+    run.await.map(drop)
+}
+
 #[tokio::test]
 async fn a_dead_process_renews_no_lease() {
-    // A live process renews a lease of 540 ms every 180 ms; shorter leases lapse by themselves on a busy machine.
+    let (calls, finds) = (Cell::new(0), RefCell::new(Vec::new()));
     let tool = async |bench: TestBench| {
-        let provider = bench.provider();
-        let max_runtime = Duration::from_millis(180);
-        let call = bench.ledger().operation("charge_payment").max_runtime(max_runtime).intent(&42);
-        let run = call.run(|_| async move {
-            let receipt = provider.act("charge").await.map_err(good::classified);
-            tokio::time::sleep(Duration::from_millis(450)).await;
-            receipt
-        });
-        run.await.map(drop)
+        if calls.replace(calls.get() + 1) % 3 == 2 {
+            let before = record(&bench).await;
+            tokio::time::sleep(MAX_RUNTIME * 5 / 2).await;
+            let after = record(&bench).await;
+            finds.borrow_mut().push((before, after));
+        }
+        renewing(bench).await
     };
-    let report = check(tool).on_store("real time", super::on_the_system_clock).await.assert_once();
+    let report = check(tool).only([ScenarioKind::Killed]).await.assert_once();
+    let finds = finds.into_inner();
+    assert_eq!(finds.len(), 6, "{report}");
+    assert!(finds.iter().all(|(before, after)| before == after), "{finds:?}");
+    let died_late = finds.iter().flat_map(|(before, _)| before).filter(|record| record.version >= 3);
+    assert!(died_late.count() >= 1, "no process renewed its lease before it died: {finds:?}");
+}
+
+#[tokio::test]
+async fn a_tool_whose_leases_are_renewed_is_held_exactly_where_the_outcome_is_unknown() {
+    let report = check(renewing).await.assert_once();
     assert_eq!(report.held(), super::IN_DOUBT.len(), "{report}");
 }

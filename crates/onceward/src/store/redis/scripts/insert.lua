@@ -1,7 +1,8 @@
 -- Writes a new record, or returns the one that exists.
--- KEYS: epoch, record, order, index, tenants, tombstones. ARGV: epoch, time, kind of write, id, write id, head, index, compared
--- time (2), end (2), rest, margin of the expiry, the last time of this server at which to write.
-if ARGV[14] ~= '' and micros / 1000 > tonumber(ARGV[14]) then return {2, now} end
+-- KEYS: epoch, record, order, index, tenants, tombstones, waiting entries, references, places. ARGV: epoch, time, kind of write,
+-- id, write id, head, index, compared time (2), end (2), rest, margin of the expiry, line, due (2), reference, the last time of this
+-- server at which to write.
+if ARGV[18] ~= '' and micros / 1000 > tonumber(ARGV[18]) then return {2, now} end
 local value = '1' .. ARGV[6] .. middle .. '\0' .. ARGV[12]
 local set
 if kind == 't' then
@@ -29,6 +30,8 @@ if redis.call('ZADD', KEYS[3], 'NX', micros, ARGV[4]) == 0 then
   redis.call('ZADD', KEYS[3], micros, ARGV[4])
 end
 redis.call('ZADD', KEYS[4], ends, ARGV[4])
+if waiting then place(KEYS[9], ARGV[4], KEYS[7], waiting) end
+if reference then place(KEYS[9], 'f' .. ARGV[4], KEYS[8], reference) end
 local tenant = string.sub(ARGV[6], 42)
 if tenant ~= string.rep('\0', 16) then redis.call('HINCRBY', KEYS[5], tenant, 1) end
 return {1, now}

@@ -1,0 +1,93 @@
+//! Tests of the sinks with real servers and processes.
+
+// Clippy lets only test functions panic; what they share fails a test in the same way.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod http;
+mod http_server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::courier::{Attempt, Health, Parcel, Sink};
+use onceward::outcome::{Outcome, Verdict};
+use onceward_courier::{Opened, Surroundings, open};
+use onceward_runtime::config::SinkSettings;
+use onceward_runtime::egress::{SystemResolver, Trust};
+
+fn around() -> Surroundings {
+    let resolver = Arc::new(SystemResolver::default());
+    Surroundings { folder: ".".into(), trust: Trust::load(false, None).unwrap(), resolver, concurrent: 8 }
+}
+
+/// The sink of a table in TOML, or the message about it.
+fn try_sink(table: &str) -> Result<Arc<dyn Sink>, String> {
+    let settings: SinkSettings = toml::from_str(table).map_err(|error| error.to_string())?;
+    match open("test", &settings, &around()).map_err(|fault| fault.message)? {
+        Opened::Delivers(sink) => Ok(sink),
+        Opened::Pulled => Err("pulled".to_owned()),
+    }
+}
+
+#[track_caller]
+fn sink(table: &str) -> Arc<dyn Sink> {
+    try_sink(table).unwrap()
+}
+
+fn parcel(payload: &str) -> Parcel {
+    Parcel {
+        identity: Identity {
+            tenant: Tenant::new("acme").unwrap(),
+            operation: Operation::new("charge").unwrap(),
+            key: Key::new("order-7").unwrap(),
+        },
+        payload: Bytes::copy_from_slice(payload.as_bytes()),
+        downstream_key: "k1".to_owned(),
+        attempt: 2,
+    }
+}
+
+/// What an attempt came to, in short.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Done,
+    Failed,
+    Again(Option<Duration>),
+    Dead,
+    Unknown,
+}
+
+fn end(attempt: &Attempt) -> End {
+    match attempt {
+        Attempt::Ended(outcome) if outcome.verdict == Verdict::Success => End::Done,
+        Attempt::Ended(_) => End::Failed,
+        Attempt::Refused { again: true, retry_after, .. } => End::Again(*retry_after),
+        Attempt::Refused { again: false, .. } => End::Dead,
+        Attempt::Unknown { .. } => End::Unknown,
+    }
+}
+
+fn health(attempt: &Attempt) -> Health {
+    match attempt {
+        Attempt::Ended(_) => Health::Working,
+        Attempt::Refused { health, .. } | Attempt::Unknown { health, .. } => *health,
+    }
+}
+
+#[track_caller]
+fn error(attempt: &Attempt) -> &str {
+    match attempt {
+        Attempt::Refused { error, .. } | Attempt::Unknown { error, .. } => error,
+        Attempt::Ended(outcome) => panic!("{outcome:?}"),
+    }
+}
+
+#[track_caller]
+fn outcome(attempt: Attempt) -> Outcome {
+    match attempt {
+        Attempt::Ended(outcome) => outcome,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,112 @@
+//! The entries of one operation that a courier has seen and has on their way.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use onceward_core::hash::Digest;
+use onceward_core::name::{Operation, Tenant};
+use onceward_core::record::Seen;
+
+use super::delivery::Deliverer;
+use super::dependency::Dependency;
+use crate::ledger::Ledger;
+use crate::store::{self, Queue};
+
+/// How many entries one look reads at the most. They wait in memory with their payloads until there is room for them.
+const LARGEST_LOOK: usize = 256;
+
+/// One operation of a courier.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) operation: Operation,
+    pub(super) deliverer: Deliverer,
+    /// Opened by a person who pauses the queue.
+    pub(super) pause: Dependency,
+    /// When an entry of this lane is due again.
+    pub(super) retry_at: Option<Instant>,
+    /// Due entries that wait for room.
+    waiting: VecDeque<Seen>,
+    under_way: HashSet<Digest>,
+    /// The tenant at which the next look begins.
+    after: Option<Tenant>,
+    /// Another courier was quicker, so the next look begins at a random place.
+    meets_others: bool,
+}
+
+impl Lane {
+    pub(super) fn new(operation: Operation, deliverer: Deliverer, pause: Dependency) -> Self {
+        Self {
+            operation,
+            deliverer,
+            pause,
+            retry_at: None,
+            waiting: VecDeque::new(),
+            under_way: HashSet::new(),
+            after: None,
+            meets_others: false,
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.deliverer.route.concurrency.max(1).saturating_sub(self.under_way.len())
+    }
+
+    /// Looks for due entries if there is room for more than are waiting.
+    pub(super) async fn fill(
+        &mut self,
+        ledger: &Ledger,
+        is_trial: bool,
+        with_abandoned: bool,
+    ) -> Result<(), store::Error> {
+        if self.retry_at.is_some_and(|at| at <= Instant::now()) {
+            self.retry_at = None;
+        }
+        let room = if is_trial { 1 } else { self.room() };
+        if room == 0 || (!self.waiting.is_empty() && !with_abandoned) {
+            return Ok(());
+        }
+        // Entries that are under way may still be found as due: their claims are being written.
+        let limit = (room * 2 + self.under_way.len()).min(LARGEST_LOOK);
+        let (operation, after) = (self.operation.clone(), self.after.clone());
+        let queue = Queue { operation, tenant: None, after, limit, with_abandoned };
+        let found = ledger.due(&queue).await?;
+        self.after = found.reached;
+        let known: HashSet<Digest> = self.waiting.iter().map(|seen| seen.record.id).collect();
+        let is_new = |seen: &Seen| !self.under_way.contains(&seen.record.id) && !known.contains(&seen.record.id);
+        let mut entries: Vec<Seen> = found.entries.into_iter().filter(is_new).collect();
+        if self.meets_others && !entries.is_empty() {
+            let start = getrandom::u32().unwrap_or_default() as usize % entries.len();
+            entries.rotate_left(start);
+        }
+        self.meets_others = false;
+        self.waiting.extend(entries);
+        Ok(())
+    }
+
+    /// The next entry, if there is room for it.
+    pub(super) fn next(&mut self) -> Option<Seen> {
+        if self.room() == 0 {
+            return None;
+        }
+        let seen = self.waiting.pop_front()?;
+        self.under_way.insert(seen.record.id);
+        Some(seen)
+    }
+
+    /// Puts an entry back that is not tried now.
+    pub(super) fn put_back(&mut self, seen: Seen) {
+        self.under_way.remove(&seen.record.id);
+        self.waiting.push_front(seen);
+    }
+
+    pub(super) fn ended(&mut self, id: &Digest, was_taken_by_another: bool, retry_in: Option<Duration>) {
+        self.under_way.remove(id);
+        self.meets_others |= was_taken_by_another;
+        if let Some(retry_in) = retry_in {
+            let at = Instant::now() + retry_in;
+            self.retry_at = Some(self.retry_at.map_or(at, |earlier| earlier.min(at)));
+        }
+    }
+}

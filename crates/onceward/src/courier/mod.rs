@@ -1,0 +1,225 @@
+//! The courier: delivers the entries of the outbox to sinks. Any number of couriers work on one store; each entry is taken by
+//! one of them at a time.
+//!
+//! - `sink`: where entries go, and what a sink says about an attempt.
+//! - `route`: how the entries of one operation are delivered.
+//! - `delivery`: one attempt, from taking the entry to recording how it ended.
+//! - `dependency`: the breaker and the retry budget of one downstream.
+//! - `lane`: the entries of one operation that this courier has seen and has on their way.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use onceward::courier::{Attempt, Courier, Parcel, Route, Sink, async_trait};
+//! use onceward::{EnqueueOptions, Ledger, Outcome};
+//! # use std::sync::Mutex;
+//!
+//! struct Mail(Mutex<Vec<String>>);
+//!
+//! #[async_trait]
+//! impl Sink for Mail {
+//!     async fn deliver(&self, parcel: &Parcel) -> Attempt {
+//!         self.0.lock().unwrap().push(parcel.downstream_key.clone()); // your client
+//!         Attempt::Ended(Outcome::success("\"sent\""))
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onceward::Error> {
+//! let ledger = Ledger::open("memory:").await?;
+//! let mail = Arc::new(Mail(Mutex::default()));
+//! for _ in 0..10 {
+//!     let letter = ledger.operation("send_mail").key("welcome cus_7");
+//!     letter.enqueue(&"Welcome!", EnqueueOptions::default()).await?; // ten calls, one entry
+//! }
+//! let courier = Courier::new(ledger.clone()).route("send_mail", Route::to("mail", mail.clone()))?;
+//! courier.run_until_idle().await;
+//! assert_eq!(mail.0.lock().unwrap().len(), 1);
+//! # Ok(()) }
+//! ```
+
+mod delivery;
+mod dependency;
+mod lane;
+mod route;
+mod sink;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use onceward_core::breaker::Ticket;
+use onceward_core::hash::Digest;
+use onceward_core::name::Operation;
+use onceward_core::record::Seen;
+
+/// For sinks of your own.
+pub use async_trait::async_trait;
+pub use onceward_core::breaker::Health;
+pub use route::{DEFAULT_CONCURRENCY, DEFAULT_SETTLE, Route};
+pub use sink::{Attempt, LookUp, Parcel, Sink};
+
+use crate::error::Invalid;
+use crate::ledger::Ledger;
+use crate::ledger::breakers::Stops;
+use delivery::{Deliverer, Delivery};
+use dependency::{Dependency, Start};
+use lane::Lane;
+
+/// How often a courier looks for entries that other processes have queued. A look that finds nothing reads one index.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How often a courier looks for entries whose couriers have died. Their leases end later by themselves.
+const LOOK_FOR_ABANDONED_EVERY: Duration = Duration::from_secs(2);
+
+/// The pause after a look that failed: the store is asked gently while it is down.
+const STORE_DOWN_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long a courier that is stopped waits for its attempts. What has not ended by then is in doubt.
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Delivers the entries of the outbox.
+#[derive(Debug)]
+pub struct Courier {
+    ledger: Ledger,
+    lanes: Vec<Lane>,
+    attempts: JoinSet<AttemptEnd>,
+    /// When to look for entries whose couriers have died.
+    abandoned_at: Instant,
+}
+
+/// The end of one attempt of one lane.
+#[derive(Debug)]
+struct AttemptEnd {
+    lane: usize,
+    id: Digest,
+    delivery: Delivery,
+}
+
+impl Courier {
+    /// A courier without routes.
+    pub fn new(ledger: Ledger) -> Self {
+        Self { ledger, lanes: Vec::new(), attempts: JoinSet::new(), abandoned_at: Instant::now() }
+    }
+
+    /// Delivers the entries of an operation in this way.
+    pub fn route(mut self, operation: &str, route: Route) -> Result<Self, Invalid> {
+        let operation = Operation::new(operation)?;
+        let stops = Stops::Sink(route.sink_name.clone());
+        let dependency = Dependency::new(&self.ledger, stops, route.breaker, route.budget);
+        let pause = Dependency::new(&self.ledger, Stops::Queue(operation.to_string()), route.breaker, route.budget);
+        let (policy, route) = (route.policy(), Arc::new(route));
+        let deliverer = Deliverer { ledger: self.ledger.clone(), route, policy, dependency };
+        self.lanes.push(Lane::new(operation, deliverer, pause));
+        Ok(self)
+    }
+
+    /// Delivers until `stop` resolves; then waits for the attempts that are under way.
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
+        let mut stop = std::pin::pin!(stop);
+        loop {
+            let next_look = self.look().await;
+            let ledger = self.ledger.clone();
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                Some(end) = self.attempts.join_next() => self.note(end),
+                () = ledger.entry_queued() => {}
+                () = tokio::time::sleep_until(next_look) => {}
+            }
+            while let Some(end) = self.attempts.try_join_next() {
+                self.note(end);
+            }
+        }
+        self.finish().await;
+    }
+
+    /// Delivers what is due now, and what becomes due by it, and returns when nothing is left that is due.
+    pub async fn run_until_idle(mut self) {
+        loop {
+            self.look().await;
+            match self.attempts.join_next().await {
+                Some(end) => self.note(end),
+                None => return,
+            }
+        }
+    }
+
+    async fn finish(mut self) {
+        let ended = async { while self.attempts.join_next().await.is_some() {} };
+        if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
+            tracing::warn!(attempts = self.attempts.len(), "stopped during attempts, which are in doubt");
+        }
+    }
+
+    /// Starts attempts at what is due, in every lane with room. Returns when to look again.
+    async fn look(&mut self) -> Instant {
+        let with_abandoned = Instant::now() >= self.abandoned_at;
+        if with_abandoned {
+            self.abandoned_at = Instant::now() + LOOK_FOR_ABANDONED_EVERY;
+        }
+        let mut next_look = Instant::now() + LOOK_EVERY;
+        for index in 0..self.lanes.len() {
+            let lane = &mut self.lanes[index];
+            let start = match lane.pause.may_start().await {
+                Start::Closed { retry_after } => Start::Closed { retry_after },
+                _ => lane.deliverer.dependency.may_start().await,
+            };
+            match start {
+                Start::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
+                start => match lane.fill(&self.ledger, matches!(start, Start::Trial), with_abandoned).await {
+                    Ok(()) => self.start_attempts(index, start).await,
+                    Err(error) => {
+                        tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
+                        next_look = next_look.max(Instant::now() + STORE_DOWN_PAUSE);
+                    }
+                },
+            }
+            next_look = self.lanes[index].retry_at.map_or(next_look, |at| at.min(next_look));
+        }
+        next_look
+    }
+
+    async fn start_attempts(&mut self, index: usize, start: Start) {
+        while let Some(seen) = self.lanes[index].next() {
+            let dependency = &self.lanes[index].deliverer.dependency;
+            let ticket = match start {
+                Start::Open(ticket) => Some(ticket),
+                Start::Trial => dependency.begin_trial().await,
+                Start::Closed { .. } => None,
+            };
+            let Some(ticket) = ticket else { return self.lanes[index].put_back(seen) };
+            self.start_attempt(index, seen, ticket);
+            if matches!(start, Start::Trial) {
+                return;
+            }
+        }
+    }
+
+    fn start_attempt(&mut self, index: usize, seen: Seen, ticket: Ticket) {
+        let (deliverer, id) = (self.lanes[index].deliverer.clone(), seen.record.id);
+        self.attempts.spawn(async move {
+            let delivery = deliverer.deliver(seen).await.unwrap_or_else(|error| {
+                tracing::warn!(sink = deliverer.route.sink_name, %error, "an attempt could not be recorded");
+                Delivery::NotTaken
+            });
+            let health = match delivery {
+                Delivery::NotTaken => None,
+                Delivery::Made { health, .. } => health,
+            };
+            deliverer.dependency.ended(ticket, health).await;
+            AttemptEnd { lane: index, id, delivery }
+        });
+    }
+
+    fn note(&mut self, end: Result<AttemptEnd, tokio::task::JoinError>) {
+        // An attempt never panics: its sink is caught.
+        let Ok(AttemptEnd { lane, id, delivery }) = end else { return };
+        let lane = &mut self.lanes[lane];
+        match delivery {
+            Delivery::NotTaken => lane.ended(&id, true, None),
+            Delivery::Made { retry_in, .. } => lane.ended(&id, false, retry_in),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Where entries go: what a sink is given, and what it says about an attempt.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use onceward_core::breaker::Health;
+use onceward_core::name::Identity;
+use onceward_core::outcome::Outcome;
+
+/// A place to which a courier delivers: an API, a mail server, a program.
+///
+/// A sink makes one attempt for each call and never repeats it by itself. What it returns decides whether the entry is sent
+/// again, so it must not say that nothing happened unless it has a proof.
+#[async_trait]
+pub trait Sink: Send + Sync {
+    /// Makes one attempt.
+    async fn deliver(&self, parcel: &Parcel) -> Attempt;
+
+    /// Asks whether an earlier attempt with this downstream key happened. Only called if [`Sink::can_look_up`] says yes.
+    async fn look_up(&self, _parcel: &Parcel) -> LookUp {
+        LookUp::Unknown("this sink cannot be asked".to_owned())
+    }
+
+    /// Whether the sink can be asked. Without it, entries with `in_doubt = "probe"` wait for a person.
+    fn can_look_up(&self) -> bool {
+        false
+    }
+}
+
+/// What a sink gets for an attempt.
+#[derive(Clone, Debug)]
+pub struct Parcel {
+    /// The intent.
+    pub identity: Identity,
+    /// The payload, as it was queued.
+    pub payload: Bytes,
+    /// The key for the downstream: the same on every attempt at this sink.
+    pub downstream_key: String,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Debug)]
+pub enum Attempt {
+    /// It is over: it happened, or the same request would fail in the same way again.
+    Ended(Outcome),
+    /// There is a proof that nothing happened.
+    Refused {
+        /// What went wrong, without secrets.
+        error: String,
+        /// How long the downstream asks to wait.
+        retry_after: Option<Duration>,
+        /// Whether a later attempt may succeed. Otherwise the entry is dead.
+        again: bool,
+        /// What this says about the downstream.
+        health: Health,
+    },
+    /// It may have happened.
+    Unknown {
+        /// What went wrong, without secrets.
+        error: String,
+        /// How long the downstream asks to wait.
+        retry_after: Option<Duration>,
+        /// What this says about the downstream.
+        health: Health,
+    },
+}
+
+/// What a sink knows about an earlier attempt.
+#[derive(Clone, Debug)]
+pub enum LookUp {
+    /// It happened, with this outcome.
+    Happened(Outcome),
+    /// The downstream knows nothing of it. This counts once the settle time is over.
+    NotFound,
+    /// The sink could not find out.
+    Unknown(String),
+}
