@@ -29,6 +29,8 @@ pub(crate) struct FaultyStore {
     pub(crate) refuse_next_replace: AtomicBool,
     /// The next replace succeeds, and its result is lost.
     pub(crate) lose_next_replace_answer: AtomicBool,
+    /// The store goes down after this many replaces; 0 means never.
+    pub(crate) replaces_until_down: AtomicUsize,
     /// The next insert is not answered, and is made this much later.
     pub(crate) late_insert_millis: AtomicU64,
     /// Every insert takes this long.
@@ -45,6 +47,7 @@ impl FaultyStore {
             fail_next_replace: AtomicBool::new(false),
             refuse_next_replace: AtomicBool::new(false),
             lose_next_replace_answer: AtomicBool::new(false),
+            replaces_until_down: AtomicUsize::new(0),
             late_insert_millis: AtomicU64::new(0),
             insert_millis: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
@@ -105,6 +108,11 @@ impl Store for FaultyStore {
             return Err(Error::Refused { store: "faulty".into(), reason: "its password was changed".into() });
         }
         let answer = self.real.replace(replace).await;
+        let left =
+            self.replaces_until_down.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left == Ok(1) {
+            self.set_down(true);
+        }
         if self.lose_next_replace_answer.swap(false, Ordering::SeqCst) {
             return Err(Error::Unreachable("the answer was lost".into()));
         }

@@ -23,6 +23,7 @@ mod polling;
 mod postgres;
 #[cfg(unix)]
 mod private;
+mod pull;
 mod quota;
 mod races;
 mod recorded;
