@@ -2,7 +2,9 @@
 
 mod access_control;
 mod claims;
+mod courier;
 mod document;
+mod downstream;
 mod example;
 mod limits;
 mod operating;
@@ -13,4 +15,5 @@ mod outbox_workers;
 mod process;
 mod repeats;
 mod server;
+mod webhooks;
 mod with_gateway;
