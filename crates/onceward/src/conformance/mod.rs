@@ -116,6 +116,7 @@ macro_rules! conformance {
             a_doubt_is_due_at_its_own_time,
             what_is_over_is_not_due,
             an_entry_that_is_taken_makes_room_for_the_next,
+            every_look_brings_what_it_brings_in_memory,
             exactly_one_of_many_couriers_gets_an_entry,
             an_effect_is_found_by_the_id_that_the_downstream_gave_it,
             a_drained_store_grants_no_claim_and_lets_owners_finish,

@@ -4,6 +4,7 @@ use onceward_core::decide::{Enqueue, LeaseEntry, Undelivered};
 use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority};
 
 use super::*;
+use crate::store::memory::Memory;
 use crate::store::{DueEntries, Queue};
 
 const MAIL: &str = "send mail";
@@ -202,6 +203,34 @@ pub async fn an_entry_that_is_taken_makes_room_for_the_next(store: &AnyStore, cl
     assert_eq!(met, ["a", "b", "c", "d"]);
     clock.advance(5 * SECOND);
     assert_eq!(due(store, 10).await, ["a", "d"]);
+}
+
+pub async fn every_look_brings_what_it_brings_in_memory(store: &AnyStore, clock: &ManualClock) {
+    const TENANTS: [&str; 7] = ["a", "ab", "b", "größe", "Z", "z y", "~"];
+    let memory: AnyStore = Arc::new(Memory::new(Arc::new(clock.clone())));
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    for number in 0..80 {
+        // Most entries belong to the first tenants, and no two are due at the same time.
+        let tenant = TENANTS[random(7).min(random(7))];
+        let delay = Duration::from_millis(number + 80 * random(20) as u64);
+        let draft = entry_draft(tenant, &number.to_string(), Priority::ALL[random(3)], delay, terms());
+        created(store, draft.clone()).await;
+        created(&memory, draft).await;
+    }
+    for _ in 0..8 {
+        clock.advance(Duration::from_millis(200));
+        for limit in [1, 2, 3, 5, 7, 8, 16, 40, 100] {
+            let after = [None, Some(TENANTS[random(7)]), Some("o")][random(3)];
+            let (found, wanted) = (due_of(store, MAIL, after, limit).await, due_of(&memory, MAIL, after, limit).await);
+            let place = format!("{limit} after {after:?} at {}", clock.now().as_millis());
+            assert_eq!(keys(&found), keys(&wanted), "{place}");
+            assert_eq!(found.reached, wanted.reached, "{place}");
+        }
+    }
 }
 
 pub async fn exactly_one_of_many_couriers_gets_an_entry(store: &AnyStore, _: &ManualClock) {

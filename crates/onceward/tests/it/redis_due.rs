@@ -11,6 +11,7 @@ use onceward::core::decide::{Command, Enqueue, LeaseEntry, Take, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outbox::{Destination, Entry, Priority};
+use onceward::core::outcome::Outcome;
 use onceward::core::policy::Policy;
 use onceward::core::record::{Draft, Fence, Seen};
 use onceward::store::redis::Redis;
@@ -146,6 +147,39 @@ async fn a_lost_entry_holds_up_no_other() {
     }
     let now = look(&store, None, 2).await.entries;
     assert_eq!(now.iter().map(|seen| seen.record.id).collect::<Vec<_>>(), [found[2].record.id, found[3].record.id]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_record_stays_in_an_index() {
+    let clock = ManualClock::default();
+    let Some((store, url)) = ledger(&clock).await else { return };
+    insert(&store, vec![entry("a", 1, Duration::ZERO, Priority::Normal, 10)]).await;
+    let seen = look(&store, None, 10).await.entries.remove(0);
+    let (server, prefix) = (url.split('?').next().unwrap(), url.split("prefix=").nth(1).unwrap());
+    let mut connection = ::redis::Client::open(server).unwrap().get_multiplexed_async_connection().await.unwrap();
+    let mut places = async |letters: &str| {
+        let mut exists = String::new();
+        for letter in letters.chars() {
+            let key = format!("{{{prefix}:{:02x}}}:{letter}", seen.record.id.as_bytes()[0] >> 2);
+            let found: bool = ::redis::cmd("EXISTS").arg(&key).query_async(&mut connection).await.unwrap();
+            let ttl: i64 = ::redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
+            assert!(ttl < 0, "{key} expires");
+            exists.extend(found.then_some(letter));
+        }
+        exists
+    };
+    assert_eq!(places("wfp").await, "wp");
+    take(&store, &seen).await;
+    assert_eq!(places("wfp").await, "wp", "it is due when its courier has gone");
+    let taken = store.get(seen.record.id).await.unwrap().unwrap();
+    let outcome = Outcome::success("1").with_reference(Some("ch_1".to_owned()));
+    let finish = Command::Finish { fence: Fence::from_bits(1), outcome };
+    let Write::Replace(draft) = decide(Some(&taken), &finish).write else { panic!("not finished") };
+    store.replace(Replace::of(&taken.record, draft)).await.unwrap();
+    assert_eq!(places("wfp").await, "fp");
+    clock.advance(Duration::from_secs(86_400));
+    assert_eq!(store.purge(10).await.unwrap().tombstones, 1);
+    assert_eq!(places("wfp").await, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]

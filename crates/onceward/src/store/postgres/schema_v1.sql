@@ -519,7 +519,7 @@ BEGIN
               AND intent.tenant COLLATE "C" = lanes.tenant AND intent.until <= moment.at AND intent.id <> ALL ($5)
             ORDER BY intent.until LIMIT $3 OFFSET lanes.share
         ) AS entry
-        ORDER BY lanes.priority, lanes.step LIMIT $3 - (SELECT count(*) FROM first)
+        ORDER BY lanes.priority, lanes.step LIMIT greatest($3 - (SELECT count(*) FROM first), 0)
     ), picked AS (
         SELECT both_passes.*, sum(both_passes.size) OVER (
             ORDER BY both_passes.priority, both_passes.pass, both_passes.step, both_passes.until, both_passes.id
