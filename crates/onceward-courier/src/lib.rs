@@ -6,6 +6,7 @@
 //! - [`open`]: the sink that a table `[sink.NAME]` describes.
 //! - `http`: requests to an API.
 //! - `command`: a program for each attempt.
+//! - `smtp`: mails.
 //! - `template`: texts with values of the payload, escaped for their place. They reach no file, variable or network.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
@@ -13,8 +14,10 @@
 mod command;
 mod http;
 mod open;
+mod smtp;
 mod template;
 
 pub use self::command::CommandSink;
 pub use self::http::HttpSink;
+pub use self::smtp::SmtpSink;
 pub use open::{Opened, Surroundings, open};

@@ -11,6 +11,7 @@ use onceward_runtime::exit::Fault;
 
 use crate::command::CommandSink;
 use crate::http::HttpSink;
+use crate::smtp::SmtpSink;
 
 /// What sinks need beside their settings.
 #[derive(Clone)]
@@ -76,7 +77,7 @@ pub fn open(name: &str, settings: &SinkSettings, around: &Surroundings) -> Resul
         SinkSettings::Http(settings) => Ok(Opened::Delivers(Arc::new(HttpSink::new(name, settings, around)?))),
         SinkSettings::Command(settings) => Ok(Opened::Delivers(Arc::new(CommandSink::new(name, settings, around)?))),
         SinkSettings::Pull(_) => Ok(Opened::Pulled),
-        SinkSettings::Smtp(_) => Err(Place(name).wrong("type", "not available yet")),
+        SinkSettings::Smtp(settings) => Ok(Opened::Delivers(Arc::new(SmtpSink::new(name, settings, around)?))),
     }
 }
 

@@ -186,8 +186,8 @@ pub struct SmtpSink {
     /// Permit private networks and this machine.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub allow_private: Option<bool>,
-    /// Longest time for one attempt.
-    #[schemars(extend("x-type" = "duration", "x-default" = "`\"30s\"`"))]
+    /// Longest time for one attempt. Many servers check a mail before they accept it.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub timeout: Option<Length>,
     /// Additional CA certificates, as a PEM file.
     #[schemars(extend("x-type" = "path", "x-default" = "none"))]
