@@ -5,6 +5,7 @@
 
 mod certificates;
 mod command;
+mod courier;
 mod http;
 mod http_server;
 mod smtp;
