@@ -9,7 +9,9 @@ use onceward_runtime::config::SinkSettings;
 use onceward_runtime::egress::{AddressRules, AllowedHosts, Resolve, SystemResolver, Trust};
 use onceward_runtime::exit::Fault;
 
+use crate::command::CommandSink;
 use crate::http::HttpSink;
+use crate::smtp::SmtpSink;
 
 /// What sinks need beside their settings.
 #[derive(Clone)]
@@ -73,8 +75,9 @@ impl fmt::Debug for Opened {
 pub fn open(name: &str, settings: &SinkSettings, around: &Surroundings) -> Result<Opened, Fault> {
     match settings {
         SinkSettings::Http(settings) => Ok(Opened::Delivers(Arc::new(HttpSink::new(name, settings, around)?))),
+        SinkSettings::Command(settings) => Ok(Opened::Delivers(Arc::new(CommandSink::new(name, settings, around)?))),
         SinkSettings::Pull(_) => Ok(Opened::Pulled),
-        SinkSettings::Command(_) | SinkSettings::Smtp(_) => Err(Place(name).wrong("type", "not available yet")),
+        SinkSettings::Smtp(settings) => Ok(Opened::Delivers(Arc::new(SmtpSink::new(name, settings, around)?))),
     }
 }
 

@@ -1,19 +1,16 @@
-//! The output of a command: forwarded as it arrives, and kept in order up to a limit.
+//! The output of a command: forwarded as it arrives, and kept.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use onceward::Outcome;
-use onceward::core::hash::Digest;
-use onceward::core::outcome::{Body, Verdict};
-use sha2::Digest as _;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 
 use onceward_runtime::output::{self, is_fault, say, write_err, write_out};
-use onceward_runtime::process::output_frame::{self, CONTENT_TYPE, Stream};
+use onceward_runtime::process::capture::Capture;
+use onceward_runtime::process::output_frame::Stream;
 
 /// One read: the default capacity of a Linux pipe.
 const CHUNK: usize = 64 * 1024;
@@ -40,49 +37,6 @@ pub(super) enum CommandProgress {
     Ended,
     /// It has ended, and this process is asked to end as well: the output is kept, and readers are no longer waited for.
     ShuttingDown,
-}
-
-/// The output so far.
-#[derive(Debug)]
-pub(super) struct Capture {
-    segments: Vec<(Stream, Vec<u8>)>,
-    framed: usize,
-    limit: usize,
-    size: u64,
-    hash: sha2::Sha256,
-}
-
-impl Capture {
-    pub(super) fn new(limit: usize) -> Self {
-        Self { segments: Vec::new(), framed: 0, limit, size: 0, hash: sha2::Sha256::new() }
-    }
-
-    fn add(&mut self, stream: Stream, bytes: &[u8]) {
-        self.size += bytes.len() as u64;
-        self.hash.update(bytes);
-        let joins = self.segments.last().is_some_and(|(last, _)| *last == stream);
-        self.framed += bytes.len() + if joins { 0 } else { output_frame::HEADER };
-        if self.framed > self.limit {
-            // Too large to keep, so it need not be held either.
-            self.segments = Vec::new();
-            return;
-        }
-        match self.segments.last_mut() {
-            Some((last, kept)) if *last == stream => kept.extend_from_slice(bytes),
-            _ => self.segments.push((stream, bytes.to_vec())),
-        }
-    }
-
-    /// The outcome for repeats. For an output over the limit: the size and the digest of all bytes in order.
-    pub(super) fn outcome(self, verdict: Verdict, exit_code: u8) -> Outcome {
-        let mut outcome = Outcome::of(verdict, CONTENT_TYPE, Vec::new()).with_status(i32::from(exit_code));
-        outcome.body = if self.framed > self.limit {
-            Body::TooLarge { size: self.size, digest: Digest::from_bytes(self.hash.finalize().into()) }
-        } else {
-            Body::Kept(output_frame::encode(self.segments.iter().map(|(stream, bytes)| (*stream, &bytes[..]))).into())
-        };
-        outcome
-    }
 }
 
 /// A capture that both streams write to.
@@ -174,40 +128,4 @@ async fn drain_limit(phase: &mut watch::Receiver<CommandProgress>, grace: Durati
 async fn reaches(phase: &mut watch::Receiver<CommandProgress>, wanted: CommandProgress, grace: Duration) {
     let _ = phase.wait_for(|phase| *phase >= wanted).await;
     tokio::time::sleep(grace).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn body(capture: Capture) -> Body {
-        capture.outcome(Verdict::Success, 0).body
-    }
-
-    #[test]
-    fn consecutive_output_on_one_stream_is_one_segment() {
-        let mut capture = Capture::new(1000);
-        capture.add(Stream::Stdout, b"a");
-        capture.add(Stream::Stdout, b"b");
-        capture.add(Stream::Stderr, b"c");
-        let expected = output_frame::encode([(Stream::Stdout, &b"ab"[..]), (Stream::Stderr, b"c")]);
-        assert_eq!(body(capture), Body::Kept(expected.into()));
-    }
-
-    #[test]
-    fn an_output_over_the_limit_leaves_its_size_and_digest() {
-        let limit = output_frame::HEADER + 4;
-        let mut capture = Capture::new(limit);
-        capture.add(Stream::Stdout, b"1234");
-        let Body::Kept(kept) =
-            body(Capture { segments: capture.segments.clone(), hash: capture.hash.clone(), ..capture })
-        else {
-            panic!("this is not over the limit yet")
-        };
-        assert_eq!(kept.len(), limit);
-        capture.add(Stream::Stdout, b"5");
-        capture.add(Stream::Stderr, b"6");
-        let digest = onceward::core::hash::digest(b"123456");
-        assert_eq!(body(capture), Body::TooLarge { size: 6, digest });
-    }
 }

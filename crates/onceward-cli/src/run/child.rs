@@ -12,7 +12,8 @@ use nix::sys::signal::Signal;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, watch};
 
-use super::capture::{Capture, CommandProgress, pump};
+use super::capture::{CommandProgress, pump};
+use onceward_runtime::process::capture::Capture;
 use onceward_runtime::process::output_frame::Stream;
 use onceward_runtime::process::{catch_signals, exit_code, forward_signal, is_sent_by_terminal, kill_with_parent};
 

@@ -17,12 +17,12 @@ use super::child::{self, CommandEnd};
 use super::late::{LateOutcome, wait_for_outcome};
 use super::replay::show;
 use super::report::{Report, StatusFd};
-use super::settle::{Settle, settle};
 use onceward_runtime::exit::{
     CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
 };
 use onceward_runtime::output::say;
 use onceward_runtime::process::is_missing;
+use onceward_runtime::process::settle::{Settle, settle};
 use onceward_runtime::stores;
 
 /// A command to run once.

@@ -2,8 +2,7 @@
 //!
 //! - `child`: the process: starts it, forwards signals, waits for it.
 //! - `capture`: its output, forwarded live and kept. `replay`: prints a stored outcome.
-//! - `guarded`: the claim around the command. `settle`: what its end means for the claim. `late`: waits for an outcome that
-//!   could not be recorded at once.
+//! - `guarded`: the claim around the command. `late`: waits for an outcome that could not be recorded at once.
 //! - `report`: the report on stderr and on `--status-fd`.
 
 mod capture;
@@ -12,7 +11,6 @@ mod guarded;
 mod late;
 mod replay;
 mod report;
-mod settle;
 
 pub(crate) use guarded::{Job, guarded};
 pub(crate) use onceward_runtime::process::output_frame::{CONTENT_TYPE, Stream, decode, encode};

@@ -34,14 +34,20 @@ pub(super) struct Server {
 
 impl Server {
     pub(super) async fn start(behaviour: Behaviour) -> Self {
+        Self::sequence(vec![behaviour]).await
+    }
+
+    /// Does one of these with each connection, in this order; the last one stays.
+    pub(super) async fn sequence(behaviours: Vec<Behaviour>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&requests);
         let task = tokio::spawn(async move {
-            loop {
+            for number in 0.. {
                 let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(stream, behaviour.clone(), Arc::clone(&seen)));
+                let behaviour = behaviours.get(number).or(behaviours.last()).unwrap().clone();
+                tokio::spawn(serve(stream, behaviour, Arc::clone(&seen)));
             }
         });
         Self { address, requests, task }
@@ -49,10 +55,12 @@ impl Server {
 
     /// Answers each request with this status and body.
     pub(super) async fn answering(status: &str, headers: &str, body: &str) -> Self {
-        let length = body.len();
-        let answer =
-            format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
-        Self::start(Behaviour::Answer(answer.into_bytes())).await
+        Self::start(answer(status, headers, body)).await
+    }
+
+    /// The requests for which the work was done.
+    pub(super) fn requests(&self) -> Vec<String> {
+        self.requests.lock().unwrap().clone()
     }
 
     /// How often the work was done.
@@ -68,6 +76,13 @@ impl Server {
     pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
+}
+
+/// A whole answer.
+pub(super) fn answer(status: &str, headers: &str, body: &str) -> Behaviour {
+    let length = body.len();
+    let answer = format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}");
+    Behaviour::Answer(answer.into_bytes())
 }
 
 impl Drop for Server {

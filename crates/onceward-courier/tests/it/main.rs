@@ -3,8 +3,13 @@
 // Clippy lets only test functions panic; what they share fails a test in the same way.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod certificates;
+mod command;
+mod courier;
 mod http;
 mod http_server;
+mod smtp;
+mod smtp_server;
 
 use std::sync::Arc;
 use std::time::Duration;

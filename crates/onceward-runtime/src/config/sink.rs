@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use super::secret::Secret;
-use super::values::{Length, Size};
+use super::values::{Length, OnError, Size};
 
 /// A place to which the courier delivers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
@@ -122,13 +122,17 @@ pub struct CommandSink {
     /// Exit codes that mean a final failure.
     #[schemars(extend("x-type" = "list of exit codes", "x-default" = "`[64]`"))]
     pub failed: Option<Vec<u8>>,
+    /// What any other exit code means, except after a signal, which always leaves the outcome unknown. With `"classify"`, a
+    /// failure without evidence in exit code and stderr that something happened counts as one that did nothing.
+    #[schemars(extend("x-default" = "`\"doubt\"`"))]
+    pub on_error: Option<OnError>,
     /// Whether the program does the work once for each `ONCEWARD_KEY`.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub honours_key: Option<bool>,
     /// Longest time for one attempt. After that, the program and its children are killed, and the outcome is unknown.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"30s\"`"))]
     pub timeout: Option<Length>,
-    /// How much output is kept. The rest is read and dropped.
+    /// How much output is kept. A larger output is read to its end, and only its size and digest are kept.
     #[schemars(extend("x-type" = "bytes", "x-default" = "`\"256KiB\"`"))]
     pub output_limit: Option<Size>,
 }
@@ -182,8 +186,8 @@ pub struct SmtpSink {
     /// Permit private networks and this machine.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub allow_private: Option<bool>,
-    /// Longest time for one attempt.
-    #[schemars(extend("x-type" = "duration", "x-default" = "`\"30s\"`"))]
+    /// Longest time for one attempt. Many servers check a mail before they accept it.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub timeout: Option<Length>,
     /// Additional CA certificates, as a PEM file.
     #[schemars(extend("x-type" = "path", "x-default" = "none"))]

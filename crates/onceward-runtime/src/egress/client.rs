@@ -17,7 +17,7 @@ use super::resolve::{Resolve, SystemResolver};
 use super::rules::AddressRules;
 use super::sent::{NotSent, Sent, Unknown};
 use super::target::Origin;
-use super::trust::{Tls, Trust, is_http2};
+use super::trust::{HTTP, Tls, Trust, is_http2};
 use crate::exit::Fault;
 
 /// The smallest limit for the head of an answer: hyper's smallest buffer.
@@ -133,7 +133,7 @@ impl Client {
     pub fn new(settings: Settings) -> Result<Self, Fault> {
         let Settings { rules, limits, trust, resolver } = settings;
         limits.check()?;
-        let (tls, pool) = (Tls::new(&trust)?, Pool::new(limits.concurrent, limits.idle));
+        let (tls, pool) = (Tls::new(&trust, &HTTP)?, Pool::new(limits.concurrent, limits.idle));
         Ok(Self(Arc::new(Parts { rules, limits, resolver, tls, pool })))
     }
 
@@ -215,7 +215,7 @@ impl Client {
         let Parts { rules, limits, resolver, tls, pool } = &*self.0;
         let deadline = deadline.min(Instant::now() + limits.connect);
         pool.make_room();
-        let stream = dial(&**resolver, rules, origin, deadline).await?;
+        let stream = dial(&**resolver, rules, (&origin.host, origin.port), &origin.to_string(), deadline).await?;
         let start = async {
             if !origin.is_tls {
                 return Http1::start(stream, limits).await.map(Connection::Http1).map_err(|error| error.to_string());

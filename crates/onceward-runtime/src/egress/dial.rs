@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::resolve::Resolve;
 use super::rules::{AddressRules, Permitted, Refusal};
 use super::sent::NotSent;
-use super::target::{Host, Origin};
+use super::target::Host;
 
 /// More addresses than a service has. The rest of a longer answer is ignored.
 const MAX_ADDRESSES: usize = 16;
@@ -18,29 +18,30 @@ const MAX_ADDRESSES: usize = 16;
 /// How long one address may take before the next one is tried beside it (RFC 8305, 5).
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// Connects to one of the permitted addresses of a host.
+/// Connects to one of the permitted addresses of a host. `to` is its name in messages.
 pub(super) async fn dial(
     resolver: &dyn Resolve,
     rules: &AddressRules,
-    origin: &Origin,
+    (host, port): (&Host, u16),
+    to: &str,
     deadline: Instant,
 ) -> Result<TcpStream, NotSent> {
-    let found = addresses(resolver, &origin.host, deadline).await?;
+    let found = addresses(resolver, host, deadline).await?;
     let mut permitted = Vec::new();
     let mut refused: Option<Refusal> = None;
     for address in found {
-        match rules.permit(address, origin.port) {
+        match rules.permit(address, port) {
             Ok(address) => permitted.push(address),
             Err(refusal) => _ = refused.get_or_insert(refusal),
         }
     }
     let unreachable = |why: String| NotSent::Unreachable {
-        to: origin.to_string(),
+        to: to.to_owned(),
         why: refused.as_ref().map_or_else(|| why.clone(), |refusal| format!("{why}; not dialled: {refusal}")),
     };
     match (permitted.is_empty(), &refused) {
         (true, Some(refusal)) => Err(refusal.clone().into()),
-        (true, None) => Err(unresolved(&origin.host, "it has no address")),
+        (true, None) => Err(unresolved(host, "it has no address")),
         (false, _) => match timeout_at(deadline, race(&permitted)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(unreachable(error.to_string())),

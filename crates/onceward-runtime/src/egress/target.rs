@@ -154,7 +154,7 @@ impl Origin {
 
 impl Host {
     /// Parses the host of a URL: a name, an IPv4 address, or an IPv6 address in brackets.
-    pub(super) fn parse(text: &str) -> Result<Self, UrlFault> {
+    pub fn parse(text: &str) -> Result<Self, UrlFault> {
         if let Some(inner) = text.strip_prefix('[') {
             return ipv6(inner.strip_suffix(']').ok_or(UrlFault::Ipv6)?);
         }

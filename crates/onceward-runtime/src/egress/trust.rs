@@ -16,6 +16,9 @@ use crate::proxy::trust;
 /// HTTP/2 in ALPN.
 const HTTP_2: &[u8] = b"h2";
 
+/// What a client of HTTP offers in ALPN.
+pub(super) const HTTP: [&[u8]; 2] = [HTTP_2, b"http/1.1"];
+
 /// Longer than any error that lists a few names.
 const MAX_REASON: usize = 500;
 
@@ -35,9 +38,10 @@ impl Trust {
 pub(super) struct Tls(TlsConnector);
 
 impl Tls {
-    pub(super) fn new(trust: &Trust) -> Result<Self, Fault> {
+    /// `protocols` are offered in ALPN.
+    pub(super) fn new(trust: &Trust, protocols: &[&[u8]]) -> Result<Self, Fault> {
         let mut config: ClientConfig = trust::client(Arc::clone(&trust.0))?;
-        config.alpn_protocols = vec![HTTP_2.to_vec(), b"http/1.1".to_vec()];
+        config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         // Early data can be processed before the handshake ends, and a failed handshake would prove nothing.
         config.enable_early_data = false;
         Ok(Self(Arc::new(config).into()))

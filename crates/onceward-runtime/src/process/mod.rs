@@ -1,7 +1,11 @@
 //! Child processes: forwarding signals, dying with the parent, and exit codes as in a shell.
+//!
+//! - `capture`: output that is kept; `output_frame`: its encoding. `settle`: what the end of a command says about its effect.
 
+pub mod capture;
 mod death;
 pub mod output_frame;
+pub mod settle;
 
 use std::ffi::OsStr;
 use std::io;

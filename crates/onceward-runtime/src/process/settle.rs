@@ -1,12 +1,12 @@
 //! What the end of a command means for its claim. Pure.
 
 use onceward::core::class::{Class, Disposition, Errors, disposition};
-use onceward::core::evidence::in_exit_code;
+use onceward::core::evidence::{Evidence, in_exit_code};
 use onceward::plant::{Plant, planted};
 
 /// How to settle the claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settle {
+pub enum Settle {
     /// Done: every repeat gets this outcome.
     Success,
     /// Final failure: every repeat gets this outcome.
@@ -19,12 +19,17 @@ pub(super) enum Settle {
 
 /// A command that was killed by a signal was interrupted at an arbitrary point, and a code in `doubt_exit` says the same of a
 /// process that it ran: neither proves anything. The policy decides about every other failure.
-pub(super) fn settle(code: u8, by_signal: bool, doubt_exit: &[u8], errors: Errors) -> Settle {
+pub fn settle(code: u8, by_signal: bool, doubt_exit: &[u8], errors: Errors) -> Settle {
+    settle_with(code, by_signal, doubt_exit, in_exit_code(code), errors)
+}
+
+/// The same, with evidence that was found elsewhere too, such as in stderr.
+pub fn settle_with(code: u8, by_signal: bool, doubt_exit: &[u8], evidence: Option<Evidence>, errors: Errors) -> Settle {
     let class = match code {
         _ if by_signal && !planted(Plant::SignalReleased) => Class::Unknown,
         0 => return Settle::Success,
         code if doubt_exit.contains(&code) => Class::Unknown,
-        code => Class::Unclassified { evidence: in_exit_code(code) },
+        _ => Class::Unclassified { evidence },
     };
     match disposition(class, errors, false) {
         Disposition::Release(_) => Settle::Release,
