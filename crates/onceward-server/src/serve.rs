@@ -80,7 +80,7 @@ pub async fn run(
     let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, api.tls).await?;
-        let router = Api::new(ledger.clone(), api.tokens, stop.clone()).router();
+        let router = Api::new(ledger.clone(), api.tokens, stop.clone(), api.sinks).router();
         let service = move |_, _| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(HttpVersions::Http1, Arc::new(WorkerThreads::current()), service, stop.clone()));
     }

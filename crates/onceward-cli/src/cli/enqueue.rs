@@ -7,12 +7,12 @@ use clap::ValueEnum;
 use onceward::core::decide::Decision;
 use onceward::core::outbox;
 use onceward::core::policy::LARGEST_PAYLOAD;
-use onceward::{Builder, Call, CallBuilder, EnqueueOptions, Enqueued, Error, Ledger};
+use onceward::{Call, CallBuilder, EnqueueOptions, Enqueued, Error, Ledger};
 use serde::{Deserialize, Serialize};
 
 use super::intent_arguments::text;
 use super::{Global, block_on, enqueue_lines, hints};
-use onceward_runtime::config::{Length, Settings};
+use onceward_runtime::config::Length;
 use onceward_runtime::exit::{Fault, IN_DOUBT, MISMATCH, NO};
 use onceward_runtime::{output, stores};
 
