@@ -1,6 +1,5 @@
 //! Starts the configured servers, and stops them together.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZero, NonZeroU32};
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::gateway::{self, Gateway};
 use crate::inbox::receive;
-use onceward_runtime::config::{ApiSettings, InboxSettings, Operation, Settings};
+use onceward_runtime::config::{ApiSettings, InboxSettings, Settings};
 use onceward_runtime::exit::{Fault, STORE};
 use onceward_runtime::net::host_check::HostCheck;
 use onceward_runtime::net::listener::{BoundListener, HttpVersions};
@@ -59,8 +58,6 @@ pub struct GatewaySettings {
 #[derive(Debug, Default)]
 pub struct Outbox {
     pub courier: Option<Courier>,
-    /// The operations that a courier delivers, with their sinks.
-    pub sinks: HashMap<String, String>,
     pub inboxes: Vec<InboxSettings>,
 }
 
@@ -96,7 +93,7 @@ pub async fn run(
     let mut serving = None;
     if let Some(api) = api {
         let bound = bind("api", api.listen, api.tls).await?;
-        let router = Api::with_sinks(ledger.clone(), api.tokens, stop.clone(), outbox.sinks).router();
+        let router = Api::new(ledger.clone(), api.tokens, stop.clone(), api.sinks).router();
         let router = router.merge(receive::router(&ledger, outbox.inboxes));
         let service = move |_, _| TowerToHyperService::new(router.clone());
         listeners.spawn(bound.serve(HttpVersions::Http1, Arc::new(WorkerThreads::current()), service, stop.clone()));

@@ -1,5 +1,6 @@
 //! `[api]` and its tokens. The doc comments here become the reference page.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub struct ApiSettings {
     pub listen: SocketAddr,
     pub tls: Option<Tls>,
     pub tokens: Arc<Tokens>,
+    /// The operations whose entries a courier delivers, with the names of their sinks.
+    pub sinks: HashMap<String, String>,
 }
 
 /// The holder of a token, and what the token permits.
@@ -95,7 +98,7 @@ impl Api {
             )));
         }
         let tls = self.tls.map(|files| files.read(folder)).transpose()?;
-        Ok(ApiSettings { listen, tls, tokens: Arc::new(Tokens::new(tokens)) })
+        Ok(ApiSettings { listen, tls, tokens: Arc::new(Tokens::new(tokens)), sinks: HashMap::new() })
     }
 }
 

@@ -195,7 +195,12 @@ impl Settings {
         if self.api.is_none() && listen.is_none() && self.gateway.is_some() && self.inboxes.is_empty() {
             return Ok(None);
         }
-        self.api.clone().unwrap_or_default().settings(listen, &self.folder).map(Some)
+        let settings = self.api.clone().unwrap_or_default().settings(listen, &self.folder)?;
+        let delivered = self.operations().filter_map(|(name, operation)| {
+            let (sink, _) = self.sink_of(operation).filter(|(_, sink)| !sink.is_pulled())?;
+            Some((name.to_owned(), sink.to_owned()))
+        });
+        Ok(Some(ApiSettings { sinks: delivered.collect(), ..settings }))
     }
 
     /// The store, for a command that ends at once. It must outlive the process.

@@ -54,12 +54,8 @@ struct ApiState {
 }
 
 impl Api {
-    pub fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop) -> Self {
-        Self::with_sinks(ledger, tokens, stop, HashMap::new())
-    }
-
-    /// The same beside a courier, which delivers the entries of these operations to these sinks.
-    pub fn with_sinks(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop, sinks: HashMap<String, String>) -> Self {
+    /// The API beside a courier that delivers the entries of these operations to these sinks.
+    pub fn new(ledger: Ledger, tokens: Arc<Tokens>, stop: Stop, sinks: HashMap<String, String>) -> Self {
         let decision_counts = decision_counts::DecisionCounts::default();
         Self(Arc::new(ApiState { ledger, tokens, decision_counts, stop, sinks }))
     }

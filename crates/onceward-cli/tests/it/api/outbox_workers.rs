@@ -404,6 +404,23 @@ fn under_probe_a_worker_asks_first_and_reports_what_it_found() {
 }
 
 #[test]
+fn entries_that_a_courier_delivers_cannot_be_leased() {
+    let config = "[sink.provider]\ntype = \"http\"\nurl = \"http://127.0.0.1:1/\"\nallow_private = true\n\n[sink.workers]\ntype = \"pull\"\n\n\
+                  [operation.delivered]\nsink = \"provider\"\n\n[operation.fetched]\nsink = \"workers\"\n";
+    let server = TestServer::start(config);
+    let client = server.client();
+    for request in [
+        json!({ "operation": "delivered", "lease_id": "l" }),
+        json!({ "operations": ["fetched", "delivered"], "lease_id": "l" }),
+    ] {
+        let detail = client.post("/v1/lease", &request).is_problem(422, "invalid");
+        assert!(detail.contains("`provider`"), "{detail}");
+    }
+    enqueue(&client, "fetched", 1);
+    assert_eq!(pairs(&lease(&client, "fetched", "l", json!({}))).len(), 1);
+}
+
+#[test]
 fn invalid_lease_requests_are_refused() {
     let server = TestServer::start("");
     let client = server.client();
