@@ -137,7 +137,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
                 begins: options.small("--begins", Bounds::LARGE.begins)?,
                 ticks: options.small("--ticks", Bounds::LARGE.ticks)?,
             },
-            options.named("--fault", &model::Fault::ALL)?,
+            options.named("--fault", &model::Fault::all())?,
         ),
         "walk" => Command::Walk(options.seeded::<Walks>(400)?, options.text("--store")),
         "clock" => Command::Clock(options.seeded::<Clocks>(2000)?),
