@@ -17,6 +17,7 @@ use super::route::Route;
 use super::sink::{Attempt, LookUp, Parcel};
 use crate::error::Error;
 use crate::ledger::{AttemptFailure, Guard, Ledger, TakenEntry, Taking};
+use crate::step::{Step, reached};
 
 /// How long an entry waits whose doubt is bound to a sink that this courier does not have: another courier may have it.
 const OTHER_SINK_WAIT: Duration = Duration::from_secs(60);
@@ -54,6 +55,7 @@ impl Deliverer {
             Taking::Taken(taken) => *taken,
             Taking::NotTaken => return Ok(Delivery::NotTaken),
         };
+        reached(Step::EntryTaken);
         if goes_elsewhere {
             let error = "an earlier attempt went to another sink, which this courier does not have".to_owned();
             return put_off(taken.guard, true, OTHER_SINK_WAIT, error).await;
@@ -85,6 +87,7 @@ impl Deliverer {
                 }
                 None => {
                     taken.guard.claim().not_found().await?;
+                    reached(Step::LookUpWritten);
                     self.send(taken.guard, parcel).await
                 }
             },
@@ -115,6 +118,7 @@ impl Deliverer {
             retry_after: None,
             health: Health::Working,
         });
+        reached(Step::AttemptEnded);
         self.settle(guard, attempt, parcel.attempt).await
     }
 

@@ -20,6 +20,7 @@ use super::owned_claim::shortened;
 use super::settle::{Resolved, Resolver};
 use super::{Call, CallBuilder, Ledger};
 use crate::error::{Error, Invalid};
+use crate::step::{Step, reached};
 use crate::store::{self, AuditEvent, DueEntries, EventKind, Queue, without_nul};
 
 /// How an entry is queued.
@@ -114,6 +115,7 @@ impl Ledger {
         let applied = ledger.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
         match applied.answer {
             CommandResult::Decision(Decision::Queued { created: true }) => {
+                reached(Step::EntryQueued);
                 ledger.inner.queued.notify_one();
                 Ok(Enqueued::Created)
             }
@@ -257,6 +259,9 @@ impl Guard {
     pub async fn undelivered(self, failure: AttemptFailure) -> Result<WriteResult, Error> {
         let AttemptFailure { may_have_happened, retry_in, after, error } = failure;
         let (fence, error) = (self.fence(), Some(shortened(&error)));
-        Ok(self.end(Command::Undelivered(Undelivered { fence, may_have_happened, retry_in, after, error })).await?)
+        let end = Undelivered { fence, may_have_happened, retry_in, after, error };
+        let ended = self.end(Command::Undelivered(end)).await;
+        reached(Step::UndeliveredWritten);
+        Ok(ended?)
     }
 }
