@@ -139,16 +139,21 @@ impl Ledger {
         self.home(&queue.operation).inner.store.due(queue).await
     }
 
-    /// Takes an entry that was due, to make one attempt. An entry that may not be tried any more is set aside in the same step:
+    /// Takes an entry that was due, to make one attempt. If it was found a while ago, `seen.now` says what time it is meanwhile,
+    /// unless the store knows its time without a query. An entry that may not be tried any more is set aside in the same step:
     /// it is dead, or it waits for a person.
     pub async fn take_entry(
         &self,
-        seen: Seen,
+        mut seen: Seen,
         destination: Destination,
         policy: &Arc<Policy>,
     ) -> Result<Taking, Error> {
         let Some(identity) = seen.record.identity.clone() else { return Ok(Taking::NotTaken) };
         let ledger = self.home(&identity.operation).clone();
+        // Meanwhile the downstream may have forgotten the key, or the time for the delivery may be over.
+        if let Some(now) = ledger.inner.store.now() {
+            seen.now = seen.now.max(now);
+        }
         let (key_digest, fingerprint) = (seen.record.key_digest, seen.record.fingerprint);
         let call =
             Call { identity, key_digest, fingerprint, policy: Arc::clone(policy), item: None, again: Again::default() };
