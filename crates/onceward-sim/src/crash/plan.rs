@@ -254,11 +254,7 @@ fn usual(step: Step) -> u64 {
         Step::BeginWritten | Step::FinishDecided | Step::FinishWritten => 4,
         Step::BeginDecided => 8,
         Step::StoreUncommitted | Step::StoreCommitted => 12,
-        Step::EntryQueued
-        | Step::EntryTaken
-        | Step::AttemptEnded
-        | Step::UndeliveredWritten
-        | Step::LookUpWritten => 0,
+        Step::EntryQueued | Step::EntryTaken | Step::AttemptEnded | Step::UndeliveredWritten | Step::LookUpWritten => 0,
     }
 }
 

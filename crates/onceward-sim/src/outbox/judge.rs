@@ -90,7 +90,8 @@ fn wrongs(record: &Record, kind: EntryKind, key: &str, story: &Story) -> Vec<Str
     match &record.state {
         State::Done { outcome, .. } => {
             demand(effects == 1, format!("delivered, and happened {effects} times"));
-            let is_kept = matches!(&outcome.body, Body::Kept(bytes) if **bytes == *value(kind.operation(), key).as_bytes());
+            let is_kept =
+                matches!(&outcome.body, Body::Kept(bytes) if **bytes == *value(kind.operation(), key).as_bytes());
             demand(is_kept, format!("its outcome is not the answer that it got: {:?}", outcome.body));
             demand(record.payload.is_none(), "its payload is kept after its delivery".to_owned());
         }
@@ -105,13 +106,13 @@ fn wrongs(record: &Record, kind: EntryKind, key: &str, story: &Story) -> Vec<Str
 
 #[cfg(test)]
 mod tests {
+    use onceward::Outcome;
     use onceward::core::decide::{Command, Enqueue, LeaseEntry, Take, Undelivered, Write, decide};
     use onceward::core::fingerprint::Fingerprint;
     use onceward::core::name::{Identity, Key, Operation, Tenant};
     use onceward::core::outbox::{AfterAttempt, Destination, Entry};
     use onceward::core::record::{Fence, Seen};
     use onceward::core::time::Timestamp;
-    use onceward::Outcome;
 
     use super::*;
 

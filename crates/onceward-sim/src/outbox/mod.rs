@@ -117,9 +117,15 @@ async fn play(options: Options) -> bool {
     under_load(&mut run, &mut processes, &progress).await;
     processes.stop_enqueuers().await;
     downstream.calm_down();
-    let records = drained(&mut run, &mut processes).await;
+    // What is wrong already is not waited for.
+    let records = match run.judge.violations().is_empty() {
+        true => drained(&mut run, &mut processes).await,
+        false => Vec::new(),
+    };
     processes.kill_all().await;
-    run.judge.judge(&records, &downstream.stories(), &acknowledgements(folder.path()).read());
+    if run.judge.violations().is_empty() {
+        run.judge.judge(&records, &downstream.stories(), &acknowledgements(folder.path()).read());
+    }
     println!("outbox");
     row("kills", processes.killed);
     row("kills at a named step", processes.died_at_a_step);
@@ -129,7 +135,9 @@ async fn play(options: Options) -> bool {
     let sound = run.judge.violations().is_empty();
     if !sound {
         let Options { kills, seed, couriers, enqueuers } = options;
-        println!("again: onceward-sim outbox --kills {kills} --seed {seed} --couriers {couriers} --enqueuers {enqueuers}");
+        println!(
+            "again: onceward-sim outbox --kills {kills} --seed {seed} --couriers {couriers} --enqueuers {enqueuers}"
+        );
     }
     sound
 }

@@ -117,7 +117,8 @@ impl Processes {
 
     /// Every third courier dies at a step.
     fn death(&self, rng: &mut Rng) -> Option<(Step, u64)> {
-        let steps = Step::OF_ENTRIES.into_iter().chain([Step::StoreUncommitted, Step::StoreCommitted, Step::FinishWritten]);
+        let steps =
+            Step::OF_ENTRIES.into_iter().chain([Step::StoreUncommitted, Step::StoreCommitted, Step::FinishWritten]);
         let steps: Vec<(u64, Step)> = steps.map(|step| (1, step)).collect();
         let (step, times) = (rng.weighted(&steps), 1 + rng.below(VISITS));
         (self.options.kills > 0 && rng.one_in(3)).then_some((step, times))

@@ -20,6 +20,7 @@ use super::owned_claim::shortened;
 use super::settle::{Resolved, Resolver};
 use super::{Call, CallBuilder, Ledger};
 use crate::error::{Error, Invalid};
+use crate::plant::{Plant, planted};
 use crate::step::{Step, reached};
 use crate::store::{self, AuditEvent, DueEntries, EventKind, Queue, without_nul};
 
@@ -112,6 +113,9 @@ impl Ledger {
             },
             delay: options.delay,
         });
+        if planted(Plant::EntryNotWritten) {
+            return Ok(Enqueued::Created);
+        }
         let applied = ledger.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
         match applied.answer {
             CommandResult::Decision(Decision::Queued { created: true }) => {
@@ -151,7 +155,7 @@ impl Ledger {
         let Some(identity) = seen.record.identity.clone() else { return Ok(Taking::NotTaken) };
         let ledger = self.home(&identity.operation).clone();
         // Meanwhile the downstream may have forgotten the key, or the time for the delivery may be over.
-        if let Some(now) = ledger.inner.store.now() {
+        if let Some(now) = ledger.inner.store.now().filter(|_| !planted(Plant::LookIsBelieved)) {
             seen.now = seen.now.max(now);
         }
         let (key_digest, fingerprint) = (seen.record.key_digest, seen.record.fingerprint);
@@ -183,7 +187,9 @@ impl Ledger {
             Err(error) => {
                 // The claim may have been written. Nothing was sent under it, so it is not left to lapse into a doubt.
                 let why = "the store failed before the attempt began";
-                self.give_back(call.identity.digest(), withdrawal(take.fence, why), None, GIVE_BACK_PAUSE);
+                if !planted(Plant::EntryNotGivenBack) {
+                    self.give_back(call.identity.digest(), withdrawal(take.fence, why), None, GIVE_BACK_PAUSE);
+                }
                 return Err(error.about(call.name()));
             }
         };

@@ -3,7 +3,9 @@
 
 use onceward_core::name::{Operation, Tenant};
 use onceward_core::outbox::Priority;
-use onceward_core::record::Seen;
+use onceward_core::record::{Seen, State};
+
+use crate::plant::{Plant, planted};
 
 /// How many tenants one look visits in each priority. Those whose entries are all delayed take a step too, so the next look goes
 /// on where this one has stopped.
@@ -46,7 +48,7 @@ pub(super) trait Lanes {
 /// Collects what is due.
 pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<DueEntries, L::Error> {
     let mut found = DueEntries::default();
-    for priority in Priority::ALL {
+    for priority in priorities() {
         let room = queue.limit.saturating_sub(found.entries.len());
         if room == 0 {
             break;
@@ -55,7 +57,15 @@ pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<DueEntri
         found.entries.extend(shared_fairly(lanes, priority, &tenants, room)?);
         found.reached = found.reached.or(reached);
     }
+    if planted(Plant::EntryLostWithCourier) {
+        found.entries.retain(|seen| !matches!(seen.record.state, State::Leased(_)));
+    }
     Ok(found)
+}
+
+fn priorities() -> [Priority; 3] {
+    let [high, normal, low] = Priority::ALL;
+    if planted(Plant::PriorityIgnored) { [low, normal, high] } else { [high, normal, low] }
 }
 
 /// The tenants with due entries, beginning after `after` and once around. The second value is the last one that was visited, if

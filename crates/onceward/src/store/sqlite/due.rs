@@ -11,6 +11,7 @@ use onceward_core::time::Timestamp;
 use super::Shared;
 use super::query::{STATEMENTS, readable, seen};
 use super::row::{read, record_id, unreadable};
+use crate::plant::{Plant, planted};
 use crate::store::due::{DueEntries, Lanes, Queue, collect};
 
 /// The condition of the index `intent_due`, as the schema has it.
@@ -25,7 +26,7 @@ const MAX_CLAIMS: usize = 1000;
 pub(super) fn due(connection: &Connection, shared: &Shared, queue: &Queue) -> rusqlite::Result<DueEntries> {
     let mut index = DueIndex { connection, shared, operation: queue.operation.as_str(), now: shared.clock.now() };
     let mut found = collect(&mut index, queue)?;
-    if queue.with_abandoned {
+    if queue.with_abandoned && !planted(Plant::EntryLostWithCourier) {
         let room = queue.limit.saturating_sub(found.entries.len());
         let known: Vec<Digest> = found.entries.iter().map(|seen| seen.record.id).collect();
         let abandoned = index.abandoned()?.into_iter().filter(|seen| !known.contains(&seen.record.id));

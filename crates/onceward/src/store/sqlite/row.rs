@@ -124,7 +124,7 @@ impl<'a> Columns<'a> {
             State::Queued { due } => (Some(*due), None, None),
             State::Leased(lease) => (Some(lease.until), record.untried_until(), None),
             State::Open { not_before } => (Some(*not_before), record.untried_until(), None),
-            State::InDoubt { retry_at, .. } => (*retry_at, None, None),
+            State::InDoubt { retry_at, .. } => (retry_at.filter(|_| !planted(Plant::RetryNotStored)), None, None),
             State::Dead => (None, None, None),
             State::Done { finished_at, expires_at, forget_at, .. } => (*expires_at, *forget_at, Some(*finished_at)),
             State::Tombstone { forget_at, .. } => (Some(*forget_at), None, None),
