@@ -67,11 +67,7 @@ pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<()
     let gateway = gateway_settings(settings, api.as_ref().map(|api| &api.tokens))?;
     let ledger = open(settings).await?;
     let courier = onceward_courier::courier(settings, &ledger)?;
-    let is_delivered = |operation: &Operation| settings.sink_of(operation).filter(|(_, sink)| !sink.is_pulled());
-    let sinks = settings
-        .operations()
-        .filter_map(|(name, operation)| is_delivered(operation).map(|(sink, _)| (name.to_owned(), sink.to_owned())));
-    let outbox = Outbox { courier, sinks: sinks.collect(), inboxes: settings.inboxes()? };
+    let outbox = Outbox { courier, inboxes: settings.inboxes()? };
     run(ledger, api, gateway, outbox).await
 }
 

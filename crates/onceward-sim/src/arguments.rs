@@ -16,7 +16,7 @@ use crate::model::Bounds;
 use crate::seeded::{self, Harness};
 use crate::vfs::{FilePart, IgnoredSyncs};
 use crate::walk::Walks;
-use crate::{disk, fairness, gateway, kills, mcp, model, plants, power, run, store_load};
+use crate::{disk, fairness, gateway, kills, mcp, model, outbox, plants, power, run, store_load};
 
 /// The help text.
 pub const USAGE: &str = "usage: onceward-sim COMMAND [OPTIONS]
@@ -43,6 +43,7 @@ checks with real processes
   mcp          Kill MCP gateways under load                        [--kills 50] [--seed 1]
                                                                    [--over stdio|http|several] [--binary PATH]
   api          Kill the API under load                             [--kills 50] [--seed 1] [--binary PATH]
+  outbox       Kill couriers and processes that queue entries      [--kills 50] [--seed 1] [--couriers 4] [--enqueuers 10]
   run          Kill `onceward run` and its commands                [--kills 50] [--seed 1] [--binary PATH]
   scenarios    Play short scenarios on every surface               [--binary PATH]
   fairness     Measure the shares of processes on one ledger       [--processes 2] [--callers 64] [--seconds 5]
@@ -76,6 +77,11 @@ pub enum Command {
     ScenarioServer(Effects),
     Api(kills::Options),
     Run(kills::Options),
+    Outbox(outbox::Options),
+    /// A courier, which the harness starts and kills.
+    OutboxCourier(outbox::ProcessOptions),
+    /// A process that queues entries, which the harness starts and kills.
+    OutboxEnqueuer(outbox::ProcessOptions),
     /// A command with an effect, which the harness starts through the product.
     Effect(run::EffectOptions),
     /// An MCP server with effects, which the harness starts through the product.
@@ -137,7 +143,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
                 begins: options.small("--begins", Bounds::LARGE.begins)?,
                 ticks: options.small("--ticks", Bounds::LARGE.ticks)?,
             },
-            options.named("--fault", &model::Fault::ALL)?,
+            options.named("--fault", &model::Fault::all())?,
         ),
         "walk" => Command::Walk(options.seeded::<Walks>(400)?, options.text("--store")),
         "clock" => Command::Clock(options.seeded::<Clocks>(2000)?),
@@ -156,6 +162,14 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
         "scenario-server" => Command::ScenarioServer(Effects::at(&options.path("--effects")?)),
         "api" => Command::Api(options.kills()?),
         "run" => Command::Run(options.kills()?),
+        "outbox" => Command::Outbox(outbox::Options {
+            kills: options.number("--kills", 50)?,
+            seed: options.number("--seed", 1)?,
+            couriers: options.number("--couriers", 4)?.clamp(1, 16),
+            enqueuers: options.number("--enqueuers", 10)?.clamp(1, 16),
+        }),
+        "outbox-courier" => Command::OutboxCourier(options.outbox_process()?),
+        "outbox-enqueuer" => Command::OutboxEnqueuer(options.outbox_process()?),
         "effect" => Command::Effect(run::EffectOptions {
             effects: options.path("--effects")?,
             seed: options.number("--seed", 1)?,
@@ -320,6 +334,19 @@ impl Options {
         }
     }
 
+    fn outbox_process(&mut self) -> Result<outbox::ProcessOptions, String> {
+        let port = self.number("--port", 0)?;
+        Ok(outbox::ProcessOptions {
+            folder: self.folder()?,
+            port: u16::try_from(port).map_err(|_| format!("`--port {port}`: not a port"))?,
+            seed: self.number("--seed", 1)?,
+            number: self.number("--number", 0)?,
+            name: self.text("--name"),
+            origin: self.number("--origin", 0)?,
+            die: self.step()?,
+        })
+    }
+
     fn transports(&mut self) -> Result<Vec<mcp::Transport>, String> {
         let all = || mcp::Transport::ALL.map(|(_, over)| over).into();
         Ok(self.named("--over", &mcp::Transport::ALL)?.map_or_else(all, |over| vec![over]))
@@ -361,7 +388,7 @@ impl Options {
     fn step(&mut self) -> Result<Option<(Step, u32)>, String> {
         let Some(text) = self.text("--die") else { return Ok(None) };
         let parsed = text.split_once(':').and_then(|(name, times)| {
-            let step = Step::ALL.into_iter().find(|step| step.name() == name)?;
+            let step = Step::OF_CALLS.into_iter().chain(Step::OF_ENTRIES).find(|step| step.name() == name)?;
             Some((step, times.parse().ok()?))
         });
         parsed.map(Some).ok_or(format!("`--die {text}`: write STEP:TIMES"))

@@ -14,6 +14,7 @@
 //!
 //! With real processes:
 //! - `crash`: workers on one ledger, killed at every named step and at any moment.
+//! - `outbox`: couriers, and processes that queue entries, killed under load.
 //! - `gateway`, `mcp`, `api`, `run`: the real surfaces, killed under load. `kills`: what these share.
 //! - `scenarios`: the real surfaces, step by step.
 //! - `fairness`: processes that share one ledger, and how much each gets done.
@@ -45,6 +46,7 @@ mod interleave;
 mod kills;
 mod mcp;
 mod model;
+mod outbox;
 mod plants;
 mod power;
 mod private_store;
@@ -99,6 +101,15 @@ fn run_command(command: Command) -> ExitCode {
         Command::Mcp(options, transports) => mcp::run(&options, &transports),
         Command::Api(options) => api::run(&options),
         Command::Run(options) => run::run(&options),
+        Command::Outbox(options) => outbox::run(&options),
+        Command::OutboxCourier(options) => {
+            outbox::deliver(&options);
+            true
+        }
+        Command::OutboxEnqueuer(options) => {
+            outbox::enqueue(&options);
+            true
+        }
         Command::Scenarios(options) => scenarios::run(&options),
         Command::Disk(options) => disk::run(&options),
         Command::Power(options) => power::run(&options),

@@ -66,6 +66,16 @@ plants! {
     TurnsNotTaken "turns-not-taken" "every look for due entries begins with the same tenant"
     RetryTimeNotKept "retry-time-not-kept" "a doubt is written without the time at which the courier tries again"
     DeliveryOvertaken "delivery-overtaken" "a delivery that waits in the queue is written after a later job"
+    // Outbox.
+    EntryNotWritten "entry-not-written" "an entry is acknowledged and not written"
+    EntryLostWithCourier "entry-lost-with-courier" "an entry whose courier died is not found again"
+    EntryNotGivenBack "entry-not-given-back" "an entry whose claim got no answer is left to lapse into a doubt"
+    AttemptNotCounted "attempt-not-counted" "an attempt at an entry does not count"
+    AttemptNotAudited "attempt-not-audited" "a failed attempt at an entry is not recorded in the audit trail"
+    PutOffCounted "put-off-counted" "an attempt counts that only asked the downstream"
+    SinkChangedInDoubt "sink-changed-in-doubt" "an entry in doubt goes to another sink"
+    LookIsBelieved "look-is-believed" "an entry is judged by the time at which the courier found it"
+    PriorityIgnored "priority-ignored" "entries of a low priority go first"
     // HTTP.
     BadGatewayReleased "bad-gateway-released" "status 502 counts as proof that the effect did not happen"
     BodyNotCompared "body-not-compared" "another body under the same key gets the outcome of the first body"

@@ -29,11 +29,21 @@ pub enum Step {
     StoreCommitted,
     /// The sweeper has committed a batch.
     PurgeCommitted,
+    /// An entry is queued; the caller has not been told.
+    EntryQueued,
+    /// A courier has an entry; nothing has been sent.
+    EntryTaken,
+    /// A sink has answered; nothing is written.
+    AttemptEnded,
+    /// The end of an attempt that did not deliver is written.
+    UndeliveredWritten,
+    /// That a look-up found nothing is written; nothing has been sent.
+    LookUpWritten,
 }
 
 impl Step {
-    /// Every step.
-    pub const ALL: [Self; 12] = [
+    /// Every step of a call.
+    pub const OF_CALLS: [Self; 12] = [
         Self::BeginDecided,
         Self::BeginWritten,
         Self::SentDecided,
@@ -47,6 +57,10 @@ impl Step {
         Self::StoreCommitted,
         Self::PurgeCommitted,
     ];
+
+    /// Every step of an entry of the outbox that calls do not have.
+    pub const OF_ENTRIES: [Self; 5] =
+        [Self::EntryQueued, Self::EntryTaken, Self::AttemptEnded, Self::UndeliveredWritten, Self::LookUpWritten];
 
     /// The name, as it is written on a command line.
     pub fn name(self) -> String {

@@ -8,7 +8,7 @@ use super::{Command, CommandResult, Refusal, Transition, Write};
 use crate::claim::Claims;
 use crate::outbox::AfterAttempt;
 use crate::outcome::{Outcome, Verdict};
-use crate::policy::LONGEST_NOT_BEFORE;
+use crate::policy::{Effect, LONGEST_NOT_BEFORE};
 use crate::record::{Draft, Fence, Lease, Phase, Record, Seen, Standing, State, Status};
 use crate::time::When;
 
@@ -44,6 +44,9 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         (State::Leased(lease), Command::Undelivered(end)) => undelivered(seen, lease, end),
         (_, Command::Delivered { arrived, .. }) => delivered(seen, *arrived),
         (State::Leased(lease), Command::NotFound { .. }) => not_found(record, lease.phase),
+        (State::Leased(lease), Command::Finish { .. }) if is_unsent_entry(record, lease) => {
+            Transition::refused(Refusal::NotSent)
+        }
         (State::Leased(_) | State::InDoubt { .. }, Command::Finish { outcome, .. }) => finish(record, fence, outcome),
         // The answer to an earlier finish, doubt or release may have been lost on its way to the owner.
         (State::Done { outcome: kept, .. }, Command::Finish { outcome, .. }) if kept.digest() == outcome.digest() => {
@@ -53,6 +56,11 @@ pub(super) fn own(current: Option<&Seen>, fence: Fence, command: &Command) -> Tr
         (State::InDoubt { .. }, _) => Transition::refused(Refusal::NothingToDo(Status::InDoubt)),
         _ => Transition::answer(CommandResult::Stale { contradicts: contradicts(seen, command) }),
     }
+}
+
+/// Whether the owner promised to mark the entry as sent, and has not done so.
+fn is_unsent_entry(record: &Record, lease: &Lease) -> bool {
+    lease.phase == Phase::Claimed && record.payload.is_some() && record.terms.effect == Effect::External
 }
 
 fn sent(record: &Record, lease: &Lease, length: Duration) -> Transition {

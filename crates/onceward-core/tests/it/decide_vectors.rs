@@ -363,6 +363,7 @@ fn name(answer: &CommandResult) -> String {
         CommandResult::Refused(Refusal::Absent) => "refused:absent",
         CommandResult::Refused(Refusal::Running) => "refused:running",
         CommandResult::Refused(Refusal::Changed) => "refused:changed",
+        CommandResult::Refused(Refusal::NotSent) => "refused:not_sent",
         CommandResult::Refused(Refusal::NothingToDo(status)) => return format!("refused:{}", status.as_str()),
         CommandResult::Archived => "archived",
         CommandResult::Decision(decision) => match decision {

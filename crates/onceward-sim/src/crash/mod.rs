@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
 
     /// Whether there is another cycle. A run that is long enough to hit every step goes on until it has.
     fn goes_on(&self) -> bool {
-        let (planned, round) = (self.options.cycles, Step::ALL.len() as u64);
+        let (planned, round) = (self.options.cycles, Step::OF_CALLS.len() as u64);
         let more = if planned >= round { FURTHER_ROUNDS * round } else { 0 };
         self.played < planned || (self.played < planned + more && !self.judge.missed_steps().is_empty())
     }

@@ -67,7 +67,7 @@ pub fn print(options: &Options, judge: &Judge, processes: &Processes, played: &P
     for (name, number) in rows {
         println!("{name:<44}{number:>10}");
     }
-    for step in Step::ALL {
+    for step in Step::OF_CALLS {
         let kills = tally.steps.get(&step.name()).copied().unwrap_or_default();
         println!("killed at {:<34}{kills:>10}", step.name());
     }

@@ -6,7 +6,9 @@
 //! - `world`: the state, and what can happen next.
 //! - `truth`: what really happened, and which rules a step broke.
 //! - `fault`: broken versions of `decide`, each of which the checker must find.
+//! - `entry`: the same for an entry of the outbox and its couriers.
 
+mod entry;
 mod fault;
 mod truth;
 mod world;
@@ -16,8 +18,26 @@ use std::time::Instant;
 use onceward::InDoubt;
 use stateright::{Checker, HasDiscoveries, Model, Property};
 
-pub use fault::Fault;
+use entry::Entry;
 use world::{Action, World};
+
+/// A rule that is taken out of `decide`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A rule about calls.
+    Call(fault::Fault),
+    /// A rule about entries of the outbox.
+    Entry(entry::Fault),
+}
+
+impl Fault {
+    /// Every fault, with its name on the command line.
+    pub fn all() -> Vec<(&'static str, Self)> {
+        let calls = fault::Fault::ALL.map(|(name, fault)| (name, Self::Call(fault)));
+        let entries = entry::Fault::ALL.map(|(name, fault)| (name, Self::Entry(fault)));
+        calls.into_iter().chain(entries).collect()
+    }
+}
 
 /// How far the check goes. The state space is searched exhaustively within these.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +65,7 @@ pub struct Intent {
     /// How far the check goes.
     pub bounds: Bounds,
     /// A rule that is taken out of `decide`.
-    pub fault: Option<Fault>,
+    pub fault: Option<fault::Fault>,
 }
 
 impl Model for Intent {
@@ -84,8 +104,8 @@ impl Model for Intent {
 /// The result of a check.
 #[derive(Debug)]
 pub struct Checked {
-    /// The policy.
-    pub in_doubt: InDoubt,
+    /// What was checked.
+    pub name: String,
     /// The number of different states within the bounds.
     pub states: usize,
     /// The rules that were broken, with the shortest path to each.
@@ -100,38 +120,64 @@ impl Checked {
     }
 }
 
-/// Checks every policy within the bounds.
+/// Checks every policy within the bounds: calls, and entries of the outbox. A fault is looked for where it is, until it is
+/// found.
 pub fn check(bounds: Bounds, fault: Option<Fault>) -> Vec<Checked> {
+    let (of_call, of_entry) = match fault {
+        None => (Some(None), Some(None)),
+        Some(Fault::Call(fault)) => (Some(Some(fault)), None),
+        Some(Fault::Entry(fault)) => (None, Some(Some(fault))),
+    };
     let policies = [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe, InDoubt::Tell];
-    policies.into_iter().map(|in_doubt| check_one(Intent { in_doubt, bounds, fault })).collect()
+    let calls = of_call.into_iter().flat_map(|fault| policies.map(|in_doubt| Intent { in_doubt, bounds, fault }));
+    let calls = calls.map(|intent| check_one(&format!("a call, {:?}", intent.in_doubt), intent));
+    let entries = of_entry.into_iter().flat_map(|fault| Entry::all(bounds, fault));
+    let entries = entries.map(|entry| check_one(&entry.name(), entry));
+    let mut checked = Vec::new();
+    for one in calls.chain(entries) {
+        let is_found = fault.is_some() && !one.broken.is_empty();
+        checked.push(one);
+        if is_found {
+            break;
+        }
+    }
+    checked
 }
 
-fn check_one(intent: Intent) -> Checked {
+fn check_one<M>(name: &str, model: M) -> Checked
+where
+    M: Model + Clone + Send + Sync + 'static,
+    M::State: Clone + std::fmt::Debug + PartialEq + std::hash::Hash + Send + Sync + 'static,
+    M::Action: Clone + std::fmt::Debug + PartialEq,
+{
     // One broken rule is enough.
-    let checker = intent.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
-    let broken = checker.discoveries().into_iter().filter(|(name, _)| is_rule(&intent, name)).map(|(name, path)| {
+    let checker = model.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let broken = checker.discoveries().into_iter().filter(|(name, _)| is_rule(&model, name)).map(|(name, path)| {
         let steps: Vec<String> = path.into_actions().iter().map(|action| format!("{action:?}")).collect();
         format!("{name}: {}", steps.join(", "))
     });
     let broken: Vec<String> = broken.collect();
-    let names = intent.properties().into_iter().map(|property| property.name);
-    let unreached = names.filter(|name| !is_rule(&intent, name) && checker.discovery(name).is_none()).collect();
-    Checked { in_doubt: intent.in_doubt, states: checker.unique_state_count(), broken, unreached }
+    let names = model.properties().into_iter().map(|property| property.name);
+    let unreached = names.filter(|name| !is_rule(&model, name) && checker.discovery(name).is_none()).collect();
+    Checked { name: name.to_lowercase(), states: checker.unique_state_count(), broken, unreached }
 }
 
 /// Rules must always hold; the other properties prove that the search reached something.
-fn is_rule(intent: &Intent, name: &str) -> bool {
-    let always = |property: &Property<Intent>| matches!(property.expectation, stateright::Expectation::Always);
-    intent.properties().iter().any(|property| property.name == name && always(property))
+fn is_rule<M: Model>(model: &M, name: &str) -> bool {
+    let always = |property: &Property<M>| matches!(property.expectation, stateright::Expectation::Always);
+    model.properties().iter().any(|property| property.name == name && always(property))
 }
 
 /// Checks, prints the result, and returns whether it passed.
 pub fn run(bounds: Bounds, fault: Option<Fault>) -> bool {
-    println!("every order of up to {} begins within {} ticks, three workers", bounds.begins, bounds.ticks);
+    println!(
+        "every order of up to {} begins within {} ticks, three workers or two couriers",
+        bounds.begins, bounds.ticks
+    );
     let started = Instant::now();
     let checked = check(bounds, fault);
     for one in &checked {
-        println!("  in_doubt = {:<6} {:>9} states", format!("{:?}", one.in_doubt).to_lowercase(), one.states);
+        println!("  {:<24} {:>9} states", one.name, one.states);
         one.broken.iter().for_each(|broken| println!("VIOLATION {broken}"));
         one.unreached.iter().for_each(|name| println!("never reached: {name}"));
     }
@@ -153,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_rule_that_is_taken_out_of_decide_is_missed() {
-        for (name, fault) in Fault::ALL {
+        for (name, fault) in Fault::all() {
             let checked = check(Bounds::SMALL, Some(fault));
             assert!(checked.iter().any(|checked| !checked.broken.is_empty()), "{name}: {checked:?}");
         }

@@ -17,7 +17,7 @@ pub struct Check {
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-pub const CHECKS: [Check; 14] = [
+pub const CHECKS: [Check; 15] = [
     Check { name: "vectors", arguments: "", quick: Some(""), limit: MINUTE },
     Check { name: "scenarios", arguments: "", quick: Some(""), limit: Duration::from_secs(120) },
     Check {
@@ -44,6 +44,12 @@ pub const CHECKS: [Check; 14] = [
         arguments: "--cycles 100 --seed 1",
         quick: Some("--cycles 12 --seed 1"),
         limit: Duration::from_secs(600),
+    },
+    Check {
+        name: "outbox",
+        arguments: "--kills 40 --seed 1",
+        quick: Some("--kills 0 --seed 1"),
+        limit: Duration::from_secs(300),
     },
     Check { name: "model", arguments: "--begins 3 --ticks 7", quick: None, limit: Duration::from_secs(600) },
     Check { name: "disk", arguments: "--every 5", quick: None, limit: Duration::from_secs(600) },

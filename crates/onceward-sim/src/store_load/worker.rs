@@ -137,7 +137,7 @@ impl Load {
             let noted = self.journal.call("finish", key, Some(&name));
             match owner.finish(Outcome::success(name.clone())).await {
                 Ok(WriteResult::Written(_)) => return self.journal.answer(noted, "written", None),
-                Ok(WriteResult::Stale) => return self.journal.answer(noted, "stale", None),
+                Ok(WriteResult::Stale | WriteResult::NotSent) => return self.journal.answer(noted, "stale", None),
                 Err(error) => self.journal.answer(noted, "error", Some(&error.to_string())),
             }
         }

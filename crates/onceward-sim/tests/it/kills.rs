@@ -1,4 +1,4 @@
-//! The harnesses of the MCP gateway, the API and `onceward run`, which are killed under load: nothing happens twice, no
+//! The harnesses of the MCP gateway, the API, `onceward run` and the outbox, which are killed under load: nothing happens twice, no
 //! answer is lost, and nothing is stuck. The same run with a planted bug fails.
 
 use crate::command::{Run, finds, passes};
@@ -42,6 +42,19 @@ fn the_api_survives_kills() {
 #[test]
 fn a_command_survives_kills_of_itself_and_of_onceward() {
     survives("run --kills 40 --seed 20260101", 15);
+}
+
+#[test]
+fn couriers_and_their_enqueuers_survive_kills() {
+    let run = passes("outbox --kills 20 --seed 20260101 --couriers 3 --enqueuers 6");
+    assert!(run.number("kills at a named step") >= 5, "{}", run.text);
+    assert!(run.number("effects") >= 40 && run.number("in doubt") > 0, "{}", run.text);
+}
+
+#[test]
+fn an_entry_that_is_delivered_twice_is_found() {
+    finds("outbox --kills 0 --seed 20260101 --plant phase-not-stored", "held acted-0: happened 2 times");
+    finds("outbox --kills 0 --seed 20260101 --plant sink-changed-in-doubt", "moved acted-1: happened 2 times");
 }
 
 /// Each harness opens with a scripted kill, which shows held work that runs again without a single random kill.

@@ -17,6 +17,8 @@ use super::route::Route;
 use super::sink::{Attempt, LookUp, Parcel};
 use crate::error::Error;
 use crate::ledger::{AttemptFailure, Guard, Ledger, TakenEntry, Taking};
+use crate::plant::{Plant, planted};
+use crate::step::{Step, reached};
 
 /// How long an entry waits whose doubt is bound to a sink that this courier does not have: another courier may have it.
 const OTHER_SINK_WAIT: Duration = Duration::from_secs(60);
@@ -48,12 +50,13 @@ impl Deliverer {
     /// Takes an entry that was due and makes one attempt.
     pub(super) async fn deliver(&self, seen: Seen) -> Result<Delivery, Error> {
         let Some(destination) = self.route.destination(&seen.record) else { return Ok(Delivery::NotTaken) };
-        let bound = bound_to(&seen.record).cloned();
+        let bound = bound_to(&seen.record).cloned().filter(|_| !planted(Plant::SinkChangedInDoubt));
         let goes_elsewhere = bound.as_ref().is_some_and(|bound| bound.sink != self.route.sink_name);
         let taken = match self.ledger.take_entry(seen, bound.unwrap_or(destination), &self.policy).await? {
             Taking::Taken(taken) => *taken,
             Taking::NotTaken => return Ok(Delivery::NotTaken),
         };
+        reached(Step::EntryTaken);
         if goes_elsewhere {
             let error = "an earlier attempt went to another sink, which this courier does not have".to_owned();
             return put_off(taken.guard, true, OTHER_SINK_WAIT, error).await;
@@ -85,6 +88,7 @@ impl Deliverer {
                 }
                 None => {
                     taken.guard.claim().not_found().await?;
+                    reached(Step::LookUpWritten);
                     self.send(taken.guard, parcel).await
                 }
             },
@@ -115,6 +119,7 @@ impl Deliverer {
             retry_after: None,
             health: Health::Working,
         });
+        reached(Step::AttemptEnded);
         self.settle(guard, attempt, parcel.attempt).await
     }
 
@@ -155,7 +160,7 @@ fn parcel(taken: &TakenEntry) -> Option<Parcel> {
 
 /// The entry is tried again later, and this attempt does not count: nothing was sent.
 async fn put_off(guard: Guard, in_doubt: bool, wait: Duration, error: String) -> Result<Delivery, Error> {
-    let after = AfterAttempt::RetryUncounted;
+    let after = if planted(Plant::PutOffCounted) { AfterAttempt::Retry } else { AfterAttempt::RetryUncounted };
     guard.undelivered(AttemptFailure { may_have_happened: in_doubt, retry_in: wait, after, error }).await?;
     Ok(Delivery::Made { health: None, retry_in: Some(wait) })
 }

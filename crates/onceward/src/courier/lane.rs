@@ -26,8 +26,8 @@ pub(super) struct Lane {
     pub(super) pause: Dependency,
     /// When an entry of this lane is due again.
     pub(super) retry_at: Option<Instant>,
-    /// Due entries that wait for room.
-    waiting: VecDeque<Seen>,
+    /// Due entries that wait for room, and when they were found.
+    waiting: VecDeque<(Seen, Instant)>,
     under_way: HashSet<Digest>,
     /// The tenant at which the next look begins.
     after: Option<Tenant>,
@@ -69,11 +69,11 @@ impl Lane {
         }
         // Entries that are under way may still be found as due: their claims are being written.
         let limit = (room * 2 + self.under_way.len()).min(LARGEST_LOOK);
-        let (operation, after) = (self.operation.clone(), self.after.clone());
+        let (operation, after, asked_at) = (self.operation.clone(), self.after.clone(), Instant::now());
         let queue = Queue { operation, tenant: None, after, limit, with_abandoned };
         let found = ledger.due(&queue).await?;
         self.after = found.reached;
-        let known: HashSet<Digest> = self.waiting.iter().map(|seen| seen.record.id).collect();
+        let known: HashSet<Digest> = self.waiting.iter().map(|(seen, _)| seen.record.id).collect();
         let is_new = |seen: &Seen| !self.under_way.contains(&seen.record.id) && !known.contains(&seen.record.id);
         let mut entries: Vec<Seen> = found.entries.into_iter().filter(is_new).collect();
         if self.meets_others && !entries.is_empty() {
@@ -81,16 +81,17 @@ impl Lane {
             entries.rotate_left(start);
         }
         self.meets_others = false;
-        self.waiting.extend(entries);
+        self.waiting.extend(entries.into_iter().map(|seen| (seen, asked_at)));
         Ok(())
     }
 
-    /// The next entry, if there is room for it.
+    /// The next entry, if there is room for it. It may have waited for long, and what may be done with it depends on the time.
     pub(super) fn next(&mut self) -> Option<Seen> {
         if self.room() == 0 {
             return None;
         }
-        let seen = self.waiting.pop_front()?;
+        let (mut seen, found_at) = self.waiting.pop_front()?;
+        seen.now = seen.now.after(found_at.elapsed());
         self.under_way.insert(seen.record.id);
         Some(seen)
     }
@@ -98,7 +99,7 @@ impl Lane {
     /// Puts an entry back that is not tried now.
     pub(super) fn put_back(&mut self, seen: Seen) {
         self.under_way.remove(&seen.record.id);
-        self.waiting.push_front(seen);
+        self.waiting.push_front((seen, Instant::now()));
     }
 
     pub(super) fn ended(&mut self, id: &Digest, was_taken_by_another: bool, retry_in: Option<Duration>) {

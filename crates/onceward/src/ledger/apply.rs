@@ -10,6 +10,7 @@ use onceward_core::time::Timestamp;
 use super::Inner;
 use super::pull::LEASES;
 use crate::error::Error;
+use crate::plant::{Plant, planted};
 use crate::store::{self, AuditEvent, EventKind, Inserted, Replace, Replaced};
 
 /// A conflict means that another caller has changed the same record. No caller loses this often in a row unless the store
@@ -98,7 +99,8 @@ impl Inner {
     /// Applies a command to the record as it was seen, and only to that: nothing is decided again if it has changed.
     pub(super) async fn apply_once(&self, seen: Seen, command: &Command) -> Result<Applied, ApplyError> {
         let Transition { write, answer, .. } = decide(Some(&seen), command);
-        let Write::Replace(draft) = write else { return Ok(Applied { answer, written: None, found: Some(seen) }) };
+        let Write::Replace(mut draft) = write else { return Ok(Applied { answer, written: None, found: Some(seen) }) };
+        spoil(&mut draft, command);
         match self.store.replace(replace(&seen.record, &draft, None, command)).await? {
             Replaced::Written { now } => Ok(Applied::written(answer, draft.stamp(now), now)),
             Replaced::Conflict(_) | Replaced::Undecided => {
@@ -165,12 +167,27 @@ fn replace(last: &Record, draft: &Draft, event: Option<&AuditEvent>, command: &C
 /// The audit entry that a command makes by itself. A probe that found nothing clears the doubt, so an effect that shows up
 /// later is a second one: only the audit trail still says why the work was done again.
 fn audit_event(last: &Record, command: &Command) -> Option<AuditEvent> {
-    if let Command::Undelivered(end) = command {
+    if let Command::Undelivered(end) = command
+        && !planted(Plant::AttemptNotAudited)
+    {
         return Some(attempt_event(last, end));
     }
     let Command::NotFound { .. } = command else { return None };
     let since = last.doubt_since.map(|since| format!("of an attempt in doubt since {since}"));
     Some(AuditEvent { what: EventKind::ProbeFoundNothing, by: None, token: None, note: since })
+}
+
+/// The planted bugs in how a courier takes an entry.
+fn spoil(draft: &mut Draft, command: &Command) {
+    let Command::Lease(call) = command else { return };
+    if planted(Plant::AttemptNotCounted) {
+        draft.attempts = draft.attempts.saturating_sub(1);
+    }
+    if planted(Plant::SinkChangedInDoubt)
+        && let Some(entry) = &mut draft.entry
+    {
+        entry.destination = Some(call.destination.clone());
+    }
 }
 
 /// The audit entry of an attempt that did not deliver an entry: the record itself only keeps the last error.

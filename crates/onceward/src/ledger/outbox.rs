@@ -20,6 +20,8 @@ use super::owned_claim::shortened;
 use super::settle::{Resolved, Resolver};
 use super::{Call, CallBuilder, Ledger};
 use crate::error::{Error, Invalid};
+use crate::plant::{Plant, planted};
+use crate::step::{Step, reached};
 use crate::store::{self, AuditEvent, DueEntries, EventKind, Queue, without_nul};
 
 /// How an entry is queued.
@@ -111,9 +113,13 @@ impl Ledger {
             },
             delay: options.delay,
         });
+        if planted(Plant::EntryNotWritten) {
+            return Ok(Enqueued::Created);
+        }
         let applied = ledger.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
         match applied.answer {
             CommandResult::Decision(Decision::Queued { created: true }) => {
+                reached(Step::EntryQueued);
                 ledger.inner.queued.notify_one();
                 Ok(Enqueued::Created)
             }
@@ -137,16 +143,21 @@ impl Ledger {
         self.home(&queue.operation).inner.store.due(queue).await
     }
 
-    /// Takes an entry that was due, to make one attempt. An entry that may not be tried any more is set aside in the same step:
+    /// Takes an entry that was due, to make one attempt. If it was found a while ago, `seen.now` says what time it is meanwhile,
+    /// unless the store knows its time without a query. An entry that may not be tried any more is set aside in the same step:
     /// it is dead, or it waits for a person.
     pub async fn take_entry(
         &self,
-        seen: Seen,
+        mut seen: Seen,
         destination: Destination,
         policy: &Arc<Policy>,
     ) -> Result<Taking, Error> {
         let Some(identity) = seen.record.identity.clone() else { return Ok(Taking::NotTaken) };
         let ledger = self.home(&identity.operation).clone();
+        // Meanwhile the downstream may have forgotten the key, or the time for the delivery may be over.
+        if let Some(now) = ledger.inner.store.now().filter(|_| !planted(Plant::LookIsBelieved)) {
+            seen.now = seen.now.max(now);
+        }
         let (key_digest, fingerprint) = (seen.record.key_digest, seen.record.fingerprint);
         let call =
             Call { identity, key_digest, fingerprint, policy: Arc::clone(policy), item: None, again: Again::default() };
@@ -176,7 +187,9 @@ impl Ledger {
             Err(error) => {
                 // The claim may have been written. Nothing was sent under it, so it is not left to lapse into a doubt.
                 let why = "the store failed before the attempt began";
-                self.give_back(call.identity.digest(), withdrawal(take.fence, why), None, GIVE_BACK_PAUSE);
+                if !planted(Plant::EntryNotGivenBack) {
+                    self.give_back(call.identity.digest(), withdrawal(take.fence, why), None, GIVE_BACK_PAUSE);
+                }
                 return Err(error.about(call.name()));
             }
         };
@@ -257,6 +270,9 @@ impl Guard {
     pub async fn undelivered(self, failure: AttemptFailure) -> Result<WriteResult, Error> {
         let AttemptFailure { may_have_happened, retry_in, after, error } = failure;
         let (fence, error) = (self.fence(), Some(shortened(&error)));
-        Ok(self.end(Command::Undelivered(Undelivered { fence, may_have_happened, retry_in, after, error })).await?)
+        let end = Undelivered { fence, may_have_happened, retry_in, after, error };
+        let ended = self.end(Command::Undelivered(end)).await;
+        reached(Step::UndeliveredWritten);
+        Ok(ended?)
     }
 }

@@ -13,8 +13,8 @@ use onceward_core::decide::{self, Acquired, Command, CommandResult, Decision, Ta
 use onceward_core::name::Identity;
 use onceward_core::outbox::AfterAttempt;
 use onceward_core::outcome::Outcome;
-use onceward_core::policy::{Effect, LARGEST_KEEP_LIMIT, LONGEST_LEASE, LONGEST_NOT_BEFORE, Policy};
-use onceward_core::record::{Fence, Phase, Record, Seen, State, downstream_key};
+use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE, LONGEST_NOT_BEFORE, Policy};
+use onceward_core::record::{Fence, Seen, downstream_key};
 use onceward_core::retry::backoff;
 
 use super::apply::{Applied, ApplyError};
@@ -308,11 +308,6 @@ impl Owner {
     /// is remembered as done and not kept.
     pub async fn finish(&self, outcome: Outcome) -> Result<WriteResult, Error> {
         let limit = self.policy.keep_limit.min(LARGEST_KEEP_LIMIT);
-        let id = self.identity.digest();
-        let seen = self.ledger.inner.store.get(id).await?;
-        if seen.is_some_and(|seen| is_unsent_entry(&seen.record, self.fence)) {
-            return Ok(WriteResult::NotSent);
-        }
         self.write(Command::Finish { fence: self.fence, outcome: outcome.within(limit) }).await
     }
 
@@ -389,17 +384,10 @@ impl Owner {
                 }
                 Ok(WriteResult::Stale)
             }
+            (CommandResult::Refused(decide::Refusal::NotSent), _) => Ok(WriteResult::NotSent),
             _ => Ok(WriteResult::Stale),
         }
     }
-}
-
-/// A worker that promised to mark what it sends has not done so: whether it has delivered the entry is not to be believed. The
-/// mark is never taken back, so a later write cannot make this wrong.
-fn is_unsent_entry(record: &Record, fence: Fence) -> bool {
-    let is_unsent =
-        matches!(&record.state, State::Leased(lease) if lease.fence == fence && lease.phase == Phase::Claimed);
-    is_unsent && record.payload.is_some() && record.terms.effect != Effect::Transactional
 }
 
 fn random() -> Result<u64, Error> {

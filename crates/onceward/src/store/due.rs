@@ -63,7 +63,7 @@ pub(super) type Collected<L> = (Vec<<L as Lanes>::Found>, Option<Tenant>);
 /// Collects what is due.
 pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collected<L>, L::Error> {
     let (mut found, mut stopped_at) = (Vec::new(), None);
-    for priority in Priority::ALL {
+    for priority in priorities() {
         let room = queue.limit.saturating_sub(found.len());
         if room == 0 {
             break;
@@ -77,6 +77,11 @@ pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collecte
         stopped_at = stopped_at.or(reached);
     }
     Ok((found, stopped_at))
+}
+
+fn priorities() -> [Priority; 3] {
+    let [high, normal, low] = Priority::ALL;
+    if planted(Plant::PriorityIgnored) { [low, normal, high] } else { [high, normal, low] }
 }
 
 /// The tenants with due entries, beginning after `after` and once around. The second value is the last one that was visited, if

@@ -247,7 +247,10 @@ impl Store for Memory {
     async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
         let tables = self.tables();
         let mut index = DueIndex { store: self, tables: &tables, operation: &queue.operation };
-        let Ok((entries, reached)) = collect(&mut index, queue);
+        let Ok((mut entries, reached)) = collect(&mut index, queue);
+        if planted(Plant::EntryLostWithCourier) {
+            entries.retain(|seen| !matches!(seen.record.state, State::Leased(_)));
+        }
         Ok(DueEntries { entries, reached })
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use onceward::breakers::{ForceBreaker, Stops};
+use onceward::clock::ManualClock;
 use onceward::core::breaker;
 use onceward::core::decide::Decision;
 use onceward::core::outbox::Priority;
@@ -15,6 +16,7 @@ use onceward::name::{Identity, Key, Operation, Tenant};
 use onceward::outcome::Verdict;
 use onceward::record::{State, Status};
 use onceward::store::EventKind;
+use onceward::store::memory::Memory;
 use onceward::{EnqueueOptions, Enqueued, Error, InDoubt, Ledger, Outcome, Policy, Resolution, Resolver};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -365,6 +367,48 @@ async fn a_breaker_that_is_open_pauses_entries_without_using_up_their_attempts()
     running.await.unwrap();
     assert_eq!(sink.effects.lock().unwrap().len(), 100);
     assert!(sink.effects.lock().unwrap().values().all(|times| *times == 1));
+}
+
+/// Holds back every answer until the gate opens.
+struct Gated {
+    gate: Semaphore,
+    started: Semaphore,
+    keys: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Sink for Gated {
+    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+        self.keys.lock().unwrap().push(parcel.identity.key.as_str().to_owned());
+        self.started.add_permits(1);
+        self.gate.acquire().await.unwrap().forget();
+        delivered()
+    }
+}
+
+#[tokio::test]
+async fn an_entry_that_waited_for_room_is_not_tried_after_its_downstream_has_forgotten_the_key() {
+    let clock = ManualClock::default();
+    let store = Arc::new(Memory::new(Arc::new(clock.clone())));
+    let policy = Policy { in_doubt: InDoubt::Retry, honours_key_for: Duration::from_secs(600), ..Policy::default() };
+    let ledger = Ledger::builder().policy(MAIL, policy).on(store);
+    queue(&ledger, "in doubt").await;
+    let lost = Courier::new(ledger.clone()).route(MAIL, quick(Scripted::new(|_, _| unknown()))).unwrap();
+    lost.run_until_idle().await;
+    clock.advance(Duration::from_secs(1));
+    let first = EnqueueOptions { priority: Priority::High, ..EnqueueOptions::default() };
+    ledger.operation(MAIL).key("first").enqueue("x", first).await.unwrap();
+    let sink = Arc::new(Gated { gate: Semaphore::new(0), started: Semaphore::new(0), keys: Mutex::default() });
+    let route = Route { concurrency: 1, ..Route::to("mail", Arc::clone(&sink) as Arc<dyn Sink>) };
+    let running = tokio::spawn(Courier::new(ledger.clone()).route(MAIL, route).unwrap().run_until_idle());
+    sink.started.acquire().await.unwrap().forget();
+    // The courier has found the other entry by now, and has room for one only.
+    clock.advance(Duration::from_secs(600));
+    sink.gate.add_permits(10);
+    running.await.unwrap();
+    assert_eq!(*sink.keys.lock().unwrap(), ["first"]);
+    let record = ledger.get(&identity("in doubt")).await.unwrap().unwrap().seen.record;
+    assert!(matches!(record.state, State::InDoubt { retry_at: None, .. }), "it waits for a person: {record:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,12 +5,13 @@ use rusqlite::{Connection, OptionalExtension, params};
 use onceward_core::hash::Digest;
 use onceward_core::name::Tenant;
 use onceward_core::outbox::Priority;
-use onceward_core::record::Seen;
+use onceward_core::record::{Seen, State};
 use onceward_core::time::Timestamp;
 
 use super::Shared;
 use super::query::{STATEMENTS, readable, seen};
 use super::row::{read, record_id, unreadable};
+use crate::plant::{Plant, planted};
 use crate::store::due::{DueEntries, Lanes, Queue, collect};
 
 /// The condition of the index `intent_due`, as the schema has it.
@@ -26,7 +27,10 @@ pub(super) fn due(connection: &Connection, shared: &Shared, queue: &Queue) -> ru
     let mut index = DueIndex { connection, shared, operation: queue.operation.as_str(), now: shared.clock.now() };
     let (entries, reached) = collect(&mut index, queue)?;
     let mut found = DueEntries { entries, reached };
-    if queue.with_abandoned {
+    if planted(Plant::EntryLostWithCourier) {
+        found.entries.retain(|seen| !matches!(seen.record.state, State::Leased(_)));
+    }
+    if queue.with_abandoned && !planted(Plant::EntryLostWithCourier) {
         let room = queue.limit.saturating_sub(found.entries.len());
         let known: Vec<Digest> = found.entries.iter().map(|seen| seen.record.id).collect();
         let mut abandoned = index.abandoned()?;
