@@ -9,6 +9,7 @@
 //! - `runtime`: waits for a future, on a thread or in an event loop.
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
+//! - `outbox`: queues an intent for a courier.
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
 //! - `remote`: the same for a ledger behind HTTP.
@@ -23,6 +24,7 @@ mod http;
 mod ledger;
 mod log;
 mod operation;
+mod outbox;
 mod process;
 mod remote;
 mod runtime;

@@ -46,6 +46,7 @@ from ._failures import Failure, NotSent, Permanent, Refused, Unknown
 from ._ledger import Block, BlockClaim, Call, Intent, Ledger
 from ._once import Guarded, guarded, key_of, options
 from ._operation import NOT_FOUND, NotFound, Settings, Window
+from ._outbox import Enqueued
 
 __version__ = _native.__version__
 
@@ -60,6 +61,7 @@ __all__ = [
     "Collision",
     "Contended",
     "Dead",
+    "Enqueued",
     "Error",
     "Failed",
     "Failure",

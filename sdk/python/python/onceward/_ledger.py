@@ -16,7 +16,8 @@ from ._context import enter, leave
 from ._errors import AlreadyDone, InvalidCall
 from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
-from ._operation import NOT_FOUND, Operation, Settings, check_key, check_known, checked_tenant, session_of
+from ._operation import NOT_FOUND, Duration, Operation, Settings, check_key, check_known, checked_tenant, session_of
+from ._outbox import Enqueued, Entry, EntryKey, Priority, asked_by_courier, entry_options, key_parts
 from ._remote import token_for
 from ._results import Codec
 
@@ -186,6 +187,81 @@ class Ledger:
     def consume_event(self, source: str, aggregate: str, sequence: int, **call: Any) -> Call:
         """A guarded call for an event: each event of an aggregate is handled once, in the order of its sequence numbers."""
         return self.call(f"events:{source}", item=(aggregate, sequence), **call)
+
+    # The outbox.
+
+    def enqueue(
+        self,
+        operation: str,
+        payload: Any,
+        *,
+        key: EntryKey = None,
+        session: SessionRule = None,
+        tenant: str | None = None,
+        delay: Duration | None = None,
+        deliver_within: Duration | None = None,
+        priority: Priority | None = None,
+        keep_payload: bool = False,
+        max_attempts: int | None = None,
+        result: Any = Any,
+        **settings: Unpack[Settings],
+    ) -> Enqueued:
+        """Queues an intent for a courier, which delivers it: `ledger.enqueue("send_mail", letter, key="welcome-7")`.
+
+        `payload` is JSON, by the same rules as a key. `key` is your own key, or a list of the fields of the payload that make
+        it; without it, all of the payload does. Ten calls make one entry; with another payload (or other `match` fields), the
+        same key is a `Mismatch`. `delay` is the time before the first attempt, `deliver_within` the time after which none is
+        made any more. `result` is the type of the result, for an entry that is done.
+        """
+        entry = self._entry(
+            operation, payload, key, session, tenant, result, settings,
+            entry_options(operation, delay, deliver_within, priority, keep_payload, max_attempts),
+        )  # fmt: skip
+        return entry.read(entry.start(None))
+
+    async def enqueue_async(
+        self,
+        operation: str,
+        payload: Any,
+        *,
+        key: EntryKey = None,
+        session: SessionRule = None,
+        tenant: str | None = None,
+        delay: Duration | None = None,
+        deliver_within: Duration | None = None,
+        priority: Priority | None = None,
+        keep_payload: bool = False,
+        max_attempts: int | None = None,
+        result: Any = Any,
+        **settings: Unpack[Settings],
+    ) -> Enqueued:
+        """`enqueue` for async code."""
+        entry = self._entry(
+            operation, payload, key, session, tenant, result, settings,
+            entry_options(operation, delay, deliver_within, priority, keep_payload, max_attempts),
+        )  # fmt: skip
+        return entry.read(await settled(entry.start(asyncio.get_running_loop())))
+
+    def _entry(
+        self,
+        operation: str,
+        payload: Any,
+        key: EntryKey,
+        session: SessionRule,
+        tenant: str | None,
+        result: Any,
+        settings: Mapping[str, Any],
+        options: dict[str, Any],
+    ) -> Entry:
+        own_key, fields = key_parts(operation, key)
+        chosen_tenant = checked_tenant(tenant) or self.tenant
+        # The courier's sink is what is asked.
+        probe = asked_by_courier if settings.get("in_doubt") == "probe" else None
+        codec = Codec(annotation=result)
+        made = Operation.make(
+            self._native, operation, settings, key=fields, codec=codec, tenant=chosen_tenant, probe=probe
+        )
+        return Entry.make(made, checked_session(session), own_key, payload, options)
 
     # Looking and settling.
 

@@ -63,6 +63,16 @@ class NativeOperation:
         item: tuple[str, int] | None = None,
         wait: float | str | None = None,
     ) -> Any: ...
+    # Returns `(created, state, stored, about)`; with an event loop, as above.
+    def enqueue(
+        self,
+        event_loop: AbstractEventLoop | None,
+        tenant: str | None,
+        session: str | None,
+        key: str | None,
+        payload: Any,
+        options: dict[str, Any],
+    ) -> Any: ...
     def key(
         self,
         tenant: str | None,
