@@ -10,6 +10,7 @@
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
 //! - `outbox`: queues an intent for a courier.
+//! - `entry`: what identifies an entry that SQL queues.
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
 //! - `remote`: the same for a ledger behind HTTP.
@@ -19,6 +20,7 @@
 
 mod claim;
 mod completions;
+mod entry;
 mod error;
 mod http;
 mod ledger;
@@ -41,6 +43,8 @@ mod _native {
 
     #[pymodule_export]
     use super::claim::NativeClaim;
+    #[pymodule_export]
+    use super::entry::sql_entry;
     #[pymodule_export]
     use super::http::{NativeHttpCall, NativeHttpClaim, NativeHttpExchange, NativeHttpGuard, NativeHttpResponse};
     #[pymodule_export]

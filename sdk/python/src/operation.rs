@@ -192,7 +192,7 @@ impl NativeOperation {
 }
 
 /// Reads settings that Python has written as JSON. An error names the setting and not a place in that text.
-fn read_settings(settings: &str) -> Result<Operation, String> {
+pub(crate) fn read_settings(settings: &str) -> Result<Operation, String> {
     let mut reader = serde_json::Deserializer::from_str(settings);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let (setting, message) = (error.path().to_string(), error.inner().to_string());

@@ -31,7 +31,7 @@ pub(crate) struct EntryOptions {
 }
 
 impl EntryOptions {
-    fn read(&self) -> Result<EnqueueOptions, String> {
+    pub(crate) fn read(&self) -> Result<EnqueueOptions, String> {
         let duration = |name: &str, text: &Option<String>| {
             let parsed = text.as_deref().map(duration::parse).transpose();
             parsed.map_err(|error| format!("{name}: {error}"))

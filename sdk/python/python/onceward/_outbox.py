@@ -8,7 +8,8 @@ from typing import Any, Literal, Union, cast
 
 from ._errors import Error, Failed, InvalidCall, OutcomeNotKept, Unreadable
 from ._native import Stored
-from ._operation import Duration, Operation, check_key, duration_text, session_of
+from ._operation import Duration, KeptOutcome, Operation, check_key, duration_text, read_outcome, session_of
+from ._results import Codec
 
 EntryState = Literal["queued", "running", "open", "in_doubt", "done", "tombstone", "dead"]
 Priority = Literal["high", "normal", "low"]
@@ -103,13 +104,20 @@ class Entry:
     def read(self, answer: tuple[bool, EntryState, Stored | None, dict[str, Any]]) -> Enqueued:
         """The native answer as the caller gets it."""
         created, state, stored, about = answer
-        result, error = None, None
-        intent = about.get("intent", "")
-        if stored is not None:
-            try:
-                result = self.operation.read(stored)
-            except (Failed, OutcomeNotKept, Unreadable) as problem:
-                error = problem.with_traceback(None)
-        elif state in ("done", "tombstone"):
-            error = OutcomeNotKept(f"{intent} is done, and its result is not kept", **about)
-        return Enqueued(created, state, intent, about.get("key", ""), result, error)
+        return told(self.operation.codec, created, state, stored, about)
+
+
+def told(
+    codec: Codec, created: bool, state: EntryState, stored: KeptOutcome | None, about: dict[str, Any]
+) -> Enqueued:
+    """How an entry stands, as the caller gets it."""
+    result, error = None, None
+    intent = about.get("intent", "")
+    if stored is not None:
+        try:
+            result = read_outcome(codec, stored)
+        except (Failed, OutcomeNotKept, Unreadable) as problem:
+            error = problem.with_traceback(None)
+    elif state in ("done", "tombstone"):
+        error = OutcomeNotKept(f"{intent} is done, and its result is not kept", **about)
+    return Enqueued(created, state, intent, about.get("key", ""), result, error)
