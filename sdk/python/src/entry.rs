@@ -36,7 +36,8 @@ pub(crate) fn sql_entry<'py>(
     let recipe = settings.recipe().map_err(|error| refuse(error.to_string()))?;
     let payload = value::of_intent(payload, operation, None)?;
     let identified = || -> Result<_, Invalid> {
-        let (tenant, operation) = (tenant.map(Tenant::new).transpose()?.unwrap_or_default(), Operation::new(operation)?);
+        let (tenant, operation) =
+            (tenant.map(Tenant::new).transpose()?.unwrap_or_default(), Operation::new(operation)?);
         let (session, key) = (Session::new(session.unwrap_or_default())?, key.map(Key::new).transpose()?);
         let content = match &recipe {
             Some(recipe) => Content::Recipe { recipe, intent: &payload, now: SystemClock.now(), head: None },

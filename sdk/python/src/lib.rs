@@ -10,6 +10,7 @@
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
 //! - `outbox`: queues an intent for a courier.
+//! - `courier`: delivers entries to Python functions.
 //! - `entry`: what identifies an entry that SQL queues.
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
@@ -20,6 +21,7 @@
 
 mod claim;
 mod completions;
+mod courier;
 mod entry;
 mod error;
 mod http;
@@ -43,6 +45,8 @@ mod _native {
 
     #[pymodule_export]
     use super::claim::NativeClaim;
+    #[pymodule_export]
+    use super::courier::{NativeCourier, NativeDelivery};
     #[pymodule_export]
     use super::entry::sql_entry;
     #[pymodule_export]

@@ -16,6 +16,7 @@ from . import _logs as _logs
 from . import _native
 from ._claim import Claim
 from ._context import claim, current_session, session
+from ._courier import Courier
 from ._errors import (
     AlreadyDone,
     ClaimLost,
@@ -60,6 +61,7 @@ __all__ = [
     "ClaimLost",
     "Collision",
     "Contended",
+    "Courier",
     "Dead",
     "Enqueued",
     "Error",

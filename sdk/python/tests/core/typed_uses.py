@@ -101,3 +101,17 @@ def refused() -> None:
     ledger.enqueue("a", 1, priority="urgent")  # error
     ledger.resolve("a", "k")  # error
     Ledger(7)  # error
+
+
+@ledger.deliver("a", on_error={TimeoutError: "doubt"}, concurrency=3)
+def deliver(payload: dict[str, int]) -> str:
+    return str(payload["a"])
+
+
+def delivered() -> None:
+    assert_type(deliver({"a": 1}), str)
+    assert_type(ledger.courier(), onceward.Courier)
+    ledger.courier({"a": deliver}).run(until_idle=True)
+    ledger.courier({"a": 7})  # error
+    ledger.deliver("a", on_error="maybe")(deliver)  # error
+    deliver(1)  # error
