@@ -117,7 +117,7 @@ def package(target):
     for suite in sorted(folder.name for folder in (ROOT / "sdk/python/tests").iterdir() if folder.is_dir()):
         command = [*python("tests/python/suite.py", suite), "--package", folder, "--binary", binary]
         # Ledgers in PostgreSQL and Redis are tried too.
-        needs = (PACKAGE, CLIENTS, SERVERS) if suite == "core" else (PACKAGE, CLIENTS)
+        needs = (PACKAGE, CLIENTS, SERVERS) if suite in ("core", "postgres") else (PACKAGE, CLIENTS)
         made.append(Stage(f"Python: {suite}", command, needs=needs, environment=PREPARED))
     return made
 

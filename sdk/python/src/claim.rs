@@ -327,13 +327,7 @@ impl NativeClaim {
     ) -> PyResult<Py<PyAny>> {
         let Some(ending) = self.take(py)? else { return self.write(py, event_loop, async { Ok("released") }) };
         let retry_after = retry_after.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let class = match class {
-            Some("not_sent") => Class::NotSent,
-            Some("refused") => Class::Refused { retry_after },
-            Some("permanent") => Class::Final,
-            Some(_) => Class::Unknown,
-            None => Class::Unclassified { evidence: evidence_in(&messages) },
-        };
+        let class = class_of(class, &messages, retry_after);
         let message = messages.into_iter().next().unwrap_or_default();
         let guard = match ending {
             Ending::Remote(ended) => return answer(py, event_loop, ended.fail(class, message, self.about.clone())),
@@ -427,6 +421,17 @@ pub(crate) struct LostWatch {
 impl LostWatch {
     fn __call__(&self) {
         self.task.abort();
+    }
+}
+
+/// The class that Python names; `None` is an error without a class, whose chain of messages is searched for evidence.
+pub(crate) fn class_of(name: Option<&str>, messages: &[String], retry_after: Option<Duration>) -> Class {
+    match name {
+        Some("not_sent") => Class::NotSent,
+        Some("refused") => Class::Refused { retry_after },
+        Some("permanent") => Class::Final,
+        Some(_) => Class::Unknown,
+        None => Class::Unclassified { evidence: evidence_in(messages) },
     }
 }
 

@@ -11,6 +11,7 @@ use onceward_core::record::Status;
 use pyo3::prelude::*;
 use serde_json::json;
 
+use crate::courier::{self, NativeCourier, RouteOptions};
 use crate::error::{self, About};
 use crate::operation::NativeOperation;
 use crate::process;
@@ -221,6 +222,19 @@ impl NativeLedger {
         probes: bool,
     ) -> PyResult<NativeOperation> {
         NativeOperation::new(py, self.source.clone(), name, settings, marks_sent, probes)
+    }
+
+    /// Starts a courier that delivers entries to functions of this process.
+    fn courier(&self, py: Python<'_>, routes: Vec<RouteOptions>, until_idle: bool) -> PyResult<NativeCourier> {
+        match &self.source {
+            Source::Local(handle) => courier::start(py, handle, routes, until_idle),
+            Source::Remote(server) => Err(error::invalid(
+                py,
+                "a courier needs the store itself: open the file, postgres://… or redis://…, or take work from the server with \
+                 POST /v1/lease",
+                &server.about(),
+            )),
+        }
     }
 
     /// One intent as JSON, or `None`.

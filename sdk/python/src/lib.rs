@@ -9,6 +9,9 @@
 //! - `runtime`: waits for a future, on a thread or in an event loop.
 //! - `completions`: hands results to event loops.
 //! - `claim`: the right to do the work, and how it ended.
+//! - `outbox`: queues an intent for a courier.
+//! - `courier`: delivers entries to Python functions.
+//! - `entry`: what identifies an entry that SQL queues.
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
 //! - `remote`: the same for a ledger behind HTTP.
@@ -18,11 +21,14 @@
 
 mod claim;
 mod completions;
+mod courier;
+mod entry;
 mod error;
 mod http;
 mod ledger;
 mod log;
 mod operation;
+mod outbox;
 mod process;
 mod remote;
 mod runtime;
@@ -39,6 +45,10 @@ mod _native {
 
     #[pymodule_export]
     use super::claim::NativeClaim;
+    #[pymodule_export]
+    use super::courier::{NativeCourier, NativeDelivery};
+    #[pymodule_export]
+    use super::entry::sql_entry;
     #[pymodule_export]
     use super::http::{NativeHttpCall, NativeHttpClaim, NativeHttpExchange, NativeHttpGuard, NativeHttpResponse};
     #[pymodule_export]

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use crate::claim::{NativeClaim, answer};
 use crate::error::{self, About};
 use crate::ledger::{Handle, Source};
+use crate::outbox::{self, EntryOptions};
 use crate::process::check_may_begin;
 use crate::remote::{self, CallParts, RemoteOperation};
 use crate::runtime::{Completion, runtime};
@@ -20,10 +21,10 @@ use crate::value;
 /// An operation of a ledger.
 #[pyclass(frozen, module = "onceward")]
 pub(crate) struct NativeOperation {
-    source: Source,
-    name: String,
-    policy: Arc<Policy>,
-    recipe: Option<Arc<Recipe>>,
+    pub(crate) source: Source,
+    pub(crate) name: String,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) recipe: Option<Arc<Recipe>>,
     /// Whether the caller set them: otherwise a server uses its own.
     sets_runtime: bool,
     sets_wait: bool,
@@ -61,7 +62,7 @@ impl NativeOperation {
     }
 
     #[allow(clippy::too_many_arguments, reason = "they are the parts of one call")]
-    fn builder(
+    pub(crate) fn builder(
         &self,
         ledger: &Ledger,
         tenant: Option<&str>,
@@ -92,7 +93,7 @@ impl NativeOperation {
         Ok(builder)
     }
 
-    fn about(handle: &Handle, call: &Call) -> About {
+    pub(crate) fn about(handle: &Handle, call: &Call) -> About {
         let identity = &call.identity;
         About {
             store: handle.shown().to_owned(),
@@ -147,6 +148,22 @@ impl NativeOperation {
         answer(py, event_loop, starting)
     }
 
+    /// Queues a call for a courier.
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of one call")]
+    fn enqueue(
+        &self,
+        py: Python<'_>,
+        event_loop: Option<&Bound<'_, PyAny>>,
+        tenant: Option<&str>,
+        session: Option<&str>,
+        key: Option<&str>,
+        payload: &Bound<'_, PyAny>,
+        options: EntryOptions,
+    ) -> PyResult<Py<PyAny>> {
+        let parts = CallParts { tenant, session, key, intent: None, is_item: false };
+        outbox::enqueue(py, event_loop, self, &parts, payload, &options)
+    }
+
     /// The key of a call.
     #[pyo3(signature = (tenant, session, key, intent, item = None))]
     fn key(
@@ -175,7 +192,7 @@ impl NativeOperation {
 }
 
 /// Reads settings that Python has written as JSON. An error names the setting and not a place in that text.
-fn read_settings(settings: &str) -> Result<Operation, String> {
+pub(crate) fn read_settings(settings: &str) -> Result<Operation, String> {
     let mut reader = serde_json::Deserializer::from_str(settings);
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let (setting, message) = (error.path().to_string(), error.inner().to_string());

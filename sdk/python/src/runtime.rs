@@ -247,6 +247,7 @@ pub(crate) fn known() -> Option<&'static Runtime> {
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) {
     let (true, Some(runtime)) = (process::begin_end(py), known()) else { return };
+    crate::courier::stop_all();
     let ledgers = crate::ledger::open_ledgers();
     py.detach(|| {
         runtime.block_on(async {

@@ -16,6 +16,7 @@ from . import _logs as _logs
 from . import _native
 from ._claim import Claim
 from ._context import claim, current_session, session
+from ._courier import Courier
 from ._errors import (
     AlreadyDone,
     ClaimLost,
@@ -46,6 +47,7 @@ from ._failures import Failure, NotSent, Permanent, Refused, Unknown
 from ._ledger import Block, BlockClaim, Call, Intent, Ledger
 from ._once import Guarded, guarded, key_of, options
 from ._operation import NOT_FOUND, NotFound, Settings, Window
+from ._outbox import Enqueued
 
 __version__ = _native.__version__
 
@@ -59,7 +61,9 @@ __all__ = [
     "ClaimLost",
     "Collision",
     "Contended",
+    "Courier",
     "Dead",
+    "Enqueued",
     "Error",
     "Failed",
     "Failure",

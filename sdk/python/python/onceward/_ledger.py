@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from ._claim import Claim, begin, settled
 from ._context import enter, leave
+from ._courier import Courier, Sink, sinks_of
 from ._errors import AlreadyDone, InvalidCall
+from ._failures import OnError
 from ._native import NativeClaim, NativeLedger, Stored, shown_store
 from ._once import Guarded, KeyRule, SessionRule, TenantRule, checked_session
-from ._operation import NOT_FOUND, Operation, Settings, check_key, check_known, checked_tenant, session_of
+from ._operation import NOT_FOUND, Duration, Operation, Settings, check_key, check_known, checked_tenant, session_of
+from ._outbox import Enqueued, Entry, EntryKey, Priority, asked_by_courier, entry_options, key_parts
 from ._remote import token_for
 from ._results import Codec
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 # Numbers of items and limits are below this one, which no store can write.
@@ -80,6 +84,7 @@ class Ledger:
         token = token_for(self.store, token, ca, tenant)
         self._native = NativeLedger(self.store, token, None if ca is None else os.fspath(ca))
         self._functions: weakref.WeakSet[Guarded] = weakref.WeakSet()
+        self._sinks: dict[str, Sink] = {}
         _ledgers.add(self)
 
     def _move_to(self, native: NativeLedger) -> None:
@@ -186,6 +191,117 @@ class Ledger:
     def consume_event(self, source: str, aggregate: str, sequence: int, **call: Any) -> Call:
         """A guarded call for an event: each event of an aggregate is handled once, in the order of its sequence numbers."""
         return self.call(f"events:{source}", item=(aggregate, sequence), **call)
+
+    # The outbox.
+
+    def enqueue(
+        self,
+        operation: str,
+        payload: Any,
+        *,
+        key: EntryKey = None,
+        session: SessionRule = None,
+        tenant: str | None = None,
+        delay: Duration | None = None,
+        deliver_within: Duration | None = None,
+        priority: Priority | None = None,
+        keep_payload: bool = False,
+        max_attempts: int | None = None,
+        result: Any = Any,
+        **settings: Unpack[Settings],
+    ) -> Enqueued:
+        """Queues an intent for a courier, which delivers it: `ledger.enqueue("send_mail", letter, key="welcome-7")`.
+
+        `payload` is JSON, by the same rules as a key. `key` is your own key, or a list of the fields of the payload that make
+        it; without it, all of the payload does. Ten calls make one entry; with another payload (or other `match` fields), the
+        same key is a `Mismatch`. `delay` is the time before the first attempt, `deliver_within` the time after which none is
+        made any more. `result` is the type of the result, for an entry that is done.
+        """
+        entry = self._entry(
+            operation, payload, key, session, tenant, result, settings,
+            entry_options(operation, delay, deliver_within, priority, keep_payload, max_attempts),
+        )  # fmt: skip
+        return entry.read(entry.start(None))
+
+    async def enqueue_async(
+        self,
+        operation: str,
+        payload: Any,
+        *,
+        key: EntryKey = None,
+        session: SessionRule = None,
+        tenant: str | None = None,
+        delay: Duration | None = None,
+        deliver_within: Duration | None = None,
+        priority: Priority | None = None,
+        keep_payload: bool = False,
+        max_attempts: int | None = None,
+        result: Any = Any,
+        **settings: Unpack[Settings],
+    ) -> Enqueued:
+        """`enqueue` for async code."""
+        entry = self._entry(
+            operation, payload, key, session, tenant, result, settings,
+            entry_options(operation, delay, deliver_within, priority, keep_payload, max_attempts),
+        )  # fmt: skip
+        return entry.read(await settled(entry.start(asyncio.get_running_loop())))
+
+    def _entry(
+        self,
+        operation: str,
+        payload: Any,
+        key: EntryKey,
+        session: SessionRule,
+        tenant: str | None,
+        result: Any,
+        settings: Mapping[str, Any],
+        options: dict[str, Any],
+    ) -> Entry:
+        own_key, fields = key_parts(operation, key)
+        chosen_tenant = checked_tenant(tenant) or self.tenant
+        # The courier's sink is what is asked.
+        probe = asked_by_courier if settings.get("in_doubt") == "probe" else None
+        codec = Codec(annotation=result)
+        made = Operation.make(
+            self._native, operation, settings, key=fields, codec=codec, tenant=chosen_tenant, probe=probe
+        )
+        return Entry.make(made, checked_session(session), own_key, payload, options)
+
+    def deliver(
+        self,
+        operation: str,
+        *,
+        sink: str | None = None,
+        probe: Callable[..., Any] | None = None,
+        on_error: OnError = "classify",
+        concurrency: int | None = None,
+        max_runtime: Duration = "60s",
+        settle: Duration | None = None,
+        passes_key: bool = False,
+    ) -> Callable[[F], F]:
+        """Makes a function the one that delivers the entries of an operation. It is called by `ledger.courier()`, with the payload
+        read into the type of its argument, and stays as it is.
+
+        `sink` is part of the downstream key: the name of the operation, unless given. `probe` is asked about an earlier attempt of an
+        entry that was queued with `in_doubt="probe"`; for `settle` after that attempt, it is not believed when it finds nothing.
+        `passes_key` passes the key of the intent on, instead of one that is derived from it. An exception without a class leaves a
+        doubt, unless `on_error` says otherwise. See `docs/guides/python-outbox.md`.
+        """
+
+        def register(function: F) -> F:
+            if operation in self._sinks:
+                raise InvalidCall(f"{operation} is delivered by another function already", operation=operation)
+            self._sinks[operation] = Sink.make(
+                operation, function, sink=sink, probe=probe, on_error=on_error, concurrency=concurrency,
+                max_runtime=max_runtime, settle=settle, passes_key=passes_key,
+            )  # fmt: skip
+            return function
+
+        return register
+
+    def courier(self, functions: Mapping[str, Callable[..., Any]] | None = None) -> Courier:
+        """A courier that delivers entries to functions: to those of `@ledger.deliver`, or to these, by their operations."""
+        return Courier(self, list(self._sinks.values()) if functions is None else sinks_of(functions))
 
     # Looking and settling.
 

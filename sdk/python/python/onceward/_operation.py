@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Union
 
 from . import _failures
 from ._claim import Claim, begin, has_not_begun, settled
@@ -141,21 +141,9 @@ class Operation:
         probe: Callable[..., Any] | None = None,
     ) -> Operation:
         """Checks the settings. `key` are the fields that identify the intent; without it, the caller has a key of its own."""
-        if not isinstance(name, str):
-            raise InvalidCall(f"the name of an operation is a str, not {type(name).__name__}")
-        _check_is_list(name, "key", key or ())
-        chosen = _checked(name, settings, key is None)
+        chosen = prepared_settings(name, settings, key)
         on_error, classes = _failures.check(chosen.pop("on_error", "classify"))
         marks_sent = bool(chosen.pop("marks_sent", False))
-        for setting in _DURATIONS:
-            if setting in chosen:
-                chosen[setting] = duration_text(chosen[setting])
-        if key is not None:
-            chosen["key"] = [pointer(one) for one in key]
-            chosen["match"] = [pointer(one) for one in chosen.get("match", ())]
-            chosen["normalise"] = list(chosen.get("normalise", ()))
-            if (window := chosen.get("window")) and window.get("of", "now") != "now":
-                chosen["window"] = {**window, "of": pointer(window["of"])}
         check_settings(ledger, name, chosen, tenant)
         if ledger.is_remote:
             # The server's onceward.toml says whether a probe is asked.
@@ -198,20 +186,7 @@ class Operation:
 
     def read(self, stored: Stored) -> Any:
         """The result that a repeat gets."""
-        body = stored.body
-        if not stored.is_success:
-            reason = str(json.loads(body)) if body else ""
-            raise Failed(f"{stored.intent} failed before, and is not tried again: {reason}", **stored.about, reason=reason)
-        try:
-            return self.codec.read(body)
-        except Exception as error:
-            if not body:
-                text = f"{stored.intent} is done, and was settled without a result. It will not run again"
-                raise OutcomeNotKept(text, **stored.about) from None
-            # Validators show the value that they refuse, and a result may be a secret.
-            reason = str(error) if type(error) is TypeError else type(error).__name__
-            text = f"the stored result of {stored.intent} is not what this caller expects: {reason}"
-            raise Unreadable(text, **stored.about, reason=reason, result_json=body) from None
+        return read_outcome(self.codec, stored)
 
     # Running under a claim.
 
@@ -436,6 +411,55 @@ def _is_one_store(one: NativeLedger | None, other: NativeLedger | None) -> bool:
         return one is other
     # Each ledger in memory is a store of its own.
     return one.shown == other.shown != "memory:"
+
+
+class KeptOutcome(Protocol):
+    """An outcome that is stored."""
+
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def is_success(self) -> bool: ...
+    @property
+    def intent(self) -> str: ...
+    @property
+    def about(self) -> dict[str, Any]: ...
+
+
+def read_outcome(codec: Codec, stored: KeptOutcome) -> Any:
+    """The result that is stored, or the error that says why there is none."""
+    body = stored.body
+    if not stored.is_success:
+        reason = str(json.loads(body)) if body else ""
+        raise Failed(f"{stored.intent} failed before, and is not tried again: {reason}", **stored.about, reason=reason)
+    try:
+        return codec.read(body)
+    except Exception as error:
+        if not body:
+            text = f"{stored.intent} is done, and was settled without a result. It will not run again"
+            raise OutcomeNotKept(text, **stored.about) from None
+        # Validators show the value that they refuse, and a result may be a secret.
+        reason = str(error) if type(error) is TypeError else type(error).__name__
+        text = f"the stored result of {stored.intent} is not what this caller expects: {reason}"
+        raise Unreadable(text, **stored.about, reason=reason, result_json=body) from None
+
+
+def prepared_settings(name: object, settings: Mapping[str, Any], key: Sequence[str] | None) -> dict[str, Any]:
+    """The settings that are given, checked and in the form of `onceward.toml`."""
+    if not isinstance(name, str):
+        raise InvalidCall(f"the name of an operation is a str, not {type(name).__name__}")
+    _check_is_list(name, "key", key or ())
+    chosen = _checked(name, settings, key is None)
+    for setting in _DURATIONS:
+        if setting in chosen:
+            chosen[setting] = duration_text(chosen[setting])
+    if key is not None:
+        chosen["key"] = [pointer(one) for one in key]
+        chosen["match"] = [pointer(one) for one in chosen.get("match", ())]
+        chosen["normalise"] = list(chosen.get("normalise", ()))
+        if (window := chosen.get("window")) and window.get("of", "now") != "now":
+            chosen["window"] = {**window, "of": pointer(window["of"])}
+    return chosen
 
 
 def running_loop(operation: str) -> asyncio.AbstractEventLoop:

@@ -4,6 +4,7 @@
 //! - `address`: the URL and the token. `trust`: CA certificates. `client`: one request, and what its answer means.
 //! - `messages`: the JSON of the API. `failure`: what is raised.
 //! - `call`: what identifies a call. `start`: begins it, again when an answer is lost, and waits.
+//! - `enqueue`: queues an intent.
 //! - `claim`: the right to do the work, and how it ended. `renewal`: keeps its lease.
 //! - `intents`: lists, shows and settles intents. `background`: writes that outlive their caller.
 
@@ -12,6 +13,7 @@ mod background;
 mod call;
 mod claim;
 mod client;
+mod enqueue;
 mod failure;
 mod intents;
 mod messages;
@@ -28,6 +30,7 @@ use pyo3::prelude::*;
 
 pub(crate) use address::is_http;
 pub(crate) use claim::{Ownership, RemoteClaim};
+pub(crate) use enqueue::{EnqueueParts, enqueue};
 pub(crate) use intents::Settlement;
 pub(crate) use messages::is_not_kept;
 pub(crate) use start::{CallParts, RemoteOperation, start};

@@ -20,7 +20,7 @@ EXPECTED = {number for number, line in enumerate(USES.read_text().splitlines(), 
 
 # The modules of the core; each adapter has tests of its own.
 CORE = ["_arguments", "_attributes", "_claim", "_context", "_errors", "_failures", "_keys", "_lazy", "_ledger", "_once"]
-CORE += ["_operation", "_pydantic_models", "_results", "_same", "_native"]
+CORE += ["_operation", "_outbox", "_courier", "_payload", "_pydantic_models", "_results", "_same", "_native"]
 
 
 def checked(program: str, *arguments: str, environment: dict[str, str]) -> str:

@@ -77,6 +77,11 @@ async def accepted_async() -> None:
     assert_type(await ledger.call("a", key="k").run_async(later, 1), list[str])
     async with ledger.begin("a", key="k", tier="email") as claim:
         await claim.sent_async()
+    assert_type(await ledger.enqueue_async("a", [1], key=["/0"], priority="low"), onceward.Enqueued)
+
+
+def queued() -> None:
+    assert_type(ledger.enqueue("a", {"b": 1}, key="k", delay="1h", tier="email").created, bool)
 
 
 def refused() -> None:
@@ -92,5 +97,21 @@ def refused() -> None:
     ledger.once(operation="a", in_doubt="guess")(bare)  # error
     ledger.once(operation="a", teir="payment")(bare)  # error
     ledger.call("a", key="k", wait=[])  # error
+    ledger.enqueue("a", 1, key=7)  # error
+    ledger.enqueue("a", 1, priority="urgent")  # error
     ledger.resolve("a", "k")  # error
     Ledger(7)  # error
+
+
+@ledger.deliver("a", on_error={TimeoutError: "doubt"}, concurrency=3)
+def deliver(payload: dict[str, int]) -> str:
+    return str(payload["a"])
+
+
+def delivered() -> None:
+    assert_type(deliver({"a": 1}), str)
+    assert_type(ledger.courier(), onceward.Courier)
+    ledger.courier({"a": deliver}).run(until_idle=True)
+    ledger.courier({"a": 7})  # error
+    ledger.deliver("a", on_error="maybe")(deliver)  # error
+    deliver(1)  # error

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import pathlib
 import re
+import sys
 import types
 
 import pytest
@@ -65,3 +66,30 @@ def test_every_block_of_the_guide_runs(tmp_path, monkeypatch, capsys):
     with pytest.raises(module.onceward.Mismatch):
         module.charge("c7", {"id": 42}, 2000)
     assert "onceward resolve" in capsys.readouterr().out
+
+
+class OutboxProvider(Provider):
+    def __init__(self):
+        super().__init__()
+        self.mails = {}
+
+    def send(self, to, template, idempotency_key):
+        return self.mails.setdefault(idempotency_key, f"mail {len(self.mails) + 1}")
+
+    def find(self, invoice):
+        return None
+
+
+def test_every_block_of_the_guide_to_the_outbox_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "guides" / "python-outbox.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(blocks) == 2 and text.count("```python no-run") == 1
+    module = types.ModuleType("outbox_guide")
+    module.provider = OutboxProvider()
+    # Dataclasses look up their module.
+    monkeypatch.setitem(sys.modules, "outbox_guide", module)
+    for number, block in enumerate(blocks):
+        exec(compile(block, f"block {number}", "exec"), module.__dict__)
+    assert len(module.provider.mails) == len(module.provider.charges) == 1
+    assert {one.status for one in module.ledger.list()} == {"done"}
