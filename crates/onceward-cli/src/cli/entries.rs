@@ -341,7 +341,9 @@ fn why(refusal: Refusal, what: What) -> String {
     match (refusal, what) {
         (Refusal::Absent, _) => "was not found; check --tenant, --operation and --key with `onceward list`".to_owned(),
         (Refusal::Running, _) => "is being delivered".to_owned(),
-        (Refusal::Changed, _) => "has changed since it was read; look again with `onceward get`".to_owned(),
+        (Refusal::Changed | Refusal::NotSent, _) => {
+            "has changed since it was read; look again with `onceward get`".to_owned()
+        }
         (Refusal::NothingToDo(Status::InDoubt), _) => {
             "is in doubt: an attempt may have happened; find out, then use `onceward resolve`".to_owned()
         }

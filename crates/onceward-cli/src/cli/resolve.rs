@@ -218,7 +218,7 @@ fn refused(identity: &Identity, refusal: Refusal) -> u8 {
                  for too long, put it in doubt first with --force --why TEXT"
             )
         }
-        Refusal::Changed => {
+        Refusal::Changed | Refusal::NotSent => {
             format!("{identity} has changed since you looked at it; look again with `onceward get`, then decide")
         }
         Refusal::NothingToDo(Status::Open) => {

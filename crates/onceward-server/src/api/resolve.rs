@@ -127,7 +127,8 @@ pub(super) fn refused(refusal: Refusal) -> ResolveResponse {
     let (reason, state) = match refusal {
         Refusal::Absent => (ResolveRefusal::Absent, None),
         Refusal::Running => (ResolveRefusal::Running, None),
-        Refusal::Changed => (ResolveRefusal::Changed, None),
+        // Only an owner is refused for what it has not marked as sent, and a person is none.
+        Refusal::Changed | Refusal::NotSent => (ResolveRefusal::Changed, None),
         Refusal::NothingToDo(status) => (ResolveRefusal::NothingToDo, Some(status.as_str())),
     };
     ResolveResponse::Refused { reason, state }

@@ -345,7 +345,7 @@ impl Run {
                 Ok(true)
             }
             Resolved::Refused(Refusal::Running | Refusal::NothingToDo(_) | Refusal::Absent) => Ok(false),
-            Resolved::Refused(Refusal::Changed) => {
+            Resolved::Refused(Refusal::Changed | Refusal::NotSent) => {
                 Err(self.describe(intent, "it changed between the read and the decision of the operator"))
             }
         }

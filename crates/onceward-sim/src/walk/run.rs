@@ -305,7 +305,7 @@ impl Walk {
             Resolved::Settled => ResolveResult::Yes,
             Resolved::Refused(Refusal::Absent) => ResolveResult::Absent,
             Resolved::Refused(Refusal::Running) => ResolveResult::Running,
-            Resolved::Refused(Refusal::Changed) => ResolveResult::Changed,
+            Resolved::Refused(Refusal::Changed | Refusal::NotSent) => ResolveResult::Changed,
             Resolved::Refused(Refusal::NothingToDo(_)) => ResolveResult::NothingToDo,
         };
         if expected != found {
