@@ -201,7 +201,7 @@ pub(super) fn requeue(current: Option<&Seen>, version: u64, fresh_key: bool) -> 
     let seen = match seen_by_person(current, version) {
         Ok((seen, Standing::Dead)) => seen,
         Ok((_, standing)) => return Transition::refused(Refusal::NothingToDo(standing.status())),
-        Err(refused) => return refused,
+        Err(refusal) => return Transition::refused(refusal),
     };
     let mut draft = seen.record.next();
     draft.attempts = 0;
@@ -220,7 +220,7 @@ pub(super) fn requeue(current: Option<&Seen>, version: u64, fresh_key: bool) -> 
 pub(super) fn cancel(current: Option<&Seen>, version: u64) -> Transition {
     let (seen, standing) = match seen_by_person(current, version) {
         Ok(found) => found,
-        Err(refused) => return refused,
+        Err(refusal) => return Transition::refused(refusal),
     };
     match standing {
         Standing::Queued { .. } | Standing::Open { .. } if seen.record.payload.is_some() => {
@@ -246,11 +246,11 @@ pub(super) fn note(current: Option<&Seen>, note: &Note) -> Transition {
     Transition::write(write(draft), CommandResult::Accepted)
 }
 
-fn seen_by_person(current: Option<&Seen>, version: u64) -> Result<(&Seen, Standing), Transition> {
+fn seen_by_person(current: Option<&Seen>, version: u64) -> Result<(&Seen, Standing), Refusal> {
     let found = current.and_then(|seen| Some((seen, seen.standing()?)));
     match found {
-        None => Err(Transition::refused(Refusal::Absent)),
-        Some((seen, _)) if seen.record.version != version => Err(Transition::refused(Refusal::Changed)),
+        None => Err(Refusal::Absent),
+        Some((seen, _)) if seen.record.version != version => Err(Refusal::Changed),
         Some(found) => Ok(found),
     }
 }

@@ -100,9 +100,8 @@ impl Deliverer {
     }
 
     async fn send(&self, guard: Guard, parcel: &Parcel) -> Result<Delivery, Error> {
-        match parcel.attempt {
-            1 => self.dependency.first_attempt(),
-            _ => {}
+        if parcel.attempt == 1 {
+            self.dependency.first_attempt();
         }
         let attempt = AssertUnwindSafe(self.route.sink.deliver(parcel)).catch_unwind();
         let ended = tokio::select! {

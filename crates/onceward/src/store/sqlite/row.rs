@@ -171,10 +171,7 @@ impl<'a> Columns<'a> {
             ],
             key_digest: record.key_digest.as_ref().filter(|_| live).map(Digest::as_bytes),
             payload: record.payload.as_deref(),
-            entry: entry
-                .map(|entry| serde_json::to_string(entry))
-                .transpose()
-                .map_err(|error| unwritable(error.into()))?,
+            entry: entry.map(serde_json::to_string).transpose().map_err(|error| unwritable(error.into()))?,
             priority: entry.map(|entry| entry.priority.rank()).filter(|_| !planted(Plant::EntryNotListed)),
             outcome: OutcomeColumns::of(&record.state)?,
             sequence: record.sequence.map(signed).transpose()?,
