@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use onceward::courier::{Attempt, Courier, Parcel, Route, Sink, async_trait};
+use onceward::courier::{Courier, Parcel, Route, Sink, SinkResult, async_trait};
 use onceward::{EnqueueOptions, Ledger, Outcome};
 use serde::Serialize;
 use tokio::sync::{Notify, oneshot};
@@ -213,8 +213,8 @@ fn broken(error: impl std::fmt::Display) -> Fault {
     Fault::new(STORE, format!("the measurement failed: {error}"))
 }
 
-fn ended() -> Attempt {
-    Attempt::Ended(Outcome::success("\"sent\""))
+fn ended() -> SinkResult {
+    SinkResult::Ended(Outcome::success("\"sent\""))
 }
 
 /// Counts what is delivered.
@@ -225,7 +225,7 @@ struct Counter {
 
 #[async_trait]
 impl Sink for Counter {
-    async fn deliver(&self, _: &Parcel) -> Attempt {
+    async fn deliver(&self, _: &Parcel) -> SinkResult {
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.ended.notify_one();
         }
@@ -237,7 +237,7 @@ struct SlowSink;
 
 #[async_trait]
 impl Sink for SlowSink {
-    async fn deliver(&self, _: &Parcel) -> Attempt {
+    async fn deliver(&self, _: &Parcel) -> SinkResult {
         tokio::time::sleep(SLOW).await;
         ended()
     }
@@ -254,7 +254,7 @@ impl Starts {
 
 #[async_trait]
 impl Sink for Starts {
-    async fn deliver(&self, _: &Parcel) -> Attempt {
+    async fn deliver(&self, _: &Parcel) -> SinkResult {
         if let Ok(mut starts) = self.0.lock() {
             starts.push(Instant::now());
         }

@@ -14,7 +14,7 @@ use onceward::core::record::{Draft, Owner, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace,
     Replaced, Store,
 };
 
@@ -281,7 +281,7 @@ impl Store for RecordingStore {
         answer
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let answer = self.store.due(queue).await;
         self.noted(answer)
     }

@@ -11,7 +11,7 @@ use super::dial::dial;
 use super::driver::Exchange;
 use super::http1::Http1;
 use super::http2::Http2;
-use super::pool::{Connection, Pool};
+use super::pool::{Pool, PooledConnection};
 use super::request::{Checked, Request};
 use super::resolve::{Resolve, SystemResolver};
 use super::rules::AddressRules;
@@ -165,21 +165,21 @@ impl Client {
     }
 
     /// `None` if the connection had ended before the request was written.
-    async fn exchange(&self, mut connection: Connection, request: &Checked, deadline: Instant) -> Option<Sent> {
+    async fn exchange(&self, mut connection: PooledConnection, request: &Checked, deadline: Instant) -> Option<Sent> {
         if Instant::now() >= deadline {
             return Some(Sent::NotSent(NotSent::Late));
         }
         let limit = self.0.limits.response_bytes;
         let invalid = Sent::NotSent(NotSent::Invalid("it cannot be written as HTTP"));
         let ended = match &mut connection {
-            Connection::Http1(connection) => match request.http1(Full::new(request.body.clone())) {
+            PooledConnection::Http1(connection) => match request.http1(Full::new(request.body.clone())) {
                 Ok(head) => connection.exchange(head, limit, deadline).await,
                 Err(_) => return Some(invalid),
             },
-            Connection::Http2(connection) => match request.http2() {
+            PooledConnection::Http2(connection) => match request.http2() {
                 Ok(head) => {
                     // Others may use it from now on.
-                    self.0.pool.keep(&request.target.origin, Connection::Http2(connection.clone()));
+                    self.0.pool.keep(&request.target.origin, PooledConnection::Http2(connection.clone()));
                     connection.exchange(head, request.body.clone(), limit, deadline).await
                 }
                 Err(_) => return Some(invalid),
@@ -197,34 +197,37 @@ impl Client {
     }
 
     /// Keeps a connection only if its last exchange ended well.
-    async fn put_back(&self, mut connection: Connection, origin: &Origin, ended: &Exchange) {
+    async fn put_back(&self, mut connection: PooledConnection, origin: &Origin, ended: &Exchange) {
         let pool = &self.0.pool;
         match (&mut connection, ended) {
-            (Connection::Http1(http1), Exchange::Answered(answer)) => {
+            (PooledConnection::Http1(http1), Exchange::Answered(answer)) => {
                 if !answer.cut && http1.is_reusable().await {
                     pool.keep(origin, connection);
                 }
             }
-            (Connection::Http2(_), Exchange::Answered(_)) => pool.keep(origin, connection),
+            (PooledConnection::Http2(_), Exchange::Answered(_)) => pool.keep(origin, connection),
             // A connection that lost one request would lose the next one as well.
             _ => pool.forget(&connection),
         }
     }
 
-    async fn open(&self, origin: &Origin, deadline: Instant) -> Result<Connection, NotSent> {
+    async fn open(&self, origin: &Origin, deadline: Instant) -> Result<PooledConnection, NotSent> {
         let Parts { rules, limits, resolver, tls, pool } = &*self.0;
         let deadline = deadline.min(Instant::now() + limits.connect);
         pool.make_room();
         let stream = dial(&**resolver, rules, (&origin.host, origin.port), &origin.to_string(), deadline).await?;
         let start = async {
             if !origin.is_tls {
-                return Http1::start(stream, limits).await.map(Connection::Http1).map_err(|error| error.to_string());
+                return Http1::start(stream, limits)
+                    .await
+                    .map(PooledConnection::Http1)
+                    .map_err(|error| error.to_string());
             }
             let stream = tls.handshake(&origin.host, stream).await?;
             if is_http2(&stream) {
-                Http2::start(stream, limits).await.map(Connection::Http2)
+                Http2::start(stream, limits).await.map(PooledConnection::Http2)
             } else {
-                Http1::start(stream, limits).await.map(Connection::Http1).map_err(|error| error.to_string())
+                Http1::start(stream, limits).await.map(PooledConnection::Http1).map_err(|error| error.to_string())
             }
         };
         let started =

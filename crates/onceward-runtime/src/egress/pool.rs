@@ -11,12 +11,12 @@ use super::http2::Http2;
 use super::target::Origin;
 
 /// A connection to one origin.
-pub(super) enum Connection {
+pub(super) enum PooledConnection {
     Http1(Http1),
     Http2(Http2),
 }
 
-impl Connection {
+impl PooledConnection {
     fn has_ended(&self) -> bool {
         match self {
             Self::Http1(connection) => connection.has_ended(),
@@ -50,7 +50,7 @@ struct Connections {
 
 struct Entry {
     origin: Origin,
-    connection: Connection,
+    connection: PooledConnection,
     since: Instant,
 }
 
@@ -65,12 +65,12 @@ impl Pool {
     }
 
     /// A connection that is open as far as this side knows.
-    pub(super) fn take(&self, origin: &Origin) -> Option<Connection> {
+    pub(super) fn take(&self, origin: &Origin) -> Option<PooledConnection> {
         let mut kept = self.kept();
         self.sweep(&mut kept);
         let at = kept.entries.iter().rposition(|entry| entry.origin == *origin)?;
-        if let Connection::Http2(connection) = &kept.entries[at].connection {
-            return Some(Connection::Http2(connection.clone()));
+        if let PooledConnection::Http2(connection) = &kept.entries[at].connection {
+            return Some(PooledConnection::Http2(connection.clone()));
         }
         Some(kept.entries.remove(at).connection)
     }
@@ -89,13 +89,13 @@ impl Pool {
     }
 
     /// Keeps a connection for the next request to its origin.
-    pub(super) fn keep(self: &Arc<Self>, origin: &Origin, connection: Connection) {
+    pub(super) fn keep(self: &Arc<Self>, origin: &Origin, connection: PooledConnection) {
         let mut kept = self.kept();
-        if let Connection::Http2(new) = &connection {
+        if let PooledConnection::Http2(new) = &connection {
             let mut of_origin = kept.entries.iter_mut().filter(|entry| entry.origin == *origin);
             let shared = of_origin.find_map(|entry| match &entry.connection {
-                Connection::Http2(shared) => Some((shared.is_same(new), &mut entry.since)),
-                Connection::Http1(_) => None,
+                PooledConnection::Http2(shared) => Some((shared.is_same(new), &mut entry.since)),
+                PooledConnection::Http1(_) => None,
             });
             // Requests that started at the same time opened a connection each. One is enough.
             if let Some((is_same, since)) = shared {
@@ -113,9 +113,11 @@ impl Pool {
     }
 
     /// Stops using an HTTP/2 connection for new requests. Those on it go on.
-    pub(super) fn forget(&self, connection: &Connection) {
-        let Connection::Http2(gone) = connection else { return };
-        self.kept().entries.retain(|entry| !matches!(&entry.connection, Connection::Http2(kept) if kept.is_same(gone)));
+    pub(super) fn forget(&self, connection: &PooledConnection) {
+        let PooledConnection::Http2(gone) = connection else { return };
+        self.kept()
+            .entries
+            .retain(|entry| !matches!(&entry.connection, PooledConnection::Http2(kept) if kept.is_same(gone)));
     }
 
     fn sweep(&self, kept: &mut Connections) {

@@ -11,7 +11,7 @@ use onceward::core::record::{Draft, Fence, Lease, Record, Seen, State, Status};
 use onceward::core::time::{Timestamp, When};
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace,
     Replaced, Store,
 };
 use tokio::sync::oneshot;
@@ -246,7 +246,7 @@ impl Store for GatedStore {
         answer
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let queue = queue.clone();
         self.call(move |shared| shared.real.due(&queue).now_or_never().unwrap_or(Err(Error::Closed))).await
     }

@@ -68,7 +68,7 @@ pub struct Downstream {
 /// The connection breaks on purpose.
 #[derive(Debug, thiserror::Error)]
 #[error("broken on purpose")]
-struct Broken;
+struct BrokenDownstream;
 
 impl Downstream {
     /// Listens until the harness ends.
@@ -121,7 +121,7 @@ impl Downstream {
         format!("{} entries have arrived, {effects} effects", stories.len())
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Broken> {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, BrokenDownstream> {
         let mut parts = request.uri().path().trim_start_matches('/').splitn(2, '/').map(str::to_owned);
         let (Some(operation), Some(key)) = (parts.next(), parts.next()) else {
             return Ok(said(StatusCode::NOT_FOUND, String::new()));
@@ -134,16 +134,16 @@ impl Downstream {
         let behaviour = self.behaviour(&operation, &key, &downstream_key);
         match behaviour {
             Behaviour::Refuse => return Ok(said(StatusCode::TOO_MANY_REQUESTS, "later".to_owned())),
-            Behaviour::Break => return Err(Broken),
+            Behaviour::Break => return Err(BrokenDownstream),
             Behaviour::Dawdle => tokio::time::sleep(Duration::from_millis(30)).await,
             _ => {}
         }
         self.act(&operation, &key, downstream_key);
         match behaviour {
-            Behaviour::LoseAnswer => Err(Broken),
+            Behaviour::LoseAnswer => Err(BrokenDownstream),
             Behaviour::HoldBack => {
                 tokio::time::sleep(HELD_FOR).await;
-                Err(Broken)
+                Err(BrokenDownstream)
             }
             _ => Ok(said(StatusCode::OK, value(&operation, &key))),
         }

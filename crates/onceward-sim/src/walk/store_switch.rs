@@ -8,7 +8,7 @@ use onceward::core::hash::Digest;
 use onceward::core::record::{Draft, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace,
     Replaced, Store,
 };
 
@@ -50,7 +50,7 @@ impl Store for StoreSwitch {
         self.open()?.get(id).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.open()?.due(queue).await
     }
 

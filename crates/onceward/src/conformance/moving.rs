@@ -5,7 +5,7 @@ use onceward_core::outbox::{Destination, Entry, Priority};
 use super::*;
 use crate::store::memory::Memory;
 use crate::store::transfer::{Arrival, Departure, Exported, Seal, SealSet, Transfer};
-use crate::store::{Error, Queue};
+use crate::store::{DueQuery, Error};
 
 fn departure() -> Departure {
     Departure { token: "t".to_owned(), to: "elsewhere".to_owned(), target: "id".to_owned() }
@@ -162,7 +162,8 @@ async fn due_after_a_move(store: &AnyStore, clock: &ManualClock) {
     let operation = Operation::new("charge").unwrap();
     for number in 1..=3 {
         clock.advance(SECOND);
-        let queue = Queue { operation: operation.clone(), tenant: None, after: None, limit: 10, with_abandoned: false };
+        let queue =
+            DueQuery { operation: operation.clone(), tenant: None, after: None, limit: 10, with_abandoned: false };
         let due = store.due(&queue).await.unwrap().entries;
         let keys: Vec<_> = due.iter().map(|seen| seen.record.identity.as_ref().unwrap().key.as_str()).collect();
         assert_eq!(keys, ["entry 0", "entry 1", "entry 2"][..number]);

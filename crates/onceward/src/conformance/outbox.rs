@@ -5,7 +5,7 @@ use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority};
 
 use super::*;
 use crate::store::memory::Memory;
-use crate::store::{DueEntries, Queue};
+use crate::store::{DueEntries, DueQuery};
 
 const MAIL: &str = "send mail";
 
@@ -29,7 +29,7 @@ async fn queued(store: &AnyStore, tenant: &str, key: &str) -> Record {
 async fn due_of(store: &AnyStore, operation: &str, after: Option<&str>, limit: usize) -> DueEntries {
     let after = after.map(|name| Tenant::new(name).unwrap());
     let operation = Operation::new(operation).unwrap();
-    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&DueQuery { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 async fn due(store: &AnyStore, limit: usize) -> Vec<String> {
@@ -82,7 +82,7 @@ pub async fn a_look_for_one_tenant_finds_no_other(store: &AnyStore, _: &ManualCl
         queued(store, "acme", &format!("acme {number}")).await;
     }
     queued(store, "zenith", "zenith").await;
-    let of = |tenant: &str, limit| Queue {
+    let of = |tenant: &str, limit| DueQuery {
         operation: Operation::new(MAIL).unwrap(),
         tenant: Some(Tenant::new(tenant).unwrap()),
         after: None,
@@ -92,7 +92,7 @@ pub async fn a_look_for_one_tenant_finds_no_other(store: &AnyStore, _: &ManualCl
     assert_eq!(keys(&store.due(&of("zenith", 10)).await.unwrap()), ["zenith"]);
     assert_eq!(keys(&store.due(&of("acme", 10)).await.unwrap()).len(), 3);
     assert_eq!(keys(&store.due(&of("acme", 2)).await.unwrap()).len(), 2);
-    assert_eq!(keys(&store.due(&of("nobody", 10)).await.unwrap()), [""; 0]);
+    assert_eq!(keys(&store.due(&of("absent", 10)).await.unwrap()), [""; 0]);
 }
 
 pub async fn a_higher_priority_goes_first(store: &AnyStore, clock: &ManualClock) {

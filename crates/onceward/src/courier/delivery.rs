@@ -14,7 +14,7 @@ use onceward_core::retry::backoff;
 
 use super::dependency::Dependency;
 use super::route::Route;
-use super::sink::{Attempt, LookUp, Parcel};
+use super::sink::{LookUp, Parcel, SinkResult};
 use crate::error::Error;
 use crate::ledger::{AttemptFailure, Guard, Ledger, TakenEntry, Taking};
 use crate::plant::{Plant, planted};
@@ -113,7 +113,7 @@ impl Deliverer {
                 return Ok(Delivery::Made { health: None, retry_in: None });
             }
         };
-        let attempt = ended.unwrap_or_else(|_| Attempt::Unknown {
+        let attempt = ended.unwrap_or_else(|_| SinkResult::Unknown {
             error: "the sink panicked".to_owned(),
             retry_after: None,
             health: Health::Working,
@@ -123,14 +123,14 @@ impl Deliverer {
     }
 
     /// Records how the attempt ended.
-    async fn settle(&self, guard: Guard, attempt: Attempt, number: u32) -> Result<Delivery, Error> {
+    async fn settle(&self, guard: Guard, attempt: SinkResult, number: u32) -> Result<Delivery, Error> {
         let (may_have_happened, again, error, retry_after, health) = match attempt {
-            Attempt::Ended(outcome) => {
+            SinkResult::Ended(outcome) => {
                 guard.finish(outcome).await?;
                 return Ok(Delivery::Made { health: Some(Health::Working), retry_in: None });
             }
-            Attempt::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
-            Attempt::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
+            SinkResult::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
+            SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
         };
         let wait = backoff::wait(number, &self.route.retry, retry_after, random());
         let retry_in = wait.max(self.dependency.retry_wait());

@@ -41,7 +41,7 @@ struct State {
 
 /// Whether an attempt may begin.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Start {
+pub(super) enum StartPermit {
     /// Any number may.
     Open(Ticket),
     /// Exactly one may, as the trial.
@@ -62,7 +62,7 @@ impl Dependency {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn may_start(&self) -> Start {
+    pub(super) async fn may_start(&self) -> StartPermit {
         let is_old = self.state().read_at.is_none_or(|at| at.elapsed() >= BREAKER_KEPT_FOR);
         if is_old {
             match self.ledger.breaker(&self.stops).await {
@@ -72,9 +72,9 @@ impl Dependency {
             }
         }
         match self.state().breaker.permits(SystemClock.now()) {
-            Permit::Allowed(ticket) => Start::Open(ticket),
-            Permit::Trial => Start::Trial,
-            Permit::Refused { retry_after } => Start::Closed { retry_after: retry_after.min(BREAKER_KEPT_FOR) },
+            Permit::Allowed(ticket) => StartPermit::Open(ticket),
+            Permit::Trial => StartPermit::Trial,
+            Permit::Refused { retry_after } => StartPermit::Closed { retry_after: retry_after.min(BREAKER_KEPT_FOR) },
         }
     }
 

@@ -12,14 +12,14 @@ use onceward_core::record::Seen;
 use super::delivery::Deliverer;
 use super::dependency::Dependency;
 use crate::ledger::Ledger;
-use crate::store::{self, Queue};
+use crate::store::{self, DueQuery};
 
 /// How many entries one look reads at the most. They wait in memory with their payloads until there is room for them.
 const LARGEST_LOOK: usize = 256;
 
 /// One operation of a courier.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct OperationQueue {
     pub(super) operation: Operation,
     pub(super) deliverer: Deliverer,
     /// Opened by a person who pauses the queue.
@@ -35,7 +35,7 @@ pub(super) struct Lane {
     meets_others: bool,
 }
 
-impl Lane {
+impl OperationQueue {
     pub(super) fn new(operation: Operation, deliverer: Deliverer, pause: Dependency) -> Self {
         Self {
             operation,
@@ -70,7 +70,7 @@ impl Lane {
         // Entries that are under way may still be found as due: their claims are being written.
         let limit = (room * 2 + self.under_way.len()).min(LARGEST_LOOK);
         let (operation, after, asked_at) = (self.operation.clone(), self.after.clone(), Instant::now());
-        let queue = Queue { operation, tenant: None, after, limit, with_abandoned };
+        let queue = DueQuery { operation, tenant: None, after, limit, with_abandoned };
         let found = ledger.due(&queue).await?;
         self.after = found.reached;
         let known: HashSet<Digest> = self.waiting.iter().map(|(seen, _)| seen.record.id).collect();

@@ -9,7 +9,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use onceward::courier::{Attempt, Courier, Parcel, Route, Sink, async_trait};
+//! use onceward::courier::{SinkResult, Courier, Parcel, Route, Sink, async_trait};
 //! use onceward::{EnqueueOptions, Ledger, Outcome};
 //! # use std::sync::Mutex;
 //!
@@ -17,9 +17,9 @@
 //!
 //! #[async_trait]
 //! impl Sink for Mail {
-//!     async fn deliver(&self, parcel: &Parcel) -> Attempt {
+//!     async fn deliver(&self, parcel: &Parcel) -> SinkResult {
 //!         self.0.lock().unwrap().push(parcel.downstream_key.clone()); // your client
-//!         Attempt::Ended(Outcome::success("\"sent\""))
+//!         SinkResult::Ended(Outcome::success("\"sent\""))
 //!     }
 //! }
 //!
@@ -58,14 +58,14 @@ use onceward_core::record::Seen;
 pub use async_trait::async_trait;
 pub use onceward_core::breaker::Health;
 pub use route::{DEFAULT_CONCURRENCY, DEFAULT_SETTLE, Route};
-pub use sink::{Attempt, LookUp, Parcel, Sink};
+pub use sink::{LookUp, Parcel, Sink, SinkResult};
 
 use crate::error::Invalid;
 use crate::ledger::Ledger;
 use crate::ledger::breakers::Stops;
 use delivery::{Deliverer, Delivery};
-use dependency::{Dependency, Start};
-use lane::Lane;
+use dependency::{Dependency, StartPermit};
+use lane::OperationQueue;
 
 /// How often a courier looks for entries that other processes have queued. A look that finds nothing reads one index.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -83,7 +83,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Courier {
     ledger: Ledger,
-    lanes: Vec<Lane>,
+    lanes: Vec<OperationQueue>,
     attempts: JoinSet<AttemptEnd>,
     /// When to look for entries whose couriers have died.
     abandoned_at: Instant,
@@ -111,7 +111,7 @@ impl Courier {
         let pause = Dependency::new(&self.ledger, Stops::Queue(operation.to_string()), route.breaker, route.budget);
         let (policy, route) = (route.policy(), Arc::new(route));
         let deliverer = Deliverer { ledger: self.ledger.clone(), route, policy, dependency };
-        self.lanes.push(Lane::new(operation, deliverer, pause));
+        self.lanes.push(OperationQueue::new(operation, deliverer, pause));
         Ok(self)
     }
 
@@ -163,12 +163,12 @@ impl Courier {
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
             let start = match lane.pause.may_start().await {
-                Start::Closed { retry_after } => Start::Closed { retry_after },
+                StartPermit::Closed { retry_after } => StartPermit::Closed { retry_after },
                 _ => lane.deliverer.dependency.may_start().await,
             };
             match start {
-                Start::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
-                start => match lane.fill(&self.ledger, matches!(start, Start::Trial), with_abandoned).await {
+                StartPermit::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
+                start => match lane.fill(&self.ledger, matches!(start, StartPermit::Trial), with_abandoned).await {
                     Ok(()) => self.start_attempts(index, start).await,
                     Err(error) => {
                         tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
@@ -181,17 +181,17 @@ impl Courier {
         next_look
     }
 
-    async fn start_attempts(&mut self, index: usize, start: Start) {
+    async fn start_attempts(&mut self, index: usize, start: StartPermit) {
         while let Some(seen) = self.lanes[index].next() {
             let dependency = &self.lanes[index].deliverer.dependency;
             let ticket = match start {
-                Start::Open(ticket) => Some(ticket),
-                Start::Trial => dependency.begin_trial().await,
-                Start::Closed { .. } => None,
+                StartPermit::Open(ticket) => Some(ticket),
+                StartPermit::Trial => dependency.begin_trial().await,
+                StartPermit::Closed { .. } => None,
             };
             let Some(ticket) = ticket else { return self.lanes[index].put_back(seen) };
             self.start_attempt(index, seen, ticket);
-            if matches!(start, Start::Trial) {
+            if matches!(start, StartPermit::Trial) {
                 return;
             }
         }

@@ -16,7 +16,7 @@ use onceward_core::outcome::Outcome;
 #[async_trait]
 pub trait Sink: Send + Sync {
     /// Makes one attempt.
-    async fn deliver(&self, parcel: &Parcel) -> Attempt;
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult;
 
     /// Asks whether an earlier attempt with this downstream key happened. Only called if [`Sink::can_look_up`] says yes.
     async fn look_up(&self, _parcel: &Parcel) -> LookUp {
@@ -44,7 +44,7 @@ pub struct Parcel {
 
 /// What became of an attempt.
 #[derive(Clone, Debug)]
-pub enum Attempt {
+pub enum SinkResult {
     /// It is over: it happened, or the same request would fail in the same way again.
     Ended(Outcome),
     /// There is a proof that nothing happened.

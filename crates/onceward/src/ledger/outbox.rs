@@ -22,7 +22,7 @@ use super::{Call, CallBuilder, Ledger};
 use crate::error::{Error, Invalid};
 use crate::plant::{Plant, planted};
 use crate::step::{Step, reached};
-use crate::store::{self, AuditEvent, DueEntries, EventKind, Queue, without_nul};
+use crate::store::{self, AuditEvent, DueEntries, DueQuery, EventKind, without_nul};
 
 /// How an entry is queued.
 #[derive(Clone, Copy, Debug, Default)]
@@ -139,7 +139,7 @@ impl Ledger {
     }
 
     /// The entries of an operation that are due.
-    pub async fn due(&self, queue: &Queue) -> Result<DueEntries, store::Error> {
+    pub async fn due(&self, queue: &DueQuery) -> Result<DueEntries, store::Error> {
         self.home(&queue.operation).inner.store.due(queue).await
     }
 

@@ -33,7 +33,7 @@ use super::lease::FinishOnDrop;
 use super::remote::{self, ClaimOffer};
 use super::{Call, Ledger};
 use crate::error::{Error, Invalid};
-use crate::store::{self, Queue};
+use crate::store::{self, DueQuery};
 
 /// The operation of the records that say which entries belong to a lease id. Not for callers.
 pub const LEASES: &str = "onceward/leases";
@@ -255,7 +255,7 @@ impl Ledger {
             // The first ones may be those that other requests have chosen.
             let ahead = choice.in_progress.lock().len().min(MAX_ENTRIES * 10);
             let (operation, tenant) = (operation.clone(), Some(request.tenant.clone()));
-            let queue = Queue { operation, tenant, after: None, limit: room + ahead, with_abandoned: true };
+            let queue = DueQuery { operation, tenant, after: None, limit: room + ahead, with_abandoned: true };
             for seen in self.due(&queue).await?.entries {
                 if choice.entries.len() == limit || !queue.is_for(&seen.record) {
                     continue;

@@ -13,7 +13,7 @@ const MAX_TENANTS: usize = 256;
 
 /// What a courier asks for.
 #[derive(Clone, Debug)]
-pub struct Queue {
+pub struct DueQuery {
     /// The entries of this operation.
     pub operation: Operation,
     /// Only the entries of this tenant; `None` means every tenant in turn.
@@ -26,7 +26,7 @@ pub struct Queue {
     pub with_abandoned: bool,
 }
 
-impl Queue {
+impl DueQuery {
     /// Whether it asks for the entries of this record's tenant.
     pub fn is_for(&self, record: &Record) -> bool {
         let tenant = record.identity.as_ref().map(|identity| &identity.tenant);
@@ -44,7 +44,7 @@ pub struct DueEntries {
 }
 
 /// The entries of one operation, by priority and tenant.
-pub(super) trait Lanes {
+pub(super) trait DueReader {
     /// What reading them may fail with.
     type Error;
     /// An entry.
@@ -58,10 +58,10 @@ pub(super) trait Lanes {
 }
 
 /// Entries, and the tenant after which the next look begins; `None` if this one has seen all.
-pub(super) type Collected<L> = (Vec<<L as Lanes>::Found>, Option<Tenant>);
+pub(super) type Collected<L> = (Vec<<L as DueReader>::Found>, Option<Tenant>);
 
 /// Collects what is due.
-pub(super) fn collect<L: Lanes>(lanes: &mut L, queue: &Queue) -> Result<Collected<L>, L::Error> {
+pub(super) fn collect<L: DueReader>(lanes: &mut L, queue: &DueQuery) -> Result<Collected<L>, L::Error> {
     let (mut found, mut stopped_at) = (Vec::new(), None);
     for priority in priorities() {
         let room = queue.limit.saturating_sub(found.len());
@@ -86,7 +86,7 @@ fn priorities() -> [Priority; 3] {
 
 /// The tenants with due entries, beginning after `after` and once around. The second value is the last one that was visited, if
 /// there may be more.
-fn tenants_in_turn<L: Lanes>(
+fn tenants_in_turn<L: DueReader>(
     lanes: &mut L,
     priority: Priority,
     after: Option<&Tenant>,
@@ -116,7 +116,7 @@ fn tenants_in_turn<L: Lanes>(
 }
 
 /// The same number from every tenant. What some do not use goes to the first that have more.
-fn shared_fairly<L: Lanes>(
+fn shared_fairly<L: DueReader>(
     lanes: &mut L,
     priority: Priority,
     tenants: &[Tenant],

@@ -14,11 +14,11 @@ use onceward_core::outbox::Priority;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
 
-use super::due::{Lanes, collect};
+use super::due::{DueReader, collect};
 use super::transfer::{self, Arrival, Exported, MAX_EXPORT_BYTES, Seal, SealSet, Transfer, WriteKind, list_position};
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, ListedRecord,
-    MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page, Purged, Queue, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Durability, Error, Filter, Inserted, ListedRecord,
+    MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 
@@ -172,7 +172,7 @@ struct DueIndex<'a> {
     operation: &'a Operation,
 }
 
-impl Lanes for DueIndex<'_> {
+impl DueReader for DueIndex<'_> {
     type Error = Infallible;
     type Found = Seen;
 
@@ -244,7 +244,7 @@ impl Store for Memory {
         Ok(self.tables().records.get(&id).map(|(_, record)| self.seen(record)))
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let tables = self.tables();
         let mut index = DueIndex { store: self, tables: &tables, operation: &queue.operation };
         let Ok((mut entries, reached)) = collect(&mut index, queue);

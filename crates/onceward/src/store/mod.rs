@@ -49,7 +49,7 @@ use onceward_core::time::Timestamp;
 use crate::clock::{Clock, SystemClock};
 use crate::store_url::{names_server, shown};
 
-pub use due::{DueEntries, Queue};
+pub use due::{DueEntries, DueQuery};
 pub use durability::Durability;
 pub use error::Error;
 pub use page::{Cursor, ListedRecord, NotACursor, Page};
@@ -76,7 +76,7 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// The entries of the outbox that are due, in the order of delivery. They are candidates: an entry is a courier's only when
     /// its claim is written. Found without scanning.
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error>;
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error>;
 
     /// Applies [`Command::Expire`](onceward_core::decide::Command::Expire) to at most `limit` expired records, found
     /// without scanning.

@@ -7,7 +7,7 @@ use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::{Draft, Seen};
 
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, Page, Purged, Queue,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Durability, Error, Filter, Inserted, Page, Purged,
     Replace, Replaced, Store,
 };
 
@@ -35,7 +35,7 @@ impl Store for Unavailable {
         self.failed()
     }
 
-    async fn due(&self, _queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, _queue: &DueQuery) -> Result<DueEntries, Error> {
         self.failed()
     }
 

@@ -17,7 +17,7 @@ use super::process::{Process, ProcessEnded};
 use super::scenario_log::{ClaimGranted, LogEvent, ScenarioLog, SeenStatus};
 use super::step::{Side, Step, StepKind};
 use crate::store::{
-    AuditEntry, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace, Replaced, Store,
+    AuditEntry, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace, Replaced, Store,
 };
 
 /// The longest lease of a process that is about to die, on a store whose clock cannot be set, so that the scenario need not wait
@@ -211,7 +211,7 @@ impl Store for RecordingStore {
         Ok(seen)
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.process.wait_while_stopped().await?;
         self.real.due(queue).await
     }

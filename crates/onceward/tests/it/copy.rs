@@ -17,8 +17,8 @@ use onceward::store::memory::Memory;
 use onceward::store::sqlite::Sqlite;
 use onceward::store::transfer::{Arrival, Exported, Seal, SealSet, Transfer};
 use onceward::store::{
-    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, EventKind, Filter, Inserted, Page, Purged, Queue,
-    Replace, Replaced, Store,
+    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, EventKind, Filter, Inserted, Page,
+    Purged, Replace, Replaced, Store,
 };
 use onceward::{Begun, Failure, Guard, Ledger, Policy, Tier};
 
@@ -451,7 +451,7 @@ impl Store for Cut {
         self.real.get(id).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.real.due(queue).await
     }
 

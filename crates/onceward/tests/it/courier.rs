@@ -11,7 +11,7 @@ use onceward::core::breaker;
 use onceward::core::decide::Decision;
 use onceward::core::outbox::Priority;
 use onceward::core::retry::{backoff, budget};
-use onceward::courier::{Attempt, Courier, Health, LookUp, Parcel, Route, Sink, async_trait};
+use onceward::courier::{Courier, Health, LookUp, Parcel, Route, Sink, SinkResult, async_trait};
 use onceward::name::{Identity, Key, Operation, Tenant};
 use onceward::outcome::Verdict;
 use onceward::record::{State, Status};
@@ -22,23 +22,23 @@ use tokio::sync::{Semaphore, oneshot};
 
 const MAIL: &str = "send_mail";
 
-type Script = dyn Fn(&Parcel, usize) -> Attempt + Send + Sync;
+type SinkScript = dyn Fn(&Parcel, usize) -> SinkResult + Send + Sync;
 
 /// A sink that counts effects by downstream key, and answers as its script says.
 struct Scripted {
     effects: Mutex<HashMap<String, usize>>,
     calls: Mutex<Vec<Parcel>>,
-    script: Box<Script>,
+    script: Box<SinkScript>,
     looked_up: AtomicUsize,
     knows_effects: bool,
 }
 
 impl Scripted {
-    fn new(script: impl Fn(&Parcel, usize) -> Attempt + Send + Sync + 'static) -> Arc<Self> {
+    fn new(script: impl Fn(&Parcel, usize) -> SinkResult + Send + Sync + 'static) -> Arc<Self> {
         Self::with(false, script)
     }
 
-    fn with(knows_effects: bool, script: impl Fn(&Parcel, usize) -> Attempt + Send + Sync + 'static) -> Arc<Self> {
+    fn with(knows_effects: bool, script: impl Fn(&Parcel, usize) -> SinkResult + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             effects: Mutex::default(),
             calls: Mutex::default(),
@@ -63,14 +63,14 @@ impl Scripted {
 
 #[async_trait]
 impl Sink for Scripted {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let number = {
             let mut calls = self.calls.lock().unwrap();
             calls.push(parcel.clone());
             calls.len()
         };
         let attempt = (self.script)(parcel, number);
-        if matches!(attempt, Attempt::Ended(_) | Attempt::Unknown { .. }) {
+        if matches!(attempt, SinkResult::Ended(_) | SinkResult::Unknown { .. }) {
             *self.effects.lock().unwrap().entry(parcel.downstream_key.clone()).or_default() += 1;
         }
         attempt
@@ -89,16 +89,16 @@ impl Sink for Scripted {
     }
 }
 
-fn delivered() -> Attempt {
-    Attempt::Ended(Outcome::success("\"sent\""))
+fn delivered() -> SinkResult {
+    SinkResult::Ended(Outcome::success("\"sent\""))
 }
 
-fn refused(again: bool) -> Attempt {
-    Attempt::Refused { error: "too busy".to_owned(), retry_after: None, again, health: Health::Working }
+fn refused(again: bool) -> SinkResult {
+    SinkResult::Refused { error: "too busy".to_owned(), retry_after: None, again, health: Health::Working }
 }
 
-fn unknown() -> Attempt {
-    Attempt::Unknown { error: "no answer".to_owned(), retry_after: None, health: Health::Working }
+fn unknown() -> SinkResult {
+    SinkResult::Unknown { error: "no answer".to_owned(), retry_after: None, health: Health::Working }
 }
 
 fn quick(sink: Arc<Scripted>) -> Route {
@@ -223,7 +223,7 @@ async fn what_would_be_refused_again_is_dead_at_once() {
 #[tokio::test]
 async fn a_final_failure_is_kept_and_replayed() {
     let ledger = ledger(Policy::default()).await;
-    let sink = Scripted::new(|_, _| Attempt::Ended(Outcome::of(Verdict::Failure, "text/plain", "no such address")));
+    let sink = Scripted::new(|_, _| SinkResult::Ended(Outcome::of(Verdict::Failure, "text/plain", "no such address")));
     queue(&ledger, "a").await;
     deliver_until(&ledger, quick(sink.clone()), async || status(&ledger, "a").await == Some(Status::Done)).await;
     let again = queue(&ledger, "a").await;
@@ -378,7 +378,7 @@ struct Gated {
 
 #[async_trait]
 impl Sink for Gated {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         self.keys.lock().unwrap().push(parcel.identity.key.as_str().to_owned());
         self.started.add_permits(1);
         self.gate.acquire().await.unwrap().forget();
@@ -461,7 +461,7 @@ async fn a_cancelled_entry_is_not_delivered_and_one_under_way_cannot_be_cancelle
     struct Slow(Arc<Semaphore>, Arc<Semaphore>);
     #[async_trait]
     impl Sink for Slow {
-        async fn deliver(&self, _: &Parcel) -> Attempt {
+        async fn deliver(&self, _: &Parcel) -> SinkResult {
             self.1.add_permits(1);
             self.0.acquire().await.unwrap().forget();
             delivered()
@@ -481,8 +481,13 @@ async fn a_cancelled_entry_is_not_delivered_and_one_under_way_cannot_be_cancelle
 }
 
 /// What the sink of a downstream that is down says.
-fn down() -> Attempt {
-    Attempt::Refused { error: "connection refused".to_owned(), retry_after: None, again: true, health: Health::Failing }
+fn down() -> SinkResult {
+    SinkResult::Refused {
+        error: "connection refused".to_owned(),
+        retry_after: None,
+        again: true,
+        health: Health::Failing,
+    }
 }
 
 #[tokio::test]
@@ -527,7 +532,7 @@ async fn of_all_couriers_exactly_one_makes_the_trial() {
     struct Stuck(Arc<Semaphore>, AtomicUsize);
     #[async_trait]
     impl Sink for Stuck {
-        async fn deliver(&self, _: &Parcel) -> Attempt {
+        async fn deliver(&self, _: &Parcel) -> SinkResult {
             self.1.fetch_add(1, Ordering::SeqCst);
             self.0.acquire().await.unwrap().forget();
             delivered()

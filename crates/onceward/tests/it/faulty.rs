@@ -12,7 +12,7 @@ use onceward::core::record::{Draft, Record, Seen};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace,
     Replaced, Store,
 };
 
@@ -124,7 +124,7 @@ impl Store for FaultyStore {
         self.real.get(id).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.real.due(queue).await
     }
 

@@ -13,7 +13,7 @@ use onceward::core::record::{Draft, Seen, Status};
 use onceward::policy::StoreDown;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Filter, Inserted, Page, Purged, Queue,
+    self, AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Durability, Filter, Inserted, Page, Purged,
     Replace, Replaced, Store,
 };
 use onceward::{Failure, Ledger, Outcome, Policy, Resolved, Tier};
@@ -267,7 +267,7 @@ impl Store for Wrapped {
         self.store.get(id).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, store::Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, store::Error> {
         self.store.due(queue).await
     }
 
@@ -334,7 +334,7 @@ impl Store for Unreachable {
         unreachable()
     }
 
-    async fn due(&self, _: &Queue) -> Result<DueEntries, store::Error> {
+    async fn due(&self, _: &DueQuery) -> Result<DueEntries, store::Error> {
         unreachable()
     }
 

@@ -15,7 +15,7 @@ use onceward::core::outcome::Outcome;
 use onceward::core::policy::Policy;
 use onceward::core::record::{Draft, Fence, Seen};
 use onceward::store::redis::Redis;
-use onceward::store::{DueEntries, Queue, Replace, Store};
+use onceward::store::{DueEntries, DueQuery, Replace, Store};
 
 use crate::redis::server;
 
@@ -54,7 +54,7 @@ async fn insert(store: &Redis, drafts: Vec<Draft>) {
 
 async fn look(store: &Redis, after: Option<Tenant>, limit: usize) -> DueEntries {
     let operation = Operation::new("send mail").unwrap();
-    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&DueQuery { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 fn tenant(seen: &Seen) -> &str {

@@ -14,7 +14,7 @@ use onceward::core::record::{Draft, Record, Seen, State, Status};
 use onceward::core::time::Timestamp;
 use onceward::store::memory::Memory;
 use onceward::store::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, Page, Purged, Queue, Replace,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, Page, Purged, Replace,
     Replaced, Store,
 };
 use onceward::{InDoubt, Ledger, Outcome, Resolved};
@@ -81,7 +81,7 @@ impl Store for TurnTakingStore {
         self.in_turn(self.real.get(id)).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.in_turn(self.real.due(queue)).await
     }
 

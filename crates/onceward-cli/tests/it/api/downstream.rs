@@ -22,7 +22,7 @@ pub(super) enum Mode {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct DownstreamState {
     mode: Mutex<Mode>,
     /// Whether a key that was seen acts only once.
     honours_keys: bool,
@@ -33,14 +33,14 @@ struct Shared {
 
 pub(super) struct Downstream {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<DownstreamState>,
 }
 
 impl Downstream {
     pub(super) fn start(mode: Mode, honours_keys: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DownstreamState {
             mode: Mutex::new(mode),
             honours_keys,
             effects: Mutex::default(),
@@ -86,7 +86,7 @@ impl Drop for Downstream {
     }
 }
 
-fn serve(connection: TcpStream, shared: &Shared) {
+fn serve(connection: TcpStream, shared: &DownstreamState) {
     let mut reader = BufReader::new(connection.try_clone().unwrap());
     let mut writer = connection;
     while let Some((key, body)) = request(&mut reader) {

@@ -24,13 +24,13 @@ max_runtime = "500ms"
 
 /// A provider that does each request at once, and answers it unless it is told to keep silent.
 #[derive(Clone)]
-struct Provider {
+struct ExampleProvider {
     url: String,
     keys: Arc<Mutex<Vec<String>>>,
     silent: Arc<AtomicBool>,
 }
 
-impl Provider {
+impl ExampleProvider {
     fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
@@ -86,7 +86,7 @@ impl Provider {
 struct Worker(Child);
 
 impl Worker {
-    fn start(server: &TestServer, provider: &Provider, operation: &str) -> Self {
+    fn start(server: &TestServer, provider: &ExampleProvider, operation: &str) -> Self {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/outbox_worker.py");
         let mut command = Command::new("python3");
         command.arg(script).arg(operation).env("ONCEWARD_API", &server.url).env("PROVIDER", &provider.url);
@@ -123,7 +123,7 @@ fn count(client: &ApiClient, operation: &str, state: &str) -> usize {
 }
 
 /// Starts a worker and kills it when the provider has acted and has not answered.
-fn killed_after_acting(server: &TestServer, provider: &Provider, operation: &str) {
+fn killed_after_acting(server: &TestServer, provider: &ExampleProvider, operation: &str) {
     let before = provider.requests();
     provider.silent.store(true, Ordering::SeqCst);
     let worker = Worker::start(server, provider, operation);
@@ -137,7 +137,7 @@ fn workers_that_are_killed_after_acting_lose_no_entry_and_the_provider_sees_the_
     if is_missing() {
         return;
     }
-    let (server, provider) = (TestServer::start(CONFIG), Provider::start());
+    let (server, provider) = (TestServer::start(CONFIG), ExampleProvider::start());
     let client = server.client();
     enqueue(&client, "mail", 20);
     for _ in 0..3 {
@@ -155,7 +155,7 @@ fn under_hold_a_worker_that_was_killed_after_acting_leaves_one_doubt_for_a_perso
     if is_missing() {
         return;
     }
-    let (server, provider) = (TestServer::start(CONFIG), Provider::start());
+    let (server, provider) = (TestServer::start(CONFIG), ExampleProvider::start());
     let client = server.client();
     enqueue(&client, "charge", 5);
     killed_after_acting(&server, &provider, "charge");

@@ -13,7 +13,7 @@ use onceward::InDoubt;
 use stateright::{Model, Property};
 
 pub use fault::Fault;
-use world::{Action, World};
+use world::{EntryAction, EntryWorld};
 
 use super::Bounds;
 
@@ -51,35 +51,38 @@ impl Entry {
 }
 
 impl Model for Entry {
-    type State = World;
-    type Action = Action;
+    type State = EntryWorld;
+    type EntryAction = EntryAction;
 
-    fn init_states(&self) -> Vec<World> {
-        vec![World::queued(self)]
+    fn init_states(&self) -> Vec<EntryWorld> {
+        vec![EntryWorld::queued(self)]
     }
 
-    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+    fn actions(&self, world: &EntryWorld, actions: &mut Vec<EntryAction>) {
         world.actions(self, actions);
     }
 
-    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+    fn next_state(&self, world: &EntryWorld, action: EntryAction) -> Option<EntryWorld> {
         let next = world.after(self, action);
         (next != *world).then_some(next)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut properties = vec![
-            Property::always("no step breaks a rule", |_, world: &World| world.truth.broken.is_none()),
-            Property::always("no entry is lost", |model, world: &World| world.will_be_settled(model)),
-            Property::always("a doubt is never forgotten", |_, world: &World| world.shows_its_doubt()),
-            Property::sometimes("an entry is delivered", |_, world: &World| world.truth.committed.is_some()),
-            Property::sometimes("an entry is dead", |_, world: &World| world.is_dead()),
-            Property::sometimes("an entry waits for a person", |_, world: &World| world.is_held()),
-            Property::sometimes("a fresh key is used", |_, world: &World| world.has_fresh_key()),
-            Property::sometimes("a late courier finds itself superseded", |_, world: &World| world.has_superseded()),
+            Property::always("no step breaks a rule", |_, world: &EntryWorld| world.truth.broken.is_none()),
+            Property::always("no entry is lost", |model, world: &EntryWorld| world.will_be_settled(model)),
+            Property::always("a doubt is never forgotten", |_, world: &EntryWorld| world.shows_its_doubt()),
+            Property::sometimes("an entry is delivered", |_, world: &EntryWorld| world.truth.committed.is_some()),
+            Property::sometimes("an entry is dead", |_, world: &EntryWorld| world.is_dead()),
+            Property::sometimes("an entry waits for a person", |_, world: &EntryWorld| world.is_held()),
+            Property::sometimes("a fresh key is used", |_, world: &EntryWorld| world.has_fresh_key()),
+            Property::sometimes("a late courier finds itself superseded", |_, world: &EntryWorld| {
+                world.has_superseded()
+            }),
         ];
         if self.in_doubt != InDoubt::Hold {
-            properties.push(Property::sometimes("a doubt is taken over", |_, world: &World| world.has_taken_over()));
+            properties
+                .push(Property::sometimes("a doubt is taken over", |_, world: &EntryWorld| world.has_taken_over()));
         }
         properties
     }

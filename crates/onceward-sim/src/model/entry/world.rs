@@ -28,7 +28,7 @@ const SINKS: [&str; 2] = ["primary", "fallback"];
 
 /// One entry, its record, its couriers, and what really happened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct World {
+pub struct EntryWorld {
     now: u8,
     record: Record,
     couriers: [Option<Hold>; 2],
@@ -49,7 +49,7 @@ struct Hold {
 
 /// Something that can happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum EntryAction {
     EnqueueAgain,
     Lease(usize),
     Act(usize),
@@ -66,7 +66,7 @@ pub enum Action {
     Tick,
 }
 
-impl World {
+impl EntryWorld {
     /// The entry was just queued.
     pub(super) fn queued(model: &Entry) -> Self {
         let Write::Insert(draft) = decide(None, &enqueue(model)).write else { panic!("an entry is inserted") };
@@ -74,62 +74,69 @@ impl World {
         Self { now: 0, record, couriers: [None, None], drawn: 0, truth: Truth::default() }
     }
 
-    pub(super) fn actions(&self, model: &Entry, actions: &mut Vec<Action>) {
+    pub(super) fn actions(&self, model: &Entry, actions: &mut Vec<EntryAction>) {
         if self.truth.committed.is_some() && self.couriers == [None, None] {
             return;
         }
         for (courier, hold) in self.couriers.iter().enumerate() {
             let Some(hold) = hold else {
                 if self.drawn < model.bounds.begins {
-                    actions.push(Action::Lease(courier));
+                    actions.push(EntryAction::Lease(courier));
                 }
                 continue;
             };
-            actions.extend([Action::Renew(courier), Action::Drop(courier), Action::Crash(courier)]);
+            actions.extend([EntryAction::Renew(courier), EntryAction::Drop(courier), EntryAction::Crash(courier)]);
             if hold.must_ask {
                 // Nothing is sent before the downstream has answered, so the attempt does not count.
-                actions
-                    .extend([Action::Ask(courier), Action::Undelivered(courier, true, AfterAttempt::RetryUncounted)]);
+                actions.extend([
+                    EntryAction::Ask(courier),
+                    EntryAction::Undelivered(courier, true, AfterAttempt::RetryUncounted),
+                ]);
                 continue;
             }
             let ends = [AfterAttempt::Retry, AfterAttempt::GiveUp];
-            actions.extend(ends.map(|after| Action::Undelivered(courier, true, after)));
+            actions.extend(ends.map(|after| EntryAction::Undelivered(courier, true, after)));
             if hold.acted {
-                actions.push(Action::Finish(courier));
+                actions.push(EntryAction::Finish(courier));
                 continue;
             }
             // Only an attempt that has done nothing can be proven.
             let proofs = [AfterAttempt::Retry, AfterAttempt::RetryUncounted, AfterAttempt::GiveUp];
-            actions.extend(proofs.map(|after| Action::Undelivered(courier, false, after)));
-            actions.push(Action::Act(courier));
+            actions.extend(proofs.map(|after| EntryAction::Undelivered(courier, false, after)));
+            actions.push(EntryAction::Act(courier));
         }
-        actions.extend([Action::EnqueueAgain, Action::ItHappened, Action::ItDidNot, Action::Cancel]);
-        actions.extend([true, false].map(|fresh_key| Action::Requeue { fresh_key }));
+        actions.extend([
+            EntryAction::EnqueueAgain,
+            EntryAction::ItHappened,
+            EntryAction::ItDidNot,
+            EntryAction::Cancel,
+        ]);
+        actions.extend([true, false].map(|fresh_key| EntryAction::Requeue { fresh_key }));
         if self.now < model.bounds.ticks {
-            actions.push(Action::Tick);
+            actions.push(EntryAction::Tick);
         }
     }
 
     /// The world after something has happened.
-    pub(super) fn after(&self, model: &Entry, action: Action) -> Self {
+    pub(super) fn after(&self, model: &Entry, action: EntryAction) -> Self {
         let mut world = self.clone();
         match action {
-            Action::Tick => world.now += 1,
-            Action::EnqueueAgain => world.enqueue_again(model),
-            Action::Lease(courier) => world.lease(model, courier),
-            Action::Crash(courier) => world.couriers[courier] = None,
-            Action::Act(courier) => {
+            EntryAction::Tick => world.now += 1,
+            EntryAction::EnqueueAgain => world.enqueue_again(model),
+            EntryAction::Lease(courier) => world.lease(model, courier),
+            EntryAction::Crash(courier) => world.couriers[courier] = None,
+            EntryAction::Act(courier) => {
                 if let Some(hold) = &mut world.couriers[courier] {
                     hold.acted = true;
                     world.truth.acts(hold.claim, hold.granted, world.now, &hold.to, model.in_doubt);
                 }
             }
-            Action::Ask(courier)
-            | Action::Renew(courier)
-            | Action::Finish(courier)
-            | Action::Drop(courier)
-            | Action::Undelivered(courier, ..) => world.own(model, courier, action),
-            Action::ItHappened | Action::ItDidNot | Action::Requeue { .. } | Action::Cancel => {
+            EntryAction::Ask(courier)
+            | EntryAction::Renew(courier)
+            | EntryAction::Finish(courier)
+            | EntryAction::Drop(courier)
+            | EntryAction::Undelivered(courier, ..) => world.own(model, courier, action),
+            EntryAction::ItHappened | EntryAction::ItDidNot | EntryAction::Requeue { .. } | EntryAction::Cancel => {
                 world.person(model, action);
             }
         }
@@ -182,14 +189,14 @@ impl World {
     }
 
     /// A courier writes with the fence that it believes to hold.
-    fn own(&mut self, model: &Entry, courier: usize, action: Action) {
+    fn own(&mut self, model: &Entry, courier: usize, action: EntryAction) {
         let Some(mut hold) = self.couriers[courier].take() else { return };
         let (fence, claim) = (fence(hold.claim), hold.claim);
         let command = match action {
-            Action::Renew(_) => Command::Renew { fence, lease: TICK * u32::from(LEASE) },
-            Action::Drop(_) => Command::Doubt { fence, error: None },
-            Action::Ask(_) if self.truth.effect.is_none() => Command::NotFound { fence },
-            Action::Undelivered(_, may_have_happened, after) => {
+            EntryAction::Renew(_) => Command::Renew { fence, lease: TICK * u32::from(LEASE) },
+            EntryAction::Drop(_) => Command::Doubt { fence, error: None },
+            EntryAction::Ask(_) if self.truth.effect.is_none() => Command::NotFound { fence },
+            EntryAction::Undelivered(_, may_have_happened, after) => {
                 let retry_in = TICK * u32::from(RETRY_IN);
                 Command::Undelivered(Undelivered { fence, may_have_happened, retry_in, after, error: None })
             }
@@ -210,7 +217,7 @@ impl World {
                 self.couriers[courier] = Some(hold);
             }
             (Command::Doubt { .. }, _) => self.truth.dropped(claim, self.now),
-            (_, Action::Undelivered(_, may_have_happened, after)) => {
+            (_, EntryAction::Undelivered(_, may_have_happened, after)) => {
                 self.truth.undelivered(claim, self.now, may_have_happened, after);
             }
             _ => self.truth.finished(claim),
@@ -218,23 +225,23 @@ impl World {
     }
 
     /// A person says what is true at this moment, or that the effect was done by hand.
-    fn person(&mut self, model: &Entry, action: Action) {
+    fn person(&mut self, model: &Entry, action: EntryAction) {
         let version = self.record.version;
         let resolve = |resolution| Command::Resolve { version, resolution, fence: fence(PERSON) };
         let command = match action {
-            Action::ItHappened => resolve(Resolution::Happened(outcome(PERSON))),
-            Action::ItDidNot if self.truth.effect.is_none() => resolve(Resolution::DidNotHappen),
-            Action::Requeue { fresh_key } => Command::Requeue { version, fresh_key },
-            Action::Cancel => Command::Cancel { version },
+            EntryAction::ItHappened => resolve(Resolution::Happened(outcome(PERSON))),
+            EntryAction::ItDidNot if self.truth.effect.is_none() => resolve(Resolution::DidNotHappen),
+            EntryAction::Requeue { fresh_key } => Command::Requeue { version, fresh_key },
+            EntryAction::Cancel => Command::Cancel { version },
             _ => return,
         };
         if self.write(model, &command) != CommandResult::Accepted {
             return;
         }
         match action {
-            Action::ItHappened => self.truth.happened(self.now, PERSON),
-            Action::Requeue { fresh_key } => self.truth.requeued(self.now, fresh_key),
-            Action::Cancel => self.truth.cancelled(self.now),
+            EntryAction::ItHappened => self.truth.happened(self.now, PERSON),
+            EntryAction::Requeue { fresh_key } => self.truth.requeued(self.now, fresh_key),
+            EntryAction::Cancel => self.truth.cancelled(self.now),
             _ => self.truth.did_not_happen(self.now),
         }
     }

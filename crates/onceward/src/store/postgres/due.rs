@@ -10,7 +10,7 @@ use super::reader::Value;
 use super::write_job::{Micros, seen};
 use super::{Postgres, query};
 use crate::plant::{Plant, planted};
-use crate::store::{DueEntries, Error, Queue};
+use crate::store::{DueEntries, DueQuery, Error};
 
 const DUE: &str = "SELECT at, reached, found FROM onceward.due_v1($1, $2, $3, $4, $5)";
 
@@ -19,7 +19,7 @@ const DUE: &str = "SELECT at, reached, found FROM onceward.due_v1($1, $2, $3, $4
 const MAX_LOOKS: usize = 4;
 
 impl Postgres {
-    pub(super) async fn due_entries(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    pub(super) async fn due_entries(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let mut unreadable: Vec<Vec<u8>> = Vec::new();
         let mut found = DueEntries::default();
         if queue.limit == 0 {
@@ -36,7 +36,7 @@ impl Postgres {
     }
 
     /// One look. Adds the ids of entries that cannot be read.
-    async fn look(&self, queue: &Queue, unreadable: &mut Vec<Vec<u8>>) -> Result<DueEntries, Error> {
+    async fn look(&self, queue: &DueQuery, unreadable: &mut Vec<Vec<u8>>) -> Result<DueEntries, Error> {
         let given = self.shared.given_time();
         let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
         let values: Vec<Value> = vec![

@@ -51,8 +51,8 @@ use onceward_core::time::Timestamp;
 use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, MAX_PAGE_SIZE,
-    MAX_PURGE_SIZE, Page, Purged, Queue, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Durability, Error, Filter, Inserted, MAX_PAGE_SIZE,
+    MAX_PURGE_SIZE, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 use crate::plant::{Plant, planted};
@@ -230,7 +230,7 @@ impl Store for Postgres {
         Ok(Some(seen(record, self.shared.given_time().unwrap_or(now))))
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.due_entries(queue).await
     }
 

@@ -18,8 +18,8 @@ use super::keys::SHARDS;
 use super::reply::{bytes, unexpected};
 use super::scripts::SCRIPTS;
 use super::{Redis, Shard};
-use crate::store::due::{Lanes, collect};
-use crate::store::{DueEntries, Error, Queue};
+use crate::store::due::{DueReader, collect};
+use crate::store::{DueEntries, DueQuery, Error};
 
 /// How many tenants a shard looks at in each priority, so that it is never busy for long. The next look goes on behind them.
 const MAX_TENANTS: usize = 64;
@@ -45,7 +45,7 @@ struct Line {
 struct Lines([Line; Priority::ALL.len()]);
 
 impl Redis {
-    pub(super) async fn due_entries(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    pub(super) async fn due_entries(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let mut passed_over = Vec::new();
         let mut found = DueEntries::default();
         if queue.limit == 0 {
@@ -62,7 +62,7 @@ impl Redis {
     }
 
     /// One look. Adds the ids of the entries that are lost or cannot be read.
-    async fn look(&self, queue: &Queue, passed_over: &mut Vec<Digest>) -> Result<DueEntries, Error> {
+    async fn look(&self, queue: &DueQuery, passed_over: &mut Vec<Digest>) -> Result<DueEntries, Error> {
         let most = (queue.limit.div_ceil(SHARDS) * 2 + LEAST_OF_SHARD).min(queue.limit) + passed_over.len();
         let shards = try_join_all(self.keys.shards.iter().map(|shard| self.waiting(shard, queue, most))).await?;
         let mut lines = Lines::merged(shards, queue.after.as_ref(), passed_over);
@@ -87,7 +87,7 @@ impl Redis {
     }
 
     /// The due entries of one shard, by priority.
-    async fn waiting(&self, shard: &Shard, queue: &Queue, most: usize) -> Result<Vec<Line>, Error> {
+    async fn waiting(&self, shard: &Shard, queue: &DueQuery, most: usize) -> Result<Vec<Line>, Error> {
         let reply = self.link.run(&SCRIPTS.waiting, |command| {
             self.arguments(command, [&*shard.epoch, &shard.waiting]);
             command.arg(queue.after.as_ref().map_or("", Tenant::as_str)).arg(MAX_TENANTS).arg(most);
@@ -158,7 +158,7 @@ impl Lines {
     }
 }
 
-impl Lanes for Lines {
+impl DueReader for Lines {
     type Error = Infallible;
     type Found = DueEntry;
 

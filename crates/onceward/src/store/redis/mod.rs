@@ -44,7 +44,7 @@ use self::server_connection::ServerConnection;
 use super::server_time::ServerTime;
 use super::transfer::Transfer;
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Durability, Error, Filter, Inserted, Page, Purged, Queue,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Durability, Error, Filter, Inserted, Page, Purged,
     Replace, Replaced, Store,
 };
 use crate::clock::Clock;
@@ -145,7 +145,7 @@ impl Store for Redis {
         Ok(self.read_record(id).await?.0)
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         self.due_entries(queue).await
     }
 

@@ -12,7 +12,7 @@ use super::Shared;
 use super::query::{STATEMENTS, readable, seen};
 use super::row::{read, record_id, unreadable};
 use crate::plant::{Plant, planted};
-use crate::store::due::{DueEntries, Lanes, Queue, collect};
+use crate::store::due::{DueEntries, DueQuery, DueReader, collect};
 
 /// The condition of the index `intent_due`, as the schema has it.
 pub(super) const IS_ENTRY: &str = "payload IS NOT NULL AND until IS NOT NULL AND state NOT IN ('done', 'tombstone')";
@@ -23,7 +23,7 @@ const MAX_UNREADABLE: usize = 16;
 /// How many claims a look checks for owners that have ended. There are as many as callers and couriers at work.
 const MAX_CLAIMS: usize = 1000;
 
-pub(super) fn due(connection: &Connection, shared: &Shared, queue: &Queue) -> rusqlite::Result<DueEntries> {
+pub(super) fn due(connection: &Connection, shared: &Shared, queue: &DueQuery) -> rusqlite::Result<DueEntries> {
     let mut index = DueIndex { connection, shared, operation: queue.operation.as_str(), now: shared.clock.now() };
     let (entries, reached) = collect(&mut index, queue)?;
     let mut found = DueEntries { entries, reached };
@@ -64,7 +64,7 @@ impl DueIndex<'_> {
     }
 }
 
-impl Lanes for DueIndex<'_> {
+impl DueReader for DueIndex<'_> {
     type Error = rusqlite::Error;
     type Found = Seen;
 

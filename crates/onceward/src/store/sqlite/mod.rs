@@ -49,8 +49,8 @@ use onceward_core::record::{Draft, Owner, Seen};
 use onceward_core::time::Timestamp;
 
 use super::{
-    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, Error, Filter, Inserted, MAX_PAGE_SIZE, MAX_PURGE_SIZE, Page,
-    Purged, Queue, Replace, Replaced, Store,
+    AuditEntry, AuditEvent, Counts, Cursor, DueEntries, DueQuery, Error, Filter, Inserted, MAX_PAGE_SIZE,
+    MAX_PURGE_SIZE, Page, Purged, Replace, Replaced, Store,
 };
 use crate::clock::Clock;
 use crate::store::transfer::Transfer;
@@ -228,7 +228,7 @@ impl Store for Sqlite {
         self.lookups.read(move |connection, shared| query::get(connection, shared, id)).await
     }
 
-    async fn due(&self, queue: &Queue) -> Result<DueEntries, Error> {
+    async fn due(&self, queue: &DueQuery) -> Result<DueEntries, Error> {
         let queue = queue.clone();
         self.lookups.read(move |connection, shared| due::due(connection, shared, &queue)).await
     }

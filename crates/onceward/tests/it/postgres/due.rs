@@ -5,7 +5,7 @@ use std::time::Instant;
 use onceward::core::name::{Operation, Tenant};
 use onceward::core::outbox::Priority;
 use onceward::store::postgres::Postgres;
-use onceward::store::{DueEntries, Filter, Queue, Store};
+use onceward::store::{DueEntries, DueQuery, Filter, Store};
 
 use super::server::Database;
 
@@ -56,7 +56,7 @@ async fn plan(database: &Database) -> Vec<String> {
 
 async fn look(store: &Postgres, after: Option<Tenant>, limit: usize) -> DueEntries {
     let operation = Operation::new("send mail").unwrap();
-    store.due(&Queue { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
+    store.due(&DueQuery { operation, tenant: None, after, limit, with_abandoned: false }).await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
