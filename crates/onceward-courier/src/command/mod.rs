@@ -3,8 +3,6 @@
 mod process;
 mod spawner;
 
-use std::time::Duration;
-
 use onceward::core::class::Errors;
 use onceward::core::evidence::{Evidence, in_exit_code, in_text};
 use onceward::core::outcome::Verdict;
@@ -18,9 +16,6 @@ use onceward_runtime::process::settle::{Settle, settle_with};
 
 use self::process::{End, Program};
 use crate::open::{Place, Surroundings};
-
-/// As long as a request to an API may take.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What is kept of an outcome, by default.
 const DEFAULT_OUTPUT: usize = 256 * 1024;
@@ -63,7 +58,7 @@ impl CommandSink {
         if let Some(both) = not_sent.iter().find(|code| failed.contains(code)) {
             return Err(at.wrong("failed", format!("{both} is in not_sent, too")));
         }
-        let timeout = settings.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
+        let timeout = settings.timeout();
         if timeout.is_zero() {
             return Err(at.wrong("timeout", "a program needs more time than none"));
         }

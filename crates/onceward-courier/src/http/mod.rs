@@ -44,10 +44,8 @@ impl HttpSink {
         let reading = Reading::new(&at, settings)?;
         let probe =
             settings.probe.as_ref().map(|probe| Probe::new(&at, probe, settings, &rules, around)).transpose()?;
-        let mut limits = Limits { concurrent: around.concurrent.max(1), ..Limits::default() };
-        if let Some(timeout) = settings.timeout {
-            limits.total = timeout.0;
-        }
+        let mut limits =
+            Limits { concurrent: around.concurrent.max(1), total: settings.timeout(), ..Limits::default() };
         limits.connect = limits.connect.min(limits.total);
         let trust = around.trust(&at, settings.ca_file.as_deref())?;
         let client = Settings { rules, limits, trust, resolver: around.resolver.clone() };

@@ -22,9 +22,6 @@ use self::wire::Reply;
 use crate::open::{Place, Surroundings, address_rules};
 use crate::template::Values;
 
-/// Servers check a mail before they accept it, which takes longer than an answer of an API.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
-
 /// For resolving, connecting and the TLS handshake together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -53,7 +50,7 @@ impl SmtpSink {
         let trust = around.trust(&at, settings.ca_file.as_deref())?;
         let dialer = Dialer::new((&settings.host, port), rules, &trust, around.resolver.clone());
         let dialer = dialer.map_err(|fault| at.wrong("host", fault.message))?;
-        let timeout = settings.timeout.map_or(DEFAULT_TIMEOUT, |timeout| timeout.0);
+        let timeout = settings.timeout();
         if timeout.is_zero() {
             return Err(at.wrong("timeout", "a mail needs more time than none"));
         }

@@ -141,7 +141,7 @@ async fn a_recipient_who_is_refused_for_now_delays_the_mail_for_all() {
 }
 
 #[tokio::test]
-async fn nobody_sees_a_blind_copy() {
+async fn the_other_recipients_do_not_see_a_blind_copy() {
     let server = Server::start(Tls::None, &[]).await;
     assert_eq!(end(&attempt(&server, Tls::None, THREE).await), End::Done);
     let mail = &server.mails()[0];

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
@@ -21,6 +22,48 @@ pub enum SinkSettings {
     Smtp(SmtpSink),
     /// Workers take the entries with the API.
     Pull(PullSink),
+}
+
+/// What an attempt at an API or a program may take, unless the file says otherwise.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Servers check a mail before they accept it, which takes longer than an answer of an API.
+const DEFAULT_MAIL_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl SinkSettings {
+    /// Longest time for one attempt.
+    pub fn timeout(&self) -> Duration {
+        match self {
+            Self::Http(sink) => sink.timeout(),
+            Self::Command(sink) => sink.timeout(),
+            Self::Smtp(sink) => sink.timeout(),
+            Self::Pull(_) => DEFAULT_TIMEOUT,
+        }
+    }
+
+    /// Whether the downstream does the work once for each downstream key.
+    pub fn honours_key(&self) -> bool {
+        let written = match self {
+            Self::Http(sink) => sink.honours_key,
+            Self::Command(sink) => sink.honours_key,
+            Self::Smtp(sink) => sink.honours_key,
+            Self::Pull(_) => None,
+        };
+        written.unwrap_or(false)
+    }
+
+    /// Whether the downstream gets the key of the intent as it is.
+    pub fn passes_key(&self) -> bool {
+        matches!(self, Self::Http(HttpSink { passes_key: Some(true), .. }))
+    }
+
+    /// How long the downstream remembers a key, if the file says so.
+    pub fn honours_key_for(&self) -> Option<Duration> {
+        match self {
+            Self::Http(sink) => sink.honours_key_for.map(|length| length.0),
+            Self::Command(_) | Self::Smtp(_) | Self::Pull(_) => None,
+        }
+    }
 }
 
 /// Requests to an API: `type = "http"`. Where a field is a template, `{{ payload.customer }}` stands for a field of the payload;
@@ -212,6 +255,27 @@ pub enum SmtpTls {
 #[serde(default)]
 pub struct PullSink {}
 
+impl HttpSink {
+    /// Longest time for one attempt.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.map_or(DEFAULT_TIMEOUT, |length| length.0)
+    }
+}
+
+impl CommandSink {
+    /// Longest time for one attempt.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.map_or(DEFAULT_TIMEOUT, |length| length.0)
+    }
+}
+
+impl SmtpSink {
+    /// Longest time for one attempt.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.map_or(DEFAULT_MAIL_TIMEOUT, |length| length.0)
+    }
+}
+
 /// Where the value of a header comes from.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "String")]
@@ -291,6 +355,8 @@ mod tests {
         ] {
             let sink: SinkSettings = toml::from_str(text).unwrap();
             assert!(format!("{sink:?}").starts_with(expected), "{sink:?}");
+            assert!(!sink.honours_key() && !sink.passes_key());
+            assert_eq!(sink.timeout(), Duration::from_secs(if expected == "Smtp" { 60 } else { 30 }));
         }
         assert!(toml::from_str::<SinkSettings>("type = \"fax\"").is_err());
         assert!(toml::from_str::<SinkSettings>("type = \"http\"\nurl = \"u\"\nheaders = { A = \"env:\" }").is_err());
