@@ -5,9 +5,12 @@
 //! - `setup`: the ledgers of one run, its intents and their calls.
 //! - `run`: the calls, each compared with the oracle.
 //! - `end`: how an attempt ends.
+//! - `entry`, `entry_oracle`: the same for entries of the outbox.
 //! - `store_switch`: a store that can be made unavailable.
 
 mod end;
+mod entry;
+mod entry_oracle;
 mod oracle;
 mod run;
 mod setup;
@@ -17,6 +20,7 @@ use tokio::runtime::Runtime;
 
 use crate::rng::Rng;
 use crate::seeded::{self, Counts, Harness};
+use entry::EntryWalk;
 use run::Walk;
 
 /// Steps in one run.
@@ -40,11 +44,18 @@ impl Harness for Walks {
     const COMMAND: &'static str = "walk";
 
     fn play(&mut self, number: u64, rng: Rng, counts: &mut Counts) -> Vec<String> {
+        let entry_rng = Rng::of(&[number, rng.clone().bits()]);
         let walked = self.runtime.block_on(async {
             let mut walk = Walk::begin(rng, number, self.server.as_deref()).await;
             seeded::steps(STEPS, async || walk.step().await).await?;
             walk.tally.add_to(counts);
             walk.end().await;
+            // Servers have no outbox yet.
+            if self.server.is_none() {
+                let mut entries = EntryWalk::begin(entry_rng, number).await;
+                seeded::steps(STEPS, async || entries.step().await).await?;
+                entries.add_to(counts);
+            }
             Ok(())
         });
         walked.err().into_iter().collect()

@@ -1,4 +1,4 @@
-//! A store that can be made unavailable.
+//! A store that can be made unavailable, or lose its answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,15 +17,21 @@ use onceward::store::{
 pub struct StoreSwitch {
     behind: Arc<dyn Store>,
     closed: AtomicBool,
+    loses_answers: AtomicBool,
 }
 
 impl StoreSwitch {
     pub fn before(behind: Arc<dyn Store>) -> Self {
-        Self { behind, closed: AtomicBool::new(false) }
+        Self { behind, closed: AtomicBool::new(false), loses_answers: AtomicBool::new(false) }
     }
 
     pub fn close(&self, closed: bool) {
         self.closed.store(closed, Ordering::SeqCst);
+    }
+
+    /// From now on, writes are made and not answered.
+    pub fn lose_answers(&self, loses: bool) {
+        self.loses_answers.store(loses, Ordering::SeqCst);
     }
 
     fn open(&self) -> Result<&dyn Store, Error> {
@@ -43,7 +49,11 @@ impl Store for StoreSwitch {
     }
 
     async fn replace(&self, replace: Replace) -> Result<Replaced, Error> {
-        self.open()?.replace(replace).await
+        let answer = self.open()?.replace(replace).await;
+        match self.loses_answers.load(Ordering::SeqCst) {
+            true => Err(Error::Unreachable("the answer is lost".to_owned())),
+            false => answer,
+        }
     }
 
     async fn get(&self, id: Digest) -> Result<Option<Seen>, Error> {
