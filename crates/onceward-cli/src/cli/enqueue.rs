@@ -58,7 +58,7 @@ pub(super) struct Enqueue {
     /// How long to wait before the first attempt [default: 0s]
     #[arg(long, value_name = "DURATION", conflicts_with = "batch")]
     delay: Option<Length>,
-    /// How long it is tried, counted from now; after that it is dead [default: until its attempts are used up]
+    /// How long it is tried, counted from the end of the delay; after that it is dead [default: until its attempts are used up]
     #[arg(long, value_name = "DURATION", conflicts_with = "batch")]
     within: Option<Length>,
     /// Due entries of a higher priority go before all others [default: normal]
@@ -207,18 +207,16 @@ fn options(
     .map_err(Fault::usage)
 }
 
-/// Refuses times that make no sense.
+/// Refuses times that are too long. The ledger counts the time for delivery from now, not from the end of the delay.
 pub(super) fn checked(options: EnqueueOptions) -> Result<EnqueueOptions, &'static str> {
-    let within = options.deliver_within.unwrap_or(LONGEST_DELAY);
-    match (options.delay, within) {
-        (delay, within) if delay > LONGEST_DELAY || within > LONGEST_DELAY => {
-            Err("the delay and the time for delivery are at most 365 days")
-        }
-        (delay, within) if options.deliver_within.is_some() && within <= delay => {
-            Err("the time for delivery must be longer than the delay, or no attempt is made")
-        }
-        _ => Ok(options),
+    let within = options.deliver_within;
+    if options.delay > LONGEST_DELAY || within.is_some_and(|within| within > LONGEST_DELAY) {
+        return Err("the delay and the time for delivery are at most 365 days");
     }
+    if within.is_some_and(|within| within.is_zero()) {
+        return Err("the time for delivery is zero, so no attempt would be made");
+    }
+    Ok(EnqueueOptions { deliver_within: within.map(|within| options.delay + within), ..options })
 }
 
 /// Queues one entry. Misuse of a key is a result, not an error.

@@ -53,7 +53,8 @@ pub(super) struct EnqueueEntry {
     #[serde(default, deserialize_with = "given_whole")]
     #[schema(maximum = 31_536_000_000_i64, nullable = false)]
     delay_ms: Option<u64>,
-    /// How long the entry is tried, counted from now: after that it is dead. Without it, the attempts are the only limit.
+    /// How long the entry is tried, counted from the end of the delay: after that it is dead. Without it, the attempts are the only
+    /// limit.
     #[serde(default, deserialize_with = "given_whole")]
     #[schema(minimum = 1, maximum = 31_536_000_000_i64, nullable = false)]
     deliver_within_ms: Option<u64>,
@@ -70,7 +71,7 @@ pub(super) struct EnqueueEntry {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EnqueueBatch {
-    /// Each has a result of its own, and one that is refused does not affect the others.
+    /// Entries as `EnqueueEntry` describes them. Each has a result of its own, and one that is refused does not affect the others.
     #[serde(deserialize_with = "limited")]
     #[schema(value_type = Vec<EnqueueEntry>, max_items = 1000)]
     entries: Vec<Box<RawValue>>,
@@ -186,6 +187,7 @@ pub(super) async fn enqueue(
 /// Whether the body has the member `entries`.
 fn has_entries(body: &[u8]) -> Result<bool, Problem> {
     #[derive(Deserialize)]
+    #[serde(rename = "EnqueueRequest")]
     struct Shape {
         #[serde(default)]
         entries: Option<IgnoredAny>,
@@ -216,14 +218,15 @@ fn options(entry: &EnqueueEntry) -> Result<EnqueueOptions, Problem> {
             return Err(Problem::invalid(format!("{name}: the maximum is {MAX_DELAY_MS}")));
         }
     }
-    let (delay, within) = (entry.delay_ms.unwrap_or_default(), entry.deliver_within_ms);
-    if within.is_some_and(|within| within <= delay) {
-        return Err(Problem::invalid("deliver_within_ms: it must be longer than delay_ms, or no attempt is made"));
+    if entry.deliver_within_ms == Some(0) {
+        return Err(Problem::invalid("deliver_within_ms: the minimum is 1"));
     }
+    let delay = Duration::from_millis(entry.delay_ms.unwrap_or_default());
     Ok(EnqueueOptions {
-        delay: Duration::from_millis(delay),
+        delay,
         priority: entry.priority.map(outbox::Priority::from).unwrap_or_default(),
-        deliver_within: within.map(Duration::from_millis),
+        // The ledger counts from now.
+        deliver_within: entry.deliver_within_ms.map(|within| delay + Duration::from_millis(within)),
         keep_payload: entry.keep_payload,
     })
 }

@@ -63,17 +63,23 @@ pub(super) struct LeaseEntriesRequest {
 
 /// The leased entries
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct LeaseEntriesResponse {
-    /// None if nothing was due.
-    entries: Vec<LeasedEntry>,
-    /// This is what is still held of the batch that an earlier request with this `lease_id` got. If there are no entries, go on with
-    /// a new id.
-    repeated: bool,
+#[serde(tag = "result", rename_all = "snake_case")]
+pub(super) enum LeaseEntriesResponse {
+    /// Deliver these entries.
+    Leased {
+        /// None if nothing was due.
+        entries: Vec<LeasedEntry>,
+        /// This is what is still held of the batch that an earlier request with this `lease_id` got. If there are no entries, go on
+        /// with a new id.
+        repeated: bool,
+    },
+    /// An earlier request with this `lease_id` asked for something else. Nothing was leased: use a new random id for every request.
+    Mismatch,
 }
 
 /// An entry to deliver. End it with finish, release or doubt
 #[derive(Debug, Serialize, ToSchema)]
-struct LeasedEntry {
+pub(super) struct LeasedEntry {
     operation: String,
     key: String,
     /// Identifies the lease in every call about the entry. Its holder owns the work: keep it secret like a password.
@@ -135,12 +141,12 @@ pub(super) async fn lease(
         Pulled::Leased(offers) => (offers, false),
         Pulled::LeasedBefore(offers) => (offers, true),
         Pulled::Mismatch => {
-            let detail = "lease_id: an earlier request with this id asked for something else; use a new random id";
-            return Err(Problem::invalid(detail));
+            caller.note_answer("mismatch");
+            return Ok(claim_offer_body::offering(&LeaseEntriesResponse::Mismatch, Vec::new()));
         }
     };
     caller.note_answer(if offers.is_empty() { "nothing_due" } else { "leased" });
-    let answer = LeaseEntriesResponse { entries: offers.iter().map(LeasedEntry::of).collect(), repeated };
+    let answer = LeaseEntriesResponse::Leased { entries: offers.iter().map(LeasedEntry::of).collect(), repeated };
     Ok(claim_offer_body::offering(&answer, offers))
 }
 

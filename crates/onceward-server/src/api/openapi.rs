@@ -79,6 +79,14 @@ fn complete(document: &mut Value) {
         }
     }
     let without_key = json!({ "required": ["intent"], "properties": { "key_digest": false } });
+    schemas["ReleaseRequest"]["not"] = json!({ "required": ["not_before_ms", "retry_in_ms"] });
+    schemas["LeaseEntriesRequest"]["oneOf"] = json!([{ "required": ["operation"] }, { "required": ["operations"] }]);
+    let operation = schemas["EnqueueEntry"]["properties"]["operation"].clone();
+    let name = json!({ "type": "string", "minLength": 1, "maxLength": 255, "pattern": operation["pattern"] });
+    schemas["LeaseEntriesRequest"]["properties"]["operations"]["items"] = name;
+    // A wrong entry is refused in its own result, not with the whole request.
+    schemas["EnqueueBatch"]["properties"]["entries"]["items"] =
+        json!({ "anyOf": [{ "$ref": "#/components/schemas/EnqueueEntry" }, {}] });
     schemas["BeginRequest"]["anyOf"] = json!([{ "required": ["key"] }, without_key]);
 }
 

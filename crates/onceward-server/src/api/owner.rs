@@ -5,7 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use onceward::core::outcome::{MAX_REFERENCE, Outcome};
 use onceward::core::record::{self, Standing};
-use onceward::remote::{Owner, Undelivered, WriteResult};
+use onceward::remote::{Kind, Owner, Undelivered, WriteResult};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -61,9 +61,9 @@ about_a_claim! {
     /// The claim and the outcome of the work
     FinishRequest {
         outcome: OutcomeInput,
-        /// The id that the downstream gave the effect, up to 255 bytes: `GET /v1/intents?reference=` finds it.
+        /// The id that the downstream gave the effect, in printable ASCII: `GET /v1/intents?reference=` finds it.
         #[serde(default, deserialize_with = "given")]
-        #[schema(min_length = 1, max_length = 255, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$", nullable = false)]
+        #[schema(min_length = 1, max_length = 255, pattern = r"^[\x20-\x7e]+$", nullable = false)]
         reference: Option<String>,
     }
 
@@ -73,7 +73,8 @@ about_a_claim! {
         #[serde(default, deserialize_with = "given_whole")]
         #[schema(maximum = 604_800_000, nullable = false)]
         not_before_ms: Option<u64>,
-        /// The same for an entry of the outbox. Defaults to a random time that grows with the number of attempts.
+        /// The same for an entry of the outbox; instead of `not_before_ms`. Defaults to a random time that grows with the number of
+        /// attempts.
         #[serde(default, deserialize_with = "given_whole")]
         #[schema(maximum = 604_800_000, nullable = false)]
         retry_in_ms: Option<u64>,
@@ -117,6 +118,8 @@ pub(super) enum ClaimUpdate {
         #[schema(format = DateTime, required)]
         expires_at: Option<String>,
     },
+    /// `give_up` and `retry_in_ms` are for entries of the outbox, and this is a claim of a direct call. Nothing changed.
+    NotAnEntry,
     /// The entry was leased with `marks_sent`, and `/v1/sent` was not called for this attempt. Nothing changed.
     NotSent,
     /// The caller no longer holds the claim: it was taken over or settled. Nothing changed, and a late outcome is recorded in
@@ -153,10 +156,13 @@ fn answer(caller: &Caller, result: WriteResult) -> Result<Json<ClaimUpdate>, Pro
 }
 
 fn reference(text: Option<String>) -> Result<Option<String>, Problem> {
-    let is_valid = |text: &String| !text.is_empty() && text.len() <= MAX_REFERENCE && !text.contains(char::is_control);
+    let is_plain = |text: &str| text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
+    let is_valid = |text: &String| !text.is_empty() && text.len() <= MAX_REFERENCE && is_plain(text);
     match text.as_ref().is_none_or(is_valid) {
         true => Ok(text),
-        false => Err(Problem::invalid(format!("reference: 1 to {MAX_REFERENCE} bytes without control characters"))),
+        false => {
+            Err(Problem::invalid(format!("reference: 1 to {MAX_REFERENCE} printable ASCII characters are required")))
+        }
     }
 }
 
@@ -167,8 +173,9 @@ fn pause(name: &str, millis: Option<u64>) -> Result<Option<Duration>, Problem> {
     }
 }
 
-fn only_entries(name: &str) -> Problem {
-    Problem::invalid(format!("{name}: the intent is not an entry of the outbox that waits for delivery"))
+fn not_an_entry(caller: &Caller) -> Json<ClaimUpdate> {
+    caller.note_answer("not_an_entry");
+    Json(ClaimUpdate::NotAnEntry)
 }
 
 pub(super) fn lease(lease_ms: Option<u64>) -> Result<Option<Duration>, Problem> {
@@ -259,14 +266,14 @@ pub(super) async fn release(
         return Err(Problem::invalid("retry_in_ms: it means the same as not_before_ms; give one of them"));
     }
     let (owner, error) = (request.owner(&api, &caller)?, request.error.as_deref());
-    let result = match owner.entry_attempts().await? {
-        Some(attempts) => {
+    let result = match owner.kind().await? {
+        Kind::Entry { attempts } => {
             let retry_in = retry_in.or(not_before);
             let end = Undelivered { may_have_happened: false, retry_in, give_up: request.give_up, error };
             owner.undelivered(attempts, end).await?
         }
-        None if request.give_up => return Err(only_entries("give_up")),
-        None => owner.release(not_before.or(retry_in).unwrap_or_default(), error).await?,
+        Kind::Direct if request.give_up || retry_in.is_some() => return Ok(not_an_entry(&caller)),
+        Kind::Direct | Kind::Over => owner.release(not_before.unwrap_or_default(), error).await?,
     };
     answer(&caller, result)
 }
@@ -288,13 +295,13 @@ pub(super) async fn doubt(
 ) -> Result<Json<ClaimUpdate>, Problem> {
     let retry_in = pause("retry_in_ms", request.retry_in_ms)?;
     let (owner, error) = (request.owner(&api, &caller)?, request.error.as_deref());
-    let result = match owner.entry_attempts().await? {
-        Some(attempts) => {
+    let result = match owner.kind().await? {
+        Kind::Entry { attempts } => {
             let end = Undelivered { may_have_happened: true, retry_in, give_up: false, error };
             owner.undelivered(attempts, end).await?
         }
-        None if retry_in.is_some() => return Err(only_entries("retry_in_ms")),
-        None => owner.doubt(error).await?,
+        Kind::Direct if retry_in.is_some() => return Ok(not_an_entry(&caller)),
+        Kind::Direct | Kind::Over => owner.doubt(error).await?,
     };
     answer(&caller, result)
 }

@@ -111,6 +111,20 @@ pub enum WriteResult {
     NotSent,
 }
 
+/// What a claim is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An entry of the outbox that is not delivered.
+    Entry {
+        /// How many attempts there were.
+        attempts: u32,
+    },
+    /// A direct call.
+    Direct,
+    /// The claim is over.
+    Over,
+}
+
 /// The end of an attempt that did not deliver its entry, as its remote owner reports it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Undelivered<'a> {
@@ -311,11 +325,16 @@ impl Owner {
         self.write(Command::Finish { fence: self.fence, outcome: outcome.within(limit) }).await
     }
 
-    /// How many attempts were made to deliver this entry; `None` if it is not an entry of the outbox, or is delivered.
-    pub async fn entry_attempts(&self) -> Result<Option<u32>, Error> {
-        let seen = self.ledger.inner.store.get(self.identity.digest()).await?;
-        let entry = seen.map(|seen| seen.record).filter(|record| record.payload.is_some() && record.entry.is_some());
-        Ok(entry.map(|record| record.attempts))
+    /// What the claim is about.
+    pub async fn kind(&self) -> Result<Kind, Error> {
+        let Some(seen) = self.ledger.inner.store.get(self.identity.digest()).await? else { return Ok(Kind::Over) };
+        let record = &seen.record;
+        let is_held = matches!(&record.state, State::Leased(lease) if lease.fence == self.fence);
+        Ok(match record.payload.is_some() && record.entry.is_some() {
+            true => Kind::Entry { attempts: record.attempts },
+            false if is_held => Kind::Direct,
+            false => Kind::Over,
+        })
     }
 
     /// Records that an attempt did not deliver its entry. `attempts` is how many there were.

@@ -98,7 +98,7 @@ fn a_repeated_lease_gets_the_same_batch_and_never_a_second_one() {
     }
     // The same id for another request is a mistake of the worker.
     let other = json!({ "operation": "other", "lease_id": "l1" });
-    assert!(client.post("/v1/lease", &other).is_problem(422, "invalid").contains("lease_id"));
+    assert_eq!(client.ok("/v1/lease", other), json!({ "result": "mismatch" }));
     // What the server keeps of batches is not listed, and cannot be touched.
     let listed = client.seen("/v1/intents?limit=200");
     assert!(listed["intents"].as_array().unwrap().iter().all(|intent| intent["operation"] == "op"), "{listed}");
@@ -167,7 +167,7 @@ fn each_entry_goes_to_one_of_many_workers_on_two_servers() {
 fn a_waiting_worker_gets_an_entry_as_soon_as_it_is_queued_and_an_empty_wait_is_not_recorded() {
     let server = TestServer::start("");
     let empty = lease(&server.client(), "op", "l1", json!({ "wait_ms": 300 }));
-    assert_eq!(empty, json!({ "entries": [], "repeated": false }));
+    assert_eq!(empty, json!({ "result": "leased", "entries": [], "repeated": false }));
     is(&server.client().seen("/v1/stats")["counts"], "done", 0);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| lease(&server.client(), "op", "l1", json!({ "wait_ms": 60_000 })));
@@ -288,7 +288,13 @@ fn a_release_tries_again_later_and_giving_up_makes_it_dead() {
     // A direct claim has no attempts to give up.
     let begun = client.begin("direct", "k");
     let release = json!({ "operation": "direct", "key": "k", "fence": begun["fence"], "give_up": true });
-    client.post("/v1/release", &release).is_problem(422, "invalid");
+    assert_eq!(client.ok("/v1/release", release), json!({ "result": "not_an_entry" }));
+    let doubt = json!({ "operation": "direct", "key": "k", "fence": begun["fence"], "retry_in_ms": 1 });
+    assert_eq!(client.ok("/v1/doubt", doubt), json!({ "result": "not_an_entry" }));
+    is(&client.seen("/v1/intents/direct/k")["intent"], "state", "running");
+    // A claim that is over is stale, whatever it was about.
+    let late = json!({ "operation": "none", "key": "k", "fence": begun["fence"], "give_up": true });
+    is(&client.ok("/v1/release", late), "result", "stale");
 }
 
 #[test]
