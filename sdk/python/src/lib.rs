@@ -15,6 +15,7 @@
 //! - `stored`: the outcome that a repeat gets.
 //! - `http`: guards the requests of an ASGI app.
 //! - `remote`: the same for a ledger behind HTTP.
+//! - `retry`: the rules of retries, for HTTP clients.
 //! - `error`: the exceptions.
 //! - `log`: messages of the library for Python's `logging`.
 //! - `vectors`: what the test vectors need.
@@ -31,6 +32,7 @@ mod operation;
 mod outbox;
 mod process;
 mod remote;
+mod retry;
 mod runtime;
 mod stored;
 mod value;
@@ -59,6 +61,8 @@ mod _native {
     use super::operation::NativeOperation;
     #[pymodule_export]
     use super::process::{after_fork_in_child, after_fork_in_parent, before_fork, is_first_import};
+    #[pymodule_export]
+    use super::retry::{NativeBackoff, NativeBudget, duration_seconds, judge_response};
     #[pymodule_export]
     use super::runtime::shut_down;
     #[pymodule_export]

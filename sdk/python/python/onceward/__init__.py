@@ -15,7 +15,7 @@ import os as _os
 from . import _logs as _logs
 from . import _native
 from ._claim import Claim
-from ._context import claim, current_session, session
+from ._context import claim, current_intent, current_session, intent, session
 from ._courier import Courier
 from ._errors import (
     AlreadyDone,
@@ -95,8 +95,10 @@ __all__ = [
     "Unreadable",
     "Window",
     "claim",
+    "current_intent",
     "current_session",
     "guarded",
+    "intent",
     "key_of",
     "options",
     "session",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._claim import Claim
 
 _session: ContextVar[str | None] = ContextVar("onceward_session", default=None)
+_intent: ContextVar[str | None] = ContextVar("onceward_intent", default=None)
 _claim: ContextVar[Claim | None] = ContextVar("onceward_claim", default=None)
 
 
@@ -32,6 +33,24 @@ def session(name: str) -> Iterator[None]:
 def current_session() -> str | None:
     """The session that is set here, if any."""
     return _session.get()
+
+
+@contextlib.contextmanager
+def intent(name: str) -> Iterator[None]:
+    """Names what the HTTP requests inside are for, such as an invoice: repeats of them have the same key, also after a restart. For
+    `onceward.httpx.Transport` and `onceward.requests.Adapter`."""
+    if not name or not isinstance(name, str):
+        raise InvalidCall("an intent is a text that is not empty, such as the id of the invoice")
+    token = _intent.set(name)
+    try:
+        yield
+    finally:
+        reset(_intent, token)
+
+
+def current_intent() -> str | None:
+    """The intent that is set here, if any."""
+    return _intent.get()
 
 
 def claim() -> Claim:
