@@ -33,7 +33,7 @@ impl Surroundings {
     }
 
     /// The certificates for a sink: those of the system, and those in its own file.
-    pub(crate) fn trust(&self, at: &Place<'_>, ca_file: Option<&str>) -> Result<Trust, Fault> {
+    pub(crate) fn trust(&self, at: &SinkTable<'_>, ca_file: Option<&str>) -> Result<Trust, Fault> {
         match ca_file {
             None => Ok(self.trust.clone()),
             Some(path) => {
@@ -83,9 +83,9 @@ pub fn open(name: &str, settings: &SinkSettings, around: &Surroundings) -> Resul
 
 /// The table that is being read, for messages.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a>(pub(crate) &'a str);
+pub(crate) struct SinkTable<'a>(pub(crate) &'a str);
 
-impl Place<'_> {
+impl SinkTable<'_> {
     pub(crate) fn wrong(&self, field: &str, what: impl fmt::Display) -> Fault {
         Fault::config(format!("sink.{}.{field}: {what}", self.0))
     }
@@ -93,7 +93,7 @@ impl Place<'_> {
 
 /// What a sink may reach.
 pub(crate) fn address_rules(
-    at: &Place<'_>,
+    at: &SinkTable<'_>,
     allow_private: Option<bool>,
     allowed_hosts: Option<&[String]>,
 ) -> Result<AddressRules, Fault> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use onceward::Outcome;
-use onceward::courier::{Attempt, Courier, Health, LookUp, Parcel, Route, Sink, async_trait};
+use onceward::courier::{Courier, Health, LookUp, Parcel, Route, Sink, SinkResult, async_trait};
 use onceward_core::class::{Class, Disposition, Errors, disposition};
 use onceward_core::duration;
 use onceward_core::policy::OnError;
@@ -188,7 +188,7 @@ struct PythonSink {
 
 impl PythonSink {
     /// Hands a parcel to Python. `None` if Python let it go without an answer; then, whether the function had begun.
-    async fn ask(&self, parcel: &Parcel, looks_up: bool) -> Result<Answer, HadBegun> {
+    async fn ask(&self, parcel: &Parcel, looks_up: bool) -> Result<SinkReply, HadBegun> {
         let (sender, answered) = oneshot::channel();
         let progress = Arc::new(Progress::default());
         let identity = &parcel.identity;
@@ -228,30 +228,30 @@ impl PythonSink {
 struct HadBegun(bool);
 
 /// What Python says.
-enum Answer {
-    Attempt(Attempt),
+enum SinkReply {
+    Attempt(SinkResult),
     LookUp(LookUp),
 }
 
 #[async_trait]
 impl Sink for PythonSink {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let (health, retry_after) = (Health::Working, None);
         match self.ask(parcel, false).await {
-            Ok(Answer::Attempt(attempt)) => attempt,
+            Ok(SinkReply::Attempt(attempt)) => attempt,
             Err(HadBegun(false)) => {
                 let error = "the worker ended before the function began".to_owned();
-                Attempt::Refused { error, retry_after, again: true, health }
+                SinkResult::Refused { error, retry_after, again: true, health }
             }
-            Ok(Answer::LookUp(_)) | Err(HadBegun(true)) => {
-                Attempt::Unknown { error: "the worker ended during the attempt".to_owned(), retry_after, health }
+            Ok(SinkReply::LookUp(_)) | Err(HadBegun(true)) => {
+                SinkResult::Unknown { error: "the worker ended during the attempt".to_owned(), retry_after, health }
             }
         }
     }
 
     async fn look_up(&self, parcel: &Parcel) -> LookUp {
         match self.ask(parcel, true).await {
-            Ok(Answer::LookUp(found)) => found,
+            Ok(SinkReply::LookUp(found)) => found,
             _ => LookUp::Unknown("the worker ended before it had asked".to_owned()),
         }
     }
@@ -310,12 +310,12 @@ pub(crate) struct NativeDelivery {
     looks_up: bool,
     errors: Errors,
     progress: Arc<Progress>,
-    answer: Mutex<Option<oneshot::Sender<Answer>>>,
+    answer: Mutex<Option<oneshot::Sender<SinkReply>>>,
     marked_sent: AtomicBool,
 }
 
 impl NativeDelivery {
-    fn end(&self, answer: Answer) {
+    fn end(&self, answer: SinkReply) {
         let sender = self.answer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(sender) = sender {
             // A courier that has given up does not listen.
@@ -409,21 +409,21 @@ impl NativeDelivery {
             None => Outcome::success(&b"null"[..]).within(0),
         };
         self.end(match self.looks_up {
-            true => Answer::LookUp(LookUp::Happened(outcome)),
-            false => Answer::Attempt(Attempt::Ended(outcome)),
+            true => SinkReply::LookUp(LookUp::Happened(outcome)),
+            false => SinkReply::Attempt(SinkResult::Ended(outcome)),
         });
     }
 
     /// The downstream knows nothing of an earlier attempt.
     fn is_unknown_there(&self) {
-        self.end(Answer::LookUp(LookUp::NotFound));
+        self.end(SinkReply::LookUp(LookUp::NotFound));
     }
 
     /// The function cannot be called with this payload, now or later.
     fn refuse(&self, why: String) {
         self.end(match self.looks_up {
-            true => Answer::LookUp(LookUp::Unknown(why)),
-            false => Answer::Attempt(Attempt::Refused {
+            true => SinkReply::LookUp(LookUp::Unknown(why)),
+            false => SinkReply::Attempt(SinkResult::Refused {
                 error: why,
                 retry_after: None,
                 again: false,
@@ -438,17 +438,17 @@ impl NativeDelivery {
         let class = class_of(class, &messages, Self::retry_after(retry_after));
         let error = messages.into_iter().next().unwrap_or_default();
         if self.looks_up {
-            return self.end(Answer::LookUp(LookUp::Unknown(error)));
+            return self.end(SinkReply::LookUp(LookUp::Unknown(error)));
         }
         let health = Health::of_failure(class);
         let attempt = match disposition(class, self.errors, self.marked_sent.load(Ordering::SeqCst)) {
-            Disposition::Keep => Attempt::Ended(Outcome::failure(serde_json::Value::String(error).to_string())),
-            Disposition::Doubt => Attempt::Unknown { error, retry_after: None, health },
+            Disposition::Keep => SinkResult::Ended(Outcome::failure(serde_json::Value::String(error).to_string())),
+            Disposition::Doubt => SinkResult::Unknown { error, retry_after: None, health },
             Disposition::Release(wait) => {
                 let retry_after = matches!(class, Class::Refused { .. }).then_some(wait).filter(|wait| !wait.is_zero());
-                Attempt::Refused { error, retry_after, again: true, health }
+                SinkResult::Refused { error, retry_after, again: true, health }
             }
         };
-        self.end(Answer::Attempt(attempt));
+        self.end(SinkReply::Attempt(attempt));
     }
 }

@@ -7,7 +7,7 @@ use onceward::core::class::Errors;
 use onceward::core::evidence::{Evidence, in_exit_code, in_text};
 use onceward::core::outcome::Verdict;
 use onceward::core::policy;
-use onceward::courier::{Attempt, Health, Parcel, Sink, async_trait};
+use onceward::courier::{Health, Parcel, Sink, SinkResult, async_trait};
 use onceward_runtime::config::{CommandSink as Settings, OnError, Secret, is_reference};
 use onceward_runtime::exit::{Fault, IN_FLIGHT, USAGE};
 use onceward_runtime::process::capture::Capture;
@@ -15,7 +15,7 @@ use onceward_runtime::process::output_frame::Stream;
 use onceward_runtime::process::settle::{Settle, settle_with};
 
 use self::process::{End, Program};
-use crate::open::{Place, Surroundings};
+use crate::open::{SinkTable, Surroundings};
 
 /// What is kept of an outcome, by default.
 const DEFAULT_OUTPUT: usize = 256 * 1024;
@@ -41,7 +41,7 @@ pub struct CommandSink {
 impl CommandSink {
     /// Checks the settings and reads the secrets. Starts nothing.
     pub fn new(name: &str, settings: &Settings, around: &Surroundings) -> Result<Self, Fault> {
-        let at = Place(name);
+        let at = SinkTable(name);
         if settings.command.first().is_none_or(String::is_empty) {
             return Err(at.wrong("command", "a program is required, such as [\"./send.sh\"]"));
         }
@@ -75,16 +75,18 @@ impl CommandSink {
     }
 
     /// What the end of the program says about the attempt.
-    fn attempt(&self, end: End) -> Attempt {
-        let unknown = |error: String| Attempt::Unknown { error, retry_after: None, health: Health::Failing };
+    fn attempt(&self, end: End) -> SinkResult {
+        let unknown = |error: String| SinkResult::Unknown { error, retry_after: None, health: Health::Failing };
         match end {
             End::NotStarted(error) => refused(format!("the program could not be started: {error}")),
             End::TimedOut(after) => unknown(format!("the program was killed after {} s", after.as_secs_f32())),
             End::Lost(error) => unknown(format!("the program ended, and the system does not report how: {error}")),
-            End::Exited { code: 0, by_signal: false, capture } => Attempt::Ended(capture.outcome(Verdict::Success, 0)),
+            End::Exited { code: 0, by_signal: false, capture } => {
+                SinkResult::Ended(capture.outcome(Verdict::Success, 0))
+            }
             End::Exited { by_signal: true, .. } => unknown("the program was ended by a signal".to_owned()),
             End::Exited { code, capture, .. } if self.failed.contains(&code) => {
-                Attempt::Ended(capture.outcome(Verdict::Failure, code))
+                SinkResult::Ended(capture.outcome(Verdict::Failure, code))
             }
             End::Exited { code, .. } if self.not_sent.contains(&code) => {
                 refused(format!("the program ended with exit code {code}: nothing was sent"))
@@ -96,7 +98,7 @@ impl CommandSink {
                 let errors = Errors { on_error: self.on_error, tier_declared: false };
                 match settle_with(code, false, &[], evidence, errors) {
                     Settle::Success | Settle::Doubt => unknown(error),
-                    Settle::KeepFailure => Attempt::Ended(capture.outcome(Verdict::Failure, code)),
+                    Settle::KeepFailure => SinkResult::Ended(capture.outcome(Verdict::Failure, code)),
                     Settle::Release => refused(error),
                 }
             }
@@ -106,7 +108,7 @@ impl CommandSink {
 
 #[async_trait]
 impl Sink for CommandSink {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let variables = [
             (KEY, parcel.downstream_key.clone()),
             (ATTEMPT, parcel.attempt.to_string()),
@@ -117,8 +119,8 @@ impl Sink for CommandSink {
     }
 }
 
-fn refused(error: String) -> Attempt {
-    Attempt::Refused { error, retry_after: None, again: true, health: Health::Failing }
+fn refused(error: String) -> SinkResult {
+    SinkResult::Refused { error, retry_after: None, again: true, health: Health::Failing }
 }
 
 /// An output that was too large to keep was not read for evidence, so it may contain some.
@@ -129,7 +131,7 @@ fn in_stderr(capture: &Capture) -> Option<Evidence> {
     }
 }
 
-fn environment(at: &Place<'_>, settings: &Settings, around: &Surroundings) -> Result<Vec<(String, String)>, Fault> {
+fn environment(at: &SinkTable<'_>, settings: &Settings, around: &Surroundings) -> Result<Vec<(String, String)>, Fault> {
     let variables = settings.env.iter().map(|(name, text)| {
         let wrong = |what: String| at.wrong(&format!("env.{name}"), what);
         if name.is_empty() || name.contains(['=', '\0']) || text.contains('\0') {

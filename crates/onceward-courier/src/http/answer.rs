@@ -6,7 +6,7 @@ use onceward::core::hash::digest;
 use onceward::core::json::Pointer;
 use onceward::core::outcome::{self, Outcome};
 use onceward::core::retry::http_status::{Downstream, Verdict, health, judge};
-use onceward::courier::{Attempt, Health};
+use onceward::courier::{Health, SinkResult};
 use onceward::http::stored_response;
 use onceward::http::truncation::is_truncated;
 use onceward::http::verdict::retry_after;
@@ -15,7 +15,7 @@ use onceward_runtime::egress::{self, NotSent, Sent, Unknown};
 use onceward_runtime::exit::Fault;
 
 use super::document::{Found, find, id};
-use crate::open::Place;
+use crate::open::SinkTable;
 
 /// What the settings of a sink say about its answers.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    pub(super) fn new(at: &Place<'_>, settings: &config::HttpSink) -> Result<Self, Fault> {
+    pub(super) fn new(at: &SinkTable<'_>, settings: &config::HttpSink) -> Result<Self, Fault> {
         let refusals = settings.refusals.clone().unwrap_or_default();
         if let Some(status) = refusals.iter().find(|status| !(200..=599).contains(*status)) {
             return Err(at.wrong("refusals", format!("{status} is not a status of an answer")));
@@ -51,7 +51,7 @@ impl Reading {
     }
 
     /// What became of an attempt.
-    pub(super) fn attempt(&self, sent: Sent, origin: &str) -> Attempt {
+    pub(super) fn attempt(&self, sent: Sent, origin: &str) -> SinkResult {
         match sent {
             Sent::NotSent(why) => not_sent(&why),
             Sent::Answered(answer) => self.answered(answer, origin),
@@ -59,7 +59,7 @@ impl Reading {
         }
     }
 
-    fn answered(&self, answer: egress::Response, origin: &str) -> Attempt {
+    fn answered(&self, answer: egress::Response, origin: &str) -> SinkResult {
         let status = answer.status;
         let verdict = judge(status.as_u16(), retry_after(&answer.headers), &self.downstream());
         let health = health(status.as_u16(), verdict);
@@ -68,29 +68,29 @@ impl Reading {
             Verdict::Success => outcome::Verdict::Success,
             Verdict::FinalFailure => outcome::Verdict::Failure,
             Verdict::Refused { retry, retry_after } => {
-                return Attempt::Refused { error, retry_after, again: retry, health };
+                return SinkResult::Refused { error, retry_after, again: retry, health };
             }
             Verdict::MayHaveHappened { .. } => {
-                return Attempt::Unknown { error, retry_after: retry_after(&answer.headers), health };
+                return SinkResult::Unknown { error, retry_after: retry_after(&answer.headers), health };
             }
         };
         // A body that is longer than the limit was cut here, and the rest of it was never needed.
         if answer.unframed && !answer.cut && is_truncated(&answer.headers, &answer.body) {
             let error = format!("{error} and closed the connection in the middle of its body");
-            return Attempt::Unknown { error, retry_after: None, health: Health::Failing };
+            return SinkResult::Unknown { error, retry_after: None, health: Health::Failing };
         }
-        Attempt::Ended(self.outcome(answer, kept))
+        SinkResult::Ended(self.outcome(answer, kept))
     }
 
     /// The head of an answer can prove that nothing happened, even if its body was lost.
-    fn unknown(&self, lost: &Unknown) -> Attempt {
+    fn unknown(&self, lost: &Unknown) -> SinkResult {
         let head = lost.status.map(|status| (status, judge(status.as_u16(), None, &self.downstream())));
         if let Some((status, Verdict::Refused { retry, .. })) = head {
             let error = format!("{} answered {status}", lost.to);
             let health = health(status.as_u16(), Verdict::Refused { retry, retry_after: None });
-            return Attempt::Refused { error, retry_after: None, again: retry, health };
+            return SinkResult::Refused { error, retry_after: None, again: retry, health };
         }
-        Attempt::Unknown { error: lost.to_string(), retry_after: None, health: Health::Failing }
+        SinkResult::Unknown { error: lost.to_string(), retry_after: None, health: Health::Failing }
     }
 
     /// The outcome of an answer: status, safe headers and body as they came.
@@ -121,7 +121,7 @@ fn full_size(answer: &egress::Response) -> u64 {
     declared.unwrap_or(0).max(answer.body.len() as u64)
 }
 
-fn not_sent(why: &NotSent) -> Attempt {
+fn not_sent(why: &NotSent) -> SinkResult {
     let health = match why {
         NotSent::Unresolved { .. } | NotSent::Unreachable { .. } | NotSent::Closed { .. } => Health::Failing,
         // About this process or this request.
@@ -129,5 +129,5 @@ fn not_sent(why: &NotSent) -> Attempt {
         // Servers say this when they restart, too.
         NotSent::Unprocessed { .. } => Health::Working,
     };
-    Attempt::Refused { error: why.to_string(), retry_after: None, again: !why.is_refused(), health }
+    SinkResult::Refused { error: why.to_string(), retry_after: None, again: !why.is_refused(), health }
 }

@@ -10,7 +10,7 @@ mod key_place;
 mod probe;
 mod request;
 
-use onceward::courier::{Attempt, Health, LookUp, Parcel, Sink, async_trait};
+use onceward::courier::{Health, LookUp, Parcel, Sink, SinkResult, async_trait};
 use onceward_runtime::config;
 use onceward_runtime::egress::{Client, Limits, Settings};
 use onceward_runtime::exit::Fault;
@@ -19,7 +19,7 @@ use self::answer::Reading;
 use self::key_place::KeyPlace;
 use self::probe::Probe;
 use self::request::RequestTemplate;
-use crate::open::{Place, Surroundings, address_rules};
+use crate::open::{SinkTable, Surroundings, address_rules};
 use crate::template::Values;
 
 /// Sends entries to an API.
@@ -35,7 +35,7 @@ pub struct HttpSink {
 impl HttpSink {
     /// Checks the settings and reads the secrets. Connects to nothing.
     pub fn new(name: &str, settings: &config::HttpSink, around: &Surroundings) -> Result<Self, Fault> {
-        let at = Place(name);
+        let at = SinkTable(name);
         let rules = address_rules(&at, settings.allow_private, settings.allowed_hosts.as_deref())?;
         let key_place = KeyPlace::parse(settings.downstream_key.as_deref());
         let key_place = key_place.map_err(|what| at.wrong("downstream_key", what))?;
@@ -56,12 +56,12 @@ impl HttpSink {
 
 #[async_trait]
 impl Sink for HttpSink {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let request = self.request.render(parcel, &Values::of(parcel));
         match request.and_then(|request| self.key_place.put(&parcel.downstream_key, request)) {
             Ok(request) => self.reading.attempt(self.client.send(request).await, self.request.origin()),
             // The same entry would fail in the same way again, before anything is sent.
-            Err(error) => Attempt::Refused { error, retry_after: None, again: false, health: Health::Working },
+            Err(error) => SinkResult::Refused { error, retry_after: None, again: false, health: Health::Working },
         }
     }
 

@@ -12,7 +12,7 @@ use onceward_runtime::exit::Fault;
 use super::answer::Reading;
 use super::document::{Found, find, is_empty};
 use super::request::RequestTemplate;
-use crate::open::{Place, Surroundings};
+use crate::open::{SinkTable, Surroundings};
 use crate::template::Values;
 
 /// A request that asks whether an earlier attempt happened.
@@ -25,7 +25,7 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(
-        at: &Place<'_>,
+        at: &SinkTable<'_>,
         settings: &config::HttpProbe,
         sink: &config::HttpSink,
         rules: &AddressRules,

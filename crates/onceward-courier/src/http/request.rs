@@ -13,7 +13,7 @@ use onceward_runtime::exit::Fault;
 
 use super::key_place::KeyPlace;
 use crate::open::{self, Surroundings};
-use crate::template::{Place, Template, Values};
+use crate::template::{Escaping, Template, Values};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -57,7 +57,7 @@ enum Body {
 impl RequestTemplate {
     /// The request that delivers an entry.
     pub(super) fn of_sink(
-        at: &open::Place<'_>,
+        at: &open::SinkTable<'_>,
         settings: &config::HttpSink,
         rules: &AddressRules,
         around: &Surroundings,
@@ -74,7 +74,7 @@ impl RequestTemplate {
 
     /// The request that asks about an entry. It carries the headers of the sink, too.
     pub(super) fn of_probe(
-        at: &open::Place<'_>,
+        at: &open::SinkTable<'_>,
         settings: &config::HttpProbe,
         sink: &config::HttpSink,
         rules: &AddressRules,
@@ -92,7 +92,7 @@ impl RequestTemplate {
     }
 
     fn new(
-        at: &open::Place<'_>,
+        at: &open::SinkTable<'_>,
         method: Method,
         written: &Written<'_>,
         rules: &AddressRules,
@@ -101,7 +101,7 @@ impl RequestTemplate {
         let field = |name: &str| format!("{}{name}", written.prefix);
         let wrong_url = |what: String| at.wrong(&field("url"), what);
         let origin = origin(written.url, rules).map_err(wrong_url)?;
-        let url = Template::parse(&field("url"), written.url, Place::Url).map_err(wrong_url)?;
+        let url = Template::parse(&field("url"), written.url, Escaping::Url).map_err(wrong_url)?;
         let mut headers = Vec::new();
         let mut content_type = None;
         for (name, source) in written.headers {
@@ -143,7 +143,7 @@ impl RequestTemplate {
             )),
             KeyPlace::Body(_) => match &self.body {
                 Body::None => Err("a request without a body cannot carry the key in it".to_owned()),
-                Body::Template(template) if template.place() != Place::Json => {
+                Body::Template(template) if template.place() != Escaping::Json => {
                     Err("only a JSON body can carry the key; put {{ downstream_key }} into the template".to_owned())
                 }
                 Body::Payload | Body::Template(_) => Ok(()),
@@ -187,7 +187,7 @@ impl HeaderText {
                  prefix = \"Bearer \" }"
                     .to_owned(),
             ),
-            HeaderSource::Template(source) => Template::parse(path, source, Place::Line).map(Self::Template),
+            HeaderSource::Template(source) => Template::parse(path, source, Escaping::Line).map(Self::Template),
             HeaderSource::Secret { secret, prefix } => {
                 let text = format!("{prefix}{}", secret.text(&around.folder)?);
                 let value = HeaderValue::try_from(text);
@@ -254,16 +254,16 @@ fn fixed_text(source: &HeaderSource) -> Option<&str> {
 }
 
 /// How the values in a body are escaped.
-fn place(content_type: Option<&str>) -> Result<Place, String> {
-    let Some(content_type) = content_type else { return Ok(Place::Json) };
+fn place(content_type: Option<&str>) -> Result<Escaping, String> {
+    let Some(content_type) = content_type else { return Ok(Escaping::Json) };
     let essence = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match essence.as_str() {
-        "application/json" => Ok(Place::Json),
-        "application/x-www-form-urlencoded" => Ok(Place::Form),
-        "application/xml" | "text/xml" | "text/html" => Ok(Place::Markup),
-        "text/plain" => Ok(Place::Text),
-        json if json.ends_with("+json") => Ok(Place::Json),
-        xml if xml.ends_with("+xml") => Ok(Place::Markup),
+        "application/json" => Ok(Escaping::Json),
+        "application/x-www-form-urlencoded" => Ok(Escaping::Form),
+        "application/xml" | "text/xml" | "text/html" => Ok(Escaping::Markup),
+        "text/plain" => Ok(Escaping::Text),
+        json if json.ends_with("+json") => Ok(Escaping::Json),
+        xml if xml.ends_with("+xml") => Ok(Escaping::Markup),
         _ => Err(format!("values cannot be escaped for the content type {essence:?}; send the payload as it is")),
     }
 }

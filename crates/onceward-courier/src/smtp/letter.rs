@@ -10,7 +10,7 @@ use onceward_runtime::config::SmtpSink as Settings;
 use onceward_runtime::exit::Fault;
 
 use crate::open;
-use crate::template::{Place, Template, Values};
+use crate::template::{Escaping, Template, Values};
 
 /// More recipients than most servers take for one mail (RFC 5321 asks for 100).
 const MAX_RECIPIENTS: usize = 1_000;
@@ -55,12 +55,12 @@ pub(super) struct LetterTemplate {
 }
 
 impl LetterTemplate {
-    pub(super) fn new(at: &open::Place<'_>, settings: &Settings) -> Result<Self, Fault> {
-        let parse = |field: &str, source: &str, place: Place| {
+    pub(super) fn new(at: &open::SinkTable<'_>, settings: &Settings) -> Result<Self, Fault> {
+        let parse = |field: &str, source: &str, place: Escaping| {
             Template::parse(field, source, place).map_err(|what| at.wrong(field, what))
         };
         let addresses = |field: &str, sources: &[String]| {
-            sources.iter().map(|source| parse(field, source, Place::Line)).collect::<Result<Vec<_>, _>>()
+            sources.iter().map(|source| parse(field, source, Escaping::Line)).collect::<Result<Vec<_>, _>>()
         };
         if settings.from.is_empty() {
             return Err(at.wrong("from", "the sender is required"));
@@ -79,16 +79,16 @@ impl LetterTemplate {
             let is_token = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
             let header = HeaderName::new_from_ascii(name.clone()).ok().filter(|_| is_token && !name.is_empty());
             let header = header.ok_or_else(|| at.wrong(&field, "not the name of a header"))?;
-            Ok((header, parse(&field, source, Place::Line)?))
+            Ok((header, parse(&field, source, Escaping::Line)?))
         });
         Ok(Self {
-            from: parse("from", &settings.from, Place::Line)?,
+            from: parse("from", &settings.from, Escaping::Line)?,
             to: addresses("to", &settings.to)?,
             cc: addresses("cc", &settings.cc)?,
             bcc: addresses("bcc", &settings.bcc)?,
-            subject: parse("subject", &settings.subject, Place::Line)?,
-            text: settings.text.as_ref().map(|text| parse("text", text, Place::Text)).transpose()?,
-            html: settings.html.as_ref().map(|html| parse("html", html, Place::Markup)).transpose()?,
+            subject: parse("subject", &settings.subject, Escaping::Line)?,
+            text: settings.text.as_ref().map(|text| parse("text", text, Escaping::Text)).transpose()?,
+            html: settings.html.as_ref().map(|html| parse("html", html, Escaping::Markup)).transpose()?,
             headers: headers.collect::<Result<_, _>>()?,
         })
     }

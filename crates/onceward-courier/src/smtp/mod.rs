@@ -9,7 +9,7 @@ mod wire;
 
 use std::time::Duration;
 
-use onceward::courier::{Attempt, Health, Parcel, Sink, async_trait};
+use onceward::courier::{Health, Parcel, Sink, SinkResult, async_trait};
 use onceward::outcome::{Outcome, Verdict};
 use onceward_runtime::config::{SmtpSink as Settings, SmtpTls};
 use onceward_runtime::egress::Dialer;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use self::dialogue::{Handed, Login, Server, Step};
 use self::letter::{Letter, LetterTemplate};
 use self::wire::Reply;
-use crate::open::{Place, Surroundings, address_rules};
+use crate::open::{SinkTable, Surroundings, address_rules};
 use crate::template::Values;
 
 /// For resolving, connecting and the TLS handshake together.
@@ -36,7 +36,7 @@ pub struct SmtpSink {
 impl SmtpSink {
     /// Checks the settings and reads the password. Connects to nothing.
     pub fn new(name: &str, settings: &Settings, around: &Surroundings) -> Result<Self, Fault> {
-        let at = Place(name);
+        let at = SinkTable(name);
         let tls = settings.tls.unwrap_or_default();
         let port = settings.port.unwrap_or(match tls {
             SmtpTls::Starttls => 587,
@@ -59,25 +59,25 @@ impl SmtpSink {
     }
 
     /// What the end of the dialogue says about the attempt.
-    fn attempt(handed: Handed, letter: &Letter) -> Attempt {
-        let refused = |error, again, health| Attempt::Refused { error, retry_after: None, again, health };
+    fn attempt(handed: Handed, letter: &Letter) -> SinkResult {
+        let refused = |error, again, health| SinkResult::Refused { error, retry_after: None, again, health };
         match handed {
             Handed::NotSent(why) => {
                 let health = if why.is_refused() { Health::Working } else { Health::Failing };
                 refused(why.to_string(), !why.is_refused(), health)
             }
             Handed::Broken(why) => refused(why, true, Health::Failing),
-            Handed::Lost(error) => Attempt::Unknown { error, retry_after: None, health: Health::Failing },
+            Handed::Lost(error) => SinkResult::Unknown { error, retry_after: None, health: Health::Failing },
             Handed::Rejected { step, reply } => rejected(step, &reply),
             Handed::Accepted { reply, refused } if refused.is_empty() => {
-                Attempt::Ended(outcome(Verdict::Success, &reply).with_reference(Some(letter.id.clone())))
+                SinkResult::Ended(outcome(Verdict::Success, &reply).with_reference(Some(letter.id.clone())))
             }
             // Some recipients have the mail, and others do not.
             Handed::Accepted { refused, .. } => {
                 let (refused, all) = (refused.join(", "), letter.recipients.len());
                 let error =
                     format!("the server took the mail, but not for all of its {all} recipients; refused: {refused}");
-                Attempt::Unknown { error, retry_after: None, health: Health::Working }
+                SinkResult::Unknown { error, retry_after: None, health: Health::Working }
             }
         }
     }
@@ -85,26 +85,26 @@ impl SmtpSink {
 
 #[async_trait]
 impl Sink for SmtpSink {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let deadline = Instant::now() + self.timeout;
         match self.letter.render(parcel, &Values::of(parcel)) {
             Ok(letter) => Self::attempt(self.server.hand_over(&letter, deadline).await, &letter),
-            Err(error) => Attempt::Refused { error, retry_after: None, again: false, health: Health::Working },
+            Err(error) => SinkResult::Refused { error, retry_after: None, again: false, health: Health::Working },
         }
     }
 }
 
 /// A reply that refuses proves that the server did not take the mail (RFC 5321, 4.2.5 and 6.1). 4yz means later. 5yz about the
 /// mail itself is final, as 4xx is in HTTP; about the connection or the login, it is about the caller, as 401 is.
-fn rejected(step: Step, reply: &Reply) -> Attempt {
+fn rejected(step: Step, reply: &Reply) -> SinkResult {
     let error = format!("the mail server answered {} {step}", reply.code);
     let is_about_caller = !step.is_about_mail() || matches!(reply.code, 530 | 534 | 535 | 538);
     match reply.code {
         500..=599 if is_about_caller => {
-            Attempt::Refused { error, retry_after: None, again: false, health: Health::Working }
+            SinkResult::Refused { error, retry_after: None, again: false, health: Health::Working }
         }
-        500..=599 => Attempt::Ended(outcome(Verdict::Failure, reply)),
-        _ => Attempt::Refused { error, retry_after: None, again: true, health: Health::Failing },
+        500..=599 => SinkResult::Ended(outcome(Verdict::Failure, reply)),
+        _ => SinkResult::Refused { error, retry_after: None, again: true, health: Health::Failing },
     }
 }
 
@@ -112,7 +112,7 @@ fn outcome(verdict: Verdict, reply: &Reply) -> Outcome {
     Outcome::of(verdict, "text/plain", reply.text.clone()).with_status(i32::from(reply.code))
 }
 
-fn login(at: &Place<'_>, settings: &Settings, tls: SmtpTls, around: &Surroundings) -> Result<Option<Login>, Fault> {
+fn login(at: &SinkTable<'_>, settings: &Settings, tls: SmtpTls, around: &Surroundings) -> Result<Option<Login>, Fault> {
     match (&settings.user, &settings.password) {
         (None, None) => Ok(None),
         (Some(_), None) => Err(at.wrong("password", "a user needs a password: write \"env:NAME\" or \"file:PATH\"")),

@@ -7,8 +7,8 @@
 //! contain. Once the text is complete, each value is escaped for the place where it stands, so no value can end a string, add a
 //! header or leave its segment of a path.
 
+mod escaping;
 mod filters;
-mod place;
 mod values;
 
 use std::borrow::Cow;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
 
-pub(crate) use place::Place;
+pub(crate) use escaping::Escaping;
 pub(crate) use values::Values;
 
 /// What a template may write: twice as much as an API takes for one request, as a rule. A payload that goes as it is may be
@@ -43,14 +43,14 @@ pub(crate) struct Template {
     /// The setting that contains it, for messages.
     setting: String,
     environment: Arc<Environment<'static>>,
-    place: Place,
+    place: Escaping,
     /// What it names, such as `payload.customer.id`.
     names: Vec<String>,
 }
 
 impl Template {
     /// Parses a template. The error says what is wrong with it.
-    pub(crate) fn parse(setting: &str, source: &str, place: Place) -> Result<Self, String> {
+    pub(crate) fn parse(setting: &str, source: &str, place: Escaping) -> Result<Self, String> {
         if source.len() > MAX_SOURCE {
             return Err(format!("the template is longer than {MAX_SOURCE} bytes"));
         }
@@ -71,7 +71,7 @@ impl Template {
     }
 
     /// How its values are escaped.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Escaping {
         self.place
     }
 

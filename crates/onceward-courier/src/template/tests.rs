@@ -20,7 +20,7 @@ fn parcel(payload: &str) -> Parcel {
     }
 }
 
-fn render(place: Place, source: &str, payload: &str) -> Result<String, String> {
+fn render(place: Escaping, source: &str, payload: &str) -> Result<String, String> {
     Template::parse("body", source, place)?.render(&Values::of(&parcel(payload)))
 }
 
@@ -87,7 +87,7 @@ fn a_value_is_a_json_value_or_a_part_of_a_string() {
         ("{{ payload.o.a|length }}", "4"),
         ("{{ {\"a\": payload.s} }}", "{\"a\":\"a\\\"b\"}"),
     ] {
-        assert_eq!(render(Place::Json, source, payload).as_deref(), Ok(expected), "{source}");
+        assert_eq!(render(Escaping::Json, source, payload).as_deref(), Ok(expected), "{source}");
     }
 }
 
@@ -99,10 +99,10 @@ fn a_missing_value_is_named() {
         ("{% if payload.vip %}1{% endif %}", "`payload.vip`"),
         ("{{ payload.no|upper }}", "`payload.no`"),
     ] {
-        let error = render(Place::Text, source, r#"{"x":{"z":1}}"#).unwrap_err();
+        let error = render(Escaping::Text, source, r#"{"x":{"z":1}}"#).unwrap_err();
         assert!(error.contains("payload.") && error.contains("missing"), "{source}: {error} {missing}");
     }
-    let error = render(Place::Text, "{{ payload.a }}", "not JSON").unwrap_err();
+    let error = render(Escaping::Text, "{{ payload.a }}", "not JSON").unwrap_err();
     assert!(error.contains("`payload") && error.contains("`body`"), "{error}");
 }
 
@@ -123,7 +123,7 @@ fn a_template_that_can_never_work_is_refused_when_it_is_parsed() {
         "a\u{1}b",
         &"x".repeat(MAX_SOURCE + 1),
     ] {
-        assert!(Template::parse("body", source, Place::Text).is_err(), "{source:.40}");
+        assert!(Template::parse("body", source, Escaping::Text).is_err(), "{source:.40}");
     }
 }
 
@@ -131,25 +131,25 @@ fn a_template_that_can_never_work_is_refused_when_it_is_parsed() {
 fn a_template_ends_at_its_limits() {
     let list = format!("{{\"l\":[{}]}}", vec!["1"; 3_000].join(","));
     let nested = "{% for a in payload.l %}{% for b in payload.l %}{% endfor %}{% endfor %}";
-    let error = render(Place::Text, nested, &list).unwrap_err();
+    let error = render(Escaping::Text, nested, &list).unwrap_err();
     assert!(error.contains("steps"), "{error}");
     let long = with(&"x".repeat(10_000));
-    let error = render(Place::Text, &"{{ payload.x }}".repeat(1_000), &long).unwrap_err();
+    let error = render(Escaping::Text, &"{{ payload.x }}".repeat(1_000), &long).unwrap_err();
     assert!(error.contains("longer than"), "{error}");
     let joined = format!("{{\"l\":[{}],\"x\":\"{}\"}}", vec!["1"; 3_000].join(","), "x".repeat(10_000));
-    assert!(render(Place::Text, "{{ payload.l|join(payload.x) }}", &joined).is_err());
+    assert!(render(Escaping::Text, "{{ payload.l|join(payload.x) }}", &joined).is_err());
 }
 
 #[test]
 fn no_error_repeats_a_value() {
     for (place, source) in [
-        (Place::Line, "{{ payload.x }}"),
-        (Place::Url, "http://a/{{ payload.x }}"),
-        (Place::Text, "{{ payload.x + 1 }}"),
-        (Place::Text, "{{ payload[payload.x].y }}"),
-        (Place::Text, "{{ payload.x|int }}"),
-        (Place::Json, "{{ payload.x }} x"),
-        (Place::Text, "{{ payload }}"),
+        (Escaping::Line, "{{ payload.x }}"),
+        (Escaping::Url, "http://a/{{ payload.x }}"),
+        (Escaping::Text, "{{ payload.x + 1 }}"),
+        (Escaping::Text, "{{ payload[payload.x].y }}"),
+        (Escaping::Text, "{{ payload.x|int }}"),
+        (Escaping::Json, "{{ payload.x }} x"),
+        (Escaping::Text, "{{ payload }}"),
     ] {
         let error = render(place, source, &with("hunter2\n/")).unwrap_err();
         assert!(!error.contains("hunter2"), "{source}: {error}");
@@ -160,7 +160,7 @@ fn no_error_repeats_a_value() {
 fn a_value_never_changes_the_structure_of_json() {
     let source = r#"{"a": {{ payload.x }}, "b": "<{{ payload.x }}>", "c": [{{ payload }}], "d": 1}"#;
     for text in hostile() {
-        let written = render(Place::Json, source, &with(&text)).unwrap();
+        let written = render(Escaping::Json, source, &with(&text)).unwrap();
         let string = |text: String| json::Value::String(text);
         let inner = json::Value::parse(with(&text).as_bytes()).unwrap();
         let expected = json::Value::object([
@@ -172,17 +172,17 @@ fn a_value_never_changes_the_structure_of_json() {
         assert_eq!(json::Value::parse(written.as_bytes()).unwrap(), expected.unwrap(), "{text:?}");
     }
     // A list in quotes would end the string.
-    assert!(render(Place::Json, r#"["{{ payload.x }}"]"#, r#"{"x":[",",","]}"#).is_err());
-    assert!(render(Place::Json, r#"["\{{ payload.x }}"]"#, &with("\"")).is_err());
+    assert!(render(Escaping::Json, r#"["{{ payload.x }}"]"#, r#"{"x":[",",","]}"#).is_err());
+    assert!(render(Escaping::Json, r#"["\{{ payload.x }}"]"#, &with("\"")).is_err());
     // A name that is already there.
-    assert!(render(Place::Json, r#"{"amount": 1, {{ payload.x }}: 2}"#, &with("amount")).is_err());
+    assert!(render(Escaping::Json, r#"{"amount": 1, {{ payload.x }}: 2}"#, &with("amount")).is_err());
 }
 
 #[test]
 fn a_value_never_leaves_its_part_of_a_url() {
     let source = "https://api.example:8443/v1/{{ payload.x }}/items?id={{ payload.x }}&z=1";
     for text in hostile() {
-        let Ok(url) = render(Place::Url, source, &with(&text)) else {
+        let Ok(url) = render(Escaping::Url, source, &with(&text)) else {
             let is_refused = text.is_empty() || text.contains(['/', '\\']) || text.chars().any(char::is_control);
             assert!(is_refused, "{text:?}");
             continue;
@@ -194,9 +194,9 @@ fn a_value_never_leaves_its_part_of_a_url() {
         let (id, z) = query.split_once('&').unwrap();
         assert_eq!((decoded(id.strip_prefix("id=").unwrap()), z), (text, "z=1"), "{url}");
     }
-    assert!(render(Place::Url, "http://a/{{ payload.x }}", r#"{"x":["a"]}"#).is_err());
-    assert!(render(Place::Url, "http://a/{{ payload.x }}", r#"{"x":null}"#).is_err());
-    assert_eq!(render(Place::Url, "http://a/?q={{ payload.x }}", &with("")).as_deref(), Ok("http://a/?q="));
+    assert!(render(Escaping::Url, "http://a/{{ payload.x }}", r#"{"x":["a"]}"#).is_err());
+    assert!(render(Escaping::Url, "http://a/{{ payload.x }}", r#"{"x":null}"#).is_err());
+    assert_eq!(render(Escaping::Url, "http://a/?q={{ payload.x }}", &with("")).as_deref(), Ok("http://a/?q="));
 }
 
 /// Percent-decoding, after a check that only unreserved characters are there as they are.
@@ -219,16 +219,16 @@ fn decoded(text: &str) -> String {
 #[test]
 fn a_value_never_ends_a_line_or_a_tag_or_a_field() {
     for text in hostile() {
-        if let Ok(line) = render(Place::Line, "a {{ payload.x }}", &with(&text)) {
+        if let Ok(line) = render(Escaping::Line, "a {{ payload.x }}", &with(&text)) {
             assert_eq!(line, format!("a {text}"));
             assert!(!line.chars().any(char::is_control), "{line:?}");
         } else {
             assert!(text.chars().any(char::is_control), "{text:?}");
         }
-        let markup = render(Place::Markup, "<p title=\"{{ payload.x }}\">", &with(&text)).unwrap();
+        let markup = render(Escaping::Markup, "<p title=\"{{ payload.x }}\">", &with(&text)).unwrap();
         let inner = markup.strip_prefix("<p title=\"").unwrap().strip_suffix("\">").unwrap();
         assert!(!inner.contains(['<', '>', '"', '\'']), "{markup}");
-        let form = render(Place::Form, "a={{ payload.x }}&b=1", &with(&text)).unwrap();
+        let form = render(Escaping::Form, "a={{ payload.x }}&b=1", &with(&text)).unwrap();
         assert_eq!(decoded(form.strip_prefix("a=").unwrap().strip_suffix("&b=1").unwrap()), text);
     }
 }
@@ -236,5 +236,5 @@ fn a_value_never_ends_a_line_or_a_tag_or_a_field() {
 #[test]
 fn a_captured_block_is_refused() {
     let source = "{% set x %}{{ payload.x }}{% endset %}{{ x }}";
-    assert!(render(Place::Text, source, &with("a")).is_err());
+    assert!(render(Escaping::Text, source, &with("a")).is_err());
 }

@@ -15,7 +15,7 @@ fn shell(script: &str, more: &str) -> Arc<dyn Sink> {
     sink(&format!("type = \"command\"\ncommand = [\"sh\", \"-c\", {script:?}]\n{more}"))
 }
 
-async fn run(script: &str, more: &str) -> Attempt {
+async fn run(script: &str, more: &str) -> SinkResult {
     shell(script, more).deliver(&parcel("{\"amount\": 1.10}")).await
 }
 

@@ -10,7 +10,7 @@ fn table(server: &Server, more: &str) -> String {
     format!("type = \"http\"\nurl = {:?}\nallow_private = true\n{more}", server.url("/v1/charges"))
 }
 
-async fn attempt(server: &Server, more: &str, payload: &str) -> Attempt {
+async fn attempt(server: &Server, more: &str, payload: &str) -> SinkResult {
     sink(&table(server, more)).deliver(&parcel(payload)).await
 }
 
@@ -54,7 +54,7 @@ async fn every_status_ends_the_attempt_as_its_row_says() {
         let is_failing = status == 429 || status >= 500 || expected == End::Unknown;
         // A final failure is an answer: the courier counts every outcome as a working downstream.
         let expected =
-            if is_failing && !matches!(ended, Attempt::Ended(_)) { Health::Failing } else { Health::Working };
+            if is_failing && !matches!(ended, SinkResult::Ended(_)) { Health::Failing } else { Health::Working };
         assert_eq!(health(&ended), expected, "{status}");
     }
 }

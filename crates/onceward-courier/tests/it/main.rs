@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
-use onceward::courier::{Attempt, Health, Parcel, Sink};
+use onceward::courier::{Health, Parcel, Sink, SinkResult};
 use onceward::outcome::{Outcome, Verdict};
 use onceward_courier::{Opened, Surroundings, open};
 use onceward_runtime::config::SinkSettings;
@@ -64,35 +64,35 @@ enum End {
     Unknown,
 }
 
-fn end(attempt: &Attempt) -> End {
+fn end(attempt: &SinkResult) -> End {
     match attempt {
-        Attempt::Ended(outcome) if outcome.verdict == Verdict::Success => End::Done,
-        Attempt::Ended(_) => End::Failed,
-        Attempt::Refused { again: true, retry_after, .. } => End::Again(*retry_after),
-        Attempt::Refused { again: false, .. } => End::Dead,
-        Attempt::Unknown { .. } => End::Unknown,
+        SinkResult::Ended(outcome) if outcome.verdict == Verdict::Success => End::Done,
+        SinkResult::Ended(_) => End::Failed,
+        SinkResult::Refused { again: true, retry_after, .. } => End::Again(*retry_after),
+        SinkResult::Refused { again: false, .. } => End::Dead,
+        SinkResult::Unknown { .. } => End::Unknown,
     }
 }
 
-fn health(attempt: &Attempt) -> Health {
+fn health(attempt: &SinkResult) -> Health {
     match attempt {
-        Attempt::Ended(_) => Health::Working,
-        Attempt::Refused { health, .. } | Attempt::Unknown { health, .. } => *health,
-    }
-}
-
-#[track_caller]
-fn error(attempt: &Attempt) -> &str {
-    match attempt {
-        Attempt::Refused { error, .. } | Attempt::Unknown { error, .. } => error,
-        Attempt::Ended(outcome) => panic!("{outcome:?}"),
+        SinkResult::Ended(_) => Health::Working,
+        SinkResult::Refused { health, .. } | SinkResult::Unknown { health, .. } => *health,
     }
 }
 
 #[track_caller]
-fn outcome(attempt: Attempt) -> Outcome {
+fn error(attempt: &SinkResult) -> &str {
     match attempt {
-        Attempt::Ended(outcome) => outcome,
+        SinkResult::Refused { error, .. } | SinkResult::Unknown { error, .. } => error,
+        SinkResult::Ended(outcome) => panic!("{outcome:?}"),
+    }
+}
+
+#[track_caller]
+fn outcome(attempt: SinkResult) -> Outcome {
+    match attempt {
+        SinkResult::Ended(outcome) => outcome,
         other => panic!("{other:?}"),
     }
 }

@@ -1,15 +1,15 @@
 //! The sink `smtp` against a mail server that fails at every step.
 
-use super::smtp_server::{At, Fault, Server, Tls};
+use super::smtp_server::{Fault, FaultAt, Server, ServerTls};
 use super::*;
 
-const TLS: [Tls; 3] = [Tls::None, Tls::Starttls, Tls::Implicit];
+const TLS: [ServerTls; 3] = [ServerTls::None, ServerTls::Starttls, ServerTls::Implicit];
 
-fn table(server: &Server, tls: Tls, more: &str) -> String {
+fn table(server: &Server, tls: ServerTls, more: &str) -> String {
     let tls = match tls {
-        Tls::None => "none",
-        Tls::Starttls => "starttls",
-        Tls::Implicit => "implicit",
+        ServerTls::None => "none",
+        ServerTls::Starttls => "starttls",
+        ServerTls::Implicit => "implicit",
     };
     format!(
         "type = \"smtp\"\nhost = \"127.0.0.1\"\nport = {}\ntls = \"{tls}\"\nallow_private = true\nca_file = {:?}\n\
@@ -24,7 +24,7 @@ const PLAIN: &str = "to = [\"ann@example.org\"]\ntext = \"Hi {{ payload.name }}\
 
 const ANN: &str = "{\"name\":\"Ann\"}";
 
-async fn attempt(server: &Server, tls: Tls, more: &str) -> Attempt {
+async fn attempt(server: &Server, tls: ServerTls, more: &str) -> SinkResult {
     sink(&table(server, tls, more)).deliver(&parcel(ANN)).await
 }
 
@@ -49,7 +49,7 @@ async fn a_mail_arrives_with_its_message_id_over_every_kind_of_connection() {
 #[tokio::test]
 async fn a_fault_before_the_final_dot_is_proven_and_one_after_it_is_in_doubt() {
     const AGAIN: End = End::Again(None);
-    let rows: &[(At, End, usize)] = &[
+    let rows: &[(FaultAt, End, usize)] = &[
         (("GREETING", Fault::Close), AGAIN, 0),
         (("GREETING", Fault::Reply("421 busy")), AGAIN, 0),
         (("GREETING", Fault::Reply("554 no")), End::Dead, 0),
@@ -100,8 +100,8 @@ async fn a_server_that_says_nothing_is_proven_before_the_final_dot_and_in_doubt_
         (".", End::Unknown, 1),
         ("QUIT", End::Done, 1),
     ] {
-        let server = Server::start(Tls::None, &[(at, Fault::Silence)]).await;
-        let ended = attempt(&server, Tls::None, &format!("{PLAIN}\ntimeout = \"1s\"")).await;
+        let server = Server::start(ServerTls::None, &[(at, Fault::Silence)]).await;
+        let ended = attempt(&server, ServerTls::None, &format!("{PLAIN}\ntimeout = \"1s\"")).await;
         assert_eq!(end(&ended), expected, "{at}: {ended:?}");
         assert_eq!(server.mails().len(), effects, "{at}");
     }
@@ -112,16 +112,16 @@ const THREE: &str =
 
 #[tokio::test]
 async fn a_partial_refusal_is_a_doubt_with_the_masked_list() {
-    let server = Server::start(Tls::None, &[("RCPT TO:<bob", Fault::Reply("550 no such user"))]).await;
-    let ended = attempt(&server, Tls::None, THREE).await;
+    let server = Server::start(ServerTls::None, &[("RCPT TO:<bob", Fault::Reply("550 no such user"))]).await;
+    let ended = attempt(&server, ServerTls::None, THREE).await;
     assert_eq!(end(&ended), End::Unknown);
     assert!(error(&ended).ends_with("refused: b…@example.org (550)"), "{ended:?}");
     assert!(!error(&ended).contains("bob"));
     assert_eq!(server.mails()[0].recipients, ["<ann@example.org>", "<carol@example.org>"]);
     // The refusal of the whole mail is a refusal for everyone.
     let faults = [("RCPT TO:<bob", Fault::Reply("550 no")), (".", Fault::Reply("451 later"))];
-    let server = Server::start(Tls::None, &faults).await;
-    assert_eq!(end(&attempt(&server, Tls::None, THREE).await), End::Again(None));
+    let server = Server::start(ServerTls::None, &faults).await;
+    assert_eq!(end(&attempt(&server, ServerTls::None, THREE).await), End::Again(None));
     assert_eq!(server.mails().len(), 0);
 }
 
@@ -131,19 +131,19 @@ async fn a_recipient_who_is_refused_for_now_delays_the_mail_for_all() {
         vec![("RCPT TO:<carol", Fault::Reply("452 mailbox full"))],
         vec![("RCPT TO:<ann", Fault::Reply("550 no")), ("RCPT TO:<carol", Fault::Reply("452 mailbox full"))],
     ] {
-        let server = Server::start(Tls::None, &faults).await;
-        assert_eq!(end(&attempt(&server, Tls::None, THREE).await), End::Again(None));
+        let server = Server::start(ServerTls::None, &faults).await;
+        assert_eq!(end(&attempt(&server, ServerTls::None, THREE).await), End::Again(None));
         assert_eq!(server.mails().len(), 0);
     }
-    let server = Server::start(Tls::None, &[("RCPT", Fault::Reply("550 no"))]).await;
-    assert_eq!(end(&attempt(&server, Tls::None, THREE).await), End::Failed);
+    let server = Server::start(ServerTls::None, &[("RCPT", Fault::Reply("550 no"))]).await;
+    assert_eq!(end(&attempt(&server, ServerTls::None, THREE).await), End::Failed);
     assert!(!server.lines().iter().any(|line| line == "DATA"));
 }
 
 #[tokio::test]
 async fn the_other_recipients_do_not_see_a_blind_copy() {
-    let server = Server::start(Tls::None, &[]).await;
-    assert_eq!(end(&attempt(&server, Tls::None, THREE).await), End::Done);
+    let server = Server::start(ServerTls::None, &[]).await;
+    assert_eq!(end(&attempt(&server, ServerTls::None, THREE).await), End::Done);
     let mail = &server.mails()[0];
     assert_eq!(mail.recipients.len(), 3);
     assert!(mail.text.contains("bob@example.org") && !mail.text.contains("carol"), "{}", mail.text);
@@ -156,36 +156,36 @@ async fn a_server_that_cannot_be_trusted_gets_no_mail_and_no_password() {
     let login = format!("user = \"shop\"\npassword = \"file:{}/password\"\n{PLAIN}", folder.path().display());
 
     // Without STARTTLS, with another certificate, and without an encryption at all.
-    let plain = Server::start(Tls::None, &[]).await;
-    let ended = attempt(&plain, Tls::Starttls, &login).await;
+    let plain = Server::start(ServerTls::None, &[]).await;
+    let ended = attempt(&plain, ServerTls::Starttls, &login).await;
     assert_eq!(end(&ended), End::Again(None), "{ended:?}");
-    let server = Server::start(Tls::Implicit, &[]).await;
-    let table = table(&server, Tls::Implicit, &login);
+    let server = Server::start(ServerTls::Implicit, &[]).await;
+    let table = table(&server, ServerTls::Implicit, &login);
     let untrusted = table.lines().filter(|line| !line.starts_with("ca_file")).collect::<Vec<_>>().join("\n");
     assert_eq!(end(&sink(&untrusted).deliver(&parcel(ANN)).await), End::Again(None));
-    let injected = Server::start(Tls::Starttls, &[("STARTTLS", Fault::Reply("220 go on\r\n250 injected"))]).await;
-    assert_eq!(end(&attempt(&injected, Tls::Starttls, &login).await), End::Again(None));
+    let injected = Server::start(ServerTls::Starttls, &[("STARTTLS", Fault::Reply("220 go on\r\n250 injected"))]).await;
+    assert_eq!(end(&attempt(&injected, ServerTls::Starttls, &login).await), End::Again(None));
     for server in [&plain, &server, &injected] {
         assert!(!server.lines().iter().any(|line| line.starts_with("AUTH") || line.starts_with("MAIL")));
         assert_eq!(server.mails().len(), 0);
     }
-    let error = try_sink(&super::smtp::table(&plain, Tls::None, &login)).err().unwrap();
+    let error = try_sink(&super::smtp::table(&plain, ServerTls::None, &login)).err().unwrap();
     assert!(error.starts_with("sink.test.tls: ") && !error.contains("hunter2"), "{error}");
 
-    let server = Server::start(Tls::Starttls, &[]).await;
-    assert_eq!(end(&attempt(&server, Tls::Starttls, &login).await), End::Done);
+    let server = Server::start(ServerTls::Starttls, &[]).await;
+    assert_eq!(end(&attempt(&server, ServerTls::Starttls, &login).await), End::Done);
     assert!(server.lines().contains(&"AUTH PLAIN AHNob3AAaHVudGVyMg==".to_owned()), "{:?}", server.lines());
     let faults = [("AUTH", Fault::Reply("535 wrong password hunter2"))];
-    let server = Server::start(Tls::Starttls, &faults).await;
-    let ended = attempt(&server, Tls::Starttls, &login).await;
+    let server = Server::start(ServerTls::Starttls, &faults).await;
+    let ended = attempt(&server, ServerTls::Starttls, &login).await;
     assert_eq!(end(&ended), End::Dead);
     assert!(!format!("{ended:?}").contains("hunter2"), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_private_address_gets_no_connection() {
-    let server = Server::start(Tls::None, &[]).await;
-    let table = table(&server, Tls::None, PLAIN).replace("allow_private = true", "");
+    let server = Server::start(ServerTls::None, &[]).await;
+    let table = table(&server, ServerTls::None, PLAIN).replace("allow_private = true", "");
     let error = try_sink(&table).err().unwrap();
     assert!(error.starts_with("sink.test.host: ") && error.contains("allow_private"), "{error}");
     let ended = sink(&table.replace("127.0.0.1", "localhost")).deliver(&parcel(ANN)).await;
@@ -195,19 +195,19 @@ async fn a_private_address_gets_no_connection() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_proven() {
-    let server = Server::start(Tls::None, &[]).await;
+    let server = Server::start(ServerTls::None, &[]).await;
     let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let table = table(&server, Tls::None, PLAIN).replace(&server.address.port().to_string(), &gone.to_string());
+    let table = table(&server, ServerTls::None, PLAIN).replace(&server.address.port().to_string(), &gone.to_string());
     let ended = sink(&table).deliver(&parcel(ANN)).await;
     assert_eq!((end(&ended), health(&ended)), (End::Again(None), Health::Failing));
 }
 
 #[tokio::test]
 async fn no_value_adds_a_header_a_recipient_or_a_second_mail() {
-    let server = Server::start(Tls::None, &[]).await;
+    let server = Server::start(ServerTls::None, &[]).await;
     let more = "to = [\"{{ payload.name }} <ann@example.org>\"]\ntext = \"Hi {{ payload.name }}\"\n\
                 html = \"<p>{{ payload.name }}</p>\"\nheaders = { X-Name = \"{{ payload.name }}\" }";
-    let sink = sink(&table(&server, Tls::None, more));
+    let sink = sink(&table(&server, ServerTls::None, more));
     let mut delivered = 0;
     for name in [
         "Ann",
@@ -249,10 +249,10 @@ async fn no_value_adds_a_header_a_recipient_or_a_second_mail() {
 
 #[tokio::test]
 async fn a_text_with_dots_and_bare_line_breaks_arrives_as_one_mail() {
-    let server = Server::start(Tls::None, &[]).await;
-    let sink = sink(&table(&server, Tls::None, PLAIN));
+    let server = Server::start(ServerTls::None, &[]).await;
+    let sink = sink(&table(&server, ServerTls::None, PLAIN));
     let hostile = r#"{"name":"a\r\n.\r\nMAIL FROM:<eve@evil.example>\n.\n.\r.b"}"#;
-    let more = table(&server, Tls::None, PLAIN).replace("Hello {{ payload.name }}", "Hello");
+    let more = table(&server, ServerTls::None, PLAIN).replace("Hello {{ payload.name }}", "Hello");
     assert_eq!(end(&sink.deliver(&parcel(hostile)).await), End::Dead);
     assert_eq!(end(&super::sink(&more).deliver(&parcel(hostile)).await), End::Done);
     let mails = server.mails();
@@ -261,7 +261,7 @@ async fn a_text_with_dots_and_bare_line_breaks_arrives_as_one_mail() {
 
 #[tokio::test]
 async fn settings_of_a_mail_that_cannot_work_are_refused() {
-    let server = Server::start(Tls::None, &[]).await;
+    let server = Server::start(ServerTls::None, &[]).await;
     for (more, field) in [
         ("text = \"a\"", "to"),
         ("to = [\"a@b.example\"]", "text"),
@@ -272,7 +272,7 @@ async fn settings_of_a_mail_that_cannot_work_are_refused() {
         ("to = [\"a@b.example\"]\ntext = \"a\"\nuser = \"x\"", "password"),
         ("to = [\"a@b.example\"]\ntext = \"a\"\ntimeout = \"0s\"", "timeout"),
     ] {
-        let error = try_sink(&table(&server, Tls::None, more)).err().unwrap_or_else(|| panic!("{more}"));
+        let error = try_sink(&table(&server, ServerTls::None, more)).err().unwrap_or_else(|| panic!("{more}"));
         assert!(error.starts_with(&format!("sink.test.{field}: ")), "{more}: {error}");
     }
 }

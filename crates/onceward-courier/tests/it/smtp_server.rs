@@ -10,22 +10,22 @@ use tokio::task::JoinHandle;
 
 use super::certificates;
 
-/// What the server does at a step, in place of its usual reply. The last `At` that matches counts.
+/// What the server does at a step, in place of its usual reply. The last `FaultAt` that matches counts.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     /// Replies with this text.
     Reply(&'static str),
-    /// Closes the connection. At the end of a mail, after it was delivered.
+    /// Closes the connection. FaultAt the end of a mail, after it was delivered.
     Close,
     /// Says nothing more.
     Silence,
 }
 
 /// A fault when a line begins with this text. The greeting is `GREETING`, the end of a mail is `.`, and its text is `TEXT`.
-pub(super) type At = (&'static str, Fault);
+pub(super) type FaultAt = (&'static str, Fault);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tls {
+pub(super) enum ServerTls {
     None,
     Starttls,
     Implicit,
@@ -51,7 +51,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) async fn start(tls: Tls, faults: &[At]) -> Self {
+    pub(super) async fn start(tls: ServerTls, faults: &[FaultAt]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::<Mutex<Seen>>::default();
@@ -62,13 +62,13 @@ impl Server {
                 let session = Session { faults: faults.clone(), seen: Arc::clone(&kept) };
                 tokio::spawn(async move {
                     match tls {
-                        Tls::None => _ = session.serve(stream, true, false).await,
-                        Tls::Implicit => {
+                        ServerTls::None => _ = session.serve(stream, true, false).await,
+                        ServerTls::Implicit => {
                             if let Ok(stream) = certificates::accept(stream).await {
                                 session.serve(stream, true, false).await;
                             }
                         }
-                        Tls::Starttls => {
+                        ServerTls::Starttls => {
                             let Some(stream) = session.serve(stream, true, true).await else { return };
                             if let Ok(stream) = certificates::accept(stream).await {
                                 session.serve(stream, false, false).await;
@@ -98,7 +98,7 @@ impl Drop for Server {
 }
 
 struct Session {
-    faults: Vec<At>,
+    faults: Vec<FaultAt>,
     seen: Arc<Mutex<Seen>>,
 }
 

@@ -9,7 +9,7 @@ use http::StatusCode;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use onceward::courier::{Attempt, Courier, Health, LookUp, Parcel, Route, Sink, async_trait};
+use onceward::courier::{Courier, Health, LookUp, Parcel, Route, Sink, SinkResult, async_trait};
 use onceward::retry::{backoff, budget};
 use onceward::step::{Step, on_step};
 use onceward::{Ledger, Outcome};
@@ -97,17 +97,17 @@ impl Post {
 
 #[async_trait]
 impl Sink for Post {
-    async fn deliver(&self, parcel: &Parcel) -> Attempt {
+    async fn deliver(&self, parcel: &Parcel) -> SinkResult {
         let body = String::from_utf8_lossy(&parcel.payload).into_owned();
         // The downstream is as it is meant to be, so that the breaker stays closed.
         let health = Health::Working;
         match self.ask(parcel, Some(body)).await {
-            Ok((StatusCode::OK, text)) => Attempt::Ended(Outcome::success(text)),
+            Ok((StatusCode::OK, text)) => SinkResult::Ended(Outcome::success(text)),
             Ok((StatusCode::TOO_MANY_REQUESTS, error)) => {
-                Attempt::Refused { error, retry_after: None, again: true, health }
+                SinkResult::Refused { error, retry_after: None, again: true, health }
             }
-            Ok((status, _)) => Attempt::Unknown { error: status.to_string(), retry_after: None, health },
-            Err(error) => Attempt::Unknown { error, retry_after: None, health },
+            Ok((status, _)) => SinkResult::Unknown { error: status.to_string(), retry_after: None, health },
+            Err(error) => SinkResult::Unknown { error, retry_after: None, health },
         }
     }
 

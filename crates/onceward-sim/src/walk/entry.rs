@@ -9,7 +9,7 @@ use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::core::outbox::{AfterAttempt, Destination};
 use onceward::core::policy::Retention;
 use onceward::core::record::{Seen, State};
-use onceward::store::{EventKind, Queue};
+use onceward::store::{DueQuery, EventKind};
 use onceward::{
     AttemptFailure, EnqueueOptions, Enqueued, Guard, InDoubt, Ledger, Outcome, Policy, Resolution, Resolved, Resolver,
     Taking, WriteResult,
@@ -159,7 +159,8 @@ impl EntryWalk {
         let (ledger, now) = (self.ledger(), self.setup.now());
         for (name, _) in KINDS {
             let operation = Operation::new(name).expect("a name");
-            let queue = Queue { operation: operation.clone(), after: None, limit: 100, with_abandoned: false };
+            let queue =
+                DueQuery { operation: operation.clone(), tenant: None, after: None, limit: 100, with_abandoned: false };
             let found = ledger.due(&queue).await.map_err(|error| error.to_string())?.entries;
             let mut keys = BTreeSet::new();
             for seen in found {

@@ -14,7 +14,7 @@ use onceward_core::name::Identity;
 use onceward_core::outbox::AfterAttempt;
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{LARGEST_KEEP_LIMIT, LONGEST_LEASE, LONGEST_NOT_BEFORE, Policy};
-use onceward_core::record::{Fence, Seen, downstream_key};
+use onceward_core::record::{Fence, Seen, State, downstream_key};
 use onceward_core::retry::backoff;
 
 use super::apply::{Applied, ApplyError};

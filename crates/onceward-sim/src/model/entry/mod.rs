@@ -52,7 +52,7 @@ impl Entry {
 
 impl Model for Entry {
     type State = EntryWorld;
-    type EntryAction = EntryAction;
+    type Action = EntryAction;
 
     fn init_states(&self) -> Vec<EntryWorld> {
         vec![EntryWorld::queued(self)]

@@ -14,6 +14,9 @@ use crate::store::{DueEntries, DueQuery, Error};
 
 const DUE: &str = "SELECT at, reached, found FROM onceward.due_v1($1, $2, $3, $4, $5)";
 
+/// The same, where the second argument is the only tenant.
+const DUE_OF_TENANT: &str = "SELECT at, reached, found FROM onceward.due_of_tenant_v1($1, $2, $3, $4, $5)";
+
 /// How often a look is repeated without the entries that cannot be read. The schema admits none, so that more are a damaged
 /// table; and none of them may hold up its neighbours.
 const MAX_LOOKS: usize = 4;
@@ -39,15 +42,19 @@ impl Postgres {
     async fn look(&self, queue: &DueQuery, unreadable: &mut Vec<Vec<u8>>) -> Result<DueEntries, Error> {
         let given = self.shared.given_time();
         let after = queue.after.as_ref().filter(|_| !planted(Plant::TurnsNotTaken));
+        let (statement, tenant) = match &queue.tenant {
+            Some(only) => (DUE_OF_TENANT, Some(only)),
+            None => (DUE, after),
+        };
         let values: Vec<Value> = vec![
             query::text_value(Some(queue.operation.as_str())),
-            query::text_value(after.map(Tenant::as_str)),
+            query::text_value(tenant.map(Tenant::as_str)),
             query::number_value(queue.limit),
             query::time_value(given),
             (Box::new(unreadable.clone()), Type::BYTEA_ARRAY),
         ];
         let asked = Instant::now();
-        let rows = self.lookups.run(DUE, values, false).await?;
+        let rows = self.lookups.run(statement, values, false).await?;
         let fault = |error: tokio_postgres::Error| Error::Other(error.to_string());
         let mut found = DueEntries::default();
         for row in &rows {

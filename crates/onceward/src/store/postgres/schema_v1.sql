@@ -535,6 +535,36 @@ BEGIN
     ORDER BY picked.priority, picked.pass, picked.step, picked.until, picked.id;
 END $$;
 
+-- The same for the entries of one tenant.
+CREATE FUNCTION onceward.due_of_tenant_v1(
+    operation text, tenant text, most bigint, given_time timestamptz, unreadable bytea[]
+) RETURNS TABLE (at timestamptz, reached text, found bytea) LANGUAGE plpgsql
+SET search_path = pg_catalog SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_mergejoin = off SET enable_hashjoin = off AS $$
+BEGIN
+    RETURN QUERY
+    WITH moment AS MATERIALIZED (
+        SELECT coalesce($4, date_trunc('milliseconds', clock_timestamp())) AS at
+    ), chosen AS MATERIALIZED (
+        SELECT priority.priority, entry.* FROM generate_series(0, 2) AS priority (priority) CROSS JOIN moment CROSS JOIN LATERAL (
+            SELECT intent.until, intent.id, octet_length(intent.payload) AS size FROM onceward.intent
+            WHERE intent.payload IS NOT NULL AND intent.until IS NOT NULL AND intent.state NOT IN ('done', 'tombstone', 'dead')
+              AND intent.operation COLLATE "C" = $1 AND intent.priority = priority.priority::smallint
+              AND intent.tenant COLLATE "C" = $2 AND intent.until <= moment.at AND intent.id <> ALL ($5)
+            ORDER BY intent.until LIMIT $3
+        ) AS entry
+        ORDER BY priority.priority, entry.until, entry.id LIMIT $3
+    ), picked AS (
+        SELECT chosen.*, sum(chosen.size) OVER (ORDER BY chosen.priority, chosen.until, chosen.id) - chosen.size AS before
+        FROM chosen
+    )
+    SELECT moment.at, NULL::text, entry.found
+    FROM moment LEFT JOIN picked ON picked.before < 8388608 LEFT JOIN LATERAL (
+        SELECT record_send(intent) AS found FROM onceward.intent WHERE intent.id = picked.id LIMIT 1
+    ) AS entry ON true
+    ORDER BY picked.priority, picked.until, picked.id;
+END $$;
+
 -- Removes rows that are still as expected, with their audit trail. Returns how many.
 CREATE FUNCTION onceward.remove_v1(jobs onceward.job_v1[]) RETURNS bigint LANGUAGE plpgsql
 SET search_path = pg_catalog SET lock_timeout = '2s' SET enable_seqscan = off SET enable_mergejoin = off AS $$

@@ -94,6 +94,7 @@ impl Redis {
             for priority in Priority::ALL {
                 command.arg(lane_prefix(queue.operation.as_str(), priority));
             }
+            command.arg(queue.tenant.as_ref().map_or("", Tenant::as_str));
         });
         let mut reply = self.reply(reply.await?)?;
         let mut lines = Vec::with_capacity(Priority::ALL.len());

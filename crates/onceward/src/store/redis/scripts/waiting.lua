@@ -1,6 +1,6 @@
 -- The due entries of a shard: for each priority the next tenants in turn, and of each the ids that have been due for longest, with
 -- their times. KEYS: epoch, waiting entries. ARGV: epoch, time, the tenant to begin after or nothing, the most tenants to look at,
--- the most entries of a priority, and the beginning of a line for each priority.
+-- the most entries of a priority, the beginning of a line for each priority, and the only tenant or nothing.
 local most_tenants, most = tonumber(ARGV[4]), tonumber(ARGV[5])
 
 -- The first tenant after this one, and up to the last one. A byte that no name contains stands behind all lines of a tenant, or of
@@ -28,7 +28,10 @@ for priority = 6, 8 do
   local prefix, after = ARGV[priority], ARGV[3]
   -- After the last tenant, the first one again, up to the one where the look began.
   local lanes, tenant, last, is_around, is_complete = {}, after, '\255', after == '', false
-  for _ = 1, most_tenants do
+  if ARGV[9] ~= '' then
+    lanes, is_complete = {{ARGV[9]}}, true
+  end
+  for _ = 1, ARGV[9] == '' and most_tenants or 0 do
     local found = next_tenant(prefix, tenant, last)
     if not found and is_around then
       is_complete = true

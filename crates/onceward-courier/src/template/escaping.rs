@@ -6,7 +6,7 @@ use super::{BEGIN, END};
 
 /// Where a template is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Escaping {
     /// A URL: each value is one segment of the path, or a part of the query.
     Url,
     /// JSON: inside quotes, a value is a part of the string; elsewhere, it is a JSON value.
@@ -28,7 +28,7 @@ enum Piece<'a> {
     Value(&'a str),
 }
 
-impl Place {
+impl Escaping {
     /// Replaces the marked values in the output of the engine.
     pub(super) fn fill(self, raw: &str) -> Result<String, String> {
         let pieces = pieces(raw)?;
