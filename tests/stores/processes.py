@@ -173,9 +173,16 @@ class Server:
     def kill(self):
         """Kills every process of the server at once, as a crash would."""
         self.pause()
-        for pid in self.family():
+        family = self.family()
+        for pid in family:
             watchdog.send(pid, signal.SIGKILL)
         self.waited()
+        # On a busy machine, the parent's end is seen before that of its children.
+        deadline = time.monotonic() + START_SECONDS
+        while any(has_memory(pid) for pid in family):
+            if time.monotonic() > deadline:
+                raise Failed(f"processes of {self.name} do not end after a kill")
+            time.sleep(LOOK_SECONDS)
 
     def restart(self):
         """Stops the server if it runs, and starts it on the same port with the same data."""
@@ -223,6 +230,11 @@ class Server:
             return self.log.read_text(errors="replace")[-LOG_CHARACTERS:]
         except OSError:
             return ""
+
+
+def has_memory(pid):
+    """Whether a process has not ended. One that only waits for its parent has no program any more."""
+    return pathlib.Path(f"/proc/{pid}/exe").exists()
 
 
 def as_user(user):

@@ -18,6 +18,7 @@ import suite
 suite.enter()
 
 import postgres_servers  # noqa: E402
+import processes  # noqa: E402
 import psycopg  # noqa: E402
 import redis  # noqa: E402
 import servers  # noqa: E402
@@ -71,7 +72,7 @@ class Postgres(Case):
         family = server.family()
         self.assertGreater(len(family), 3)
         server.kill()
-        self.assertEqual([pid for pid in family if pathlib.Path(f"/proc/{pid}/exe").exists()], [])
+        self.assertEqual([pid for pid in family if processes.has_memory(pid)], [])
         server.start()
         run(server, "INSERT INTO entry VALUES (2)", "own")
         server.restart()
