@@ -458,6 +458,8 @@ BEGIN
             RAISE EXCEPTION 'the intent is done with another outcome' USING ERRCODE = 'OW003';
         END IF;
         RETURN;
+    ELSIF found_row.state = 'claimed' AND found_row.payload IS NOT NULL AND found_row.effect = 'external' THEN
+        RAISE EXCEPTION 'the entry was not marked as sent, so it cannot be finished' USING ERRCODE = 'OW003';
     END IF;
     -- If the clock was set back after the intent was recorded, the outcome is kept from the time of recording.
     moment := greatest(moment, found_row.created_at);
