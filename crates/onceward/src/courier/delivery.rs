@@ -20,7 +20,7 @@ use crate::ledger::{AttemptFailure, Guard, Ledger, TakenEntry, Taking};
 use crate::plant::{Plant, planted};
 use crate::step::{Step, reached};
 
-/// How long an entry waits whose doubt is bound to a sink that this courier does not have: another courier may have it.
+/// How long an entry waits that is bound to a sink which this courier does not have: another courier may have it.
 const OTHER_SINK_WAIT: Duration = Duration::from_secs(60);
 
 /// What an attempt led to.
@@ -44,6 +44,8 @@ pub(super) struct Deliverer {
     pub(super) route: Arc<Route>,
     pub(super) policy: Arc<Policy>,
     pub(super) dependency: Dependency,
+    /// The other sink of the same entries: the fallback of this one, or the one that this is the fallback of.
+    pub(super) partner: Option<Arc<Route>>,
 }
 
 impl Deliverer {
@@ -51,21 +53,31 @@ impl Deliverer {
     pub(super) async fn deliver(&self, seen: Seen) -> Result<Delivery, Error> {
         let Some(destination) = self.route.destination(&seen.record) else { return Ok(Delivery::NotTaken) };
         let bound = bound_to(&seen.record).cloned().filter(|_| !planted(Plant::SinkChangedInDoubt));
-        let goes_elsewhere = bound.as_ref().is_some_and(|bound| bound.sink != self.route.sink_name);
+        let elsewhere = bound.as_ref().filter(|bound| bound.sink != self.route.sink_name);
+        let put_off_elsewhere = elsewhere.map(|bound| self.wait_for_sink(&bound.sink));
         let taken = match self.ledger.take_entry(seen, bound.unwrap_or(destination), &self.policy).await? {
             Taking::Taken(taken) => *taken,
             Taking::NotTaken => return Ok(Delivery::NotTaken),
         };
         reached(Step::EntryTaken);
-        if goes_elsewhere {
-            let error = "an earlier attempt went to another sink, which this courier does not have".to_owned();
-            return put_off(taken.guard, true, OTHER_SINK_WAIT, error).await;
+        if let Some((wait, error)) = put_off_elsewhere {
+            return put_off(taken.guard, true, wait, error.to_owned()).await;
         }
         let Some(parcel) = parcel(&taken) else { return Ok(Delivery::NotTaken) };
         if taken.probe_first {
             return self.look_up(taken, &parcel).await;
         }
         self.send(taken.guard, &parcel).await
+    }
+
+    /// How long an entry waits that is bound to a sink to which it cannot go now, and why.
+    fn wait_for_sink(&self, sink: &str) -> (Duration, &'static str) {
+        match self.partner.as_ref().filter(|partner| partner.sink_name == sink) {
+            Some(partner) => {
+                (partner.breaker.recovery, "an earlier attempt went to another sink, whose breaker is open")
+            }
+            None => (OTHER_SINK_WAIT, "an earlier attempt went to another sink, which this courier does not have"),
+        }
     }
 
     /// Asks the sink about an earlier attempt, and makes another one only if that did not happen.
@@ -141,7 +153,7 @@ impl Deliverer {
 }
 
 /// Where an earlier attempt went that may have happened.
-fn bound_to(record: &Record) -> Option<&Destination> {
+pub(super) fn bound_to(record: &Record) -> Option<&Destination> {
     let was_sent = matches!(&record.state, State::Leased(lease) if lease.phase != Phase::Claimed);
     let may_have_happened = record.doubt_since.is_some() || was_sent;
     record.entry.as_ref()?.destination.as_ref().filter(|_| may_have_happened)

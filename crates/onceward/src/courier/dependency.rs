@@ -83,8 +83,17 @@ impl Dependency {
         (state.breaker, state.read_at) = (breaker, Some(Instant::now()));
     }
 
+    /// What an attempt needs to begin. `None` if it may not, or no longer.
+    pub(super) async fn ticket(&self, permit: StartPermit) -> Option<Ticket> {
+        match permit {
+            StartPermit::Open(ticket) => Some(ticket),
+            StartPermit::Trial => self.begin_trial().await,
+            StartPermit::Closed { .. } => None,
+        }
+    }
+
     /// Makes one attempt the trial of all couriers. `None` if another one is, or if the store does not answer.
-    pub(super) async fn begin_trial(&self) -> Option<Ticket> {
+    async fn begin_trial(&self) -> Option<Ticket> {
         let mut bits = [0; 16];
         getrandom::fill(&mut bits).ok()?;
         let fence = Fence::from_bytes(bits);

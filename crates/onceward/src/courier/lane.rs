@@ -9,8 +9,8 @@ use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
 use onceward_core::record::Seen;
 
-use super::delivery::Deliverer;
-use super::dependency::Dependency;
+use super::delivery::{Deliverer, bound_to};
+use super::dependency::{Dependency, StartPermit};
 use crate::ledger::Ledger;
 use crate::store::{self, DueQuery};
 
@@ -21,7 +21,9 @@ const LARGEST_LOOK: usize = 256;
 #[derive(Debug)]
 pub(super) struct OperationQueue {
     pub(super) operation: Operation,
-    pub(super) deliverer: Deliverer,
+    deliverer: Deliverer,
+    /// Delivers while the breaker of the first one is open.
+    fallback: Option<Deliverer>,
     /// Opened by a person who pauses the queue.
     pub(super) pause: Dependency,
     /// When an entry of this lane is due again.
@@ -36,10 +38,16 @@ pub(super) struct OperationQueue {
 }
 
 impl OperationQueue {
-    pub(super) fn new(operation: Operation, deliverer: Deliverer, pause: Dependency) -> Self {
+    pub(super) fn new(
+        operation: Operation,
+        deliverer: Deliverer,
+        fallback: Option<Deliverer>,
+        pause: Dependency,
+    ) -> Self {
         Self {
             operation,
             deliverer,
+            fallback,
             pause,
             retry_at: None,
             waiting: VecDeque::new(),
@@ -47,6 +55,30 @@ impl OperationQueue {
             after: None,
             meets_others: false,
         }
+    }
+
+    /// Who delivers now, and whether attempts may begin.
+    pub(super) async fn may_start(&self) -> (Deliverer, StartPermit) {
+        let first = self.deliverer.clone();
+        if let closed @ StartPermit::Closed { .. } = self.pause.may_start().await {
+            return (first, closed);
+        }
+        let permit = first.dependency.may_start().await;
+        if let (StartPermit::Closed { .. }, Some(fallback)) = (permit, &self.fallback) {
+            let other = fallback.dependency.may_start().await;
+            if !matches!(other, StartPermit::Closed { .. }) {
+                return (fallback.clone(), other);
+            }
+        }
+        (first, permit)
+    }
+
+    /// Who has to deliver an entry because of an earlier attempt that may have happened, if it is not the one who delivers now.
+    pub(super) fn bound_deliverer(&self, seen: &Seen, now: &Deliverer) -> Option<Deliverer> {
+        let sink = &bound_to(&seen.record)?.sink;
+        let known = [Some(&self.deliverer), self.fallback.as_ref()].into_iter().flatten();
+        let bound = known.into_iter().find(|known| known.route.sink_name == *sink)?;
+        (*sink != now.route.sink_name).then(|| bound.clone())
     }
 
     fn room(&self) -> usize {

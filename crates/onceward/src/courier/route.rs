@@ -40,6 +40,9 @@ pub struct Route {
     pub settle: Duration,
     /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it.
     pub passes_key: bool,
+    /// Where entries go while the breaker is open, unless an attempt at this sink may have happened. A fallback of the fallback is
+    /// not used. If entries are retried in doubt, both sinks must honour the downstream key.
+    pub fallback: Option<Arc<Route>>,
 }
 
 impl Route {
@@ -55,6 +58,7 @@ impl Route {
             concurrency: DEFAULT_CONCURRENCY,
             settle: DEFAULT_SETTLE,
             passes_key: false,
+            fallback: None,
         }
     }
 

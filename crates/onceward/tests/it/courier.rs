@@ -1,5 +1,7 @@
 //! The courier over the embedded store and the store in memory: real leases, real time, sinks that fail in every way.
 
+mod fallback;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
