@@ -70,7 +70,7 @@ answered 200
 echo "# It delivers it again. By now, fewer webhooks are pending:"
 deliver "${paid/2/1}" "$STRIPE_WEBHOOK_SECRET"
 answered 200
-echo "# Somebody else signs with another secret:"
+echo "# A forged event, signed with another secret:"
 deliver "${paid/evt_1/evt_forged}" whsec_guessed
 answered 401
 echo "# A captured delivery is sent again after ten minutes:"
