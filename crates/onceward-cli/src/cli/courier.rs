@@ -32,7 +32,7 @@ impl Courier {
                 ledger.close().await;
                 return Err(Fault::config(
                     "no operation in the configuration names a sink; nothing was done.\n  Write `[sink.NAME]` and \
-                     `sink = \"NAME\"` in [operation.…]: see docs/guides/outbox.md",
+                     `sink = \"NAME\"` in [operation.…]: see docs/guides/couriers.md",
                 ));
             };
             let (mut signals, _stop) =
