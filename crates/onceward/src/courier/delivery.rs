@@ -49,8 +49,9 @@ pub(super) struct Deliverer {
 }
 
 impl Deliverer {
-    /// Takes an entry that was due and makes one attempt.
-    pub(super) async fn deliver(&self, seen: Seen) -> Result<Delivery, Error> {
+    /// Takes an entry that was due and makes one attempt. A trial that finds the downstream still down uses up no attempt of its
+    /// entry: it was made for all of them.
+    pub(super) async fn deliver(&self, seen: Seen, is_trial: bool) -> Result<Delivery, Error> {
         let Some(destination) = self.route.destination(&seen.record) else { return Ok(Delivery::NotTaken) };
         let bound = bound_to(&seen.record).cloned().filter(|_| !planted(Plant::SinkChangedInDoubt));
         let elsewhere = bound.as_ref().filter(|bound| bound.sink != self.route.sink_name);
@@ -65,9 +66,9 @@ impl Deliverer {
         }
         let Some(parcel) = parcel(&taken) else { return Ok(Delivery::NotTaken) };
         if taken.probe_first {
-            return self.look_up(taken, &parcel).await;
+            return self.look_up(taken, &parcel, is_trial).await;
         }
-        self.send(taken.guard, &parcel).await
+        self.send(taken.guard, &parcel, is_trial).await
     }
 
     /// How long an entry waits that is bound to a sink to which it cannot go now, and why.
@@ -81,7 +82,7 @@ impl Deliverer {
     }
 
     /// Asks the sink about an earlier attempt, and makes another one only if that did not happen.
-    async fn look_up(&self, taken: TakenEntry, parcel: &Parcel) -> Result<Delivery, Error> {
+    async fn look_up(&self, taken: TakenEntry, parcel: &Parcel, is_trial: bool) -> Result<Delivery, Error> {
         let asked = AssertUnwindSafe(self.route.sink.look_up(parcel)).catch_unwind();
         let answer = match tokio::time::timeout(self.route.timeout, asked).await {
             Ok(Ok(answer)) => answer,
@@ -101,7 +102,7 @@ impl Deliverer {
                 None => {
                     taken.guard.claim().not_found().await?;
                     reached(Step::LookUpWritten);
-                    self.send(taken.guard, parcel).await
+                    self.send(taken.guard, parcel, is_trial).await
                 }
             },
             LookUp::Unknown(error) => {
@@ -111,7 +112,7 @@ impl Deliverer {
         }
     }
 
-    async fn send(&self, guard: Guard, parcel: &Parcel) -> Result<Delivery, Error> {
+    async fn send(&self, guard: Guard, parcel: &Parcel, is_trial: bool) -> Result<Delivery, Error> {
         if parcel.attempt == 1 {
             self.dependency.first_attempt();
         }
@@ -131,11 +132,17 @@ impl Deliverer {
             health: Health::Working,
         });
         reached(Step::AttemptEnded);
-        self.settle(guard, attempt, parcel.attempt).await
+        self.settle(guard, attempt, parcel, is_trial).await
     }
 
     /// Records how the attempt ended.
-    async fn settle(&self, guard: Guard, attempt: SinkResult, number: u32) -> Result<Delivery, Error> {
+    async fn settle(
+        &self,
+        guard: Guard,
+        attempt: SinkResult,
+        parcel: &Parcel,
+        is_trial: bool,
+    ) -> Result<Delivery, Error> {
         let (may_have_happened, again, error, retry_after, health) = match attempt {
             SinkResult::Ended(outcome) => {
                 guard.finish(outcome).await?;
@@ -144,11 +151,26 @@ impl Deliverer {
             SinkResult::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
         };
-        let wait = backoff::wait(number, &self.route.retry, retry_after, random());
+        let wait = backoff::wait(parcel.attempt, &self.route.retry, retry_after, random());
         let retry_in = wait.max(self.dependency.retry_wait());
-        let after = if again { AfterAttempt::Retry } else { AfterAttempt::GiveUp };
+        let is_still_down = is_trial && !may_have_happened && health == Health::Failing;
+        let after = match again {
+            true if is_still_down => AfterAttempt::RetryUncounted,
+            true => AfterAttempt::Retry,
+            false => AfterAttempt::GiveUp,
+        };
+        self.report(parcel, may_have_happened, &error);
         guard.undelivered(AttemptFailure { may_have_happened, retry_in, after, error }).await?;
         Ok(Delivery::Made { health: Some(health), retry_in: again.then_some(retry_in) })
+    }
+
+    /// Says in the log what became of an attempt. Keys can be personal data: the name of an intent masks its key.
+    fn report(&self, parcel: &Parcel, may_have_happened: bool, error: &str) {
+        let (entry, sink, attempt) = (&parcel.identity, &self.route.sink_name, parcel.attempt);
+        match may_have_happened {
+            true => tracing::warn!(%entry, sink, attempt, error, "an attempt without a clear answer may have happened"),
+            false => tracing::warn!(%entry, sink, attempt, error, "an attempt failed, and nothing happened"),
+        }
     }
 }
 

@@ -92,6 +92,17 @@ impl Dependency {
         }
     }
 
+    /// Says in the log when the breaker opens or closes.
+    fn report(&self, now: &breaker::State) {
+        let is_open = |state: &breaker::State| !matches!(state, breaker::State::Closed { .. });
+        let Stops::Sink(sink) = &self.stops else { return };
+        match (is_open(&self.state().breaker.state), is_open(now)) {
+            (false, true) => tracing::warn!(sink, "the breaker opens: nothing is sent until a trial succeeds"),
+            (true, false) => tracing::info!(sink, "the breaker closes: the downstream works again"),
+            _ => {}
+        }
+    }
+
     /// Makes one attempt the trial of all couriers. `None` if another one is, or if the store does not answer.
     async fn begin_trial(&self) -> Option<Ticket> {
         let mut bits = [0; 16];
@@ -135,7 +146,10 @@ impl Dependency {
             return;
         }
         match self.ledger.change_breaker(&self.stops, |breaker| change(breaker, SystemClock.now())).await {
-            Ok(breaker) => self.learn(breaker),
+            Ok(breaker) => {
+                self.report(&breaker.state);
+                self.learn(breaker);
+            }
             Err(error) => tracing::warn!(%error, "the state of a breaker could not be noted"),
         }
     }

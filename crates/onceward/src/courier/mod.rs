@@ -209,9 +209,9 @@ impl Courier {
     }
 
     fn start_attempt(&mut self, index: usize, deliverer: Deliverer, seen: Seen, ticket: Ticket) {
-        let id = seen.record.id;
+        let (id, is_trial) = (seen.record.id, matches!(ticket, Ticket::Trial(_)));
         self.attempts.spawn(async move {
-            let delivery = deliverer.deliver(seen).await.unwrap_or_else(|error| {
+            let delivery = deliverer.deliver(seen, is_trial).await.unwrap_or_else(|error| {
                 tracing::warn!(sink = deliverer.route.sink_name, %error, "an attempt could not be recorded");
                 Delivery::NotTaken
             });

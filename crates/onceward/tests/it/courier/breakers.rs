@@ -84,3 +84,29 @@ async fn a_paused_queue_is_not_delivered_until_it_goes_on() {
     ledger.force_breaker(&paused, &ForceBreaker::Reset).await.unwrap();
     deliver_until(&ledger, quick(sink.clone()), async || status(&ledger, "a").await == Some(Status::Done)).await;
 }
+
+#[tokio::test]
+async fn trials_of_a_long_outage_use_up_no_attempts() {
+    let ledger = ledger(Policy { max_attempts: Some(3), ..Policy::default() }).await;
+    let sink = Scripted::new(|_, number| if number <= 12 { down() } else { delivered() });
+    for key in ["1", "2"] {
+        queue(&ledger, key).await;
+    }
+    let mut route = Route { concurrency: 1, ..quick(sink.clone()) };
+    (route.breaker.failures, route.breaker.recovery) = (2, Duration::from_millis(20));
+    let are_done =
+        async || status(&ledger, "1").await == Some(Status::Done) && status(&ledger, "2").await == Some(Status::Done);
+    deliver_until(&ledger, route, are_done).await;
+    assert_eq!(sink.calls(), 14, "twelve failures, of which ten were trials, and two deliveries");
+}
+
+#[tokio::test]
+async fn a_call_cannot_name_the_operations_of_the_ledger_itself() {
+    let ledger = ledger(Policy::default()).await;
+    for name in [onceward::breakers::NOTES, "onceward/leases", "onceward/x"] {
+        let call = ledger.operation(name).key("queue:send_mail");
+        let queued = call.enqueue(&"forced_open", EnqueueOptions::default()).await;
+        assert!(matches!(&queued, Err(Error::Invalid(_))), "{name}: {queued:?}");
+    }
+    assert_eq!(ledger.breakers().await.unwrap(), []);
+}
