@@ -37,10 +37,9 @@ ANSWERS = (
     ("401, 403, 407, 409, 425", "is dead", "dead", ("401", "403", "407", "409", "425")),
     ("a template fails, the address is not permitted", "is dead", "dead", ("template", "address")),
     ("any other 4xx", "is done, as a failure", "done", ("400", "402", "404", "410", "422")),
-    ("500 and other 5xx that are not below", "is done, as a failure", "done", ("500", "501", "505")),
     (
-        "408, 499, 502, 504, 520 to 527, 530, 598, 599; 503 and 529 without `Retry-After`; a redirect", "is in doubt", "in_doubt",
-        ("408", "499", "502", "504", "520", "527", "530", "598", "599", "503", "529", "302", "307"),
+        "408, 499, 500, 502, 504 and every other 5xx; 503 and 529 without `Retry-After`; a redirect", "is in doubt", "in_doubt",
+        ("408", "499", "500", "501", "502", "504", "505", "520", "599", "503", "529", "302", "307"),
     ),
     ("none: a time-out, a lost connection", "is in doubt", "in_doubt", ("silent", "lost")),
 )  # fmt: skip

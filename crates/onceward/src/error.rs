@@ -16,7 +16,7 @@ use onceward_core::{identify, json, name, recipe};
 use crate::{evidence, store};
 
 /// What the operations begin with under which the ledger keeps its own records: breakers, and the leases of workers.
-pub(crate) const RESERVED: &str = "onceward/";
+pub const RESERVED: &str = "onceward/";
 
 /// Why a guarded call has no value. Every message names the intent by its operation and a short hash, never by its key or
 /// arguments.

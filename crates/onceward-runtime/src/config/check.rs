@@ -252,6 +252,13 @@ fn invalid_sinks(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
             let at = position(tree, &["sink", name, field]).unwrap_or(0);
             problems.push(Mistake { at, path: format!("sink.{}.{field}", toml_name(name)), what });
         }
+        let sharing = file.operation.values().filter(|operation| operation.sink.as_deref() == Some(name)).count();
+        if sink.passes_key() && sharing > 1 {
+            let what =
+                format!("{sharing} operations deliver to this sink: equal keys of them would be one request to it");
+            let at = position(tree, &["sink", name, "passes_key"]).unwrap_or(0);
+            problems.push(Mistake { at, path: format!("sink.{}.passes_key", toml_name(name)), what });
+        }
         if let Some(what) = wrong_fallback(file, name, sink) {
             let at = position(tree, &["sink", name, "fallback"]).unwrap_or(0);
             problems.push(Mistake { at, path: format!("sink.{}.fallback", toml_name(name)), what });

@@ -23,6 +23,9 @@ use crate::step::{Step, reached};
 /// How long an entry waits that is bound to a sink which this courier does not have: another courier may have it.
 const OTHER_SINK_WAIT: Duration = Duration::from_secs(60);
 
+/// A sink that cannot be asked for a day is asked about an entry about 300 times.
+const LONGEST_PAUSE_BETWEEN_LOOK_UPS: Duration = Duration::from_secs(5 * 60);
+
 /// What an attempt led to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Delivery {
@@ -107,6 +110,7 @@ impl Deliverer {
             },
             LookUp::Unknown(error) => {
                 let wait = backoff::wait(parcel.attempt, &self.route.retry, None, random());
+                let wait = wait.max(pause_between_look_ups(&taken.seen));
                 put_off(taken.guard, true, wait, error).await
             }
         }
@@ -119,12 +123,12 @@ impl Deliverer {
         let attempt = AssertUnwindSafe(self.route.sink.deliver(parcel)).catch_unwind();
         let ended = tokio::select! {
             biased;
-            ended = attempt => ended,
-            // Another courier may go on with the entry, so this attempt is given up.
+            // Another courier may go on with the entry, so this attempt is given up before it does anything more.
             () = guard.lost() => {
                 guard.doubt(Some("the claim was lost during the attempt")).await?;
                 return Ok(Delivery::Made { health: None, retry_in: None });
             }
+            ended = attempt => ended,
         };
         let attempt = ended.unwrap_or_else(|_| SinkResult::Unknown {
             error: "the sink panicked".to_owned(),
@@ -152,7 +156,7 @@ impl Deliverer {
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
         };
         let wait = backoff::wait(parcel.attempt, &self.route.retry, retry_after, random());
-        let retry_in = wait.max(self.dependency.retry_wait());
+        let retry_in = if again { wait.max(self.dependency.retry_wait()) } else { wait };
         let is_still_down = is_trial && !may_have_happened && health == Health::Failing;
         let after = match again {
             true if is_still_down => AfterAttempt::RetryUncounted,
@@ -196,6 +200,12 @@ async fn put_off(guard: Guard, in_doubt: bool, wait: Duration, error: String) ->
     let after = if planted(Plant::PutOffCounted) { AfterAttempt::Retry } else { AfterAttempt::RetryUncounted };
     guard.undelivered(AttemptFailure { may_have_happened: in_doubt, retry_in: wait, after, error }).await?;
     Ok(Delivery::Made { health: None, retry_in: Some(wait) })
+}
+
+/// Look-ups that fail do not count as attempts, so the pause grows with the age of the doubt instead.
+fn pause_between_look_ups(seen: &Seen) -> Duration {
+    let age = seen.record.doubt_since.map_or(Duration::ZERO, |since| since.until(seen.now));
+    (age / 4).min(LONGEST_PAUSE_BETWEEN_LOOK_UPS)
 }
 
 /// How long a look-up that finds nothing is not yet believed.

@@ -191,6 +191,9 @@ impl Courier {
     }
 
     async fn start_attempts(&mut self, index: usize, deliverer: &Deliverer, start: StartPermit) {
+        if matches!(start, StartPermit::Trial) {
+            self.lanes[index].choose_trial();
+        }
         while let Some(seen) = self.lanes[index].next() {
             if let Some(bound) = self.lanes[index].bound_deliverer(&seen, deliverer) {
                 let permit = bound.dependency.may_start().await;

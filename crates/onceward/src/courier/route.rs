@@ -38,7 +38,8 @@ pub struct Route {
     pub concurrency: usize,
     /// How long after an attempt a look-up that finds nothing is not believed.
     pub settle: Duration,
-    /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it.
+    /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it. Then nothing else may
+    /// send the same keys there: for the downstream, equal keys of two operations or tenants are one request.
     pub passes_key: bool,
     /// Where entries go while the breaker is open, unless an attempt at this sink may have happened. A fallback of the fallback is
     /// not used. If entries are retried in doubt, both sinks must honour the downstream key.
@@ -65,7 +66,8 @@ impl Route {
     /// Where an attempt goes that is not bound by an earlier one.
     pub(super) fn destination(&self, record: &Record) -> Option<Destination> {
         let identity = record.identity.as_ref()?;
-        let key = match self.passes_key {
+        // A fresh key must differ from the one that the downstream knows.
+        let key = match self.passes_key && record.generation == 0 {
             true => identity.key.as_str().to_owned(),
             false => downstream_key(identity, &self.sink_name, record.generation),
         };

@@ -577,7 +577,8 @@ BEGIN
         new_row.max_attempts := max_attempts;
         new_row.priority := CASE priority WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END;
         new_row.entry := json_strip_nulls(json_build_object('priority', priority,
-            'deliver_within', onceward.milliseconds(deliver_within), 'keeps_payload', CASE WHEN keep_payload THEN true END));
+            -- Counted from when a direct call recorded the intent, if one did.
+            'deliver_within', onceward.milliseconds(deliver_within + (moment - new_row.created_at)), 'keeps_payload', CASE WHEN keep_payload THEN true END));
         new_row.until := date_trunc('milliseconds', moment + greatest(delay, interval '0'));
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;

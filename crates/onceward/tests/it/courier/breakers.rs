@@ -110,3 +110,40 @@ async fn a_call_cannot_name_the_operations_of_the_ledger_itself() {
     }
     assert_eq!(ledger.breakers().await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_poisoned_entry_is_not_the_trial_again_and_again() {
+    let ledger = ledger(Policy { max_attempts: Some(100), ..Policy::default() }).await;
+    // Every attempt at a poisoned entry looks like a failure of the downstream.
+    let sink =
+        Scripted::new(|parcel, _| if parcel.identity.key.as_str().starts_with("bad") { down() } else { delivered() });
+    for number in 0..6 {
+        let options = EnqueueOptions { priority: Priority::High, ..EnqueueOptions::default() };
+        ledger.operation(MAIL).key(&format!("bad {number}")).enqueue(&"x", options).await.unwrap();
+    }
+    queue(&ledger, "good 1").await;
+    queue(&ledger, "good 2").await;
+    let mut route = Route { concurrency: 1, ..quick(sink.clone()) };
+    (route.breaker.failures, route.breaker.recovery) = (3, Duration::from_millis(20));
+    let are_done = async || {
+        status(&ledger, "good 1").await == Some(Status::Done) && status(&ledger, "good 2").await == Some(Status::Done)
+    };
+    deliver_until(&ledger, route, are_done).await;
+    assert!(sink.calls() < 200, "{} attempts", sink.calls());
+}
+
+#[tokio::test]
+async fn entries_of_another_sink_are_left_to_its_couriers() {
+    let ledger = ledger(Policy { in_doubt: InDoubt::Retry, ..Policy::default() }).await;
+    let first = Scripted::new(|_, _| unknown());
+    queue(&ledger, "doubtful").await;
+    deliver_until(&ledger, quick(first.clone()), async || first.calls() >= 1).await;
+    let before = ledger.get(&identity("doubtful")).await.unwrap().unwrap();
+    let other = Scripted::new(|_, _| delivered());
+    let renamed = Route { sink_name: "renamed".to_owned(), ..quick(other.clone()) };
+    queue(&ledger, "new").await;
+    deliver_until(&ledger, renamed, async || status(&ledger, "new").await == Some(Status::Done)).await;
+    let after = ledger.get(&identity("doubtful")).await.unwrap().unwrap();
+    assert_eq!(after.seen.record.version, before.seen.record.version, "a courier without the sink writes nothing");
+    assert_eq!(other.keys(), ["new"]);
+}
