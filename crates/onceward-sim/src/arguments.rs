@@ -44,6 +44,7 @@ checks with real processes
                                                                    [--over stdio|http|several] [--binary PATH]
   api          Kill the API under load                             [--kills 50] [--seed 1] [--binary PATH]
   outbox       Kill couriers and processes that queue entries      [--kills 50] [--seed 1] [--couriers 4] [--enqueuers 10]
+                                                                   [--store URL]
   run          Kill `onceward run` and its commands                [--kills 50] [--seed 1] [--binary PATH]
   scenarios    Play short scenarios on every surface               [--binary PATH]
   fairness     Measure the shares of processes on one ledger       [--processes 2] [--callers 64] [--seconds 5]
@@ -167,6 +168,7 @@ pub fn parse(arguments: &[String]) -> Result<Command, String> {
             seed: options.number("--seed", 1)?,
             couriers: options.number("--couriers", 4)?.clamp(1, 16),
             enqueuers: options.number("--enqueuers", 10)?.clamp(1, 16),
+            store: options.text("--store"),
         }),
         "outbox-courier" => Command::OutboxCourier(options.outbox_process()?),
         "outbox-enqueuer" => Command::OutboxEnqueuer(options.outbox_process()?),
@@ -338,6 +340,7 @@ impl Options {
         let port = self.number("--port", 0)?;
         Ok(outbox::ProcessOptions {
             folder: self.folder()?,
+            ledger: self.text("--ledger").ok_or("missing --ledger")?,
             port: u16::try_from(port).map_err(|_| format!("`--port {port}`: not a port"))?,
             seed: self.number("--seed", 1)?,
             number: self.number("--number", 0)?,

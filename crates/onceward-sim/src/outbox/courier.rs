@@ -53,7 +53,7 @@ pub(super) fn die_at(die: Option<(Step, u32)>) {
 pub fn run(options: &ProcessOptions) {
     die_at(options.die);
     kills::on_runtime(async {
-        let ledger = Ledger::open(options.ledger()).await.expect("the ledger can be opened");
+        let ledger = Ledger::open(options.ledger.as_str()).await.expect("the ledger can be opened");
         let address = format!("127.0.0.1:{}", options.port);
         let (sink, kinds) = match &options.name {
             Some(name) => (name.as_str(), vec![EntryKind::Moved]),

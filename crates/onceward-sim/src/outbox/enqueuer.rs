@@ -22,7 +22,7 @@ pub fn run(options: &ProcessOptions) {
     courier::die_at(options.die);
     let acknowledged = acknowledgements(&options.folder);
     kills::on_runtime(async {
-        let ledger = Ledger::open(options.ledger()).await.expect("the ledger can be opened");
+        let ledger = Ledger::open(options.ledger.as_str()).await.expect("the ledger can be opened");
         if let Some(key) = &options.name {
             for kind in EntryKind::COMMON {
                 queue(&ledger, kind, key, EnqueueOptions::default(), &acknowledged).await;

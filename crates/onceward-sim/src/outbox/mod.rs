@@ -27,6 +27,7 @@ use onceward::store::Filter;
 
 use crate::kills;
 use crate::kills::effects::Effects;
+use crate::private_store::PrivateStore;
 use crate::report::{Progress, row};
 use crate::rng::Rng;
 pub use courier::run as deliver;
@@ -48,7 +49,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The size of a page of a list.
 const PAGE: usize = 500;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// How many kills.
     pub kills: u64,
@@ -58,13 +59,17 @@ pub struct Options {
     pub couriers: u64,
     /// How many processes queue entries.
     pub enqueuers: u64,
+    /// The server on which they share a ledger; otherwise they share a file.
+    pub store: Option<String>,
 }
 
 /// What a process is started with.
 #[derive(Clone, Debug)]
 pub struct ProcessOptions {
-    /// The folder of the run, with the ledger.
+    /// The folder of the run.
     pub folder: PathBuf,
+    /// The URL or the file of the ledger.
+    pub ledger: String,
     /// The port of the downstream.
     pub port: u16,
     pub seed: u64,
@@ -76,16 +81,6 @@ pub struct ProcessOptions {
     pub origin: u64,
     /// The step at which to die, and at which visit of it.
     pub die: Option<(Step, u32)>,
-}
-
-impl ProcessOptions {
-    fn ledger(&self) -> PathBuf {
-        ledger(&self.folder)
-    }
-}
-
-fn ledger(folder: &std::path::Path) -> PathBuf {
-    folder.join("ledger.db")
 }
 
 /// The entries that were acknowledged, one line for each: operation and key.
@@ -103,16 +98,23 @@ struct Run {
 
 /// Kills couriers and enqueuers. True if no rule was broken.
 pub fn run(options: &Options) -> bool {
-    kills::on_runtime(play(*options))
+    kills::on_runtime(play(options.clone()))
 }
 
 async fn play(options: Options) -> bool {
     let progress = Progress::start();
     let folder = tempfile::Builder::new().prefix("onceward-outbox-").tempdir().expect("a folder");
-    let ledger = Ledger::open(ledger(folder.path())).await.expect("a ledger can be made");
+    let server = match &options.store {
+        Some(server) => Some(PrivateStore::create(server).await),
+        None => None,
+    };
+    let file = folder.path().join("ledger.db").to_string_lossy().into_owned();
+    let place = server.as_ref().map_or(file, |server| server.url.clone());
+    let ledger = Ledger::open(place.as_str()).await.expect("a ledger can be made");
     let downstream = Downstream::start(options.seed).await;
-    let mut run = Run { options, ledger, downstream: Arc::clone(&downstream), judge: Judge::default() };
-    let mut processes = Processes::new(folder.path(), downstream.port, options);
+    let mut run =
+        Run { options: options.clone(), ledger, downstream: Arc::clone(&downstream), judge: Judge::default() };
+    let mut processes = Processes::new(folder.path(), place, downstream.port, options.clone());
     opening::play(&mut run, &mut processes).await;
     under_load(&mut run, &mut processes, &progress).await;
     processes.stop_enqueuers().await;
@@ -134,16 +136,17 @@ async fn play(options: Options) -> bool {
     run.judge.print(&records, &downstream.stories());
     let sound = run.judge.violations().is_empty();
     if !sound {
-        let Options { kills, seed, couriers, enqueuers } = options;
+        let Options { kills, seed, couriers, enqueuers, store } = options;
+        let store = store.map(|store| format!(" --store {store}")).unwrap_or_default();
         println!(
-            "again: onceward-sim outbox --kills {kills} --seed {seed} --couriers {couriers} --enqueuers {enqueuers}"
+            "again: onceward-sim outbox --kills {kills} --seed {seed} --couriers {couriers} --enqueuers {enqueuers}{store}"
         );
     }
     sound
 }
 
 async fn under_load(run: &mut Run, processes: &mut Processes, progress: &Progress) {
-    let options = run.options;
+    let options = run.options.clone();
     let mut rng = Rng::of(&[options.seed, 7]);
     processes.start_couriers(&mut rng);
     if options.kills > 0 {

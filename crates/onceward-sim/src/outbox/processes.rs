@@ -26,6 +26,7 @@ const VISITS: u64 = 12;
 /// The processes of a run.
 pub struct Processes {
     folder: PathBuf,
+    ledger: String,
     port: u16,
     options: Options,
     origin: u64,
@@ -38,9 +39,10 @@ pub struct Processes {
 }
 
 impl Processes {
-    pub fn new(folder: &Path, port: u16, options: Options) -> Self {
+    pub fn new(folder: &Path, ledger: String, port: u16, options: Options) -> Self {
         Self {
             folder: folder.to_owned(),
+            ledger,
             port,
             options,
             origin: enqueuer::now(),
@@ -53,7 +55,7 @@ impl Processes {
 
     fn spawn(&self, role: &str, number: u64, name: Option<&str>, die: Option<(Step, u64)>) -> Child {
         let mut command = Command::new(this_program());
-        command.arg(role).arg("--folder").arg(&self.folder);
+        command.arg(role).arg("--folder").arg(&self.folder).arg("--ledger").arg(&self.ledger);
         let numbers = [
             ("--port", u64::from(self.port)),
             ("--seed", self.options.seed),
@@ -161,10 +163,9 @@ impl Processes {
 
     /// The same with couriers that live, for the end of a run.
     pub async fn keep_couriers(&mut self, judge: &mut Judge) {
-        let options = self.options;
-        self.options.kills = 0;
-        self.replace_dead(&mut Rng::of(&[options.seed, 8]), judge).await;
-        self.options = options;
+        let kills = std::mem::take(&mut self.options.kills);
+        self.replace_dead(&mut Rng::of(&[self.options.seed, 8]), judge).await;
+        self.options.kills = kills;
     }
 
     pub async fn stop_enqueuers(&mut self) {

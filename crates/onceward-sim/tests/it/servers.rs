@@ -150,3 +150,21 @@ fn an_expiry_that_redis_keeps_is_found() {
     let case = "a_tombstone_that_becomes_a_record_again_counts_towards_the_quota";
     found_by_conformance(REDIS, "expiry-kept", case);
 }
+
+/// Couriers and enqueuers on one server, killed. Leases end later there than on a file, so that a run has fewer kills.
+fn an_outbox_on(variable: &str) {
+    let arguments = "outbox --kills 10 --seed 20260101 --couriers 3 --enqueuers 4";
+    let Some(run) = passes_on(variable, arguments) else { return };
+    // Otherwise the run would prove nothing.
+    assert!(run.number("kills at a named step") >= 5, "{}", run.text);
+}
+
+#[test]
+fn an_outbox_on_postgresql_survives_kills() {
+    an_outbox_on(POSTGRES);
+}
+
+#[test]
+fn an_outbox_on_redis_survives_kills() {
+    an_outbox_on(REDIS);
+}

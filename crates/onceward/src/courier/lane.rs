@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use onceward_core::hash::Digest;
 use onceward_core::name::{Operation, Tenant};
-use onceward_core::record::Seen;
+use onceward_core::record::{Record, Seen, State};
 
 use super::delivery::{Deliverer, bound_to};
 use super::dependency::{Dependency, StartPermit};
@@ -90,9 +90,12 @@ impl OperationQueue {
         (*sink != now.route.sink_name).then(|| bound.clone())
     }
 
-    fn has_sink(&self, sink: &str) -> bool {
-        let known = [Some(&self.deliverer), self.fallback.as_ref()].into_iter().flatten();
-        known.into_iter().any(|known| known.route.sink_name == sink)
+    /// Whether an entry is in doubt at a sink that this courier does not have. An attempt that was cut off is first recorded as a
+    /// doubt.
+    fn is_elsewhere(&self, record: &Record) -> bool {
+        let State::InDoubt { .. } = record.state else { return false };
+        let mut known = [Some(&self.deliverer), self.fallback.as_ref()].into_iter().flatten();
+        bound_to(record).is_some_and(|bound| known.all(|known| known.route.sink_name != bound.sink))
     }
 
     fn room(&self) -> usize {
@@ -123,11 +126,8 @@ impl OperationQueue {
         self.after = found.reached;
         let known: HashSet<Digest> = self.waiting.iter().map(|(seen, _)| seen.record.id).collect();
         let is_new = |seen: &Seen| !self.under_way.contains(&seen.record.id) && !known.contains(&seen.record.id);
-        let (mut entries, elsewhere): (Vec<Seen>, Vec<Seen>) = found
-            .entries
-            .into_iter()
-            .filter(is_new)
-            .partition(|seen| bound_to(&seen.record).is_none_or(|bound| self.has_sink(&bound.sink)));
+        let (mut entries, elsewhere): (Vec<Seen>, Vec<Seen>) =
+            found.entries.into_iter().filter(is_new).partition(|seen| !self.is_elsewhere(&seen.record));
         self.leave(elsewhere, &mut entries);
         if self.meets_others && !entries.is_empty() {
             let start = getrandom::u32().unwrap_or_default() as usize % entries.len();
