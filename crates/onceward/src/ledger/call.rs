@@ -283,7 +283,8 @@ impl CallBuilder {
         self.call_at(SystemClock.now())
     }
 
-    fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
+    /// The call as it would have been at this time.
+    pub(super) fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
         let operation = name::Operation::new(self.name.as_str())?;
         let tenant = match &self.tenant {
             Some(tenant) => Tenant::new(tenant.as_str())?,
