@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use onceward::clock::SystemClock;
 use onceward::core::decide::Decision;
+use onceward::core::fingerprint::Builder;
 use onceward::core::outbox::{AfterAttempt, Destination, Priority};
 use onceward::core::record::downstream_key;
 use onceward::name::Identity;
@@ -175,6 +176,26 @@ async fn a_kept_payload_need_not_be_given_and_stays_kept() {
             deliver(&ledger, &next).await;
             assert_eq!(record(&ledger, &next).await.payload.as_deref(), Some(PAYLOAD.as_bytes()));
             last = next;
+        }
+    }
+}
+
+/// The SQL functions take any bytes, and without a fingerprint of the user's own they hash these bytes.
+#[tokio::test]
+async fn an_entry_from_a_transaction_in_sql_is_compared_by_its_bytes() {
+    for (ledger, _folder) in every_ledger().await {
+        for (key, payload) in [("json", PAYLOAD), ("text", "Dear Ann,")] {
+            let mut call = letter(&ledger, key).call().unwrap();
+            call.fingerprint = Builder::new("payload").part("payload", payload).build();
+            ledger.enqueue(&call, payload.into(), EnqueueOptions::default()).await.unwrap();
+            let first = identity(&ledger, key);
+            deliver(&ledger, &first).await;
+            let other = format!("{payload} ");
+            let refused = rerun(&ledger, &first, Some(&other)).await;
+            assert_eq!(refused, Rerun::Refused(RerunRefusal::OtherPayload));
+            let (second, _) = queued(rerun(&ledger, &first, Some(payload)).await);
+            deliver(&ledger, &second).await;
+            queued(rerun(&ledger, &second, Some(payload)).await);
         }
     }
 }
