@@ -24,6 +24,7 @@
 //! - [`breaker`]: stops calls to a downstream that fails.
 //! - [`policy`]: tiers, retention, what happens in doubt; the terms that govern a record.
 //! - [`record`]: the record of one intent.
+//! - [`rerun`]: a deliberate new run of an entry that is done.
 //! - [`claim`]: ids of earlier requests that a record remembers, so that they can be repeated.
 //! - [`decide`]: the transition function.
 
@@ -45,6 +46,7 @@ pub mod outcome;
 pub mod policy;
 pub mod recipe;
 pub mod record;
+pub mod rerun;
 pub mod retry;
 pub mod stream;
 pub mod time;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::duration;
+use crate::name::Key;
 
 /// How an entry of the outbox is delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -21,6 +22,26 @@ pub struct Entry {
     /// Where the last attempt went. While an attempt may have happened, every further attempt goes there, under the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destination: Option<Destination>,
+    /// The run that this one follows, if a person has had finished work done again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<Box<RerunLink>>,
+}
+
+/// The link from a deliberate new run to the run that it follows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RerunLink {
+    /// The key of the run that it follows, in the same tenant and operation.
+    pub of: Key,
+    /// The number of this run: 2 for the one that follows the first.
+    pub run: u32,
+    /// Why the person wanted it.
+    pub why: String,
+    /// The name of the person, as it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// The name of the API token that was used. Unlike `by`, this is authenticated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
 }
 
 /// Which entries go first: the due ones of a higher priority go before all of a lower one.

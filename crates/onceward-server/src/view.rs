@@ -86,6 +86,19 @@ pub struct EntryView {
     pub sink: Option<String>,
     /// Whether the payload is kept after delivery.
     pub keeps_payload: bool,
+    /// The run that it follows, if a person has had finished work done again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rerun: Option<RerunView>,
+}
+
+/// The link from a new run to the run that it follows.
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = RerunLink)]
+pub struct RerunView {
+    /// The key of the run that it follows, masked like `key`.
+    pub of: String,
+    /// The number of this run: 2 for the one that follows the first.
+    pub run: u32,
 }
 
 /// A summary of an outcome.
@@ -177,13 +190,13 @@ impl IntentView {
             expires_at: expires_at.map(text),
             last_error: record.last_error.clone(),
             outcome,
-            entry: record.entry.as_deref().map(|entry| EntryView::of(record, entry, standing)),
+            entry: record.entry.as_deref().map(|entry| EntryView::of(record, entry, standing, keys)),
         })
     }
 }
 
 impl EntryView {
-    fn of(record: &Record, entry: &Entry, standing: Standing) -> Self {
+    fn of(record: &Record, entry: &Entry, standing: Standing, keys: KeyDisplay) -> Self {
         let due = match (standing, &record.state) {
             (Standing::Queued { due }, _) | (Standing::Open { not_before: due }, _) => Some(due),
             (_, State::InDoubt { retry_at, .. }) => *retry_at,
@@ -196,6 +209,10 @@ impl EntryView {
             max_attempts: record.terms.max_attempts,
             sink: entry.destination.as_ref().map(|destination| destination.sink.clone()),
             keeps_payload: entry.keeps_payload,
+            rerun: entry.rerun.as_deref().map(|link| RerunView {
+                of: keys.masked(&link.of).unwrap_or_else(|| link.of.as_str().to_owned()),
+                run: link.run,
+            }),
         }
     }
 }

@@ -98,12 +98,13 @@ pub use onceward_core::decide::{Acquired, Again, Decision, Refusal, Resolution};
 pub use onceward_core::outcome::Outcome;
 pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
 pub use onceward_core::recipe::Recipe;
+pub use onceward_core::rerun::RerunRefusal;
 pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 
 pub use error::{Error, Failure, Invalid, RESERVED};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
-    Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, breakers,
-    copy, every_store, placement, pull, remote,
+    Ledger, OnRunning, Rerun, RerunRequest, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking,
+    WriteResult, breakers, copy, every_store, placement, pull, remote,
 };
 pub use store_url::{StoreUrl, shown as shown_store};

@@ -181,7 +181,7 @@ pub(super) fn named(
 }
 
 /// The payload: text, the content of a file, or stdin.
-fn payload(argument: &str) -> Result<Vec<u8>, Fault> {
+pub(super) fn payload(argument: &str) -> Result<Vec<u8>, Fault> {
     if argument != "-" {
         return text(argument);
     }
@@ -253,7 +253,8 @@ pub(super) async fn enqueue(
     Ok(report)
 }
 
-fn state(decision: &Decision) -> &'static str {
+/// The state of an entry that is there already.
+pub(super) fn state(decision: &Decision) -> &'static str {
     match decision {
         Decision::Replay { .. } | Decision::OutcomeNotKept { .. } => "done",
         Decision::InDoubt { .. } => "in_doubt",

@@ -140,6 +140,7 @@ fn as_text(
         add("tried until", entry.deliver_until.clone());
         add("max attempts", entry.max_attempts.map(|most| most.to_string()));
         add("sink", entry.sink.clone());
+        add("run", entry.rerun.as_ref().map(|rerun| format!("{}, after {}", rerun.run, rerun.of)));
         add("payload", seen.record.payload.as_ref().map(|payload| format!("{} bytes", payload.len())));
     }
     add("reference", view.outcome.as_ref().and_then(|outcome| outcome.reference.clone()));

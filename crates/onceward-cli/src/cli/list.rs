@@ -116,7 +116,15 @@ fn as_table(shown: &[(&Seen, IntentView)], next: Option<Cursor>) -> String {
     text
 }
 
+/// Which run it is, if it is a new run of another intent, and how it stands.
 fn note(seen: &Seen, view: &IntentView) -> String {
+    let rerun = view.entry.as_ref().and_then(|entry| entry.rerun.as_ref());
+    let rerun = rerun.map(|rerun| format!("run {} of {}", rerun.run, shortened(&rerun.of, MAX_WIDTH)));
+    let standing = Some(standing(seen, view)).filter(|standing| !standing.is_empty());
+    rerun.into_iter().chain(standing).collect::<Vec<_>>().join(": ")
+}
+
+fn standing(seen: &Seen, view: &IntentView) -> String {
     match seen.standing() {
         Some(Standing::InDoubt { since }) => {
             let since = age(since, seen.now);

@@ -19,6 +19,7 @@ mod opening;
 mod providers;
 mod purge;
 mod reference;
+mod rerun;
 mod resolve;
 mod run;
 mod serve;
@@ -99,6 +100,7 @@ enum Command {
     Enqueue(enqueue::Enqueue),
     Requeue(entries::Requeue),
     Cancel(entries::Cancel),
+    Rerun(rerun::Rerun),
     Purge(purge::Purge),
     Accept(accept::Accept),
     Migrate(migrate::Migrate),
@@ -155,6 +157,7 @@ impl Cli {
             Command::Enqueue(enqueue) => enqueue.execute(&global),
             Command::Requeue(requeue) => requeue.execute(&global),
             Command::Cancel(cancel) => cancel.execute(&global),
+            Command::Rerun(rerun) => rerun.execute(&global),
             Command::Purge(purge) => purge.execute(&global),
             Command::Accept(accept) => accept.execute(&global),
             Command::Migrate(migrate) => migrate.execute(&global),

@@ -1,7 +1,7 @@
 //! Opens existing ledgers, to read them or to settle an intent: all stores, or only the one that holds an intent. Unlike `run`, this
 //! never creates a ledger: if it is missing, the user named the wrong one.
 
-use onceward::core::name::Identity;
+use onceward::core::name::{Identity, Operation};
 use onceward::every_store::StoreFailure;
 use onceward::{Ledger, StoreUrl};
 
@@ -102,6 +102,24 @@ pub(super) async fn open_holding(settings: &Settings, identity: &Identity) -> Re
     ledger.close().await;
     report(&failed, "searched");
     Err(Fault::new(exit::STORE, format!("{identity} not found in {store}")))
+}
+
+/// Opens the store of an operation, with its policy and recipe, to queue what follows from an intent in it.
+pub(super) async fn open_to_queue(settings: &Settings, operation: &Operation) -> Result<Ledger, Fault> {
+    let store = match settings.store_name_of(operation.as_str()) {
+        Some(name) => {
+            let store = settings.store_of(operation.as_str())?;
+            if is_missing(store) {
+                return Err(stores::named_fault(name, format!("no ledger at {store}; nothing was done")));
+            }
+            store.clone()
+        }
+        None => match find_default(settings)? {
+            Default::Own(store) | Default::At(store) => store,
+        },
+    };
+    let others = settings.other_stores(operation.as_str());
+    Ok(stores::open_for(operation, &store, &others, stores::builder(settings)?).await?)
 }
 
 /// The ledger on a store, if it holds an intent.

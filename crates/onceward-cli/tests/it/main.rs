@@ -24,6 +24,7 @@ mod outbox;
 mod processes;
 mod providers;
 mod reference;
+mod rerun;
 mod restored;
 mod run;
 mod run_process;

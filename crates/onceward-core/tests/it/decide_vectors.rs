@@ -226,7 +226,7 @@ impl ScenarioStep {
             priority: Priority::Normal,
             deliver_within: self.deliver_within.map(Duration::from_millis),
             keeps_payload: self.keeps_payload,
-            destination: None,
+            ..Entry::default()
         }
     }
 

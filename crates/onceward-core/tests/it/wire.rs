@@ -14,7 +14,7 @@ use onceward_core::fingerprint::Fingerprint;
 use onceward_core::hash::digest;
 use onceward_core::json::MAX_BYTES;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
-use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority};
+use onceward_core::outbox::{AfterAttempt, Destination, Entry, Priority, RerunLink};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Owner, Seen, Standing, State, Status};
@@ -55,6 +55,13 @@ fn commands() -> Vec<Command> {
         deliver_within: Some(lease),
         keeps_payload: true,
         destination: Some(destination.clone()),
+        rerun: Some(Box::new(RerunLink {
+            of: Key::new("k").unwrap(),
+            run: 2,
+            why: "lost".to_owned(),
+            by: Some("ana".to_owned()),
+            token: None,
+        })),
     };
     let (key_digest, fingerprint) = (Some(digest(b"key")), Fingerprint::none());
     vec![

@@ -103,7 +103,7 @@ pub(super) struct AuditEntry {
     #[schema(format = DateTime)]
     at: String,
     /// `stale_finish`, `contradiction`, `probe_found_nothing`, `resolved_happened`, `resolved_did_not_happen`,
-    /// `resolved_reset`, `forced_in_doubt`, `attempt_failed`, `attempt_unknown`, `requeued` or `cancelled`.
+    /// `resolved_reset`, `forced_in_doubt`, `attempt_failed`, `attempt_unknown`, `requeued`, `cancelled` or `rerun`.
     what: &'static str,
     /// The person or program that did it, as given.
     #[schema(required)]

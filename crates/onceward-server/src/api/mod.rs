@@ -3,6 +3,7 @@
 //! - `begin`: asks for a claim. `claim_offer_body`: a response that carries a claim to its remote owner.
 //! - `owner`: requests of the owner of a claim. `outcome`: outcomes as JSON.
 //! - `enqueue`: queues entries of the outbox. `lease`: hands them out to workers. `entries`: decisions of people about them.
+//! - `rerun`: a deliberate new run of an entry that is done.
 //! - `intents`: lists, shows and counts intents. `resolve`: settles doubts. `health`: liveness and readiness.
 //! - `caller`: authentication and scopes. `body`: strict parsing of requests. `problem`: errors and their pages.
 //! - `schema`: types and limits that several requests share. `access_log`: the access log.
@@ -23,6 +24,7 @@ mod openapi;
 mod outcome;
 mod owner;
 mod problem;
+mod rerun;
 mod resolve;
 mod schema;
 

@@ -9,7 +9,7 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, begin, enqueue, entries, health, intents, lease, owner, problem, resolve};
+use super::{Api, begin, enqueue, entries, health, intents, lease, owner, problem, rerun, resolve};
 
 /// The parts of the document that the routes do not contain.
 #[derive(OpenApi)]
@@ -47,6 +47,7 @@ pub(super) fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(resolve::resolve))
         .routes(routes!(entries::requeue))
         .routes(routes!(entries::cancel))
+        .routes(routes!(rerun::rerun))
         .routes(routes!(intents::list))
         .routes(routes!(intents::get))
         .routes(routes!(intents::stats))

@@ -71,7 +71,7 @@ impl Kind {
                 403,
                 "The token lacks the required scope",
                 "begin, finish, enqueue, lease and the other calls of an owner need the scope `use`, reading needs `read`, and resolve, \
-                 requeue, cancel and reading payloads need `operate`.",
+                 requeue, cancel, rerun and reading payloads need `operate`.",
             ),
             Self::NoIntent => (
                 "no-intent",

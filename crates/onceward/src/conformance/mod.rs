@@ -40,6 +40,7 @@ use onceward_core::fingerprint::{self, Fingerprint};
 use onceward_core::hash::digest;
 use onceward_core::json::Value;
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::RerunLink;
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::policy::{Effect, InDoubt, Policy, Retention, Terms};
 use onceward_core::record::{Draft, Fence, Lease, Owner, Phase, Record, Seen, State, Status};
@@ -149,6 +150,12 @@ macro_rules! conformance_tests {
 type AnyStore = Arc<dyn Store>;
 
 const SECOND: Duration = Duration::from_secs(1);
+
+/// The link of a rerun, with texts that need care.
+fn rerun_link() -> Box<RerunLink> {
+    let of = Key::new("größe").expect("a valid key");
+    Box::new(RerunLink { of, run: 2, why: "\"größer\"\n".to_owned(), by: Some("ana".to_owned()), token: None })
+}
 
 fn identity(tenant: &str, operation: &str, key: &str) -> Identity {
     Identity {

@@ -74,7 +74,8 @@ fn entries() -> Vec<Draft> {
         let mut draft = draft(&format!("entry {number}"), 1);
         let destination = Some(Destination { sink: "größe".to_owned(), key: "once_v1_1".to_owned() });
         let deliver_within = Some(60 * SECOND);
-        draft.entry = Some(Box::new(Entry { priority, deliver_within, keeps_payload: true, destination }));
+        let rerun = Some(rerun_link());
+        draft.entry = Some(Box::new(Entry { priority, deliver_within, keeps_payload: true, destination, rerun }));
         (draft.payload, draft.state) = (Some("a letter\0".into()), state);
         draft
     })

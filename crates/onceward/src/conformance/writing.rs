@@ -99,7 +99,7 @@ pub async fn every_field_of_every_state_is_kept(store: &AnyStore, _: &ManualCloc
         draft.entry = full.then(|| {
             let destination = Some(Destination { sink: "größe".to_owned(), key: "once_v1_1".to_owned() });
             let (priority, deliver_within) = (Priority::ALL[number % 3], Some(Duration::from_millis(90_001)));
-            Box::new(Entry { priority, deliver_within, keeps_payload: true, destination })
+            Box::new(Entry { priority, deliver_within, keeps_payload: true, destination, rerun: Some(rerun_link()) })
         });
         draft.first_sent_at = full.then_some(When::In(SECOND));
         draft.doubt_since = full.then_some(When::In(2 * SECOND));

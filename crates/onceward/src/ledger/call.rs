@@ -283,7 +283,8 @@ impl CallBuilder {
         self.call_at(SystemClock.now())
     }
 
-    fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
+    /// The call as it would have been at this time.
+    pub(super) fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
         let operation = name::Operation::new(self.name.as_str())?;
         if operation.as_str().starts_with(RESERVED) {
             return Err(Invalid::ReservedOperation);

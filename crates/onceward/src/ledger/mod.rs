@@ -10,7 +10,7 @@
 //! - `guard`: a claim as its owner holds it. `claim`: as the work sees it. `owned_claim`: the writes of both.
 //! - `delivery`: whether the caller got the answer.
 //! - `breakers`: the breakers of couriers, and paused queues.
-//! - `outbox`: queueing entries, taking them for a courier, and what people decide about them.
+//! - `outbox`: queueing entries, taking them for a courier, and what people decide about them. `rerun`: a deliberate new run.
 //!
 //! Besides: `remote` (owners that are not in this process), `pull` (batches of entries for workers in other processes), `late_report` (owners that were superseded), `settle` (reading,
 //! listing, resolving, purging), `placement` (several stores under one ledger), `places` (in which store an operation lives),
@@ -34,6 +34,7 @@ pub mod placement;
 mod places;
 pub mod pull;
 pub mod remote;
+mod rerun;
 mod run;
 mod settle;
 mod start;
@@ -60,6 +61,7 @@ pub use guard::{Guard, WriteResult};
 #[cfg(feature = "http")]
 pub(crate) use lease::FinishOnDrop;
 pub use outbox::{AttemptFailure, EnqueueOptions, Enqueued, TakenEntry, Taking};
+pub use rerun::{Rerun, RerunRequest};
 pub use run::Done;
 pub(crate) use run::{replay, unguarded};
 pub use settle::{Intent, Resolved, Resolver};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -95,32 +96,38 @@ impl Ledger {
         if payload.len() > LARGEST_PAYLOAD {
             return Err(Invalid::LargePayload { size: payload.len() }.into());
         }
-        let ledger = self.home(&call.identity.operation);
-        ledger.check_durability(call).await?;
-        ledger.inner.place(&call.identity).await?;
-        let max_attempts = call.policy.max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS);
-        let command = Command::Enqueue(Enqueue {
-            identity: call.identity.clone(),
-            key_digest: call.key_digest,
-            fingerprint: call.fingerprint,
-            terms: Terms { max_attempts: Some(max_attempts), ..call.policy.terms() },
-            payload: payload.into(),
-            entry: Entry {
-                priority: options.priority,
-                deliver_within: options.deliver_within,
-                keeps_payload: options.keep_payload,
-                destination: None,
-            },
-            delay: options.delay,
-        });
+        let entry = Entry {
+            priority: options.priority,
+            deliver_within: options.deliver_within,
+            keeps_payload: options.keep_payload,
+            ..Entry::default()
+        };
+        let terms = terms_of_entry(&call.policy);
+        self.home(&call.identity.operation).queue(call, terms, payload.into(), entry, options.delay).await
+    }
+
+    /// Queues a call in this store.
+    pub(super) async fn queue(
+        &self,
+        call: &Call,
+        terms: Terms,
+        payload: Bytes,
+        entry: Entry,
+        delay: Duration,
+    ) -> Result<Enqueued, Error> {
+        self.check_durability(call).await?;
+        self.inner.place(&call.identity).await?;
+        let identity = call.identity.clone();
+        let (key_digest, fingerprint) = (call.key_digest, call.fingerprint);
+        let command = Command::Enqueue(Enqueue { identity, key_digest, fingerprint, terms, payload, entry, delay });
         if planted(Plant::EntryNotWritten) {
             return Ok(Enqueued::Created);
         }
-        let applied = ledger.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
+        let applied = self.inner.apply(None, &command, None).await.map_err(|error| error.about(call.name()))?;
         match applied.answer {
             CommandResult::Decision(Decision::Queued { created: true }) => {
                 reached(Step::EntryQueued);
-                ledger.inner.queued.notify_one();
+                self.inner.queued.notify_one();
                 Ok(Enqueued::Created)
             }
             CommandResult::Decision(decision @ (Decision::Mismatch | Decision::Collision | Decision::MixedUse)) => {
@@ -250,6 +257,12 @@ impl Ledger {
             _ => Resolved::Settled,
         })
     }
+}
+
+/// The terms of an entry. Its attempts are counted.
+pub(super) fn terms_of_entry(policy: &Policy) -> Terms {
+    let max_attempts = policy.max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS);
+    Terms { max_attempts: Some(max_attempts), ..policy.terms() }
 }
 
 /// The end of an attempt that did not deliver its entry.

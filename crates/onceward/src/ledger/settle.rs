@@ -12,6 +12,7 @@ use onceward_core::policy::LARGEST_KEEP_LIMIT;
 use onceward_core::record::{Seen, Status};
 
 use super::begin::new_fence;
+use super::rerun::with_reruns;
 use super::{CallBuilder, Inner, Ledger};
 use crate::error::Error;
 use crate::store::{self, AuditEntry, AuditEvent, Counts, Cursor, EventKind, Filter, Page, Purged, without_nul};
@@ -80,7 +81,7 @@ impl Ledger {
         let id = identity.digest();
         let home = self.holding(identity).await?;
         let Some(seen) = home.inner.store.get(id).await? else { return Ok(None) };
-        let trail = home.inner.store.trail(id).await?;
+        let trail = with_reruns(&seen.record, home.inner.store.trail(id).await?);
         Ok(Some(Intent { seen, trail }))
     }
 

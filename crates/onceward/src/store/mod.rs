@@ -306,6 +306,8 @@ pub enum EventKind {
     Requeued,
     /// An operator took an entry out of the outbox.
     Cancelled,
+    /// An operator had a finished entry of the outbox done again, under a new key.
+    Rerun,
 }
 
 impl EventKind {
@@ -323,6 +325,7 @@ impl EventKind {
             Self::AttemptUnknown => "attempt_unknown",
             Self::Requeued => "requeued",
             Self::Cancelled => "cancelled",
+            Self::Rerun => "rerun",
         }
     }
 
@@ -340,6 +343,7 @@ impl EventKind {
             Self::AttemptUnknown,
             Self::Requeued,
             Self::Cancelled,
+            Self::Rerun,
         ]
         .into_iter()
         .find(|kind| kind.as_str() == name)

@@ -36,6 +36,7 @@ mod redis_private;
 mod redis_proxy;
 mod redis_settings;
 mod remote;
+mod rerun;
 mod settling;
 mod start;
 mod store_faults;

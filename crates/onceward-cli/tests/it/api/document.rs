@@ -31,7 +31,7 @@ fn every_path_of_the_document_exists_and_every_problem_has_a_page() {
     let document: Value = client.get("/v1/openapi.json").json();
     assert_eq!(document["openapi"].as_str().unwrap().get(..4), Some("3.1."));
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 19);
+    assert_eq!(paths.len(), 20);
     for (path, methods) in paths {
         for (method, operation) in methods.as_object().unwrap() {
             let reply = match method.as_str() {

@@ -14,6 +14,7 @@ mod outbox_example;
 mod outbox_workers;
 mod process;
 mod repeats;
+mod rerun;
 mod server;
 mod webhooks;
 mod with_gateway;
