@@ -131,6 +131,7 @@ impl Deliverer {
             }
             SinkResult::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
+            SinkResult::AwaitsPerson { error, health } => (true, false, error, None, health),
         };
         let wait = backoff::wait(number, &self.route.retry, retry_after, random());
         let retry_in = wait.max(self.dependency.retry_wait());

@@ -40,6 +40,8 @@ pub struct Route {
     pub settle: Duration,
     /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it.
     pub passes_key: bool,
+    /// The largest outcome to keep. Of a larger one, only size and digest are kept.
+    pub keep_limit: usize,
 }
 
 impl Route {
@@ -55,6 +57,7 @@ impl Route {
             concurrency: DEFAULT_CONCURRENCY,
             settle: DEFAULT_SETTLE,
             passes_key: false,
+            keep_limit: Policy::default().keep_limit,
         }
     }
 
@@ -70,7 +73,8 @@ impl Route {
 
     /// The policy of the courier's claims: the terms of the entry are in its record.
     pub(super) fn policy(&self) -> Arc<Policy> {
-        Arc::new(Policy { max_runtime: self.timeout, probes: self.sink.can_look_up(), ..Policy::default() })
+        let (max_runtime, keep_limit) = (self.timeout, self.keep_limit);
+        Arc::new(Policy { max_runtime, keep_limit, probes: self.sink.can_look_up(), ..Policy::default() })
     }
 }
 

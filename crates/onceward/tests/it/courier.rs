@@ -30,6 +30,7 @@ struct Scripted {
     calls: Mutex<Vec<Parcel>>,
     script: Box<SinkScript>,
     looked_up: AtomicUsize,
+    closed: AtomicUsize,
     knows_effects: bool,
 }
 
@@ -44,6 +45,7 @@ impl Scripted {
             calls: Mutex::default(),
             script: Box::new(script),
             looked_up: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
             knows_effects,
         })
     }
@@ -86,6 +88,10 @@ impl Sink for Scripted {
 
     fn can_look_up(&self) -> bool {
         self.knows_effects
+    }
+
+    async fn close(&self) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -245,6 +251,42 @@ async fn under_hold_an_unknown_attempt_is_never_repeated() {
     let version = ledger.get(&identity("a")).await.unwrap().unwrap().seen.record.version;
     ledger.resolve(&identity("a"), version, Resolution::DidNotHappen, None, None).await.unwrap();
     assert_eq!(status(&ledger, "a").await, Some(Status::Queued), "settled, the courier tries it again");
+}
+
+#[tokio::test]
+async fn an_attempt_that_awaits_a_person_is_not_repeated_even_under_retry() {
+    for in_doubt in [InDoubt::Hold, InDoubt::Retry, InDoubt::Probe] {
+        let ledger = ledger(Policy { in_doubt, ..Policy::default() }).await;
+        let error = || "it asked for input".to_owned();
+        let sink = Scripted::new(move |_, _| SinkResult::AwaitsPerson { error: error(), health: Health::Working });
+        queue(&ledger, "a").await;
+        deliver_until(&ledger, quick(sink.clone()), async || status(&ledger, "a").await == Some(Status::InDoubt)).await;
+        let looks = AtomicUsize::new(0);
+        deliver_until(&ledger, quick(sink.clone()), async || looks.fetch_add(1, Ordering::SeqCst) > 100).await;
+        assert_eq!((sink.calls(), sink.looked_up.load(Ordering::SeqCst)), (1, 0), "{in_doubt:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_courier_that_stops_closes_its_sinks() {
+    let ledger = ledger(Policy::default()).await;
+    let sink = Scripted::new(|_, _| delivered());
+    queue(&ledger, "a").await;
+    deliver_until(&ledger, quick(sink.clone()), async || status(&ledger, "a").await == Some(Status::Done)).await;
+    assert_eq!(sink.closed.load(Ordering::SeqCst), 1);
+    Courier::new(ledger.clone()).route(MAIL, quick(sink.clone())).unwrap().run_until_idle().await;
+    assert_eq!(sink.closed.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn an_outcome_over_the_limit_of_the_route_is_done_and_not_kept() {
+    let ledger = ledger(Policy::default()).await;
+    let sink = Scripted::new(|_, _| delivered());
+    queue(&ledger, "a").await;
+    let route = Route { keep_limit: 3, ..quick(sink.clone()) };
+    deliver_until(&ledger, route, async || status(&ledger, "a").await == Some(Status::Done)).await;
+    let again = queue(&ledger, "a").await;
+    assert!(matches!(again, Enqueued::Existing(Decision::OutcomeNotKept { .. })), "{again:?}");
 }
 
 #[tokio::test]
