@@ -1,4 +1,4 @@
-//! The courier of a configuration: every operation that names a sink is delivered to it.
+//! The courier of a configuration: every operation that names a sink is delivered to it, and queued tools are called.
 
 use onceward::Ledger;
 use onceward::courier::{Courier, Route};
@@ -7,8 +7,8 @@ use onceward_runtime::exit::Fault;
 
 use crate::open::{Opened, Surroundings, open};
 
-/// A courier for the operations that name a sink; `None` if none does, or if workers take all of their entries. Connects to
-/// nothing.
+/// A courier for the operations that name a sink, and for queued tools; `None` if there are none, or if workers take all of their
+/// entries. Connects to nothing and starts nothing.
 pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, Fault> {
     let mut courier = Courier::new(ledger.clone());
     let mut has_routes = false;
@@ -36,6 +36,15 @@ pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, 
             courier = courier.route(operation, route).map_err(onceward::Error::from)?;
             has_routes = true;
         }
+    }
+    let tools = onceward_mcp::queued::routes(settings)?;
+    if !tools.is_empty() {
+        // When the courier is killed, a server may run for a moment longer: its calls are in progress until it has ended.
+        ledger.lend_claims();
+    }
+    for (operation, route) in tools {
+        courier = courier.route(&operation, route).map_err(onceward::Error::from)?;
+        has_routes = true;
     }
     Ok(has_routes.then_some(courier))
 }
