@@ -52,10 +52,12 @@ struct OutgoingLine {
 
 /// The requests without a response, by id; `None` when no response can come.
 #[derive(Clone, Debug)]
-struct WaitingRequests(Arc<Mutex<Option<HashMap<String, oneshot::Sender<Members>>>>>);
+struct WaitingRequests(Arc<Mutex<Option<ResponseSenders>>>);
+
+type ResponseSenders = HashMap<String, oneshot::Sender<Members>>;
 
 impl WaitingRequests {
-    fn all(&self) -> MutexGuard<'_, Option<HashMap<String, oneshot::Sender<Members>>>> {
+    fn all(&self) -> MutexGuard<'_, Option<ResponseSenders>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
