@@ -52,7 +52,8 @@ def send_requests(program, url, seconds, folder):
         "--checks", CHECKS, "--max-time", seconds, "--seed", "7", "--generation-database", "none",
         "--suppress-health-check", "all", "--request-timeout", "90", "--no-color",
     ]  # fmt: skip
-    hooks = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(pathlib.Path(__file__).resolve().parent)}
+    # A folder of its own: in this one, this program would be taken for the package schemathesis.
+    hooks = {"SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(pathlib.Path(__file__).resolve().parent / "hooks")}
     return subprocess.run(command, cwd=folder, env=environment.without_proxies() | hooks, check=False).returncode
 
 

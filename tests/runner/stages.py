@@ -53,6 +53,7 @@ SCRIPTS = (
     ("npm packages", ("tests/npm/package.py",), ()),
     ("n8n guide's examples", ("tests/docs/n8n.py",), (TOOLS,)),
     ("README's examples", ("tests/docs/readme.py",), ()),
+    ("guides to the outbox", ("tests/docs/outbox.py",), ()),
     ("TLS and HTTP/2 through the gateway", ("tests/http/tls.py",), (TOOLS,)),
 )
 

@@ -1,8 +1,11 @@
 //! The courier of a configuration: every operation that names a sink is delivered to it, and queued tools are called.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use onceward::Ledger;
 use onceward::courier::{Courier, Route};
-use onceward_runtime::config::Settings;
+use onceward_runtime::config::{Settings, Sink};
 use onceward_runtime::exit::Fault;
 
 use crate::open::{Opened, Surroundings, open};
@@ -10,19 +13,11 @@ use crate::open::{Opened, Surroundings, open};
 /// A courier for the operations that name a sink, and for queued tools; `None` if there are none, or if workers take all of their
 /// entries. Connects to nothing and starts nothing.
 pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, Fault> {
-    let mut courier = Courier::new(ledger.clone());
-    let mut has_routes = false;
+    // Opened even if no operation names it: its mistakes are reported when the server starts.
+    let mut routes = BTreeMap::new();
     for (name, sink) in settings.sinks() {
-        let operations: Vec<&str> = settings
-            .operations()
-            .filter(|(_, operation)| operation.sink.as_deref() == Some(name))
-            .map(|(operation, _)| operation)
-            .collect();
-        // Opened even if no operation names it: its mistakes are reported when the server starts.
-        let concurrent = sink.concurrency() * operations.len().max(1);
-        let around = Surroundings::new(settings.folder(), concurrent)?;
-        let Opened::Delivers(opened) = open(name, &sink.settings, &around)? else { continue };
-        for operation in operations {
+        let around = Surroundings::new(settings.folder(), concurrent_attempts(settings, name))?;
+        if let Opened::Delivers(opened) = open(name, &sink.settings, &around)? {
             let route = Route {
                 timeout: sink.timeout(),
                 retry: sink.retry(),
@@ -31,8 +26,18 @@ pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, 
                 concurrency: sink.concurrency(),
                 settle: sink.settle(),
                 passes_key: sink.passes_key(),
-                ..Route::to(name, opened.clone())
+                ..Route::to(name, opened)
             };
+            routes.insert(name, route);
+        }
+    }
+    let mut courier = Courier::new(ledger.clone());
+    let mut has_routes = false;
+    for (name, sink) in settings.sinks() {
+        let Some(route) = routes.get(name) else { continue };
+        let fallback = sink.fallback().and_then(|fallback| routes.get(fallback)).cloned().map(Arc::new);
+        for operation in operations_of(settings, name) {
+            let route = Route { fallback: fallback.clone(), ..route.clone() };
             courier = courier.route(operation, route).map_err(onceward::Error::from)?;
             has_routes = true;
         }
@@ -47,4 +52,17 @@ pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, 
         has_routes = true;
     }
     Ok(has_routes.then_some(courier))
+}
+
+fn operations_of<'a>(settings: &'a Settings, sink: &'a str) -> impl Iterator<Item = &'a str> {
+    settings.operations().filter(move |(_, operation)| operation.sink.as_deref() == Some(sink)).map(|(name, _)| name)
+}
+
+/// How many attempts at a sink are made at the same time: its operations, and those that fall back to it.
+fn concurrent_attempts(settings: &Settings, name: &str) -> usize {
+    let lanes = |(other, sink): (&str, &Sink)| {
+        let leads_here = other == name || sink.fallback() == Some(name);
+        if leads_here { operations_of(settings, other).count() * sink.concurrency() } else { 0 }
+    };
+    settings.sinks().map(lanes).sum::<usize>().max(1)
 }

@@ -6,7 +6,7 @@
 //! - `exit`: exit codes. `output`: the only way to the terminal. `stderr_writer`: a non-blocking writer for stderr.
 //! - `stores`: opens the stores of a configuration as one ledger.
 //! - `process`: starting child processes, passing signals on, exit codes.
-//! - `providers`: what is publicly known about providers.
+//! - `providers`: what is publicly known about providers. `raw_json`: values in JSON of other programs.
 //! - `net`: listeners, TLS, threads, host checks, tokens and the signal to stop.
 //! - `proxy`: routes, tenants and upstream connections, for the HTTP gateway and for MCP over HTTP.
 //! - `egress`: requests to URLs that come from a configuration or a template, to permitted addresses only.
@@ -27,5 +27,6 @@ pub mod output;
 pub mod process;
 pub mod providers;
 pub mod proxy;
+pub mod raw_json;
 pub mod stderr_writer;
 pub mod stores;

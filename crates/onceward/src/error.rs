@@ -15,6 +15,9 @@ use onceward_core::{identify, json, name, recipe};
 
 use crate::{evidence, store};
 
+/// What the operations begin with under which the ledger keeps its own records: breakers, and the leases of workers.
+pub const RESERVED: &str = "onceward/";
+
 /// Why a guarded call has no value. Every message names the intent by its operation and a short hash, never by its key or
 /// arguments.
 #[derive(Debug, thiserror::Error)]
@@ -213,6 +216,9 @@ pub enum Invalid {
     /// The recipe does not fit the intent.
     #[error("the recipe cannot be applied: {0}")]
     Recipe(#[from] recipe::Error),
+    /// The ledger keeps records of its own under names like this.
+    #[error("the name of an operation cannot begin with `{RESERVED}`: the ledger uses it for its own records")]
+    ReservedOperation,
     /// The call has neither a key nor an intent.
     #[error("a guarded call needs a key or an intent")]
     NoKey,

@@ -100,7 +100,7 @@ pub use onceward_core::policy::{InDoubt, OnError, Policy, Tier};
 pub use onceward_core::recipe::Recipe;
 pub use onceward_core::{class, name, outcome, policy, recipe, record, time};
 
-pub use error::{Error, Failure, Invalid};
+pub use error::{Error, Failure, Invalid, RESERVED};
 pub use ledger::{
     AttemptFailure, Begun, Builder, Call, CallBuilder, Claim, Delivery, Done, EnqueueOptions, Enqueued, Guard, Intent,
     Ledger, OnRunning, Resolved, Resolver, StartOptions, Started, Stats, TakenEntry, Taking, WriteResult, breakers,

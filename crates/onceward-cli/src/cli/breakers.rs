@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::opening::open_reachable;
 use super::{Global, block_on};
+use onceward_runtime::config::{Settings, suggestion};
 use onceward_runtime::exit::Fault;
 use onceward_runtime::output;
 use onceward_server::view::table;
@@ -51,6 +52,7 @@ impl Breakers {
         block_on(async {
             let ledger = open_reachable(&settings).await?;
             if let Some((stops, force)) = self.change() {
+                warn_if_unknown(&stops, &settings);
                 ledger.force_breaker(&stops, &force).await?;
             }
             let breakers = ledger.breakers().await?;
@@ -79,6 +81,18 @@ impl Breakers {
         let pause = self.pause.as_ref().map(|name| (queue(name), ForceBreaker::Open { by: by.clone() }));
         let resume = self.resume.as_ref().map(|name| (queue(name), ForceBreaker::Reset));
         open.or(close).or(reset).or(pause).or(resume)
+    }
+}
+
+/// A misspelt name would stop nothing. Sinks of other programs, such as Python couriers, are not in the configuration.
+fn warn_if_unknown(stops: &Stops, settings: &Settings) {
+    let (kind, name, known) = match stops {
+        Stops::Sink(name) => ("sink", name, settings.sinks().map(|(name, _)| name).collect::<Vec<_>>()),
+        Stops::Queue(name) => ("operation", name, settings.operations().map(|(name, _)| name).collect()),
+    };
+    if !known.is_empty() && !known.contains(&name.as_str()) {
+        let suggested = suggestion(name, known.into_iter());
+        output::say(&format!("warning: the configuration has no {kind} `{name}`; {suggested}"));
     }
 }
 

@@ -33,7 +33,7 @@ impl Courier {
                 return Err(Fault::config(
                     "no operation in the configuration names a sink, and no tool is queued; nothing was done.\n  Write \
                      `[sink.NAME]` and `sink = \"NAME\"` in [operation.…], or `deliver = \"queue\"` in \
-                     [mcp.server.….tool.…]: see docs/guides/outbox.md and docs/guides/queued-tools.md",
+                     [mcp.server.….tool.…]: see docs/guides/couriers.md and docs/guides/queued-tools.md",
                 ));
             };
             let (mut signals, _stop) =

@@ -62,15 +62,21 @@ fn a_mistake_in_a_route_is_reported_with_its_line() {
 }
 
 #[test]
-fn reserved_names_say_what_they_are_for() {
-    for (toml, path) in [
-        ("[sink.stripe]\ntype = \"http\"", "onceward.toml:1: sink: this version of onceward does not have the outbox"),
-        (
-            "[operation.a]\nsink = \"stripe\"",
-            "onceward.toml:2: operation.a.sink: this version of onceward does not have",
-        ),
+fn a_sink_that_does_not_exist_or_cannot_be_used_like_this_is_refused() {
+    let sinks = "[sink.first]\ntype = \"pull\"\nfallback = \"second\"\n[sink.second]\ntype = \"pull\"\n";
+    let honours =
+        "[sink.first]\ntype = \"http\"\nhonours_key = true\nfallback = \"second\"\n[sink.second]\ntype = \"http\"\n";
+    let itself = "[sink.first]\ntype = \"http\"\nfallback = \"first\"";
+    let shared = "[sink.first]\ntype = \"http\"\npasses_key = true\n[operation.a]\nsink = \"first\"\n[operation.b]\nsink = \"first\"";
+    for (toml, said) in [
+        (shared, "onceward.toml:3: sink.first.passes_key: 2 operations deliver to this sink"),
+        ("[operation.a]\nsink = \"stripe\"", "onceward.toml:2: operation.a.sink: unknown sink"),
+        ("[sink.first]\ntype = \"http\"\nfallback = \"x\"", "onceward.toml:3: sink.first.fallback: unknown sink"),
+        (itself, "onceward.toml:3: sink.first.fallback: a sink is not its own fallback"),
+        (sinks, "onceward.toml:3: sink.first.fallback: `second`: workers take the entries of a `pull` sink"),
+        (honours, "onceward.toml:4: sink.first.fallback: `second`: it does not honour keys, or not for as long"),
     ] {
-        refused(toml, &[path, "; remove `"]);
+        refused(toml, &[said]);
     }
 }
 

@@ -26,6 +26,6 @@ fn a_new_ledger_can_be_opened_after_its_first_process_was_killed_at_any_moment()
         let answer = folder.run(&["--key", "second"], "echo done");
         assert_eq!(answer.code, 0, "kill {kill}: {answer:?}");
         assert!(!answer.stderr.contains("mark"), "kill {kill}: {answer:?}");
-        assert_eq!(version(&folder), 4);
+        assert_eq!(version(&folder), 5);
     }
 }

@@ -13,11 +13,11 @@
 mod begin;
 mod owner;
 mod queue;
+mod refusal;
 mod repeat;
 mod settle;
 mod stream;
 
-use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,6 +34,8 @@ use crate::policy::{InDoubt, Terms};
 use crate::record::{Draft, Fence, Owner, Phase, Seen, Status};
 use crate::stream::Item;
 use crate::time::Timestamp;
+
+pub use refusal::Refusal;
 
 /// A request to change an intent, or to learn about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -421,34 +423,6 @@ pub struct Acquired {
     pub probe_first: bool,
     /// What happens in doubt, by the record's terms.
     pub in_doubt: InDoubt,
-}
-
-/// Why a command is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Refusal {
-    /// The intent does not exist.
-    Absent,
-    /// A caller is doing the work now.
-    Running,
-    /// The record has changed since it was read.
-    Changed,
-    /// There is nothing to settle: the intent is in this state.
-    NothingToDo(Status),
-    /// The worker promised to mark its entry as sent before it sends, and has not done so. It cannot have finished it.
-    NotSent,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => f.write_str("there is no such intent"),
-            Self::Running => f.write_str("a caller is doing the work now"),
-            Self::Changed => f.write_str("the record has changed since it was read"),
-            Self::NotSent => f.write_str("the entry was not marked as sent, so it cannot be finished"),
-            Self::NothingToDo(status) => write!(f, "there is nothing to settle: the intent is {}", status.as_str()),
-        }
-    }
 }
 
 /// Decides what a command does. `current` is the record as the store showed it, or `None` if it has none.

@@ -40,7 +40,11 @@ pub(super) fn enqueue(current: Option<&Seen>, call: &Enqueue) -> Transition {
             let mut draft = record.next();
             // A direct call has no number of attempts.
             draft.terms = Terms { max_attempts: call.terms.max_attempts, ..record.terms.tightened_by(&call.terms) };
-            queue(draft, call, Write::Replace)
+            let mut call = call.clone();
+            // The time for its delivery begins now, and is counted from when a direct call recorded the intent.
+            let age = record.created_at.until(seen.now);
+            call.entry.deliver_within = call.entry.deliver_within.map(|within| within.saturating_add(age));
+            queue(draft, &call, Write::Replace)
         }
         _ => Transition::decision(tell(seen, standing)),
     }

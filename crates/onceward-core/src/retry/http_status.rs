@@ -67,6 +67,8 @@ pub fn judge(status: u16, retry_after: Option<Duration>, downstream: &Downstream
         // worker that died in the middle.
         503 | 529 if retry_after.is_some() => refused(true),
         503 | 529 => doubt,
+        // A downstream that honours keys says this while an earlier attempt with the same key is at work.
+        409 | 425 if downstream.honours_key => refused(true),
         // About the caller or the moment, not about the effect.
         401 | 403 | 407 | 409 | 425 => refused(false),
         // The upstream or an intermediary stopped waiting: for the client, or for a write that happened nevertheless.
@@ -147,6 +149,16 @@ mod tests {
         let sink = Downstream { honours_key: true, ..Downstream::COURIER };
         assert_eq!(judge(504, None, &sink), Verdict::MayHaveHappened { retry: true });
         assert_eq!(judge(504, None, &Downstream::COURIER), DOUBT);
+    }
+
+    #[test]
+    fn a_downstream_that_honours_keys_is_asked_again_while_it_is_busy_with_the_same_key() {
+        let sink = Downstream { honours_key: true, ..Downstream::COURIER };
+        for status in [409, 425] {
+            assert_eq!(judge(status, None, &sink), BUSY, "{status}");
+            assert_eq!(judge(status, LATER, &sink), Verdict::Refused { retry: true, retry_after: LATER }, "{status}");
+        }
+        assert_eq!(judge(403, None, &sink), REJECTED);
     }
 
     #[test]

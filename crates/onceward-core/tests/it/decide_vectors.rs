@@ -1,5 +1,9 @@
 //! Runs the scenarios in `spec/vectors/decisions.json` through the transition function.
 
+// The harness `onceward-sim vectors` includes this file too, by its path.
+#[path = "decide_vectors/record_map.rs"]
+mod record_map;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -18,6 +22,8 @@ use onceward_core::record::{Fence, Record, Seen};
 use onceward_core::stream::{DEFAULT_START, Item, Stream};
 use onceward_core::time::Timestamp;
 use serde::{Deserialize, Deserializer};
+
+use record_map::RecordMap;
 
 #[derive(Deserialize)]
 struct DecisionVectors {
@@ -382,62 +388,6 @@ fn name(answer: &CommandResult) -> String {
         },
     };
     name.to_owned()
-}
-
-/// A simple store: records by identity.
-#[derive(Default)]
-struct RecordMap(BTreeMap<[u8; 32], Record>);
-
-impl RecordMap {
-    fn seen(&self, id: Digest, step: &ScenarioStep) -> Option<Seen> {
-        let record = self.0.get(id.as_bytes())?.clone();
-        Some(Seen { record, now: Timestamp::from_millis(step.at), owner_gone: step.owner_gone })
-    }
-
-    /// The record that a step is about: for an item the head, or the item's own record once the head is past it.
-    fn record_of(&self, step: &ScenarioStep) -> Digest {
-        let Some(number) = step.item else { return step.identity().digest() };
-        let head = stream().head().digest();
-        let past = self.0.get(head.as_bytes()).is_some_and(|head| head.sequence.is_some_and(|newest| newest > number));
-        if past { stream().item(number).digest() } else { head }
-    }
-
-    /// Decides, and performs the write.
-    fn apply(&mut self, id: Digest, step: &ScenarioStep, command: &Command, place: &str) -> CommandResult {
-        let Transition { archive, write, answer } = decide(self.seen(id, step).as_ref(), command);
-        if let Some(archive) = archive {
-            let own = archive.id;
-            let archived = self.apply(own, step, &Command::Archive(archive), place);
-            if archived != CommandResult::Accepted {
-                return archived;
-            }
-        }
-        if step.stops && matches!(command, Command::BeginItem(_)) {
-            return CommandResult::Accepted;
-        }
-        let now = Timestamp::from_millis(step.at);
-        let before = self.0.get(id.as_bytes()).map(|record| record.version);
-        match write {
-            Write::None => {}
-            Write::Insert(draft) => {
-                assert_eq!((before, draft.version), (None, 1), "{place}: an insert where there is a record");
-                self.0.insert(*id.as_bytes(), draft.stamp(now));
-            }
-            Write::Replace(draft) => {
-                assert_eq!(before.map(|version| version + 1), Some(draft.version), "{place}: versions rise by one");
-                self.0.insert(*id.as_bytes(), draft.stamp(now));
-            }
-            Write::Remove => {
-                self.0.remove(id.as_bytes());
-            }
-        }
-        match (answer, command) {
-            (CommandResult::Archived, Command::BeginItem(call)) => {
-                self.apply(self.record_of(step), step, &Command::Recall(call.clone()), place)
-            }
-            (answer, _) => answer,
-        }
-    }
 }
 
 /// Runs one scenario.

@@ -28,6 +28,10 @@ const ATTEMPT: &str = "ONCEWARD_ATTEMPT";
 const OPERATION: &str = "ONCEWARD_OPERATION";
 const TENANT: &str = "ONCEWARD_TENANT";
 
+/// Exit codes that leave the outcome unknown: of `timeout`, and of a shell whose command was ended by a signal. They are those of
+/// `onceward run --doubt-exit`.
+const INTERRUPTED: [u8; 9] = [124, 129, 130, 131, 134, 137, 139, 141, 143];
+
 /// Runs a program for each entry.
 #[derive(Debug)]
 pub struct CommandSink {
@@ -35,6 +39,8 @@ pub struct CommandSink {
     not_sent: Vec<u8>,
     failed: Vec<u8>,
     on_error: policy::OnError,
+    /// The codes of `INTERRUPTED` that the settings do not name.
+    interrupted: Vec<u8>,
 }
 
 impl CommandSink {
@@ -70,7 +76,9 @@ impl CommandSink {
         );
         let program = program.map_err(|error| at.wrong("command", format!("cannot start a thread: {error}")))?;
         let on_error = settings.on_error.unwrap_or(OnError::Doubt).into();
-        Ok(Self { program, not_sent, failed, on_error })
+        let is_listed = |code: &u8| not_sent.contains(code) || failed.contains(code);
+        let interrupted = INTERRUPTED.iter().copied().filter(|code| !is_listed(code)).collect();
+        Ok(Self { program, not_sent, failed, on_error, interrupted })
     }
 
     /// What the end of the program says about the attempt.
@@ -95,7 +103,7 @@ impl CommandSink {
                 let clause = evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
                 let error = format!("the program ended with exit code {code}{clause}");
                 let errors = Errors { on_error: self.on_error, tier_declared: false };
-                match settle_with(code, false, &[], evidence, errors) {
+                match settle_with(code, false, &self.interrupted, evidence, errors) {
                     Settle::Success | Settle::Doubt => unknown(error),
                     Settle::KeepFailure => SinkResult::Ended(capture.outcome(Verdict::Failure, code)),
                     Settle::Release => refused(error),

@@ -14,8 +14,8 @@ use onceward_runtime::config;
 use onceward_runtime::egress::{self, NotSent, Sent, Unknown};
 use onceward_runtime::exit::Fault;
 
-use super::document::{Found, find, id};
 use crate::open::SinkTable;
+use onceward_runtime::raw_json::{Found, find, id};
 
 /// What the settings of a sink say about its answers.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Reading {
         Ok(Self {
             refusals,
             honours_key: settings.honours_key.unwrap_or(false),
-            keeps_server_errors: settings.keeps_server_errors.unwrap_or(true),
+            keeps_server_errors: settings.keeps_server_errors.unwrap_or(false),
             reference: reference.map_err(|error| at.wrong("reference", error))?,
         })
     }

@@ -5,7 +5,6 @@
 //!   finds values in JSON answers.
 
 mod answer;
-mod document;
 mod key_place;
 mod probe;
 mod request;

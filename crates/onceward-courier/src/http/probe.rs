@@ -10,10 +10,10 @@ use onceward_runtime::egress::{AddressRules, Client, Response, Sent};
 use onceward_runtime::exit::Fault;
 
 use super::answer::Reading;
-use super::document::{Found, find, is_empty};
 use super::request::RequestTemplate;
 use crate::open::{SinkTable, Surroundings};
 use crate::template::Values;
+use onceward_runtime::raw_json::{Found, find, is_empty};
 
 /// A request that asks whether an earlier attempt happened.
 #[derive(Clone, Debug)]

@@ -240,8 +240,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
         }
     }
 
-    /// Sends the final dot. From here on, only a reply says what happened.
+    /// Sends the final dot. From here on, only a reply says what happened: one that was there before is not about the mail.
     async fn end(&mut self) -> Result<Reply, Stop> {
+        if !self.wire.has_read_all() {
+            return Err(Stop::Unable("sent a reply to the mail before its end"));
+        }
         self.write(b".\r\n").await?;
         let reply = self.reply(Step::End).await?;
         match reply.code {
@@ -278,6 +281,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Dialogue<S> {
     }
 
     async fn write(&mut self, bytes: &[u8]) -> Result<(), Stop> {
+        // A process that was stopped for long must not go on: another courier may have taken over.
+        if Instant::now() >= self.deadline {
+            return Err(Stop::TimedOut);
+        }
         match timeout_at(self.deadline, self.wire.write(bytes)).await {
             Ok(written) => written.map_err(Stop::Io),
             Err(_) => Err(Stop::TimedOut),

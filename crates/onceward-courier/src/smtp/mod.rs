@@ -104,6 +104,10 @@ fn rejected(step: Step, reply: &Reply) -> SinkResult {
             SinkResult::Refused { error, retry_after: None, again: false, health: Health::Working }
         }
         500..=599 => SinkResult::Ended(outcome(Verdict::Failure, reply)),
+        // One mailbox is busy or over its limit; the server works.
+        400..=499 if step == Step::Recipients => {
+            SinkResult::Refused { error, retry_after: None, again: true, health: Health::Working }
+        }
         _ => SinkResult::Refused { error, retry_after: None, again: true, health: Health::Failing },
     }
 }

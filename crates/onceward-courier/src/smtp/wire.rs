@@ -44,7 +44,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
 
     /// The stream itself, if the server has sent nothing that was not read: such bytes came before the encryption.
     pub(super) fn into_stream(self) -> io::Result<S> {
-        if self.buffer.is_empty() { Ok(self.stream) } else { Err(io::Error::other("the server sent data before TLS")) }
+        if self.has_read_all() { Ok(self.stream) } else { Err(io::Error::other("the server sent data before TLS")) }
+    }
+
+    /// Whether the server has sent nothing that was not read.
+    pub(super) fn has_read_all(&self) -> bool {
+        self.buffer.is_empty()
     }
 
     pub(super) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {

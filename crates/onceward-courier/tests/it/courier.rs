@@ -68,9 +68,11 @@ async fn an_entry_comes_to_rest_as_its_row_says_with_its_requests_counted() {
     let rows = [
         (vec![ok()], InDoubt::Hold, Status::Done, 1),
         (vec![plain("404 X")], InDoubt::Hold, Status::Done, 1),
-        (vec![plain("500 X")], InDoubt::Hold, Status::Done, 1),
+        (vec![plain("500 X"), ok()], InDoubt::Hold, Status::InDoubt, 1),
+        (vec![plain("500 X"), ok()], InDoubt::Retry, Status::Done, 2),
         (vec![plain("401 X")], InDoubt::Hold, Status::Dead, 1),
-        (vec![plain("409 X")], InDoubt::Retry, Status::Dead, 1),
+        (vec![lost(), plain("409 X"), ok()], InDoubt::Retry, Status::Done, 3),
+        (vec![plain("403 X")], InDoubt::Retry, Status::Dead, 1),
         (vec![plain("429 X"), later("503 X"), ok()], InDoubt::Hold, Status::Done, 3),
         (vec![plain("429 X")], InDoubt::Hold, Status::Dead, 3),
         (vec![plain("503 X"), ok()], InDoubt::Hold, Status::InDoubt, 1),

@@ -23,7 +23,7 @@ async fn every_status_ends_the_attempt_as_its_row_says() {
     for status in [200, 201, 202, 204, 299] {
         rows.push((status, "", "", End::Done));
     }
-    for status in [400, 402, 404, 410, 422, 500, 501, 505] {
+    for status in [400, 402, 404, 410, 422] {
         rows.push((status, "", "", End::Failed));
     }
     for status in [401, 403, 407, 409, 425] {
@@ -44,7 +44,12 @@ async fn every_status_ends_the_attempt_as_its_row_says() {
     }
     rows.push((503, "", "refusals = [503]", AGAIN));
     rows.push((404, "", "refusals = [503, 404]", AGAIN));
-    rows.push((500, "", "keeps_server_errors = false", End::Unknown));
+    for status in [500, 501, 505] {
+        rows.push((status, "", "", End::Unknown));
+        rows.push((status, "", "keeps_server_errors = true", End::Failed));
+    }
+    rows.push((409, "", "honours_key = true", AGAIN));
+    rows.push((425, "retry-after: 7\r\n", "honours_key = true", IN_7));
     rows.push((504, "", "honours_key = true", End::Unknown));
     for (status, headers, more, expected) in rows {
         let server = Server::answering(&format!("{status} X"), headers, if status == 204 { "" } else { "{}" }).await;

@@ -17,7 +17,7 @@ use super::gateway::{Gateway, Route};
 use super::hidden::hide_secrets;
 use super::inbox::{HmacTable, Inbox};
 use super::mcp::{Mcp, Probe, Server, Tool};
-use super::route::SinkUse;
+use super::route::{Sink, SinkUse};
 use super::sink::{CommandSink, HttpProbe, HttpSink, PullSink, SmtpSink};
 use crate::proxy::unreachable_route;
 
@@ -252,6 +252,17 @@ fn invalid_sinks(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
             let at = position(tree, &["sink", name, field]).unwrap_or(0);
             problems.push(Mistake { at, path: format!("sink.{}.{field}", toml_name(name)), what });
         }
+        let sharing = file.operation.values().filter(|operation| operation.sink.as_deref() == Some(name)).count();
+        if sink.passes_key() && sharing > 1 {
+            let what =
+                format!("{sharing} operations deliver to this sink: equal keys of them would be one request to it");
+            let at = position(tree, &["sink", name, "passes_key"]).unwrap_or(0);
+            problems.push(Mistake { at, path: format!("sink.{}.passes_key", toml_name(name)), what });
+        }
+        if let Some(what) = wrong_fallback(file, name, sink) {
+            let at = position(tree, &["sink", name, "fallback"]).unwrap_or(0);
+            problems.push(Mistake { at, path: format!("sink.{}.fallback", toml_name(name)), what });
+        }
     }
     for (name, operation) in &file.operation {
         let Some(sink) = operation.sink.as_deref().filter(|sink| !file.sink.contains_key(*sink)) else { continue };
@@ -260,6 +271,17 @@ fn invalid_sinks(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {
         problems.push(Mistake { at, path: format!("operation.{}.sink", toml_name(name)), what });
     }
     problems
+}
+
+fn wrong_fallback(file: &File, name: &str, sink: &Sink) -> Option<String> {
+    let fallback = sink.fallback()?;
+    if fallback == name {
+        return Some("a sink is not its own fallback".to_owned());
+    }
+    match file.sink.get(fallback) {
+        Some(other) => sink.refuses_fallback(other).map(|why| format!("`{fallback}`: {why}")),
+        None => Some(format!("unknown sink; {}", suggestion(fallback, file.sink.keys().map(String::as_str)))),
+    }
 }
 
 fn invalid_routes(file: &File, tree: &DeTable<'_>) -> Vec<Mistake> {

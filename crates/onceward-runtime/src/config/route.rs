@@ -12,9 +12,6 @@ use serde::Deserialize;
 use super::sink::SinkSettings;
 use super::values::Length;
 
-/// How long most APIs take at the most; the sinks have the same limit.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-
 /// The most attempts at the same time: each holds a connection and its payload.
 const LARGEST_CONCURRENCY: u16 = 1024;
 
@@ -48,6 +45,10 @@ pub(super) struct SinkUse {
     /// The most attempts at the same time, for each operation and each courier.
     #[schemars(extend("x-type" = "number", "x-default" = "`32`"))]
     pub concurrency: Option<u16>,
+    /// The sink that gets the entries while the breaker of this one is open. An entry waits if an attempt at this sink may have
+    /// happened. If this sink honours keys, so must the other one, for as long.
+    #[schemars(extend("x-type" = "string", "x-default" = "none: entries wait"))]
+    pub fallback: Option<String>,
     /// How long after an attempt a probe that finds nothing is not believed.
     #[schemars(extend("x-type" = "duration", "x-default" = "`\"60s\"`"))]
     pub settle: Option<Length>,
@@ -137,6 +138,21 @@ impl Sink {
         self.use_.concurrency.map_or(DEFAULT_CONCURRENCY, usize::from)
     }
 
+    /// The name of the sink that gets the entries while the breaker of this one is open.
+    pub fn fallback(&self) -> Option<&str> {
+        self.use_.fallback.as_deref()
+    }
+
+    /// Why another sink cannot be the fallback of this one.
+    pub(super) fn refuses_fallback(&self, other: &Self) -> Option<&'static str> {
+        if self.is_pulled() || other.is_pulled() {
+            return Some("workers take the entries of a `pull` sink by themselves: it has no fallback and is none");
+        }
+        // An entry is queued on the terms of its first sink: where they are to retry in doubt, both sinks have to know the key.
+        (other.honours_key_for() < self.honours_key_for())
+            .then_some("it does not honour keys, or not for as long: a lost answer would be sent to it twice")
+    }
+
     /// How long a probe that finds nothing is not believed.
     pub fn settle(&self) -> Duration {
         self.use_.settle.map_or(DEFAULT_SETTLE, |length| length.0)
@@ -144,30 +160,18 @@ impl Sink {
 
     /// Longest time for one attempt.
     pub fn timeout(&self) -> Duration {
-        let given = match &self.settings {
-            SinkSettings::Http(http) => http.timeout,
-            SinkSettings::Command(command) => command.timeout,
-            SinkSettings::Smtp(smtp) => smtp.timeout,
-            SinkSettings::Pull(_) => None,
-        };
-        given.map_or(DEFAULT_TIMEOUT, |length| length.0)
+        self.settings.timeout()
     }
 
     /// Whether the downstream gets the key of the intent as it is.
     pub fn passes_key(&self) -> bool {
-        matches!(&self.settings, SinkSettings::Http(http) if http.passes_key == Some(true))
+        self.settings.passes_key()
     }
 
     /// How long the downstream remembers a downstream key; `None` if it does not honour keys.
     pub fn honours_key_for(&self) -> Option<Duration> {
-        let (honours_key, length) = match &self.settings {
-            SinkSettings::Http(http) => (http.honours_key, http.honours_key_for),
-            SinkSettings::Command(command) => (command.honours_key, None),
-            SinkSettings::Smtp(smtp) => (smtp.honours_key, None),
-            SinkSettings::Pull(_) => (None, None),
-        };
-        let length = length.map_or(policy::DEFAULT_HONOURS_KEY_FOR, |length| length.0);
-        (honours_key == Some(true)).then_some(length)
+        let length = self.settings.honours_key_for().unwrap_or(policy::DEFAULT_HONOURS_KEY_FOR);
+        self.settings.honours_key().then_some(length)
     }
 
     /// Whether workers take the entries with the API.

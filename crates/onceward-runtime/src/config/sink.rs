@@ -88,7 +88,8 @@ pub struct HttpSink {
     /// Where the request carries the downstream key: `header:NAME`, `body:POINTER` for a member of a JSON body, or `none`.
     #[schemars(extend("x-type" = "string", "x-default" = "`\"header:Idempotency-Key\"`"))]
     pub downstream_key: Option<String>,
-    /// Send the key of the intent unchanged, in place of a key that is derived from it for each sink.
+    /// Send the key of the intent unchanged, in place of a key that is derived from tenant, operation, key and sink. For the API,
+    /// equal keys of two tenants are then one request; two operations cannot share such a sink.
     #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub passes_key: Option<bool>,
     /// Whether the API does the work once for each downstream key. If so, an attempt with an unknown outcome is repeated with
@@ -101,8 +102,9 @@ pub struct HttpSink {
     /// Response statuses that prove that the API did nothing. The entry is sent again later.
     #[schemars(extend("x-type" = "list of statuses", "x-default" = "`[]`"))]
     pub refusals: Option<Vec<u16>>,
-    /// Whether a 500 is the final answer to a request. Otherwise its outcome is unknown.
-    #[schemars(extend("x-type" = "boolean", "x-default" = "`true`"))]
+    /// Whether a 500 is the final answer to a request, which the API repeats for the same key, as Stripe does. Otherwise the outcome
+    /// of the attempt is unknown.
+    #[schemars(extend("x-type" = "boolean", "x-default" = "`false`"))]
     pub keeps_server_errors: Option<bool>,
     /// A JSON pointer to the id in the response that the API gave the effect. It is kept beside the record.
     #[schemars(extend("x-type" = "JSON pointer", "x-default" = "none"))]

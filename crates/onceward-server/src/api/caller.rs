@@ -5,11 +5,11 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use http::header::HOST;
 use http::request::Parts;
+use onceward::RESERVED;
 use onceward::core::claim::ClaimId;
 use onceward::core::hash::Digest;
 use onceward::core::name::{Identity, Key, MAX_CHARACTERS, Operation, Tenant};
 use onceward::plant::{Plant, planted};
-use onceward::pull::LEASES;
 
 use super::Api;
 use super::access_log::AccessNotes;
@@ -73,10 +73,12 @@ impl Caller {
     }
 }
 
-/// The server keeps the batches of workers under this operation.
+/// The ledger keeps records of its own under these operations: batches of workers, breakers and pauses of all tenants.
 pub(super) fn check_operation(operation: &str) -> Result<(), Problem> {
-    match operation == LEASES {
-        true => Err(Problem::invalid(format!("operation: `{LEASES}` is reserved for the server"))),
+    match operation.starts_with(RESERVED) {
+        true => {
+            Err(Problem::invalid(format!("operation: names that begin with `{RESERVED}` are reserved for the server")))
+        }
         false => Ok(()),
     }
 }

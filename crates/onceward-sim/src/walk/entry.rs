@@ -38,7 +38,7 @@ struct Entry {
     oracle: EntryOracle,
 }
 
-struct Held {
+struct HeldEntry {
     entry: usize,
     holder: u64,
     attempt: u32,
@@ -53,7 +53,7 @@ pub struct EntryWalk {
     setup: Setup,
     entries: Vec<Entry>,
     found: Vec<(usize, Seen)>,
-    held: Vec<Held>,
+    held: Vec<HeldEntry>,
     next: u64,
     taken: u64,
     refused: u64,
@@ -61,7 +61,7 @@ pub struct EntryWalk {
 }
 
 #[derive(Clone, Copy)]
-enum Action {
+enum EntryCall {
     Enqueue,
     Look,
     Take,
@@ -97,23 +97,23 @@ impl EntryWalk {
 
     pub async fn step(&mut self) -> Result<(), String> {
         let action = self.rng.weighted(&[
-            (5, Action::Enqueue),
-            (6, Action::Look),
-            (10, Action::Take),
-            (1, Action::LoseAnswer),
-            (10, Action::End),
-            (3, Action::Person),
-            (6, Action::Advance),
+            (5, EntryCall::Enqueue),
+            (6, EntryCall::Look),
+            (10, EntryCall::Take),
+            (1, EntryCall::LoseAnswer),
+            (10, EntryCall::End),
+            (3, EntryCall::Person),
+            (6, EntryCall::Advance),
         ]);
         match action {
-            Action::Enqueue => self.enqueue().await?,
-            Action::Look => self.look().await?,
-            Action::Take => self.take(false).await?,
-            Action::LoseAnswer => self.take(self.setup.store_switch.is_some()).await?,
-            Action::End if !self.held.is_empty() => self.end().await?,
-            Action::End => {}
-            Action::Person => self.person().await?,
-            Action::Advance => {
+            EntryCall::Enqueue => self.enqueue().await?,
+            EntryCall::Look => self.look().await?,
+            EntryCall::Take => self.take(false).await?,
+            EntryCall::LoseAnswer => self.take(self.setup.store_switch.is_some()).await?,
+            EntryCall::End if !self.held.is_empty() => self.end().await?,
+            EntryCall::End => {}
+            EntryCall::Person => self.person().await?,
+            EntryCall::Advance => {
                 let by = self.rng.weighted(&[(4, 1), (4, 1000), (3, RUNTIME), (3, 3 * RUNTIME), (1, MEMORY)]);
                 self.setup.clock.advance(millis(by));
             }
@@ -218,7 +218,7 @@ impl EntryWalk {
                 }
                 self.taken += 1;
                 let (guard, sink) = (taken.guard, to.sink);
-                self.held.push(Held { entry: index, holder, attempt, sink, must_ask: probe_first, guard });
+                self.held.push(HeldEntry { entry: index, holder, attempt, sink, must_ask: probe_first, guard });
                 Ok(())
             }
             (Ok(Taking::NotTaken), Take::NotTaken) => {
@@ -236,7 +236,7 @@ impl EntryWalk {
         }
     }
 
-    /// A claim that nobody holds is given back in the background.
+    /// A claim without an owner is given back in the background.
     async fn until_given_back(&self, ledger: &Ledger, identity: &Identity) -> Result<(), String> {
         let started = Instant::now();
         // The first try comes after a pause of 50 ms.
@@ -253,7 +253,7 @@ impl EntryWalk {
     /// An attempt ends, perhaps long after its lease.
     async fn end(&mut self) -> Result<(), String> {
         let place = usize::try_from(self.rng.below(self.held.len() as u64)).unwrap_or(0);
-        let Held { entry, holder, attempt, sink, must_ask, guard } = self.held.swap_remove(place);
+        let HeldEntry { entry, holder, attempt, sink, must_ask, guard } = self.held.swap_remove(place);
         let now = self.setup.now();
         let Entry { identity, oracle, .. } = &mut self.entries[entry];
         if must_ask && self.rng.one_in(2) {

@@ -20,8 +20,11 @@ use crate::ledger::{AttemptFailure, Guard, Ledger, TakenEntry, Taking};
 use crate::plant::{Plant, planted};
 use crate::step::{Step, reached};
 
-/// How long an entry waits whose doubt is bound to a sink that this courier does not have: another courier may have it.
+/// How long an entry waits that is bound to a sink which this courier does not have: another courier may have it.
 const OTHER_SINK_WAIT: Duration = Duration::from_secs(60);
+
+/// A sink that cannot be asked for a day is asked about an entry about 300 times.
+const LONGEST_PAUSE_BETWEEN_LOOK_UPS: Duration = Duration::from_secs(5 * 60);
 
 /// What an attempt led to.
 #[derive(Clone, Copy, Debug)]
@@ -44,32 +47,45 @@ pub(super) struct Deliverer {
     pub(super) route: Arc<Route>,
     pub(super) policy: Arc<Policy>,
     pub(super) dependency: Dependency,
+    /// The other sink of the same entries: the fallback of this one, or the one that this is the fallback of.
+    pub(super) partner: Option<Arc<Route>>,
 }
 
 impl Deliverer {
-    /// Takes an entry that was due and makes one attempt.
-    pub(super) async fn deliver(&self, seen: Seen) -> Result<Delivery, Error> {
+    /// Takes an entry that was due and makes one attempt. A trial that finds the downstream still down uses up no attempt of its
+    /// entry: it was made for all of them.
+    pub(super) async fn deliver(&self, seen: Seen, is_trial: bool) -> Result<Delivery, Error> {
         let Some(destination) = self.route.destination(&seen.record) else { return Ok(Delivery::NotTaken) };
         let bound = bound_to(&seen.record).cloned().filter(|_| !planted(Plant::SinkChangedInDoubt));
-        let goes_elsewhere = bound.as_ref().is_some_and(|bound| bound.sink != self.route.sink_name);
+        let elsewhere = bound.as_ref().filter(|bound| bound.sink != self.route.sink_name);
+        let put_off_elsewhere = elsewhere.map(|bound| self.wait_for_sink(&bound.sink));
         let taken = match self.ledger.take_entry(seen, bound.unwrap_or(destination), &self.policy).await? {
             Taking::Taken(taken) => *taken,
             Taking::NotTaken => return Ok(Delivery::NotTaken),
         };
         reached(Step::EntryTaken);
-        if goes_elsewhere {
-            let error = "an earlier attempt went to another sink, which this courier does not have".to_owned();
-            return put_off(taken.guard, true, OTHER_SINK_WAIT, error).await;
+        if let Some((wait, error)) = put_off_elsewhere {
+            return put_off(taken.guard, true, wait, error.to_owned()).await;
         }
         let Some(parcel) = parcel(&taken) else { return Ok(Delivery::NotTaken) };
         if taken.probe_first {
-            return self.look_up(taken, &parcel).await;
+            return self.look_up(taken, &parcel, is_trial).await;
         }
-        self.send(taken.guard, &parcel).await
+        self.send(taken.guard, &parcel, is_trial).await
+    }
+
+    /// How long an entry waits that is bound to a sink to which it cannot go now, and why.
+    fn wait_for_sink(&self, sink: &str) -> (Duration, &'static str) {
+        match self.partner.as_ref().filter(|partner| partner.sink_name == sink) {
+            Some(partner) => {
+                (partner.breaker.recovery, "an earlier attempt went to another sink, whose breaker is open")
+            }
+            None => (OTHER_SINK_WAIT, "an earlier attempt went to another sink, which this courier does not have"),
+        }
     }
 
     /// Asks the sink about an earlier attempt, and makes another one only if that did not happen.
-    async fn look_up(&self, taken: TakenEntry, parcel: &Parcel) -> Result<Delivery, Error> {
+    async fn look_up(&self, taken: TakenEntry, parcel: &Parcel, is_trial: bool) -> Result<Delivery, Error> {
         let asked = AssertUnwindSafe(self.route.sink.look_up(parcel)).catch_unwind();
         let answer = match tokio::time::timeout(self.route.timeout, asked).await {
             Ok(Ok(answer)) => answer,
@@ -89,29 +105,30 @@ impl Deliverer {
                 None => {
                     taken.guard.claim().not_found().await?;
                     reached(Step::LookUpWritten);
-                    self.send(taken.guard, parcel).await
+                    self.send(taken.guard, parcel, is_trial).await
                 }
             },
             LookUp::Unknown(error) => {
                 let wait = backoff::wait(parcel.attempt, &self.route.retry, None, random());
+                let wait = wait.max(pause_between_look_ups(&taken.seen));
                 put_off(taken.guard, true, wait, error).await
             }
         }
     }
 
-    async fn send(&self, guard: Guard, parcel: &Parcel) -> Result<Delivery, Error> {
+    async fn send(&self, guard: Guard, parcel: &Parcel, is_trial: bool) -> Result<Delivery, Error> {
         if parcel.attempt == 1 {
             self.dependency.first_attempt();
         }
         let attempt = AssertUnwindSafe(self.route.sink.deliver(parcel)).catch_unwind();
         let ended = tokio::select! {
             biased;
-            ended = attempt => ended,
-            // Another courier may go on with the entry, so this attempt is given up.
+            // Another courier may go on with the entry, so this attempt is given up before it does anything more.
             () = guard.lost() => {
                 guard.doubt(Some("the claim was lost during the attempt")).await?;
                 return Ok(Delivery::Made { health: None, retry_in: None });
             }
+            ended = attempt => ended,
         };
         let attempt = ended.unwrap_or_else(|_| SinkResult::Unknown {
             error: "the sink panicked".to_owned(),
@@ -119,11 +136,17 @@ impl Deliverer {
             health: Health::Working,
         });
         reached(Step::AttemptEnded);
-        self.settle(guard, attempt, parcel.attempt).await
+        self.settle(guard, attempt, parcel, is_trial).await
     }
 
     /// Records how the attempt ended.
-    async fn settle(&self, guard: Guard, attempt: SinkResult, number: u32) -> Result<Delivery, Error> {
+    async fn settle(
+        &self,
+        guard: Guard,
+        attempt: SinkResult,
+        parcel: &Parcel,
+        is_trial: bool,
+    ) -> Result<Delivery, Error> {
         let (may_have_happened, again, error, retry_after, health) = match attempt {
             SinkResult::Ended(outcome) => {
                 guard.finish(outcome).await?;
@@ -133,16 +156,31 @@ impl Deliverer {
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
             SinkResult::AwaitsPerson { error, health } => (true, false, error, None, health),
         };
-        let wait = backoff::wait(number, &self.route.retry, retry_after, random());
-        let retry_in = wait.max(self.dependency.retry_wait());
-        let after = if again { AfterAttempt::Retry } else { AfterAttempt::GiveUp };
+        let wait = backoff::wait(parcel.attempt, &self.route.retry, retry_after, random());
+        let retry_in = if again { wait.max(self.dependency.retry_wait()) } else { wait };
+        let is_still_down = is_trial && !may_have_happened && health == Health::Failing;
+        let after = match again {
+            true if is_still_down => AfterAttempt::RetryUncounted,
+            true => AfterAttempt::Retry,
+            false => AfterAttempt::GiveUp,
+        };
+        self.report(parcel, may_have_happened, &error);
         guard.undelivered(AttemptFailure { may_have_happened, retry_in, after, error }).await?;
         Ok(Delivery::Made { health: Some(health), retry_in: again.then_some(retry_in) })
+    }
+
+    /// Says in the log what became of an attempt. Keys can be personal data: the name of an intent masks its key.
+    fn report(&self, parcel: &Parcel, may_have_happened: bool, error: &str) {
+        let (entry, sink, attempt) = (&parcel.identity, &self.route.sink_name, parcel.attempt);
+        match may_have_happened {
+            true => tracing::warn!(%entry, sink, attempt, error, "an attempt without a clear answer may have happened"),
+            false => tracing::warn!(%entry, sink, attempt, error, "an attempt failed, and nothing happened"),
+        }
     }
 }
 
 /// Where an earlier attempt went that may have happened.
-fn bound_to(record: &Record) -> Option<&Destination> {
+pub(super) fn bound_to(record: &Record) -> Option<&Destination> {
     let was_sent = matches!(&record.state, State::Leased(lease) if lease.phase != Phase::Claimed);
     let may_have_happened = record.doubt_since.is_some() || was_sent;
     record.entry.as_ref()?.destination.as_ref().filter(|_| may_have_happened)
@@ -163,6 +201,12 @@ async fn put_off(guard: Guard, in_doubt: bool, wait: Duration, error: String) ->
     let after = if planted(Plant::PutOffCounted) { AfterAttempt::Retry } else { AfterAttempt::RetryUncounted };
     guard.undelivered(AttemptFailure { may_have_happened: in_doubt, retry_in: wait, after, error }).await?;
     Ok(Delivery::Made { health: None, retry_in: Some(wait) })
+}
+
+/// Look-ups that fail do not count as attempts, so the pause grows with the age of the doubt instead.
+fn pause_between_look_ups(seen: &Seen) -> Duration {
+    let age = seen.record.doubt_since.map_or(Duration::ZERO, |since| since.until(seen.now));
+    (age / 4).min(LONGEST_PAUSE_BETWEEN_LOOK_UPS)
 }
 
 /// How long a look-up that finds nothing is not yet believed.

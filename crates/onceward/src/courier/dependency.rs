@@ -83,8 +83,28 @@ impl Dependency {
         (state.breaker, state.read_at) = (breaker, Some(Instant::now()));
     }
 
+    /// What an attempt needs to begin. `None` if it may not, or no longer.
+    pub(super) async fn ticket(&self, permit: StartPermit) -> Option<Ticket> {
+        match permit {
+            StartPermit::Open(ticket) => Some(ticket),
+            StartPermit::Trial => self.begin_trial().await,
+            StartPermit::Closed { .. } => None,
+        }
+    }
+
+    /// Says in the log when the breaker opens or closes.
+    fn report(&self, now: &breaker::State) {
+        let is_open = |state: &breaker::State| !matches!(state, breaker::State::Closed { .. });
+        let Stops::Sink(sink) = &self.stops else { return };
+        match (is_open(&self.state().breaker.state), is_open(now)) {
+            (false, true) => tracing::warn!(sink, "the breaker opens: nothing is sent until a trial succeeds"),
+            (true, false) => tracing::info!(sink, "the breaker closes: the downstream works again"),
+            _ => {}
+        }
+    }
+
     /// Makes one attempt the trial of all couriers. `None` if another one is, or if the store does not answer.
-    pub(super) async fn begin_trial(&self) -> Option<Ticket> {
+    async fn begin_trial(&self) -> Option<Ticket> {
         let mut bits = [0; 16];
         getrandom::fill(&mut bits).ok()?;
         let fence = Fence::from_bytes(bits);
@@ -126,7 +146,10 @@ impl Dependency {
             return;
         }
         match self.ledger.change_breaker(&self.stops, |breaker| change(breaker, SystemClock.now())).await {
-            Ok(breaker) => self.learn(breaker),
+            Ok(breaker) => {
+                self.report(&breaker.state);
+                self.learn(breaker);
+            }
             Err(error) => tracing::warn!(%error, "the state of a breaker could not be noted"),
         }
     }

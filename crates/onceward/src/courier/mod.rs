@@ -42,6 +42,7 @@ mod lane;
 mod route;
 mod sink;
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Courier {
     ledger: Ledger,
     lanes: Vec<OperationQueue>,
+    /// By the name of the sink: all operations that go to a sink share its breaker and its budget.
+    dependencies: BTreeMap<String, Dependency>,
     attempts: JoinSet<AttemptEnd>,
     /// When to look for entries whose couriers have died.
     abandoned_at: Instant,
@@ -103,19 +106,28 @@ struct AttemptEnd {
 impl Courier {
     /// A courier without routes.
     pub fn new(ledger: Ledger) -> Self {
-        Self { ledger, lanes: Vec::new(), attempts: JoinSet::new(), abandoned_at: Instant::now() }
+        let (lanes, dependencies, attempts) = (Vec::new(), BTreeMap::new(), JoinSet::new());
+        Self { ledger, lanes, dependencies, attempts, abandoned_at: Instant::now() }
     }
 
     /// Delivers the entries of an operation in this way.
     pub fn route(mut self, operation: &str, route: Route) -> Result<Self, Invalid> {
         let operation = Operation::new(operation)?;
-        let stops = Stops::Sink(route.sink_name.clone());
-        let dependency = Dependency::new(&self.ledger, stops, route.breaker, route.budget);
         let pause = Dependency::new(&self.ledger, Stops::Queue(operation.to_string()), route.breaker, route.budget);
-        let (policy, route) = (route.policy(), Arc::new(route));
-        let deliverer = Deliverer { ledger: self.ledger.clone(), route, policy, dependency };
-        self.lanes.push(OperationQueue::new(operation, deliverer, pause));
+        let route = Arc::new(route);
+        let fallback = route.fallback.clone().map(|fallback| self.deliverer(&fallback, Some(route.clone())));
+        let deliverer = self.deliverer(&route, route.fallback.clone());
+        self.lanes.push(OperationQueue::new(operation, deliverer, fallback, pause));
         Ok(self)
+    }
+
+    fn deliverer(&mut self, route: &Arc<Route>, partner: Option<Arc<Route>>) -> Deliverer {
+        let known = self.dependencies.entry(route.sink_name.clone());
+        let dependency = known.or_insert_with(|| {
+            Dependency::new(&self.ledger, Stops::Sink(route.sink_name.clone()), route.breaker, route.budget)
+        });
+        let (ledger, dependency) = (self.ledger.clone(), dependency.clone());
+        Deliverer { ledger, route: route.clone(), policy: route.policy(), dependency, partner }
     }
 
     /// Delivers until `stop` resolves; then waits for the attempts that are under way.
@@ -159,7 +171,7 @@ impl Courier {
     }
 
     async fn close_sinks(&self) {
-        let closing = self.lanes.iter().map(|lane| lane.deliverer.route.sink.close());
+        let closing = self.lanes.iter().flat_map(OperationQueue::sinks).map(|sink| sink.close());
         if tokio::time::timeout(CLOSE_TIMEOUT, futures_util::future::join_all(closing)).await.is_err() {
             tracing::warn!("a sink did not close in time");
         }
@@ -174,14 +186,11 @@ impl Courier {
         let mut next_look = Instant::now() + LOOK_EVERY;
         for index in 0..self.lanes.len() {
             let lane = &mut self.lanes[index];
-            let start = match lane.pause.may_start().await {
-                StartPermit::Closed { retry_after } => StartPermit::Closed { retry_after },
-                _ => lane.deliverer.dependency.may_start().await,
-            };
+            let (deliverer, start) = lane.may_start().await;
             match start {
                 StartPermit::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
                 start => match lane.fill(&self.ledger, matches!(start, StartPermit::Trial), with_abandoned).await {
-                    Ok(()) => self.start_attempts(index, start).await,
+                    Ok(()) => self.start_attempts(index, &deliverer, start).await,
                     Err(error) => {
                         tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
                         next_look = next_look.max(Instant::now() + STORE_DOWN_PAUSE);
@@ -193,26 +202,31 @@ impl Courier {
         next_look
     }
 
-    async fn start_attempts(&mut self, index: usize, start: StartPermit) {
+    async fn start_attempts(&mut self, index: usize, deliverer: &Deliverer, start: StartPermit) {
+        if matches!(start, StartPermit::Trial) {
+            self.lanes[index].choose_trial();
+        }
         while let Some(seen) = self.lanes[index].next() {
-            let dependency = &self.lanes[index].deliverer.dependency;
-            let ticket = match start {
-                StartPermit::Open(ticket) => Some(ticket),
-                StartPermit::Trial => dependency.begin_trial().await,
-                StartPermit::Closed { .. } => None,
-            };
+            if let Some(bound) = self.lanes[index].bound_deliverer(&seen, deliverer) {
+                let permit = bound.dependency.may_start().await;
+                if let Some(ticket) = bound.dependency.ticket(permit).await {
+                    self.start_attempt(index, bound, seen, ticket);
+                    continue;
+                }
+            }
+            let ticket = deliverer.dependency.ticket(start).await;
             let Some(ticket) = ticket else { return self.lanes[index].put_back(seen) };
-            self.start_attempt(index, seen, ticket);
+            self.start_attempt(index, deliverer.clone(), seen, ticket);
             if matches!(start, StartPermit::Trial) {
                 return;
             }
         }
     }
 
-    fn start_attempt(&mut self, index: usize, seen: Seen, ticket: Ticket) {
-        let (deliverer, id) = (self.lanes[index].deliverer.clone(), seen.record.id);
+    fn start_attempt(&mut self, index: usize, deliverer: Deliverer, seen: Seen, ticket: Ticket) {
+        let (id, is_trial) = (seen.record.id, matches!(ticket, Ticket::Trial(_)));
         self.attempts.spawn(async move {
-            let delivery = deliverer.deliver(seen).await.unwrap_or_else(|error| {
+            let delivery = deliverer.deliver(seen, is_trial).await.unwrap_or_else(|error| {
                 tracing::warn!(sink = deliverer.route.sink_name, %error, "an attempt could not be recorded");
                 Delivery::NotTaken
             });

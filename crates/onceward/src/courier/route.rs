@@ -38,10 +38,14 @@ pub struct Route {
     pub concurrency: usize,
     /// How long after an attempt a look-up that finds nothing is not believed.
     pub settle: Duration,
-    /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it.
+    /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it. Then nothing else may
+    /// send the same keys there: for the downstream, equal keys of two operations or tenants are one request.
     pub passes_key: bool,
     /// The largest outcome to keep. Of a larger one, only size and digest are kept.
     pub keep_limit: usize,
+    /// Where entries go while the breaker is open, unless an attempt at this sink may have happened. A fallback of the fallback is
+    /// not used. If entries are retried in doubt, both sinks must honour the downstream key.
+    pub fallback: Option<Arc<Route>>,
 }
 
 impl Route {
@@ -58,13 +62,15 @@ impl Route {
             settle: DEFAULT_SETTLE,
             passes_key: false,
             keep_limit: Policy::default().keep_limit,
+            fallback: None,
         }
     }
 
     /// Where an attempt goes that is not bound by an earlier one.
     pub(super) fn destination(&self, record: &Record) -> Option<Destination> {
         let identity = record.identity.as_ref()?;
-        let key = match self.passes_key {
+        // A fresh key must differ from the one that the downstream knows.
+        let key = match self.passes_key && record.generation == 0 {
             true => identity.key.as_str().to_owned(),
             false => downstream_key(identity, &self.sink_name, record.generation),
         };

@@ -11,7 +11,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{Error, Invalid};
 use crate::store::{self, Filter, MAX_PAGE_SIZE};
 
-/// The operation of the notes. It is not an operation of any user: names with a slash and this prefix are reserved.
+/// The operation of the notes. Calls of users cannot name it.
 pub const NOTES: &str = "onceward/breaker";
 
 /// How often a change is tried again because another courier came first.

@@ -20,7 +20,7 @@ use onceward_core::time::Timestamp;
 
 use super::{Ledger, Settings};
 use crate::clock::{Clock, SystemClock};
-use crate::error::Invalid;
+use crate::error::{Invalid, RESERVED};
 use crate::store;
 
 /// A guarded call, ready for the ledger.
@@ -285,6 +285,9 @@ impl CallBuilder {
 
     fn call_at(&self, now: Timestamp) -> Result<Call, Invalid> {
         let operation = name::Operation::new(self.name.as_str())?;
+        if operation.as_str().starts_with(RESERVED) {
+            return Err(Invalid::ReservedOperation);
+        }
         let tenant = match &self.tenant {
             Some(tenant) => Tenant::new(tenant.as_str())?,
             None => Tenant::default(),

@@ -1,5 +1,8 @@
 //! The courier over the embedded store and the store in memory: real leases, real time, sinks that fail in every way.
 
+mod breakers;
+mod fallback;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -530,87 +533,4 @@ fn down() -> SinkResult {
         again: true,
         health: Health::Failing,
     }
-}
-
-#[tokio::test]
-async fn couriers_in_other_processes_share_the_breaker() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ledger.db");
-    let [one, other] = [Ledger::open(path.clone()).await.unwrap(), Ledger::open(path).await.unwrap()];
-    let sink = Scripted::new(|_, _| down());
-    for number in 0..20 {
-        queue(&one, &number.to_string()).await;
-    }
-    let mut route = Route { concurrency: 1, ..quick(sink.clone()) };
-    route.breaker.failures = 3;
-    route.breaker.recovery = Duration::from_secs(3600);
-    let is_open =
-        async || matches!(one.breaker(&Stops::Sink("mail".into())).await.unwrap().state, breaker::State::Open { .. });
-    deliver_until(&one, route.clone(), is_open).await;
-    let before = sink.calls();
-    assert_eq!(before, 3, "the last of a row of failures opens it");
-    let looks = AtomicUsize::new(0);
-    deliver_until(&other, route, async || looks.fetch_add(1, Ordering::SeqCst) > 100).await;
-    assert_eq!(sink.calls(), before, "another process knows that it is open");
-    other.force_breaker(&Stops::Sink("mail".into()), &ForceBreaker::Reset).await.unwrap();
-    deliver_until(&one, quick(sink.clone()), async || sink.calls() > before).await;
-}
-
-#[tokio::test]
-async fn of_all_couriers_exactly_one_makes_the_trial() {
-    let ledger = ledger(Policy::default()).await;
-    let sink = Scripted::new(|_, _| down());
-    for number in 0..20 {
-        queue(&ledger, &number.to_string()).await;
-    }
-    let mut route = quick(sink.clone());
-    route.breaker.failures = 1;
-    route.breaker.recovery = Duration::ZERO;
-    route.breaker.trial = Duration::from_secs(3600);
-    route.concurrency = 1;
-    deliver_until(&ledger, route.clone(), async || sink.calls() >= 1).await;
-    // A trial that never ends: its courier is stopped in the middle.
-    let gate = Arc::new(Semaphore::new(0));
-    struct Stuck(Arc<Semaphore>, AtomicUsize);
-    #[async_trait]
-    impl Sink for Stuck {
-        async fn deliver(&self, _: &Parcel) -> SinkResult {
-            self.1.fetch_add(1, Ordering::SeqCst);
-            self.0.acquire().await.unwrap().forget();
-            delivered()
-        }
-    }
-    let stuck = Arc::new(Stuck(Arc::clone(&gate), AtomicUsize::new(0)));
-    let couriers: Vec<_> = (0..4)
-        .map(|_| {
-            let route = Route { sink: stuck.clone(), concurrency: 8, ..route.clone() };
-            let courier = Courier::new(ledger.clone()).route(MAIL, route).unwrap();
-            tokio::spawn(courier.run(std::future::pending()))
-        })
-        .collect();
-    while stuck.1.load(Ordering::SeqCst) == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(stuck.1.load(Ordering::SeqCst), 1, "one trial for all couriers");
-    gate.add_permits(100);
-    while stuck.1.load(Ordering::SeqCst) < 20 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    couriers.iter().for_each(tokio::task::JoinHandle::abort);
-}
-
-#[tokio::test]
-async fn a_paused_queue_is_not_delivered_until_it_goes_on() {
-    let ledger = ledger(Policy::default()).await;
-    let sink = Scripted::new(|_, _| delivered());
-    queue(&ledger, "a").await;
-    let paused = Stops::Queue(MAIL.to_owned());
-    ledger.force_breaker(&paused, &ForceBreaker::Open { by: "ana".to_owned() }).await.unwrap();
-    let looks = AtomicUsize::new(0);
-    deliver_until(&ledger, quick(sink.clone()), async || looks.fetch_add(1, Ordering::SeqCst) > 100).await;
-    assert_eq!(sink.calls(), 0);
-    assert_eq!(ledger.breakers().await.unwrap().len(), 1);
-    ledger.force_breaker(&paused, &ForceBreaker::Reset).await.unwrap();
-    deliver_until(&ledger, quick(sink.clone()), async || status(&ledger, "a").await == Some(Status::Done)).await;
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use onceward::clock::SystemClock;
 use onceward::store::sqlite::Sqlite;
-use onceward::store::{Error, Store};
+use onceward::store::transfer::Seal;
+use onceward::store::{self, Error, Store};
 use onceward::{Begun, Failure, Ledger};
 use rusqlite::Connection;
 
@@ -314,4 +315,25 @@ async fn a_ledger_whose_file_was_removed_writes_nothing_more() {
         let done = again.operation("charge").key("k").run(|_| async { Ok(7) }).await.unwrap();
         assert_eq!((done.value, done.replayed), if is_replaced { (1, true) } else { (7, false) });
     }
+}
+
+#[tokio::test]
+async fn a_ledger_of_the_schema_before_is_migrated_and_keeps_its_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let old = Connection::open(&path).unwrap();
+    for migration in [1, 2, 3] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("src/store/sqlite/schema_v{migration}.sql"));
+        old.execute_batch(&std::fs::read_to_string(file).unwrap()).unwrap();
+    }
+    old.pragma_update(None, "application_id", 0x4f4e_4357).unwrap();
+    old.pragma_update(None, "user_version", 3).unwrap();
+    old.execute("INSERT INTO tenant VALUES ('acme', 0)", []).unwrap();
+    drop(old);
+    let store = store::open(path.to_str().unwrap()).await.unwrap();
+    assert_eq!(store.transfer().unwrap().seal().await.unwrap(), Seal::Open);
+    store.check().await.unwrap();
+    let version: i64 =
+        Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
+    assert_eq!(version, 5);
 }

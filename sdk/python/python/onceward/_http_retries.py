@@ -27,7 +27,7 @@ INTENT_HEADER = "Onceward-Intent"
 # They change nothing, so that a repeat is harmless.
 _SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 
-# Of the connection, or of the bytes as they were on the way; and a session is not for whoever repeats the request.
+# Of the connection, or of the bytes as they were on the way; and a session is not for another client that repeats the request.
 _NOT_KEPT = frozenset(
     ("connection", "content-encoding", "content-length", "keep-alive", "proxy-authenticate", "proxy-connection", "set-cookie", "te")
     + ("trailer", "transfer-encoding", "upgrade")

@@ -79,7 +79,7 @@ def test_a_payload_follows_the_rules_of_arguments(memory: Ledger) -> None:
     for refused in ({1, 2}, object(), float("nan"), datetime(2026, 11, 19), {"a": [object()]}):
         with pytest.raises(InvalidValue):
             memory.enqueue("mail", refused)
-    # The whole payload is kept, so a field that is not part of the key is no exception.
+    # The whole payload is kept, so the rule holds for fields that are not part of the key.
     with pytest.raises(InvalidValue):
         memory.enqueue("mail", {"to": "eve", "client": object()}, key=["to"])
     assert len(memory.list()) == 2

@@ -21,7 +21,7 @@ except ImportError:
 
 class Api:
     """Does each request as `plan` says, one word for each: a status, `503+1` with Retry-After, `lost` (acts, and hangs up),
-    `cut` (acts, and stops in the middle of the answer). Without a word it acts. With a known key it does not act again."""
+    `cut` (acts, and stops in the middle of the answer). When the plan is over, it acts. With a known key it does not act again."""
 
     def __init__(self, honours_key: bool = True) -> None:
         self.honours_key, self.plan = honours_key, []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import pathlib
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -16,6 +18,8 @@ import pytest
 import requests
 import scene
 import stripe
+
+GUIDE = pathlib.Path(__file__).resolve().parents[4] / "docs" / "guides" / "python-http-clients.md"
 
 # One POST with each client: returns status and JSON.
 
@@ -195,3 +199,15 @@ def test_a_budget_keeps_an_outage_from_being_amplified(api: Any) -> None:
             assert client.post(api.url, json=1).status_code == 429
     # Ten saved retries, a fifth of the first attempts, and one a second.
     assert len(api.requests) <= 20 + 10 + 4 + 6
+
+
+def test_every_block_of_the_guide_runs(api: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    api.plan[:] = ["lost", "503"]
+    names: dict[str, Any] = {"api": api.url}
+    for block in blocks:
+        exec(block, names)
+    assert len(api.effects) == 2 and None not in api.keys
+    assert [one.status for one in names["ledger"].list()] == ["done", "done"]

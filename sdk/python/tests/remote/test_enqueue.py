@@ -67,6 +67,6 @@ def test_what_the_server_decides_is_refused_here(wrong: dict[str, Any]) -> None:
         assert server.requests == []
 
 
-def test_an_answer_that_is_not_one_of_the_api_is_no_entry() -> None:
+def test_an_answer_that_is_not_one_of_the_api_does_not_count() -> None:
     with answering({"result": "perhaps"}) as server, pytest.raises(onceward.StoreUnavailable):
         onceward.Ledger(server.url).enqueue("mail", "x", key="k")

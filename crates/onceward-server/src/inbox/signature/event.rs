@@ -2,9 +2,11 @@
 
 use onceward::core::fingerprint::{self, Fingerprint};
 use onceward::core::hash::{Digest, digest};
-use onceward::core::json::{Pointer, Value};
+use onceward::core::json::Pointer;
 use onceward::core::name::Key;
 use onceward::core::time::Timestamp;
+use onceward_runtime::raw_json::{Found, find};
+use serde_json::value::RawValue;
 
 use super::{Refused, Verified};
 
@@ -18,15 +20,27 @@ impl EventId {
     }
 
     /// The id that a signed body must have.
-    pub(super) fn in_body(body: &Value, pointer: &Pointer) -> Result<Self, Refused> {
-        match pointer.find(body) {
-            Some(Value::String(id)) => Self::new(id),
-            _ => Err(Refused::NoEventId { pointer: pointer.to_string() }),
+    pub(super) fn in_body(body: &[u8], pointer: &Pointer) -> Result<Self, Refused> {
+        match text_in(body, pointer)? {
+            Some(id) => Self::new(&id),
+            None => Err(Refused::NoEventId { pointer: pointer.to_string() }),
         }
     }
 
     pub fn as_str(&self) -> &str {
         self.0.as_str()
+    }
+}
+
+/// A text in a signed body. The rest of it may be JSON that this project would not write.
+pub(super) fn text_in(body: &[u8], pointer: &Pointer) -> Result<Option<String>, Refused> {
+    match find(body, pointer) {
+        Found::Value(value) => Ok(serde_json::from_str(value.get()).ok()),
+        Found::Nothing => Ok(None),
+        Found::OtherForm => match serde_json::from_slice::<&RawValue>(body) {
+            Ok(_) => Ok(None),
+            Err(_) => Err(Refused::NotJson),
+        },
     }
 }
 

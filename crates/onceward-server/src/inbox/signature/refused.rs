@@ -1,7 +1,7 @@
 //! Why a webhook is refused. No message shows a secret, a signature or a part of the body, so that all of them may be logged.
 
 use http::HeaderName;
-use onceward::core::{duration, json, name};
+use onceward::core::{duration, name};
 
 use super::{MAX_BODY, MAX_HEADERS};
 
@@ -28,8 +28,8 @@ pub enum Refused {
         "the signature does not match the body; is the secret the one of this endpoint, and does a proxy change the body?"
     )]
     WrongSignature,
-    #[error("the signature is right, but the event cannot be identified: {0}")]
-    Body(#[from] json::Error),
+    #[error("the signature is right, but the body is not JSON, so that the event cannot be identified")]
+    NotJson,
     #[error("the signature is right, but the body has no usable text at {pointer}")]
     NoEventId { pointer: String },
     #[error("the signature is right, but the event cannot be identified: {0}")]
@@ -48,7 +48,7 @@ impl Refused {
             Self::TooOld { .. } => "too_old",
             Self::TooNew { .. } => "too_new",
             Self::WrongSignature => "wrong_signature",
-            Self::Body(_) => "bad_body",
+            Self::NotJson => "bad_body",
             Self::NoEventId { .. } => "no_event_id",
             Self::BadEventId(_) => "bad_event_id",
         }
@@ -56,6 +56,6 @@ impl Refused {
 
     /// Whether the provider really sent this. An operator must then hear of it, since the event is lost otherwise.
     pub fn is_genuine(&self) -> bool {
-        matches!(self, Self::Body(_) | Self::NoEventId { .. } | Self::BadEventId(_))
+        matches!(self, Self::NotJson | Self::NoEventId { .. } | Self::BadEventId(_))
     }
 }

@@ -2,7 +2,7 @@
 //! Events API sends JSON with an `event_id`; commands and buttons send forms without one.
 
 use http::HeaderName;
-use onceward::core::json::Value;
+use onceward::core::json::Pointer;
 use onceward_runtime::config::{HmacEncoding, HmacHash, Signing};
 
 use super::event::{self, EventId};
@@ -27,19 +27,18 @@ pub(super) fn verify(signing: &Signing, webhook: &ReceivedWebhook<'_>) -> Result
     if !webhook.body.trim_ascii_start().starts_with(b"{") {
         return event::with_body(webhook.body, None, Some(at));
     }
-    let body = Value::parse(webhook.body)?;
-    let text = |name: &str| match body.pointer(name) {
-        Some(Value::String(text)) => Some(text.as_str()),
-        _ => None,
+    let text = |pointer: &str| match Pointer::parse(pointer) {
+        Ok(pointer) => event::text_in(webhook.body, &pointer),
+        Err(_) => Ok(None),
     };
-    match (text("/type"), text("/event_id")) {
+    match (text("/type")?.as_deref(), text("/event_id")?) {
         (Some("url_verification"), _) => {
-            let challenge = text("/challenge").filter(|challenge| challenge.len() <= MAX_CHALLENGE);
+            let challenge = text("/challenge")?.filter(|challenge| challenge.len() <= MAX_CHALLENGE);
             let challenge = challenge.ok_or_else(|| Refused::NoEventId { pointer: "/challenge".to_owned() })?;
             let verified = event::with_body(webhook.body, None, Some(at))?;
-            Ok(Verified { challenge: Some(challenge.to_owned()), ..verified })
+            Ok(Verified { challenge: Some(challenge), ..verified })
         }
-        (_, Some(id)) => Ok(event::with_signed_id(EventId::new(id)?, Some(at))),
+        (_, Some(id)) => Ok(event::with_signed_id(EventId::new(&id)?, Some(at))),
         (Some("event_callback"), None) => Err(Refused::NoEventId { pointer: "/event_id".to_owned() }),
         (_, None) => event::with_body(webhook.body, None, Some(at)),
     }

@@ -458,6 +458,8 @@ BEGIN
             RAISE EXCEPTION 'the intent is done with another outcome' USING ERRCODE = 'OW003';
         END IF;
         RETURN;
+    ELSIF found_row.state = 'claimed' AND found_row.payload IS NOT NULL AND found_row.effect = 'external' THEN
+        RAISE EXCEPTION 'the entry was not marked as sent, so it cannot be finished' USING ERRCODE = 'OW003';
     END IF;
     -- If the clock was set back after the intent was recorded, the outcome is kept from the time of recording.
     moment := greatest(moment, found_row.created_at);
@@ -575,7 +577,8 @@ BEGIN
         new_row.max_attempts := max_attempts;
         new_row.priority := CASE priority WHEN 'high' THEN 0 WHEN 'normal' THEN 1 ELSE 2 END;
         new_row.entry := json_strip_nulls(json_build_object('priority', priority,
-            'deliver_within', onceward.milliseconds(deliver_within), 'keeps_payload', CASE WHEN keep_payload THEN true END));
+            -- Counted from when a direct call recorded the intent, if one did.
+            'deliver_within', onceward.milliseconds(deliver_within + (moment - new_row.created_at)), 'keeps_payload', CASE WHEN keep_payload THEN true END));
         new_row.until := date_trunc('milliseconds', moment + greatest(delay, interval '0'));
         EXIT WHEN onceward.put(new_row, found_row);
         new_row := NULL;

@@ -149,7 +149,7 @@ fn every_refusal_has_a_kind_of_its_own() {
         Refused::TooOld { age: std::time::Duration::ZERO },
         Refused::TooNew { ahead: std::time::Duration::ZERO },
         Refused::WrongSignature,
-        Refused::Body(onceward::core::json::Error::NonFinite),
+        Refused::NotJson,
         Refused::NoEventId { pointer: String::new() },
         Refused::BadEventId(onceward::core::name::Key::new("").unwrap_err()),
     ];

@@ -1,5 +1,5 @@
-//! Finds a value in a JSON answer. The bytes of the value stay as they are, and answers that are not strict JSON, with inexact
-//! numbers or duplicate members, can be read as well. Pure.
+//! Finds a value in JSON from another program: an answer of an API, or a webhook. The bytes of the value stay as they are, and
+//! what is not strict JSON, with inexact numbers or duplicate members, can be read as well. Pure.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 /// What is at the place that a pointer names.
 #[derive(Debug)]
-pub(super) enum Found<'a> {
+pub enum Found<'a> {
     Value(&'a RawValue),
     /// The list, object or `null` that would contain it is there, and it is not in it.
     Nothing,
@@ -17,7 +17,7 @@ pub(super) enum Found<'a> {
 }
 
 /// Looks for the value that a pointer names.
-pub(super) fn find<'a>(body: &'a [u8], pointer: &Pointer) -> Found<'a> {
+pub fn find<'a>(body: &'a [u8], pointer: &Pointer) -> Found<'a> {
     let Ok(mut value) = serde_json::from_slice::<&RawValue>(body) else { return Found::OtherForm };
     let mut segments = pointer.segments().iter().peekable();
     while let Some(segment) = segments.next() {
@@ -43,7 +43,7 @@ pub(super) fn find<'a>(body: &'a [u8], pointer: &Pointer) -> Found<'a> {
 }
 
 /// Whether a value says that there is nothing: `null`, `false`, `0`, or an empty text, list or object.
-pub(super) fn is_empty(value: &RawValue) -> bool {
+pub fn is_empty(value: &RawValue) -> bool {
     match serde_json::from_str(value.get()) {
         Ok(serde_json::Value::Null | serde_json::Value::Bool(false)) => true,
         Ok(serde_json::Value::String(text)) => text.is_empty(),
@@ -55,7 +55,7 @@ pub(super) fn is_empty(value: &RawValue) -> bool {
 }
 
 /// A text or a number, as an id.
-pub(super) fn id(value: &RawValue) -> Option<String> {
+pub fn id(value: &RawValue) -> Option<String> {
     let text = value.get();
     match text.as_bytes().first()? {
         b'"' => serde_json::from_str(text).ok(),
