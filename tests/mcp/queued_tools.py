@@ -6,6 +6,7 @@ tests/mcp/queued_tools.py --binary target/debug/onceward
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import checks
 from checks import all_of, is_equal, until
 from client import IDENTITY
 from results import about, is_fresh, is_state
-from sandbox import SERVER, without_settings
+from sandbox import HERE, SERVER, without_settings
 
 MAIL = {"to": "ada@example.org", "subject": "Hello"}
 INVOICE = {"customer": "c-1", "invoice": "i-1", "amount": 10}
@@ -475,6 +476,27 @@ def what_cannot_work_is_refused_at_the_start(sandbox):
     ):
         done = run(sandbox, [*here, *more])
         assert done.returncode == code and reason in done.stderr, done
+
+
+def the_guide_shows_what_the_gateway_says(sandbox):
+    guide = (HERE.parents[1] / "docs/guides/queued-tools.md").read_text()
+    blocks = {kind: re.findall(rf"^```{kind}\n(.*?)^```", guide, re.MULTILINE | re.DOTALL) for kind in ("toml", "text", "json")}
+    before, after, recipe = blocks["toml"]
+    assert 'deliver = "queue"' not in before, before
+    # The courier starts no server while nothing is queued.
+    sandbox.configure(after)
+    deliver_now(sandbox)
+    sandbox.configure(after.split("[mcp.server.mail.tool")[0] + recipe)
+    deliver_now(sandbox)
+    sandbox.configure(queued("send_email"))
+    agent = sandbox.agent()
+    said = agent.call("send_email", MAIL)["content"]
+    is_equal(said[0]["text"], " ".join(blocks["text"][0].split()), "the sentence")
+    deliver_now(sandbox)
+    shown = [json.loads(block) for block in blocks["json"][1:]]
+    is_equal(list(json.loads(said[1]["text"])), list(shown[0]), "members of the first answer")
+    done = agent.call("send_email", MAIL)["structuredContent"]
+    is_equal((list(done), list(done["outcome"])), (list(shown[2]), list(shown[2]["outcome"])), "members of the last answer")
 
 
 CHECKS = all_of(globals())
