@@ -32,6 +32,7 @@ SCRIPTS = (
     ("MCP clients over HTTP", ("tests/mcp/clients_http.py",), (CLIENTS,)),
     ("API against its OpenAPI document", ("tests/http/schemathesis.py", "--seconds", "45"), (CLIENTS,)),
     ("MCP incidents, with a server that counts", ("tests/mcp/incidents.py",), ()),
+    ("MCP queued tools", ("tests/mcp/queued_tools.py",), ()),
     ("MCP over HTTP", ("tests/mcp/remote.py",), ()),
     ("HTTP clients through the gateway", ("tests/http/clients.py",), (TOOLS, CLIENTS)),
     ("MCP conformance over HTTP", ("tests/mcp/conformance.py",), (CLIENTS,)),

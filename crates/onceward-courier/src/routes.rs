@@ -1,4 +1,4 @@
-//! The courier of a configuration: every operation that names a sink is delivered to it.
+//! The courier of a configuration: every operation that names a sink is delivered to it, and queued tools are called.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use onceward_runtime::exit::Fault;
 
 use crate::open::{Opened, Surroundings, open};
 
-/// A courier for the operations that name a sink; `None` if none does, or if workers take all of their entries. Connects to
-/// nothing.
+/// A courier for the operations that name a sink, and for queued tools; `None` if there are none, or if workers take all of their
+/// entries. Connects to nothing and starts nothing.
 pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, Fault> {
     // Opened even if no operation names it: its mistakes are reported when the server starts.
     let mut routes = BTreeMap::new();
@@ -41,6 +41,15 @@ pub fn courier(settings: &Settings, ledger: &Ledger) -> Result<Option<Courier>, 
             courier = courier.route(operation, route).map_err(onceward::Error::from)?;
             has_routes = true;
         }
+    }
+    let tools = onceward_mcp::queued::routes(settings)?;
+    if !tools.is_empty() {
+        // When the courier is killed, a server may run for a moment longer: its calls are in progress until it has ended.
+        ledger.lend_claims();
+    }
+    for (operation, route) in tools {
+        courier = courier.route(&operation, route).map_err(onceward::Error::from)?;
+        has_routes = true;
     }
     Ok(has_routes.then_some(courier))
 }

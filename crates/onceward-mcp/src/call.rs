@@ -16,6 +16,7 @@ use super::members::Members;
 use super::message::to_line;
 use super::repeat_rule::{self, Rule};
 use super::tools::Tools;
+use onceward_runtime::config::operation_prefix;
 
 /// The argument that asks for a deliberate repeat.
 pub(super) const REPEAT: &str = "onceward_repeat";
@@ -51,9 +52,9 @@ impl CallSettings {
         format!("{}{tool}", self.prefix(scope))
     }
 
-    /// The prefix of this server's operations. A slash in the server's name is escaped.
+    /// The prefix of this server's operations.
     pub(super) fn prefix(&self, scope: &str) -> String {
-        format!("mcp:{}{scope}/", self.server.replace('%', "%25").replace('/', "%2F"))
+        operation_prefix(&self.server, scope)
     }
 }
 
@@ -202,15 +203,7 @@ impl ToolCall {
                 times(&given).ok_or_else(|| InvalidCall(format!("{REPEAT} must be an integer of 2 or more")))?;
             self.has_own_arguments = true;
         }
-        let keys = self.given.names().filter(|argument| tools.is_key(&self.tool, argument));
-        let keys: Vec<String> = keys.map(str::to_owned).collect();
-        if !keys.is_empty() {
-            let mut arguments = self.given.clone();
-            for key in keys {
-                arguments.remove(&key);
-            }
-            self.arguments = Some(arguments);
-        }
+        self.arguments = without_keys(&self.tool, &self.given, tools);
         Ok(())
     }
 
@@ -230,17 +223,12 @@ impl ToolCall {
 
     /// The arguments for the server, with the downstream key where the gateway fills it.
     pub(super) fn filled(&self, tools: &Tools, downstream_key: &str) -> Members {
-        match tools.fills(&self.tool) {
-            None => self.given.clone(),
-            Some((argument, form)) => {
-                let mut arguments = self.arguments().clone();
-                match planted(Plant::KeyArgumentPerAttempt) {
-                    true => arguments.set(&argument, &form.write(&format!("{downstream_key}-{}", std::process::id()))),
-                    false => arguments.set(&argument, &form.write(downstream_key)),
-                }
-                arguments
-            }
-        }
+        filled_arguments(&self.tool, &self.given, tools, downstream_key)
+    }
+
+    /// The arguments as the client gave them, without those for the gateway.
+    pub(super) fn given(&self) -> &Members {
+        &self.given
     }
 
     /// The client's `_meta` for requests that the gateway makes on its behalf: without members about this request alone.
@@ -291,7 +279,8 @@ impl ToolCall {
     fn separator(&self, settings: &CallSettings, tools: &Tools) -> String {
         let (rule, session) = (self.rule(tools), self.session(settings));
         let is_causal = matches!(rule, Rule::Causal | Rule::Idempotent);
-        let sets_state = is_causal && tools.kind(&self.tool).sets_state;
+        // The state inside the courier's server outlives every connection of a client.
+        let sets_state = is_causal && tools.kind(&self.tool).sets_state && !tools.is_queued(&self.tool);
         match session {
             Some(session) if !sets_state => session.clone(),
             None if !is_causal => String::new(),
@@ -350,6 +339,27 @@ impl ToolCall {
         }
         Ok(call)
     }
+}
+
+/// The arguments of a tool without keys; `None` if there are no keys among them.
+fn without_keys(tool: &str, given: &Members, tools: &Tools) -> Option<Members> {
+    let keys: Vec<String> = given.names().filter(|argument| tools.is_key(tool, argument)).map(str::to_owned).collect();
+    let mut arguments = (!keys.is_empty()).then(|| given.clone())?;
+    for key in keys {
+        arguments.remove(&key);
+    }
+    Some(arguments)
+}
+
+/// The arguments for the server, with the downstream key where the gateway fills it.
+pub(super) fn filled_arguments(tool: &str, given: &Members, tools: &Tools, downstream_key: &str) -> Members {
+    let Some((argument, form)) = tools.fills(tool) else { return given.clone() };
+    let mut arguments = without_keys(tool, given, tools).unwrap_or_else(|| given.clone());
+    match planted(Plant::KeyArgumentPerAttempt) {
+        true => arguments.set(&argument, &form.write(&format!("{downstream_key}-{}", std::process::id()))),
+        false => arguments.set(&argument, &form.write(downstream_key)),
+    }
+    arguments
 }
 
 /// The value of the repeat argument.

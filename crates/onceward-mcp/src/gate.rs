@@ -214,6 +214,10 @@ impl Gate {
         if let Some(reply) = self.check_previous_repeat(&ledger, &guarded).await {
             return Some(reply.answer(request));
         }
+        if self.tools.is_queued(&tool_call.tool) {
+            transport.step_back();
+            return Some(self.enqueue(&ledger, &guarded).await.answer(request));
+        }
         let open = self.equals.enter(call.identity.digest(), request.request_id(), request.came);
         // Held until the step is done: an equal later step runs after it.
         let _place = if kind.steps && rule == Rule::Causal {

@@ -13,6 +13,7 @@
 //! - `transport`: carries requests to a server. `pending`: requests that wait for a response. `stdio`: the relay in front of one or
 //!   several servers that are commands. `aggregate`: what only several servers need. `http`: a server that is reached by
 //!   streamable HTTP.
+//! - `queued`: tools that a courier calls later, on a server of its own.
 //! - `inspect`: lists a server's tools and suggests a configuration. `install`: edits the configuration of clients.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
@@ -37,6 +38,7 @@ mod owners;
 mod pending;
 mod probe_call;
 mod probe_first;
+pub mod queued;
 mod repeat_rule;
 mod repeated_call;
 mod reply;

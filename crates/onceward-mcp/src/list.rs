@@ -79,12 +79,26 @@ fn edited_tool(tool: &RawValue, tools: &Tools) -> Option<Box<RawValue>> {
     if !tools.guard_reason(&name).is_guarded() {
         return None;
     }
-    let is_noted = result_schema::list_notice(&mut tool);
+    let is_changed =
+        if tools.is_queued(&name) { list_as_queued(&mut tool, tools) } else { result_schema::list_notice(&mut tool) };
     let takes = edited_input(&tool, &name, tools);
     if let Some(schema) = &takes {
         tool.set("inputSchema", schema);
     }
-    (is_noted || takes.is_some()).then(|| to_raw_value(&tool).ok()).flatten()
+    (is_changed || takes.is_some()).then(|| to_raw_value(&tool).ok()).flatten()
+}
+
+/// What a queued tool answers is not its result: no schema describes it, and it never becomes a task.
+fn list_as_queued(tool: &mut Members, tools: &Tools) -> bool {
+    tool.remove("outputSchema");
+    tool.remove("execution");
+    let note = format!(
+        "Calls are queued: the answer says `enqueued`, the tool is called once afterwards, and {} tells how it went.",
+        status_name(tools)
+    );
+    let description = tool.text("description").filter(|description| !description.trim().is_empty());
+    tool.set("description", &description.map_or_else(|| note.clone(), |text| format!("{}\n\n{note}", text.trim_end())));
+    true
 }
 
 /// The input schema of a guarded tool, where it differs from the one that the server lists.
@@ -144,7 +158,7 @@ fn status(name: &str) -> serde_json::Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use onceward_runtime::config::{KeyArgument, Tool};
+    use onceward_runtime::config::{Deliver, KeyArgument, Tool};
 
     fn edit(answer: &str, tools: &Tools) -> Option<String> {
         edited(&Members::read(answer).unwrap(), tools).map(|answer| answer.to_json())
@@ -189,6 +203,19 @@ mod tests {
         assert!(edited.contains(r#""properties":{"id":{"type":"string"},"onceward":{"#), "{edited}");
         assert!(edited.contains(r#"{"properties":{"a":1,"a":2}}"#) && !edited.contains(REPEAT), "{edited}");
         assert!(edit(&listed("get_x", "{}"), &Tools::default()).is_none(), "it only reads");
+    }
+
+    #[test]
+    fn a_queued_tool_promises_no_result_and_says_that_it_is_queued() {
+        let tool = Tool { deliver: Some(Deliver::Queue), ..Tool::default() };
+        let tools = Tools::new([("add".to_owned(), tool)].into());
+        let listed = r#"{"name":"add","description":"Adds it.","inputSchema":{},"outputSchema":{"type":"object"},"execution":{}}"#;
+        let edited = edit(&format!(r#"{{"id":1,"result":{{"tools":[{listed}]}}}}"#), &tools).unwrap();
+        assert!(!edited.contains("outputSchema") && !edited.contains("execution"), "{edited}");
+        assert!(
+            edited.contains(r#""description":"Adds it.\n\nCalls are queued: "#) && edited.contains(REPEAT),
+            "{edited}"
+        );
     }
 
     #[test]

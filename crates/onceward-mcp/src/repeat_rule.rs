@@ -51,8 +51,10 @@ pub(super) fn rule(tool: &str, tools: &Tools) -> Rule {
     tools.rule(tool)
 }
 
-/// The policy of a call.
+/// The policy of a call. The response to a queued call comes before the call is made, so that its delivery says nothing: equal calls
+/// are repeats until the retention ends.
 pub(super) fn policy(tool: &str, settings: &CallSettings, tools: &Tools, rule: Rule, in_session: bool) -> Policy {
+    let rule = if tools.is_queued(tool) { Rule::Kept } else { rule };
     let configured = tools.configured(tool);
     let mut policy = configured.map(Tool::policy).unwrap_or_default();
     let chooses_in_doubt = configured.is_some_and(Tool::chooses_in_doubt);

@@ -11,6 +11,7 @@ use onceward::core::policy::InDoubt;
 use onceward::core::time::Timestamp;
 use onceward::http::problem::QUOTA_RETRY_AFTER;
 use onceward::{Call, Error};
+use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
@@ -421,7 +422,7 @@ fn mark_incomplete(result: &mut Members, about: ReplyContext<'_>) {
 }
 
 /// An error result of the gateway: a text for the model and a state for programs.
-fn error_reply(state: &str, about: ReplyContext<'_>, text: &str, more: Value) -> Reply {
+pub(super) fn error_reply(state: &str, about: ReplyContext<'_>, text: &str, more: Value) -> Reply {
     let mut result = Members::default();
     result.set("content", &json!([{ "type": "text", "text": text }]));
     result.set("isError", &true);
@@ -442,7 +443,7 @@ fn add_text(result: &mut Members, text: &str) {
 }
 
 /// Sets the gateway's member of `_meta`.
-fn set_meta(result: &mut Members, about: &Value) {
+pub(super) fn set_meta(result: &mut Members, about: &impl Serialize) {
     let mut meta = result.object("_meta").unwrap_or_default();
     meta.set(META, about);
     result.set("_meta", &meta);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use onceward::core::duration;
 use onceward::core::policy::InDoubt;
 use onceward::core::record::{Seen, Standing, State};
+use onceward::core::time::Timestamp;
 use onceward::store::Filter;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use super::call::{InvalidCall, ToolCall};
 use super::gate::Gate;
 use super::members::Members;
+use super::queued::EntryView;
 use super::reply::{Reply, ledger_down, status_error};
 use super::tool_name::on_server;
 
@@ -86,13 +88,20 @@ pub(super) async fn answer(gate: &Gate, tool_call: &ToolCall) -> Reply {
         Err(error) => return status_error(&error.to_string()),
     };
     let tool = format!("{}{tool}", gate.settings.tool_prefix);
-    let described = intent.as_ref().and_then(|intent| described(&intent.seen, &tool));
+    let entry = intent.as_ref().and_then(|intent| EntryView::of(&intent.seen, &gate.replies.flags));
+    let described = intent.as_ref().and_then(|intent| described(&intent.seen, &tool, &gate.replies.flags));
     match described {
-        Some((text, value)) => status_reply(&text, &value),
+        Some((text, mut value)) => {
+            let outcome = entry.as_ref().and_then(EntryView::result);
+            if let (Some(outcome), Some(value)) = (outcome, value.as_object_mut()) {
+                value.insert("outcome".to_owned(), outcome);
+            }
+            status_reply(&text, entry.map(|entry| entry.content()).unwrap_or_default(), &value)
+        }
         None => {
             let text =
                 format!("There is no record of this call of {tool}: it was not made, or its record has expired.");
-            status_reply(&text, &json!({ "state": "unknown_call", "tool": tool, "means": text }))
+            status_reply(&text, Vec::new(), &json!({ "state": "unknown_call", "tool": tool, "means": text }))
         }
     }
 }
@@ -104,6 +113,7 @@ fn unknown_tool(tool: &str) -> Reply {
 
 async fn recent(gate: &Gate, ledger: &onceward::Ledger, tool_call: &ToolCall) -> Reply {
     let filter = Filter { tenant: Some(tool_call.tenant.clone()), ..Filter::default() };
+    let shown = |tool: &str| format!("{}{tool}", gate.settings.tool_prefix);
     let (mut after, mut calls, prefix) = (None, Vec::new(), gate.settings.prefix(tool_call.scope()));
     for _ in 0..MAX_PAGES {
         let page = match ledger.list(&filter, after, PAGE_SIZE).await {
@@ -113,7 +123,7 @@ async fn recent(gate: &Gate, ledger: &onceward::Ledger, tool_call: &ToolCall) ->
         for seen in page.listed.iter().map(|listed| &listed.seen) {
             let operation = seen.record.identity.as_ref().map(|identity| identity.operation.as_str().to_owned());
             let tool = operation.as_deref().and_then(|operation| operation.strip_prefix(&prefix));
-            calls.extend(tool.and_then(|tool| described(seen, &format!("{}{tool}", gate.settings.tool_prefix))));
+            calls.extend(tool.and_then(|tool| described(seen, &shown(tool), &gate.replies.flags)));
         }
         after = page.next;
         if after.is_none() || calls.len() >= MAX_SHOWN {
@@ -130,14 +140,17 @@ async fn recent(gate: &Gate, ledger: &onceward::Ledger, tool_call: &ToolCall) ->
     if values.len() < MAX_SHOWN && after.is_some() {
         text += &format!(" Only the newest {} entries of the ledger were searched.", MAX_PAGES * PAGE_SIZE);
     }
-    status_reply(&text, &json!({ "calls": values }))
+    status_reply(&text, Vec::new(), &json!({ "calls": values }))
 }
 
 /// One call as text and as a value. The value contains the text, because some clients show their models only the value.
-fn described(seen: &Seen, tool: &str) -> Option<(String, Value)> {
+fn described(seen: &Seen, tool: &str, flags: &str) -> Option<(String, Value)> {
     let (standing, record) = (seen.standing()?, &seen.record);
-    let state = standing.status().as_str();
     let key = record.identity.as_ref().map(|identity| identity.key.as_str());
+    if let Some(EntryView { state, since, words, .. }) = EntryView::of(seen, flags) {
+        return Some(called(tool, key, state, since, &words));
+    }
+    let state = standing.status().as_str();
     let since = match (&record.state, standing) {
         (State::Done { finished_at, .. }, _) => *finished_at,
         (_, Standing::InDoubt { since }) => since,
@@ -164,13 +177,19 @@ fn described(seen: &Seen, tool: &str) -> Option<(String, Value)> {
         Standing::Open { .. } => "not done: the last attempt had no effect. You may call it again".to_owned(),
         _ => state.to_owned(),
     };
-    let text = format!("{tool} ({}), {since}: {words}.", key.unwrap_or("no key"));
-    Some((text, json!({ "tool": tool, "key": key, "state": state, "since": since.to_string(), "means": words })))
+    Some(called(tool, key, state, since, &words))
 }
 
-fn status_reply(text: &str, value: &Value) -> Reply {
+fn called(tool: &str, key: Option<&str>, state: &str, since: Timestamp, words: &str) -> (String, Value) {
+    let text = format!("{tool} ({}), {since}: {words}.", key.unwrap_or("no key"));
+    (text, json!({ "tool": tool, "key": key, "state": state, "since": since.to_string(), "means": words }))
+}
+
+/// `more` are further blocks of content.
+fn status_reply(text: &str, more: Vec<Value>, value: &Value) -> Reply {
     let mut result = Members::default();
-    result.set("content", &json!([{ "type": "text", "text": text }]));
+    let content: Vec<Value> = std::iter::once(json!({ "type": "text", "text": text })).chain(more).collect();
+    result.set("content", &content);
     result.set("structuredContent", value);
     result.set("isError", &false);
     Reply::Result(result)

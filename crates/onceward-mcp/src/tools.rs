@@ -211,7 +211,7 @@ impl Tools {
 
     /// Whether models are offered the repeat argument: where an equal call would not run again by itself.
     pub(super) fn offers_repeat(&self, name: &str) -> bool {
-        let is_kept = self.has_recipe(name) || self.configured(name).is_some_and(Tool::chooses_retention);
+        let is_kept = self.has_recipe(name) || self.configured(name).is_some_and(Tool::keeps_repeats);
         self.takes_repeat(name) && (is_kept || self.rule(name) == Rule::Outward)
     }
 

@@ -51,7 +51,7 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
     let Some(result) = answer.object("result") else {
         return Ending::Doubt("the response has neither a result nor an error");
     };
-    if result.text("resultType").is_some_and(|kind| kind == "input_required") {
+    if asks_for_input(answer) {
         return Ending::Release("the tool asks for input first");
     }
     if let Some(task) = task(&result) {
@@ -63,6 +63,12 @@ pub(super) fn of(answer: &Members, policy: &Policy, cancelled: bool) -> Ending {
         return failed(policy, evidence, cancelled, Outcome::of(Verdict::Failure, RESULT, body));
     }
     Ending::Keep(Outcome::of(Verdict::Success, RESULT, body))
+}
+
+/// Whether the tool wants to ask the user first.
+pub(super) fn asks_for_input(answer: &Members) -> bool {
+    let kind = answer.object("result").and_then(|result| result.text("resultType"));
+    kind.is_some_and(|kind| kind == "input_required")
 }
 
 /// Evidence in a JSON-RPC error: in its message and its other members.

@@ -6,7 +6,7 @@ use onceward_runtime::output;
 
 use super::{Global, block_on_every_core};
 
-/// Deliver queued entries to the configured sinks
+/// Deliver queued entries to the configured sinks, and call queued tools
 ///
 /// `onceward serve` does this too. Any number of couriers and servers may work on one ledger: each entry is taken by one of them at
 /// a time. Stops on TERM or INT, after the attempts under way have ended.
@@ -31,8 +31,9 @@ impl Courier {
             let Some(courier) = onceward_courier::courier(&settings, &ledger)? else {
                 ledger.close().await;
                 return Err(Fault::config(
-                    "no operation in the configuration names a sink; nothing was done.\n  Write `[sink.NAME]` and \
-                     `sink = \"NAME\"` in [operation.…]: see docs/guides/couriers.md",
+                    "no operation in the configuration names a sink, and no tool is queued; nothing was done.\n  Write \
+                     `[sink.NAME]` and `sink = \"NAME\"` in [operation.…], or `deliver = \"queue\"` in \
+                     [mcp.server.….tool.…]: see docs/guides/couriers.md and docs/guides/queued-tools.md",
                 ));
             };
             let (mut signals, _stop) =

@@ -1,7 +1,6 @@
-//! The sink `command`: a program that runs once for each attempt, without a shell. `process` runs it, `spawner` starts it.
+//! The sink `command`: a program that runs once for each attempt, without a shell. `process` runs it.
 
 mod process;
-mod spawner;
 
 use onceward::core::class::Errors;
 use onceward::core::evidence::{Evidence, in_exit_code, in_text};

@@ -11,13 +11,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use onceward_runtime::process::capture::Capture;
 use onceward_runtime::process::output_frame::Stream;
+use onceward_runtime::process::spawner::Spawner;
 use onceward_runtime::process::{exit_code, forward_signal_to_group, kill_with_parent};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use super::spawner::Spawner;
 
 /// One read: the default capacity of a Linux pipe.
 const CHUNK: usize = 64 * 1024;

@@ -70,21 +70,25 @@ fn end(attempt: &SinkResult) -> End {
         SinkResult::Ended(_) => End::Failed,
         SinkResult::Refused { again: true, retry_after, .. } => End::Again(*retry_after),
         SinkResult::Refused { again: false, .. } => End::Dead,
-        SinkResult::Unknown { .. } => End::Unknown,
+        SinkResult::Unknown { .. } | SinkResult::AwaitsPerson { .. } => End::Unknown,
     }
 }
 
 fn health(attempt: &SinkResult) -> Health {
     match attempt {
         SinkResult::Ended(_) => Health::Working,
-        SinkResult::Refused { health, .. } | SinkResult::Unknown { health, .. } => *health,
+        SinkResult::Refused { health, .. }
+        | SinkResult::Unknown { health, .. }
+        | SinkResult::AwaitsPerson { health, .. } => *health,
     }
 }
 
 #[track_caller]
 fn error(attempt: &SinkResult) -> &str {
     match attempt {
-        SinkResult::Refused { error, .. } | SinkResult::Unknown { error, .. } => error,
+        SinkResult::Refused { error, .. }
+        | SinkResult::Unknown { error, .. }
+        | SinkResult::AwaitsPerson { error, .. } => error,
         SinkResult::Ended(outcome) => panic!("{outcome:?}"),
     }
 }

@@ -22,10 +22,10 @@ use onceward_runtime::output;
 use onceward_runtime::process::{exit_code, is_missing, kill_with_parent};
 
 /// The protocol version with a handshake. It is requested first, because most servers support it.
-const HANDSHAKE_VERSION: &str = "2025-11-25";
+pub(crate) const HANDSHAKE_VERSION: &str = "2025-11-25";
 
 /// The protocol version without a handshake.
-const STATELESS_VERSION: &str = "2026-07-28";
+pub(crate) const STATELESS_VERSION: &str = "2026-07-28";
 
 /// The most pages that a list may have, as in the gateway.
 const MAX_PAGES: usize = 50;
@@ -226,11 +226,11 @@ enum ListError {
 }
 
 /// An error response of the server.
-struct ErrorResponse {
-    code: i64,
-    message: String,
+pub(crate) struct ErrorResponse {
+    pub(crate) code: i64,
+    pub(crate) message: String,
     /// The protocol versions that it supports, if it lists them.
-    supported: Vec<String>,
+    pub(crate) supported: Vec<String>,
 }
 
 struct Conversation {
@@ -381,7 +381,7 @@ impl Conversation {
     }
 }
 
-fn error_response(error: &Members) -> ErrorResponse {
+pub(crate) fn error_response(error: &Members) -> ErrorResponse {
     let supported = error.object("data").and_then(|data| serde_json::from_str(data.get("supported")?.get()).ok());
     ErrorResponse {
         code: error.get("code").and_then(|code| code.get().parse().ok()).unwrap_or_default(),
@@ -391,6 +391,6 @@ fn error_response(error: &Members) -> ErrorResponse {
 }
 
 /// The name and version of this client.
-fn client_info() -> Value {
+pub(crate) fn client_info() -> Value {
     json!({ "name": "onceward", "version": env!("CARGO_PKG_VERSION") })
 }

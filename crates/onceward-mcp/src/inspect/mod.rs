@@ -3,7 +3,7 @@
 //! - `conversation`: starts the server and asks for its tools. `suggest`: the configuration. `overview`: every server in the
 //!   configurations of clients.
 
-mod conversation;
+pub(super) mod conversation;
 mod overview;
 mod suggest;
 
@@ -74,6 +74,8 @@ pub struct ToolReport {
     /// After a call of it, an equal outward call runs again.
     pub ends: bool,
     pub guarded: bool,
+    /// A courier calls it.
+    pub queued: bool,
     pub why: &'static str,
     /// What the gateway does when the outcome of a call is unknown, and why; `None` for a tool that is not guarded.
     pub in_doubt: Option<(&'static str, String)>,
@@ -147,6 +149,7 @@ fn row(described: &Members, server: &str, tools: &Tools, configured: &BTreeMap<S
         sets_state: guarded && kind.sets_state,
         ends: guarded && kind.ends,
         guarded,
+        queued: tools.is_queued(&name),
         why: class_why,
         in_doubt: guarded.then(|| in_doubt(&name, server, tools)),
         fills: tools.fills(&name).filter(|_| guarded).map(|(argument, _)| argument),

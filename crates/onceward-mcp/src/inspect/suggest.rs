@@ -197,6 +197,7 @@ mod tests {
             sets_state: false,
             ends: false,
             guarded: true,
+            queued: false,
             why: "",
             in_doubt: None,
             fills: None,

@@ -109,7 +109,7 @@ pub struct Operation {
     pub max_runtime: Option<Length>,
     /// How long a run may take before it counts as in doubt while its owner is still working, so that it can be settled. The
     /// owner may still finish, and no other caller takes over before the lease ends.
-    #[schemars(extend("x-type" = "duration", "x-default" = "none; `\"1h\"` for MCP over HTTP"))]
+    #[schemars(extend("x-type" = "duration", "x-default" = "none; `\"1h\"` for MCP over HTTP, `\"10m\"` for a queued tool"))]
     pub deadline: Option<Length>,
     /// What to do with an intent whose attempt may or may not have happened.
     #[schemars(extend("x-default" = "`\"hold\"`"))]

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, de};
 
 use super::file::Operation;
-use super::values::Length;
+use super::values::{Length, StoreDown};
 
 /// The MCP gateway, run by `onceward mcp`.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
@@ -68,6 +68,11 @@ pub struct Tool {
     /// Whether to guard the tool. Overrides the tool's annotations and its name.
     #[schemars(extend("x-type" = "boolean", "x-default" = "yes, unless the tool declares itself read-only"))]
     pub guard: Option<bool>,
+    /// When the tool is called. `now`: while the model waits. `queue`: the gateway records the call and answers at once;
+    /// `onceward courier` or `onceward serve`, started with the same file, calls the tool. Needs the `command` of the server,
+    /// and a `store`. Equal calls are one entry until the retention ends.
+    #[schemars(extend("x-type" = "`now` or `queue`", "x-default" = "`\"now\"`"))]
+    pub deliver: Option<Deliver>,
     /// When an equal call is a repeat, if no key or recipe identifies the call: `outward`, until `echo` after the result was
     /// delivered; `causal`, only until the result is delivered.
     #[schemars(extend("x-type" = "`outward` or `causal`", "x-default" = "the server's `repeats`, or by its name"))]
@@ -92,6 +97,22 @@ pub enum Repeats {
     Outward,
     /// Only until the result is delivered.
     Causal,
+}
+
+/// When a tool is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Deliver {
+    /// While the model waits.
+    Now,
+    /// Later, by a courier.
+    Queue,
+}
+
+/// The beginning of the operations of a server's tools. A slash in the server's name is escaped. `scope` distinguishes several
+/// servers with one name.
+pub fn operation_prefix(server: &str, scope: &str) -> String {
+    format!("mcp:{}{scope}/", server.replace('%', "%25").replace('/', "%2F"))
 }
 
 /// The argument that takes the idempotency key.
@@ -159,9 +180,23 @@ impl Server {
                 return Some((field, format!("`{name}` is not the name of a header")));
             }
         }
+        if self.command.as_ref().is_none_or(Vec::is_empty)
+            && let Some(tool) = self.queued_tools().next()
+        {
+            let what = format!(
+                "the courier calls the queued tool {tool}, and starts the server itself: write the command here. A server that is \
+                 reached over HTTP cannot have queued tools"
+            );
+            return Some(("command", what));
+        }
         let is_both = |name: &&String| self.identity_headers.iter().any(|other| other.eq_ignore_ascii_case(name));
         let both = self.ignored_headers.iter().find(is_both)?;
         Some(("ignored_headers", format!("`{both}` is in identity_headers too")))
+    }
+
+    /// The names of the tools that a courier calls.
+    pub fn queued_tools(&self) -> impl Iterator<Item = &str> {
+        self.tool.iter().filter(|(_, tool)| tool.is_queued()).map(|(name, _)| name.as_str())
     }
 }
 
@@ -171,7 +206,17 @@ impl Tool {
         let operation = &self.operation;
         let fills = matches!(self.key_argument, Some(KeyArgument::Named(_)));
         let is_meant = operation.key.is_some() || operation.tier.is_some() || fills || self.probe.is_some();
-        self.guard.or_else(|| is_meant.then_some(true))
+        self.guard.or_else(|| (is_meant || self.is_queued()).then_some(true))
+    }
+
+    /// Whether a courier calls it.
+    pub fn is_queued(&self) -> bool {
+        self.deliver == Some(Deliver::Queue)
+    }
+
+    /// Whether equal calls are repeats until the outcome is no longer kept, because the file says so.
+    pub fn keeps_repeats(&self) -> bool {
+        self.chooses_retention() || self.is_queued()
     }
 
     /// Whether the recipe names this argument or a field in it.
@@ -230,6 +275,11 @@ impl Tool {
             let what = "the gateway fills this argument, so `key` and `match` cannot name it".to_owned();
             return Some(("key_argument", what));
         }
+        if self.is_queued()
+            && let Some(mistake) = self.mistake_of_queued()
+        {
+            return Some(mistake);
+        }
         let asks = self.policy().in_doubt == policy::InDoubt::Probe;
         match &self.probe {
             None if asks => Some((
@@ -242,5 +292,18 @@ impl Tool {
             }
             _ => None,
         }
+    }
+
+    fn mistake_of_queued(&self) -> Option<(&'static str, String)> {
+        if self.guard == Some(false) {
+            return Some(("guard", "a queued tool is recorded in the ledger, so it cannot be unguarded".to_owned()));
+        }
+        if self.operation.store_down == Some(StoreDown::Open) {
+            let what =
+                "without the store nothing can be queued, so a queued tool is refused while it is down".to_owned();
+            return Some(("store_down", what));
+        }
+        let what = "the courier calls the tool itself: leave `sink` out, or leave `deliver = \"queue\"` out".to_owned();
+        self.operation.sink.as_ref().map(|_| ("sink", what))
     }
 }

@@ -36,11 +36,11 @@ pub use error::suggestion;
 pub use file::Operation;
 pub use gateway::{EncodedSlashes, KeyMode, Profile, Route};
 pub use inbox::{HmacTable, Inbox, InboxSettings, SchemeName, SecretReferences};
-pub use mcp::{KeyArgument, Mcp, Probe, Repeats, Server, Tool};
+pub use mcp::{Deliver, KeyArgument, Mcp, Probe, Repeats, Server, Tool, operation_prefix};
 pub use reference::reference;
 pub use route::Sink;
 pub use secret::{InvalidSecret, Secret};
-pub use settings::{ConfigSource, Settings};
+pub use settings::{ConfigSource, Settings, mcp_sink};
 pub use signing::{
     HmacEncoding, HmacHash, HmacHeader, InvalidSigningSecret, SignatureScheme, SignedTime, Signing, SigningSecret,
 };

@@ -16,7 +16,7 @@ use super::error::Mistakes;
 use super::file::{Limits, Operation};
 use super::gateway::Gateway;
 use super::inbox::{Inbox, InboxSettings};
-use super::mcp::Mcp;
+use super::mcp::{Mcp, operation_prefix};
 use super::route::Sink;
 use super::secret::Secret;
 use crate::exit::Fault;
@@ -200,7 +200,8 @@ impl Settings {
             let (sink, _) = self.sink_of(operation).filter(|(_, sink)| !sink.is_pulled())?;
             Some((name.to_owned(), sink.to_owned()))
         });
-        Ok(Some(ApiSettings { sinks: delivered.collect(), ..settings }))
+        let queued = self.queued_tools().map(|(server, operation, _)| (operation, mcp_sink(server)));
+        Ok(Some(ApiSettings { sinks: delivered.chain(queued).collect(), ..settings }))
     }
 
     /// The store, for a command that ends at once. It must outlive the process.
@@ -262,6 +263,57 @@ impl Settings {
         &self.mcp
     }
 
+    /// Checks every server and tool of the MCP gateway.
+    pub fn check_mcp(&self) -> Result<(), Fault> {
+        for (server, named) in &self.mcp.server {
+            if let Some((field, what)) = named.mistake() {
+                return Err(Fault::config(format!("mcp.server.{server}.{field}: {what}")));
+            }
+            for (tool, configured) in &named.tool {
+                if let Some((field, what)) = configured.mistake() {
+                    return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The tools that a courier calls: the name of the server, the operation, and the tool.
+    pub fn queued_tools(&self) -> impl Iterator<Item = (&str, String, &str)> {
+        self.mcp.server.iter().flat_map(|(server, named)| {
+            let prefix = operation_prefix(server, "");
+            named.queued_tools().map(move |tool| (server.as_str(), format!("{prefix}{tool}"), tool))
+        })
+    }
+
+    /// Checks what a gateway and a courier must have in common, so that queued calls are delivered: the store.
+    pub fn check_queue(&self) -> Result<(), Fault> {
+        for (server, operation, tool) in self.queued_tools() {
+            let wrong = |what: &str| Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.deliver: {what}")));
+            if !self.is_named {
+                return wrong(
+                    "name the store, for example with `store = \"onceward.db\"` at the top of this file: the gateway queues calls \
+                     there, and the courier looks for them there",
+                );
+            }
+            if self.store.is_memory() {
+                return wrong("a courier cannot see what another process queues in memory: name another store");
+            }
+            if self.store_name_of(&operation).is_some() {
+                return wrong(&format!(
+                    "the tool is queued in the store of the gateway: leave out operation.{operation:?}.store"
+                ));
+            }
+            if self.operation(&operation).sink.is_some() {
+                return wrong(&format!("the courier calls the tool itself: leave out operation.{operation:?}.sink"));
+            }
+            if self.sinks.contains_key(&mcp_sink(server)) {
+                return wrong(&format!("the name of the sink {:?} is taken: rename that sink", mcp_sink(server)));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether a flag, the environment or the file names the store.
     pub fn names_store(&self) -> bool {
         self.is_named
@@ -282,6 +334,11 @@ impl Settings {
     pub fn store_argument(&self) -> Option<String> {
         (self.store != STORE.into()).then(|| self.store.to_string())
     }
+}
+
+/// The name under which the courier calls the tools of a server: its breaker has this name.
+pub fn mcp_sink(server: &str) -> String {
+    format!("mcp:{server}")
 }
 
 /// Whether the file in the working directory has settings that an MCP gateway would use.

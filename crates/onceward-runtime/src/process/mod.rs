@@ -1,11 +1,13 @@
 //! Child processes: forwarding signals, dying with the parent, and exit codes as in a shell.
 //!
 //! - `capture`: output that is kept; `output_frame`: its encoding. `settle`: what the end of a command says about its effect.
+//! - `spawner`: starts programs on a thread of its own.
 
 pub mod capture;
 mod death;
 pub mod output_frame;
 pub mod settle;
+pub mod spawner;
 
 use std::ffi::OsStr;
 use std::io;

@@ -154,6 +154,7 @@ impl Deliverer {
             }
             SinkResult::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
+            SinkResult::AwaitsPerson { error, health } => (true, false, error, None, health),
         };
         let wait = backoff::wait(parcel.attempt, &self.route.retry, retry_after, random());
         let retry_in = if again { wait.max(self.dependency.retry_wait()) } else { wait };

@@ -11,6 +11,7 @@ use onceward_core::record::{Record, Seen, State};
 
 use super::delivery::{Deliverer, bound_to};
 use super::dependency::{Dependency, StartPermit};
+use super::sink::Sink;
 use crate::ledger::Ledger;
 use crate::store::{self, DueQuery};
 
@@ -64,6 +65,11 @@ impl OperationQueue {
             meets_others: false,
             elsewhere: 0,
         }
+    }
+
+    /// Where its entries go.
+    pub(super) fn sinks(&self) -> impl Iterator<Item = &dyn Sink> {
+        std::iter::once(&self.deliverer).chain(&self.fallback).map(|deliverer| &*deliverer.route.sink)
     }
 
     /// Who delivers now, and whether attempts may begin.

@@ -80,6 +80,9 @@ const STORE_DOWN_PAUSE: Duration = Duration::from_secs(1);
 /// How long a courier that is stopped waits for its attempts. What has not ended by then is in doubt.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long sinks may take to end what they keep running.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Delivers the entries of the outbox.
 #[derive(Debug)]
 pub struct Courier {
@@ -153,7 +156,7 @@ impl Courier {
             self.look().await;
             match self.attempts.join_next().await {
                 Some(end) => self.note(end),
-                None => return,
+                None => return self.close_sinks().await,
             }
         }
     }
@@ -162,6 +165,15 @@ impl Courier {
         let ended = async { while self.attempts.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_TIMEOUT, ended).await.is_err() {
             tracing::warn!(attempts = self.attempts.len(), "stopped during attempts, which are in doubt");
+            self.attempts.shutdown().await;
+        }
+        self.close_sinks().await;
+    }
+
+    async fn close_sinks(&self) {
+        let closing = self.lanes.iter().flat_map(OperationQueue::sinks).map(|sink| sink.close());
+        if tokio::time::timeout(CLOSE_TIMEOUT, futures_util::future::join_all(closing)).await.is_err() {
+            tracing::warn!("a sink did not close in time");
         }
     }
 

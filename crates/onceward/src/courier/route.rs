@@ -41,6 +41,8 @@ pub struct Route {
     /// Whether the downstream gets the key of the intent as it is, instead of one that is derived from it. Then nothing else may
     /// send the same keys there: for the downstream, equal keys of two operations or tenants are one request.
     pub passes_key: bool,
+    /// The largest outcome to keep. Of a larger one, only size and digest are kept.
+    pub keep_limit: usize,
     /// Where entries go while the breaker is open, unless an attempt at this sink may have happened. A fallback of the fallback is
     /// not used. If entries are retried in doubt, both sinks must honour the downstream key.
     pub fallback: Option<Arc<Route>>,
@@ -59,6 +61,7 @@ impl Route {
             concurrency: DEFAULT_CONCURRENCY,
             settle: DEFAULT_SETTLE,
             passes_key: false,
+            keep_limit: Policy::default().keep_limit,
             fallback: None,
         }
     }
@@ -76,7 +79,8 @@ impl Route {
 
     /// The policy of the courier's claims: the terms of the entry are in its record.
     pub(super) fn policy(&self) -> Arc<Policy> {
-        Arc::new(Policy { max_runtime: self.timeout, probes: self.sink.can_look_up(), ..Policy::default() })
+        let (max_runtime, keep_limit) = (self.timeout, self.keep_limit);
+        Arc::new(Policy { max_runtime, keep_limit, probes: self.sink.can_look_up(), ..Policy::default() })
     }
 }
 

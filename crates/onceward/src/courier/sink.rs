@@ -27,6 +27,10 @@ pub trait Sink: Send + Sync {
     fn can_look_up(&self) -> bool {
         false
     }
+
+    /// The courier has stopped and makes no further attempt. Ends what the sink keeps running between attempts; called once for
+    /// each route to it.
+    async fn close(&self) {}
 }
 
 /// What a sink gets for an attempt.
@@ -64,6 +68,14 @@ pub enum SinkResult {
         error: String,
         /// How long the downstream asks to wait.
         retry_after: Option<Duration>,
+        /// What this says about the downstream.
+        health: Health,
+    },
+    /// It may have happened, and neither a further attempt nor a look-up would settle it. The entry waits for a person, whatever
+    /// its policy says.
+    AwaitsPerson {
+        /// What went wrong, without secrets.
+        error: String,
         /// What this says about the downstream.
         health: Health,
     },

@@ -2,6 +2,7 @@
 
 mod breakers;
 mod fallback;
+mod sinks;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -33,6 +34,7 @@ struct Scripted {
     calls: Mutex<Vec<Parcel>>,
     script: Box<SinkScript>,
     looked_up: AtomicUsize,
+    closed: AtomicUsize,
     knows_effects: bool,
 }
 
@@ -47,6 +49,7 @@ impl Scripted {
             calls: Mutex::default(),
             script: Box::new(script),
             looked_up: AtomicUsize::new(0),
+            closed: AtomicUsize::new(0),
             knows_effects,
         })
     }
@@ -89,6 +92,10 @@ impl Sink for Scripted {
 
     fn can_look_up(&self) -> bool {
         self.knows_effects
+    }
+
+    async fn close(&self) {
+        self.closed.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -295,22 +302,6 @@ async fn a_look_up_that_finds_nothing_is_believed_only_after_the_settle_time() {
     })
     .await;
     assert_eq!(sink.calls(), 1, "the sink may still show the effect");
-}
-
-#[tokio::test]
-async fn a_sink_that_panics_leaves_a_doubt_and_the_courier_goes_on() {
-    let ledger = ledger(Policy::default()).await;
-    let sink = Scripted::new(|parcel, _| match parcel.identity.key.as_str() {
-        "poison" => panic!("a bug in the sink"),
-        _ => delivered(),
-    });
-    queue(&ledger, "poison").await;
-    queue(&ledger, "letter").await;
-    deliver_until(&ledger, quick(sink.clone()), async || {
-        let both = (status(&ledger, "poison").await, status(&ledger, "letter").await);
-        both == (Some(Status::InDoubt), Some(Status::Done))
-    })
-    .await;
 }
 
 #[tokio::test]

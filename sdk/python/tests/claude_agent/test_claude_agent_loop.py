@@ -18,6 +18,7 @@ from onceward.claude_agent import once
 ROOT = pathlib.Path(__file__).resolve().parents[4]
 EXAMPLE = ROOT / "examples" / "python" / "claude_agent_tool.py"
 GUIDE = ROOT / "docs" / "guides" / "claude-agent-sdk.md"
+QUEUE_GUIDE = ROOT / "docs" / "guides" / "queued-tools.md"
 sys.path.append(str(ROOT / "tests" / "mcp"))
 
 from fake_model import FakeModel, call, say  # noqa: E402
@@ -179,3 +180,23 @@ def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
     exec("\n".join(blocks), guide.__dict__)
     asyncio.run(guide.check())
     assert len(guide.mail.sent) == 1
+
+
+class Provider(Mail):
+    """Answers with the number of the email."""
+
+    async def send(self, args, idempotency_key=None):
+        await super().send(args, idempotency_key)
+        return f"mail {len(self.sent)}"
+
+
+def test_the_code_of_the_guide_to_queued_tools_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", QUEUE_GUIDE.read_text(), re.DOTALL)
+    assert len(blocks) == 4
+    guide = types.ModuleType("queue_guide")
+    guide.mail = Provider()
+    exec("\n".join(blocks), guide.__dict__)
+    asyncio.run(guide.check())
+    [(sent, key)] = guide.mail.sent
+    assert sent["body"] == "Please pay." and key.startswith("once_")

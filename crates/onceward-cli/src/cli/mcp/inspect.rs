@@ -87,6 +87,7 @@ fn as_json(tool: &ToolReport) -> serde_json::Value {
         "sets_state": tool.sets_state,
         "ends": tool.ends,
         "guarded": tool.guarded,
+        "queued": tool.queued,
         "why": tool.why,
         "in_doubt": tool.in_doubt.as_ref().map(|(what, _)| what),
         "fills": tool.fills,
@@ -113,7 +114,11 @@ fn as_text(name: &str, command: &str, report: &Report) -> String {
             false => format!("{what}: {why}"),
         });
         let shown = printable(&tool.name);
-        let guarded = if tool.guarded { "guarded" } else { "passes" };
+        let guarded = match (tool.guarded, tool.queued) {
+            (true, true) => "queued",
+            (true, false) => "guarded",
+            (false, _) => "passes",
+        };
         rows.push(vec![shortened(&shown, MAX_WIDTH), marks(tool), guarded.to_owned(), tool.why.to_owned(), in_doubt]);
     }
     let guarded = report.tools.iter().filter(|tool| tool.guarded).count();

@@ -107,9 +107,16 @@ impl Mcp {
         // If the thread cannot be started, messages are written directly.
         let _ = stderr_writer::start();
         let settings = global.explicit_settings()?;
-        check(&settings)?;
+        settings.check_mcp()?;
+        settings.check_queue()?;
         let store = store(&settings);
         let (mcp, records_per_tenant) = (settings.mcp(), settings.records_per_tenant());
+        if self.here && self.session.is_none() && settings.queued_tools().next().is_some() {
+            return Err(Fault::usage(
+                "--here separates the calls of each folder, and a courier does not know the folders: leave it out, or leave \
+                 `deliver = \"queue\"` out of the configuration",
+            ));
+        }
         let flags = format!(" --store {}", quoted(&store.to_string()));
         let session = self.session.clone().filter(|session| !session.is_empty());
         // Calls belong together by session, or else by folder.
@@ -144,6 +151,11 @@ impl Mcp {
         };
         let (shown, server) = configured(&settings, known.as_deref().unwrap_or(&name));
         if let Some(upstream) = self.upstream {
+            if let Some(tool) = server.queued_tools().next() {
+                return Err(Fault::config(format!(
+                    "mcp.server.{shown}.tool.{tool}.deliver: a server that is reached over HTTP cannot have queued tools"
+                )));
+            }
             let names = settings.tenant_names()?;
             let tenant = remote_tenant(global)?.map(|tenant| tenant.with(&names));
             let listen = self.listen.unwrap_or(LISTEN);
@@ -181,7 +193,7 @@ impl ServerArguments {
 
     /// The single server to use: its name, its configuration, and the command that starts it.
     fn one(&self, settings: &Settings) -> Result<(String, Server, Vec<OsString>), Fault> {
-        check(settings)?;
+        settings.check_mcp()?;
         if self.is_for_several(settings) {
             return Err(Fault::usage("several servers are configured: choose one with --server NAME"));
         }
@@ -229,21 +241,6 @@ fn configured(settings: &Settings, name: &str) -> (String, Server) {
         output::say(&format!("the configuration has no server {name}, so it does not apply to this one; {suggestion}"));
     }
     (name.to_owned(), servers.get(name).cloned().unwrap_or_default())
-}
-
-/// Checks every configured server and tool.
-fn check(settings: &Settings) -> Result<(), Fault> {
-    for (server, named) in &settings.mcp().server {
-        if let Some((field, what)) = named.mistake() {
-            return Err(Fault::config(format!("mcp.server.{server}.{field}: {what}")));
-        }
-        for (tool, configured) in &named.tool {
-            if let Some((field, what)) = configured.mistake() {
-                return Err(Fault::config(format!("mcp.server.{server}.tool.{tool}.{field}: {what}")));
-            }
-        }
-    }
-    Ok(())
 }
 
 /// The ledger: the named one, or one in the user's state folder, because agents start servers in any folder. Without such a

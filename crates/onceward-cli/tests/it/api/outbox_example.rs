@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use super::server::{ApiClient, TestServer, is};
+use super::server::{ApiClient, TestServer};
 use crate::test_folder::wait_until;
 
 const CONFIG: &str = r#"

@@ -10,8 +10,8 @@ const LAYERS: [(&str, &[&str]); 10] = [
     ("onceward-macros", &["onceward-core"]),
     ("onceward", &["onceward-core", "onceward-macros"]),
     ("onceward-runtime", &["onceward-core", "onceward"]),
-    ("onceward-courier", &["onceward-core", "onceward", "onceward-runtime"]),
     ("onceward-mcp", &["onceward-core", "onceward", "onceward-runtime"]),
+    ("onceward-courier", &["onceward-core", "onceward", "onceward-runtime", "onceward-mcp"]),
     ("onceward-server", &["onceward-core", "onceward", "onceward-runtime", "onceward-courier"]),
     (
         "onceward-cli",

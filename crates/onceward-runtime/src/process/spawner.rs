@@ -17,7 +17,7 @@ struct Order {
 }
 
 /// The thread. Ends when this is dropped.
-pub(super) struct Spawner(mpsc::Sender<Order>);
+pub struct Spawner(mpsc::Sender<Order>);
 
 impl fmt::Debug for Spawner {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,7 +26,7 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    pub(super) fn start() -> io::Result<Self> {
+    pub fn start() -> io::Result<Self> {
         let (sender, orders) = mpsc::channel::<Order>();
         let work = move || {
             for Order { mut command, runtime, started } in orders {
@@ -40,7 +40,7 @@ impl Spawner {
     }
 
     /// Starts a program. Must be called in a tokio runtime.
-    pub(super) async fn spawn(&self, command: Command) -> io::Result<Child> {
+    pub async fn spawn(&self, command: Command) -> io::Result<Child> {
         let (started, child) = oneshot::channel();
         let gone = || io::Error::other("the thread that starts programs has ended");
         self.0.send(Order { command, runtime: Handle::current(), started }).map_err(|_| gone())?;
