@@ -8,6 +8,7 @@
 //! - `http`: requests to an API.
 //! - `command`: a program for each attempt.
 //! - `smtp`: mails.
+//! - `sql`: statements in the database of the ledger.
 //! - `template`: texts with values of the payload, escaped for their place. They reach no file, variable or network.
 
 #![allow(missing_docs, reason = "internal to the binary; the library `onceward` is the documented API")]
@@ -17,6 +18,7 @@ mod http;
 mod open;
 mod routes;
 mod smtp;
+mod sql;
 mod template;
 
 pub use self::command::CommandSink;

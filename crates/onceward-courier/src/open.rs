@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use onceward::StoreUrl;
 use onceward::courier::Sink;
 use onceward_runtime::config::SinkSettings;
 use onceward_runtime::egress::{AddressRules, AllowedHosts, Resolve, SystemResolver, Trust};
@@ -12,6 +13,7 @@ use onceward_runtime::exit::Fault;
 use crate::command::CommandSink;
 use crate::http::HttpSink;
 use crate::smtp::SmtpSink;
+use crate::sql;
 
 /// What sinks need beside their settings.
 #[derive(Clone)]
@@ -23,13 +25,15 @@ pub struct Surroundings {
     pub resolver: Arc<dyn Resolve>,
     /// How many attempts a sink makes at the same time: the sum of the concurrency of the routes that lead to it.
     pub concurrent: usize,
+    /// The store of the entries.
+    pub store: StoreUrl,
 }
 
 impl Surroundings {
     /// With the certificates and the resolver of the system.
-    pub fn new(folder: impl Into<PathBuf>, concurrent: usize) -> Result<Self, Fault> {
+    pub fn new(folder: impl Into<PathBuf>, concurrent: usize, store: StoreUrl) -> Result<Self, Fault> {
         let resolver = Arc::new(SystemResolver::default());
-        Ok(Self { folder: folder.into(), trust: Trust::load(true, None)?, resolver, concurrent })
+        Ok(Self { folder: folder.into(), trust: Trust::load(true, None)?, resolver, concurrent, store })
     }
 
     /// The certificates for a sink: those of the system, and those in its own file.
@@ -49,6 +53,7 @@ impl fmt::Debug for Surroundings {
         to.debug_struct("Surroundings")
             .field("folder", &self.folder)
             .field("concurrent", &self.concurrent)
+            .field("store", &self.store)
             .finish_non_exhaustive()
     }
 }
@@ -71,13 +76,14 @@ impl fmt::Debug for Opened {
     }
 }
 
-/// Opens a sink: checks its settings and reads its secrets. Connects to nothing.
-pub fn open(name: &str, settings: &SinkSettings, around: &Surroundings) -> Result<Opened, Fault> {
+/// Opens a sink: checks its settings and reads its secrets. Connects to nothing but the store.
+pub async fn open(name: &str, settings: &SinkSettings, around: &Surroundings) -> Result<Opened, Fault> {
     match settings {
         SinkSettings::Http(settings) => Ok(Opened::Delivers(Arc::new(HttpSink::new(name, settings, around)?))),
         SinkSettings::Command(settings) => Ok(Opened::Delivers(Arc::new(CommandSink::new(name, settings, around)?))),
         SinkSettings::Pull(_) => Ok(Opened::Pulled),
         SinkSettings::Smtp(settings) => Ok(Opened::Delivers(Arc::new(SmtpSink::new(name, settings, around)?))),
+        SinkSettings::Sql(settings) => Ok(Opened::Delivers(sql::open(name, settings, around).await?)),
     }
 }
 

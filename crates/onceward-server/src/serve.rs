@@ -66,7 +66,7 @@ pub async fn serve(settings: &Settings, listen: Option<SocketAddr>) -> Result<()
     let api = settings.api(listen)?;
     let gateway = gateway_settings(settings, api.as_ref().map(|api| &api.tokens))?;
     let ledger = open(settings).await?;
-    let courier = onceward_courier::courier(settings, &ledger)?;
+    let courier = onceward_courier::courier(settings, &ledger).await?;
     let outbox = Outbox { courier, inboxes: settings.inboxes()? };
     run(ledger, api, gateway, outbox).await
 }

@@ -28,7 +28,7 @@ impl Courier {
         let settings = global.settings()?;
         block_on_every_core(async {
             let ledger = onceward_server::serve::open(&settings).await?;
-            let Some(courier) = onceward_courier::courier(&settings, &ledger)? else {
+            let Some(courier) = onceward_courier::courier(&settings, &ledger).await? else {
                 ledger.close().await;
                 return Err(Fault::config(
                     "no operation in the configuration names a sink, and no tool is queued; nothing was done.\n  Write \

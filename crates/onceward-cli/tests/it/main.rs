@@ -29,5 +29,6 @@ mod restored;
 mod run;
 mod run_process;
 mod run_races;
+mod sql_sink;
 mod stores;
 mod test_folder;

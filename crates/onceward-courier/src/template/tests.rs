@@ -4,6 +4,7 @@ use bytes::Bytes;
 use onceward::core::json;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
 use onceward::courier::Parcel;
+use onceward::record::Fence;
 
 use super::*;
 
@@ -17,6 +18,7 @@ fn parcel(payload: &str) -> Parcel {
         payload: Bytes::copy_from_slice(payload.as_bytes()),
         downstream_key: "k1".to_owned(),
         attempt: 3,
+        fence: Fence::from_bits(1),
     }
 }
 

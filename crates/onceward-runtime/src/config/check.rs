@@ -18,7 +18,7 @@ use super::hidden::hide_secrets;
 use super::inbox::{HmacTable, Inbox};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use super::route::{Sink, SinkUse};
-use super::sink::{CommandSink, HttpProbe, HttpSink, PullSink, SmtpSink};
+use super::sink::{CommandSink, HttpProbe, HttpSink, PullSink, SmtpSink, SqlSink};
 use crate::proxy::unreachable_route;
 
 /// The default path of a route.
@@ -148,6 +148,7 @@ fn check_sink_names(sink: &DeTable<'_>, path: &str, problems: &mut Vec<Mistake>)
         Some("http") => names::<HttpSink>(),
         Some("command") => names::<CommandSink>(),
         Some("smtp") => names::<SmtpSink>(),
+        Some("sql") => names::<SqlSink>(),
         Some("pull") => names::<PullSink>(),
         // The type itself is the mistake.
         _ => return,

@@ -45,7 +45,7 @@ pub use signing::{
     HmacEncoding, HmacHash, HmacHeader, InvalidSigningSecret, SignatureScheme, SignedTime, Signing, SigningSecret,
 };
 pub use sink::{
-    CommandSink, HeaderSource, HttpProbe, HttpSink, PullSink, SinkSettings, SmtpSink, SmtpTls, is_reference,
+    CommandSink, HeaderSource, HttpProbe, HttpSink, PullSink, SinkSettings, SmtpSink, SmtpTls, SqlSink, is_reference,
 };
 pub use values::{InDoubt, KeyWindow, Length, OnError, Retention, Scope, Size, Tier};
 

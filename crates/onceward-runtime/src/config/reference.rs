@@ -11,7 +11,7 @@ use super::gateway::{Gateway, Route};
 use super::inbox::{HmacTable, Inbox};
 use super::mcp::{Mcp, Probe, Server, Tool};
 use super::route::SinkUse;
-use super::sink::{CommandSink, HttpProbe, HttpSink, SmtpSink};
+use super::sink::{CommandSink, HttpProbe, HttpSink, SmtpSink, SqlSink};
 
 /// `docs/reference/configuration.md`.
 pub fn reference() -> String {
@@ -31,6 +31,7 @@ pub fn reference() -> String {
     section::<HttpProbe>(&mut page, "[sink.NAME.probe]");
     section::<CommandSink>(&mut page, "[sink.NAME] with type = \"command\"");
     section::<SmtpSink>(&mut page, "[sink.NAME] with type = \"smtp\"");
+    section::<SqlSink>(&mut page, "[sink.NAME] with type = \"sql\"");
     section::<Inbox>(&mut page, "[[inbox]]");
     section::<HmacTable>(&mut page, "[inbox.hmac]");
     section::<Api>(&mut page, "[api]");

@@ -15,6 +15,13 @@ use super::values::Length;
 /// The most attempts at the same time: each holds a connection and its payload.
 const LARGEST_CONCURRENCY: u16 = 1024;
 
+/// How many transactions of a sink `sql` are open at the same time, unless the file says otherwise: each has a connection, of which a
+/// server has few, and ends after milliseconds.
+const DEFAULT_TRANSACTIONS: usize = 4;
+
+/// The most of them. A server has 100 connections by default.
+const LARGEST_TRANSACTIONS: u16 = 64;
+
 /// A place to which the courier delivers, and how often it tries.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Sink {
@@ -43,7 +50,7 @@ pub(super) struct SinkUse {
     #[schemars(extend("x-type" = "table", "x-default" = "as in the example"))]
     pub budget: Option<Budget>,
     /// The most attempts at the same time, for each operation and each courier.
-    #[schemars(extend("x-type" = "number", "x-default" = "`32`"))]
+    #[schemars(extend("x-type" = "number", "x-default" = "`32`; `4` with `type = \"sql\"`, at most 64 there"))]
     pub concurrency: Option<u16>,
     /// The sink that gets the entries while the breaker of this one is open. An entry waits if an attempt at this sink may have
     /// happened. If this sink honours keys, so must the other one, for as long.
@@ -96,8 +103,10 @@ impl Sink {
         if budget.and_then(|budget| budget.percent).is_some_and(|percent| percent > 1000) {
             wrong.push(("budget", "`percent` is at most 1000".to_owned()));
         }
-        if concurrency.is_some_and(|concurrency| !(1..=LARGEST_CONCURRENCY).contains(&concurrency)) {
-            wrong.push(("concurrency", format!("the range is 1 to {LARGEST_CONCURRENCY}")));
+        let is_sql = matches!(self.settings, SinkSettings::Sql(_));
+        let largest = if is_sql { LARGEST_TRANSACTIONS } else { LARGEST_CONCURRENCY };
+        if concurrency.is_some_and(|concurrency| !(1..=largest).contains(&concurrency)) {
+            wrong.push(("concurrency", format!("the range is 1 to {largest}")));
         }
         wrong
     }
@@ -135,7 +144,11 @@ impl Sink {
 
     /// The most attempts at the same time.
     pub fn concurrency(&self) -> usize {
-        self.use_.concurrency.map_or(DEFAULT_CONCURRENCY, usize::from)
+        let default = match self.settings {
+            SinkSettings::Sql(_) => DEFAULT_TRANSACTIONS,
+            _ => DEFAULT_CONCURRENCY,
+        };
+        self.use_.concurrency.map_or(default, usize::from)
     }
 
     /// The name of the sink that gets the entries while the breaker of this one is open.

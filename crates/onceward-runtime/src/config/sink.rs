@@ -20,12 +20,17 @@ pub enum SinkSettings {
     Command(CommandSink),
     /// Mails.
     Smtp(SmtpSink),
+    /// A statement in the PostgreSQL database of the ledger, in one transaction with the end of the entry.
+    Sql(SqlSink),
     /// Workers take the entries with the API.
     Pull(PullSink),
 }
 
 /// What an attempt at an API or a program may take, unless the file says otherwise.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A transaction that takes longer than this holds up others.
+const DEFAULT_STATEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Servers check a mail before they accept it, which takes longer than an answer of an API.
 const DEFAULT_MAIL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -37,6 +42,7 @@ impl SinkSettings {
             Self::Http(sink) => sink.timeout(),
             Self::Command(sink) => sink.timeout(),
             Self::Smtp(sink) => sink.timeout(),
+            Self::Sql(sink) => sink.timeout(),
             Self::Pull(_) => DEFAULT_TIMEOUT,
         }
     }
@@ -47,7 +53,7 @@ impl SinkSettings {
             Self::Http(sink) => sink.honours_key,
             Self::Command(sink) => sink.honours_key,
             Self::Smtp(sink) => sink.honours_key,
-            Self::Pull(_) => None,
+            Self::Sql(_) | Self::Pull(_) => None,
         };
         written.unwrap_or(false)
     }
@@ -61,7 +67,7 @@ impl SinkSettings {
     pub fn honours_key_for(&self) -> Option<Duration> {
         match self {
             Self::Http(sink) => sink.honours_key_for.map(|length| length.0),
-            Self::Command(_) | Self::Smtp(_) | Self::Pull(_) => None,
+            Self::Command(_) | Self::Smtp(_) | Self::Sql(_) | Self::Pull(_) => None,
         }
     }
 }
@@ -252,6 +258,31 @@ pub enum SmtpTls {
     None,
 }
 
+/// A statement in the PostgreSQL database of the ledger: `type = "sql"`. It runs in one transaction with the end of the entry: both
+/// commit, or neither does, so that no entry is ever in doubt.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct SqlSink {
+    /// One `INSERT`, `UPDATE`, `DELETE`, `MERGE` or `SELECT`, with `$1`, `$2` and so on for its values. PostgreSQL infers their types;
+    /// write `$1::jsonb` where it cannot.
+    #[schemars(extend("x-type" = "SQL", "x-default" = "required"))]
+    pub statement: String,
+    /// The values, in the order of their numbers: JSON pointers into the payload, such as `"/to"`, or `payload`, `key`,
+    /// `downstream_key`, `operation`, `tenant` and `attempt`. JSON's `null` is `NULL`; objects and arrays are passed as JSON. If the
+    /// payload has nothing at a pointer, the entry is dead.
+    #[schemars(extend("x-type" = "list of strings", "x-default" = "`[]`"))]
+    pub values: Vec<String>,
+    /// How many rows it must change. After any other number it is rolled back, and the entry is dead.
+    #[schemars(extend("x-type" = "number", "x-default" = "any number"))]
+    pub rows: Option<u64>,
+    /// The role under which it runs. The user of the ledger must be a member of it.
+    #[schemars(extend("x-type" = "string", "x-default" = "the user of the ledger"))]
+    pub role: Option<String>,
+    /// Longest time for the statement. After that, PostgreSQL rolls it back.
+    #[schemars(extend("x-type" = "duration", "x-default" = "`\"10s\"`"))]
+    pub timeout: Option<Length>,
+}
+
 /// Workers that take the entries with the API: `type = "pull"`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -275,6 +306,13 @@ impl SmtpSink {
     /// Longest time for one attempt.
     pub fn timeout(&self) -> Duration {
         self.timeout.map_or(DEFAULT_MAIL_TIMEOUT, |length| length.0)
+    }
+}
+
+impl SqlSink {
+    /// Longest time for one attempt.
+    pub fn timeout(&self) -> Duration {
+        self.timeout.map_or(DEFAULT_STATEMENT_TIMEOUT, |length| length.0)
     }
 }
 
@@ -353,12 +391,20 @@ mod tests {
                 "type = \"smtp\"\nhost = \"mail\"\ntls = \"none\"\nfrom = \"a@b\"\nto = [\"c@d\"]\nsubject = \"s\"",
                 "Smtp",
             ),
+            ("type = \"sql\"\nstatement = \"INSERT INTO mail VALUES ($1)\"\nvalues = [\"/to\"]", "Sql"),
             ("type = \"pull\"", "Pull"),
         ] {
             let sink: SinkSettings = toml::from_str(text).unwrap();
             assert!(format!("{sink:?}").starts_with(expected), "{sink:?}");
             assert!(!sink.honours_key() && !sink.passes_key());
-            assert_eq!(sink.timeout(), Duration::from_secs(if expected == "Smtp" { 60 } else { 30 }));
+            assert_eq!(
+                sink.timeout(),
+                Duration::from_secs(match expected {
+                    "Smtp" => 60,
+                    "Sql" => 10,
+                    _ => 30,
+                })
+            );
         }
         assert!(toml::from_str::<SinkSettings>("type = \"fax\"").is_err());
         assert!(toml::from_str::<SinkSettings>("type = \"http\"\nurl = \"u\"\nheaders = { A = \"env:\" }").is_err());

@@ -142,15 +142,29 @@ impl Deliverer {
     /// Records how the attempt ended.
     async fn settle(
         &self,
-        guard: Guard,
+        mut guard: Guard,
         attempt: SinkResult,
         parcel: &Parcel,
         is_trial: bool,
     ) -> Result<Delivery, Error> {
+        let delivered = Delivery::Made { health: Some(Health::Working), retry_in: None };
         let (may_have_happened, again, error, retry_after, health) = match attempt {
+            SinkResult::Ended(_) if self.route.sink.finishes_entries() => {
+                // Its effect may be there, so that it must not be tried again.
+                let error = "the sink did not finish the entry together with its effect".to_owned();
+                (true, false, error, None, Health::Working)
+            }
             SinkResult::Ended(outcome) => {
                 guard.finish(outcome).await?;
-                return Ok(Delivery::Made { health: Some(Health::Working), retry_in: None });
+                return Ok(delivered);
+            }
+            SinkResult::Finished => {
+                guard = match guard.finished_by_sink().await? {
+                    None => return Ok(delivered),
+                    Some(guard) => guard,
+                };
+                let error = "the sink has finished the entry, and the record does not say so".to_owned();
+                (true, true, error, None, Health::Failing)
             }
             SinkResult::Refused { error, retry_after, again, health } => (false, again, error, retry_after, health),
             SinkResult::Unknown { error, retry_after, health } => (true, true, error, retry_after, health),
@@ -193,6 +207,7 @@ fn parcel(taken: &TakenEntry) -> Option<Parcel> {
         payload: record.payload.clone()?,
         downstream_key: record.entry.as_ref()?.destination.as_ref()?.key.clone(),
         attempt: record.attempts,
+        fence: record.fence()?,
     })
 }
 

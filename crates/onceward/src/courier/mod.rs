@@ -6,6 +6,7 @@
 //! - `delivery`: one attempt, from taking the entry to recording how it ended.
 //! - `dependency`: the breaker and the retry budget of one downstream.
 //! - `lane`: the entries of one operation that this courier has seen and has on their way.
+//! - `statement`: a sink that runs a SQL statement in one transaction with the end of the entry.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -41,6 +42,8 @@ mod dependency;
 mod lane;
 mod route;
 mod sink;
+#[cfg(feature = "postgres")]
+mod statement;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -60,6 +63,8 @@ pub use async_trait::async_trait;
 pub use onceward_core::breaker::Health;
 pub use route::{DEFAULT_CONCURRENCY, DEFAULT_SETTLE, Route};
 pub use sink::{LookUp, Parcel, Sink, SinkResult};
+#[cfg(feature = "postgres")]
+pub use statement::{SqlStatement, StatementSink, StatementValue};
 
 use crate::error::Invalid;
 use crate::ledger::Ledger;

@@ -77,10 +77,16 @@ impl Route {
         Some(Destination { sink: self.sink_name.clone(), key })
     }
 
-    /// The policy of the courier's claims: the terms of the entry are in its record.
+    /// The policy of the courier's claims: the terms of the entry are in its record. A sink that finishes entries itself gets them
+    /// unsent, so that a lapsed claim leaves no doubt: sending is one step with finishing.
     pub(super) fn policy(&self) -> Arc<Policy> {
-        let (max_runtime, keep_limit) = (self.timeout, self.keep_limit);
-        Arc::new(Policy { max_runtime, keep_limit, probes: self.sink.can_look_up(), ..Policy::default() })
+        Arc::new(Policy {
+            max_runtime: self.timeout,
+            keep_limit: self.keep_limit,
+            probes: self.sink.can_look_up(),
+            marks_sent: self.sink.finishes_entries(),
+            ..Policy::default()
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use onceward_core::breaker::Health;
 use onceward_core::name::Identity;
 use onceward_core::outcome::Outcome;
+use onceward_core::record::Fence;
 
 /// A place to which a courier delivers: an API, a mail server, a program.
 ///
@@ -31,6 +32,13 @@ pub trait Sink: Send + Sync {
     /// The courier has stopped and makes no further attempt. Ends what the sink keeps running between attempts; called once for
     /// each route to it.
     async fn close(&self) {}
+
+    /// Whether the sink finishes each entry itself, in one transaction with its effect. Then no entry is ever in doubt: an attempt
+    /// that did not commit did nothing, and is made again. Such a sink answers [`SinkResult::Finished`] instead of
+    /// [`SinkResult::Ended`], and its effect must be impossible without the end of the entry.
+    fn finishes_entries(&self) -> bool {
+        false
+    }
 }
 
 /// What a sink gets for an attempt.
@@ -44,6 +52,8 @@ pub struct Parcel {
     pub downstream_key: String,
     /// The number of the attempt, from 1.
     pub attempt: u32,
+    /// What the record is compared with by a sink that finishes entries itself: another attempt has another fence.
+    pub fence: Fence,
 }
 
 /// What became of an attempt.
@@ -51,6 +61,8 @@ pub struct Parcel {
 pub enum SinkResult {
     /// It is over: it happened, or the same request would fail in the same way again.
     Ended(Outcome),
+    /// The sink has finished the entry itself, in one transaction with its effect.
+    Finished,
     /// There is a proof that nothing happened.
     Refused {
         /// What went wrong, without secrets.

@@ -13,7 +13,7 @@ use onceward_core::decide::{Acquired, Command};
 use onceward_core::hash::digest;
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::LARGEST_KEEP_LIMIT;
-use onceward_core::record::{Fence, Seen};
+use onceward_core::record::{Fence, Record, Seen, State};
 
 use super::begin::withdrawal;
 use super::claim::Claim;
@@ -133,6 +133,19 @@ impl Guard {
         let ended = self.end(command).await;
         reached(Step::DoubtWritten);
         Ok(ended?)
+    }
+
+    /// Ends the claim of an entry that its sink says it has finished itself, in a transaction of its own. Gives the guard back if
+    /// the record does not say so.
+    pub(crate) async fn finished_by_sink(mut self) -> Result<Option<Self>, Error> {
+        let (inner, id) = (&self.claim.ledger.inner, self.claim.last().record.id);
+        let record = inner.store.get(id).await?.map(|seen| seen.record);
+        let is_ours = |record: &Record| matches!(record.state, State::Done { fence, .. } if fence == self.fence());
+        let Some(record) = record.filter(is_ours) else { return Ok(Some(self)) };
+        inner.after_owner_write(&record);
+        self.ended = true;
+        self.stop_renewing();
+        Ok(None)
     }
 
     pub(super) fn fence(&self) -> Fence {

@@ -136,6 +136,11 @@ impl PrimaryConnection {
         Ok(())
     }
 
+    /// For transactions of more than one statement.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Whether the server has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()

@@ -42,16 +42,20 @@ pub(super) fn check_version(found: i64, shown: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the schema or upgrades it, in one transaction. Returns what was done, one line for each step; with `dry_run`, the SQL
-/// that would run. It is safe to run it twice, also at once.
-pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
-    let options = Options::parse(url)?;
-    let unreachable = |fault: Fault| match fault {
+/// The error of a connection that is used for something else than batches.
+pub(super) fn unreachable(fault: Fault) -> Error {
+    match fault {
         Fault::Refused(error) | Fault::Job(error) => error,
         Fault::Held => Error::Unreachable("another migration is running".to_owned()),
         Fault::Unknown(why) | Fault::NotConnected(why) | Fault::Conflict(why) => Error::Unreachable(why),
         Fault::Behind(_) => Error::Other("a migration writes no batches".to_owned()),
-    };
+    }
+}
+
+/// Makes the schema or upgrades it, in one transaction. Returns what was done, one line for each step; with `dry_run`, the SQL
+/// that would run. It is safe to run it twice, also at once.
+pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
+    let options = Options::parse(url)?;
     let connection = PrimaryConnection::bare(&options).await.map_err(unreachable)?;
     check_encoding(&connection.simple("SHOW server_encoding").await.map_err(unreachable)?, &options)?;
     let began = Instant::now();

@@ -10,7 +10,8 @@
 //! - `due`: the entries of the outbox that are due. `sweeping`: expires records, and tidies up.
 //! - `hints`: tells other processes that intents have ended.
 //! - `high_water_mark`: notices that the database has lost acknowledged writes.
-//! - `functions_v1.sql`: what a transaction of your own calls. `transaction`: the same from Rust.
+//! - `functions_v1.sql`: what a transaction of your own calls. `transaction`: the same from Rust. `transaction_pool`: connections for
+//!   such transactions of this process.
 //! - `transfer`: moves whole ledgers in and out.
 //! - `settings`: what an acknowledged write survives, by the settings of the server.
 
@@ -29,6 +30,7 @@ mod settings;
 mod sweeping;
 mod tls;
 mod transaction;
+mod transaction_pool;
 mod transfer;
 mod url;
 mod write_job;
@@ -58,9 +60,11 @@ use crate::clock::Clock;
 use crate::plant::{Plant, planted};
 use hints::Hints;
 pub use migrate::migrate;
+pub(crate) use pg_error::text as error_text;
 use reader::{Reader, Reads};
 use row::{ExpectedRow, Job};
 pub use transaction::{InTransaction, TransactionClaim, begin};
+pub(crate) use transaction_pool::{OpenTransaction, TransactionPool};
 use url::Options;
 use write_job::{Micros, WriteJob, WriteReply, seen};
 use writer::Writer;

@@ -95,7 +95,7 @@ pub(super) fn cannot_connect(error: &tokio_postgres::Error, shown: &str) -> Faul
 }
 
 /// The error with its causes. Messages of the server that reach this place name users, databases and hosts, never values.
-pub(super) fn text(error: &tokio_postgres::Error) -> String {
+pub(crate) fn text(error: &tokio_postgres::Error) -> String {
     if let Some(db) = error.as_db_error() {
         return format!("{} (SQLSTATE {})", db.message(), db.code().code());
     }

@@ -11,6 +11,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{GenericClient, Row};
 
 use onceward_core::decide::Decision;
+use onceward_core::name::Identity;
 use onceward_core::outcome::{Body, Outcome, Verdict};
 use onceward_core::record::Fence;
 
@@ -19,11 +20,20 @@ use super::pg_error::{is_schema, text};
 use super::row::LONGEST;
 use super::write_job::Micros;
 use crate::Call;
+use crate::courier::Parcel;
 use crate::store::{Error, names, without_nul};
 
 const BEGIN: &str = "SELECT decision, fence, attempt, downstream_key, verdict, status, content_type, body, since, \
     (extract(epoch FROM retry_after) * 1000)::bigint \
     FROM onceward.claim($1, $2, $3, $4, $5, $6 * interval '1 ms', $7 * interval '1 ms', $8 * interval '1 ms', $9, $10)";
+
+/// Checks the fence and holds the row until the end of the transaction, so that the claim stays valid for as long.
+const OWNED: &str = "SELECT state FROM onceward.owned_row($1, $2, $3, $4)";
+
+/// What is committed after this without an end counts as sent, like the claims that the functions make.
+const MARK_SENT: &str = "UPDATE onceward.intent SET state = 'sent', version = intent.version + 1, write_id = gen_random_uuid(), \
+    updated_at = onceward.this_moment(), first_sent_at = coalesce(intent.first_sent_at, onceward.this_moment()), made_by = NULL \
+    WHERE id = onceward.intent_id($3, $1, $2) AND fence = $4 AND state = 'claimed'";
 
 const FINISH: &str = "SELECT onceward.finish($1, $2, $3, $4, $5, $6, $7, $8, $9)::text";
 
@@ -43,7 +53,7 @@ pub enum InTransaction {
 /// A claim inside a transaction.
 #[derive(Debug)]
 pub struct TransactionClaim {
-    call: Call,
+    identity: Identity,
     fence: Fence,
     downstream_key: String,
     attempt: u32,
@@ -88,7 +98,7 @@ fn read(row: &Row, call: &Call) -> Result<InTransaction, tokio_postgres::Error> 
         "acquired" => {
             let fence: Uuid = row.try_get(1)?;
             return Ok(InTransaction::Acquired(TransactionClaim {
-                call: call.clone(),
+                identity: call.identity.clone(),
                 fence: Fence::from_bytes(fence.0),
                 downstream_key: row.try_get(3)?,
                 attempt,
@@ -117,6 +127,28 @@ fn read(row: &Row, call: &Call) -> Result<InTransaction, tokio_postgres::Error> 
 }
 
 impl TransactionClaim {
+    /// The claim of an entry of the outbox, for a sink that [finishes it itself](crate::courier::Sink::finishes_entries). Until the
+    /// transaction ends, no other courier can take the entry. If one has taken it before, this is an error, and the transaction
+    /// must be rolled back. If it is committed without [`finish`](Self::finish), the entry counts as sent.
+    pub async fn of_entry(transaction: &impl GenericClient, parcel: &Parcel) -> Result<Self, Error> {
+        let identity = parcel.identity.clone();
+        let values: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&identity.operation.as_str(), Type::TEXT),
+            (&identity.key.as_str(), Type::TEXT),
+            (&identity.tenant.as_str(), Type::TEXT),
+            (&Binary(Some(parcel.fence.to_bytes())), Type::UUID),
+        ];
+        transaction.query_typed(OWNED, &values).await.map_err(|error| failed(&error))?;
+        // A repeat of the same attempt would find the entry done, and is let through by its fence.
+        let marked = transaction.execute_typed(MARK_SENT, &values).await.map_err(|error| failed(&error))?;
+        if marked != 1 {
+            let why = "the entry is done, a person has settled it, or its sink does not say that it finishes entries";
+            return Err(Error::ClaimLost(why.to_owned()));
+        }
+        let (downstream_key, attempt) = (parcel.downstream_key.clone(), parcel.attempt);
+        Ok(Self { identity, fence: parcel.fence, downstream_key, attempt })
+    }
+
     /// The key to pass on to a downstream: the same on every attempt.
     pub fn downstream_key(&self) -> &str {
         &self.downstream_key
@@ -133,7 +165,7 @@ impl TransactionClaim {
         let Body::Kept(body) = &outcome.body else {
             return Err(Error::Other("the outcome is too large to be kept".to_owned()));
         };
-        let identity = &self.call.identity;
+        let identity = &self.identity;
         let values: [(&(dyn ToSql + Sync), Type); 9] = [
             (&identity.operation.as_str(), Type::TEXT),
             (&identity.key.as_str(), Type::TEXT),
@@ -150,7 +182,7 @@ impl TransactionClaim {
 
     /// Gives the claim back: nothing happened, and the next caller may try.
     pub async fn release(self, transaction: &impl GenericClient, error: &str, wait: Duration) -> Result<(), Error> {
-        let identity = &self.call.identity;
+        let identity = &self.identity;
         let wait = i64::try_from(wait.as_millis()).unwrap_or(i64::MAX);
         let values: [(&(dyn ToSql + Sync), Type); 6] = [
             (&identity.operation.as_str(), Type::TEXT),

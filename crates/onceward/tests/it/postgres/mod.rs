@@ -20,6 +20,7 @@ mod pooled;
 mod prepared;
 mod proxy;
 mod server;
+mod statements;
 mod tidying;
 mod versions;
 
