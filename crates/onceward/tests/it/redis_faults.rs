@@ -15,6 +15,7 @@ use onceward::core::record::{Draft, Fence, Record, Seen, State};
 use onceward::policy::{Policy, Retention};
 use onceward::store::redis::Redis;
 use onceward::store::{AuditEvent, Error, EventKind, Filter, Inserted, Replace, Replaced, Store};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::redis::server;
 use crate::redis_private::{Private, raw};
@@ -353,6 +354,23 @@ async fn tls_is_verified() {
     let error = Redis::open(&format!("{url}&timeout=20s&wait_ms=100")).await.unwrap_err();
     assert!(error.to_string().contains("certificate") && !error.is_out_of_reach(), "{error}");
     assert!(!error.to_string().contains("test-password"), "{error}");
+}
+
+/// It answers, so that no policy lets work run without it. One that closes connections may be restarting.
+#[tokio::test]
+async fn a_server_that_answers_without_tls_is_refused_where_the_url_asks_for_it() {
+    for (answer, is_out_of_reach) in [("-ERR unknown command\r\n", false), ("", true)] {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("rediss://{}/0?timeout=500ms&wait_ms=100", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let _ = client.read(&mut [0; 1024]).await;
+                let _ = client.write_all(answer.as_bytes()).await;
+            }
+        });
+        let error = Redis::open(&url).await.unwrap_err();
+        assert_eq!(error.is_out_of_reach(), is_out_of_reach, "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
