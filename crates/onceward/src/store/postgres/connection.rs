@@ -122,12 +122,13 @@ impl PrimaryConnection {
     async fn look_up_types(&mut self) -> Result<(), Fault> {
         let rows = self.simple(migrate::LOOK).await?;
         let number = |index: usize| rows.first()?.get(index)?.as_ref()?.parse::<i64>().ok();
-        let (Some(job), Some(jobs), Some(version)) = (number(0), number(1), number(2)) else {
+        let (Some(job), Some(jobs), Some(version), Some(server)) = (number(0), number(1), number(2), number(3)) else {
             return Err(Fault::Refused(Error::Refused {
                 store: self.shown.to_string(),
                 reason: "its schema cannot be read".to_owned(),
             }));
         };
+        migrate::check_server(server, &self.shown).map_err(Fault::Refused)?;
         migrate::check_version(version, &self.shown).map_err(Fault::Refused)?;
         let oid = |number: i64| u32::try_from(number).unwrap_or_default();
         let named = |name: &str, oid, kind| Type::new(name.to_owned(), oid, kind, "onceward".to_owned());
