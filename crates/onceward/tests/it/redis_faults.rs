@@ -17,7 +17,7 @@ use onceward::store::redis::Redis;
 use onceward::store::{AuditEvent, Error, EventKind, Filter, Inserted, Replace, Replaced, Store};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::redis::server;
+use crate::redis::{FAILOVER, server};
 use crate::redis_private::{Private, raw};
 use crate::redis_proxy::Proxy;
 
@@ -376,6 +376,7 @@ async fn a_server_that_answers_without_tls_is_refused_where_the_url_asks_for_it(
 #[tokio::test(flavor = "multi_thread")]
 async fn the_ledger_goes_on_after_a_failover_of_sentinel() {
     let Some(url) = server("ONCEWARD_TEST_REDIS_SENTINEL") else { return };
+    let _no_other_test = FAILOVER.write().await;
     let store = made(&format!("{url}&timeout=20s&replicas=1")).await;
     assert!(store.durability().await.unwrap().to_string().contains("Sentinel"));
     // On a busy machine, the replica may take longer than the store waits for it: then the claim is withdrawn.
