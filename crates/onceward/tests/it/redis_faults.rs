@@ -129,18 +129,6 @@ async fn a_ledger_is_made_once_however_often_migrate_runs() {
 }
 
 #[tokio::test]
-async fn a_ledger_of_a_newer_version_is_refused() {
-    let Some(url) = server(SINGLE) else { return };
-    made(&url).await;
-    let ledger = keys(&url).await.into_iter().find(|key| key.ends_with(b":ledger")).unwrap();
-    let newer = r#"{"version":2,"epoch":"00","ready":true}"#;
-    let _: String = cmd("SET").arg(ledger).arg(newer).query_async(&mut raw(&url).await).await.unwrap();
-    for error in [Redis::open(&url).await.unwrap_err(), Redis::migrate(&url, false).await.unwrap_err()] {
-        assert!(error.to_string().contains("upgrade onceward"), "{error}");
-    }
-}
-
-#[tokio::test]
 async fn a_flushed_server_is_refused_by_every_operation() {
     let Some(url) = server(SINGLE) else { return };
     let store = made(&url).await;
