@@ -112,6 +112,22 @@ async fn a_server_that_offers_no_encryption_is_refused_where_it_is_required() {
     assert!(why.contains("does not support TLS"), "{why}");
 }
 
+/// The host that answers may be the one with the records, in whatever order they are tried.
+#[tokio::test]
+async fn a_host_that_is_not_there_does_not_hide_one_that_is_refused() {
+    let Some(encrypted) = Encrypted::create().await else { return };
+    let (credentials, rest) = encrypted.address.rsplit_once('@').unwrap();
+    let (server, name) = rest.split_once('/').unwrap();
+    // A port on which nothing listens.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for hosts in [format!("{server},{gone}"), format!("{gone},{server}")] {
+        let why = refusal(&format!("{credentials}@{hosts}/{name}?sslmode=verify-full")).await;
+        assert!(why.contains("certificate"), "{why}");
+    }
+    let url = format!("{credentials}@{gone},{gone}/{name}?sslmode=verify-full");
+    assert!(migrate(&url, false).await.unwrap_err().is_out_of_reach());
+}
+
 /// A server that restarts closes connections at any moment.
 #[tokio::test]
 async fn a_server_that_closes_the_connection_during_the_handshake_is_out_of_reach() {
