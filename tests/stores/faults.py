@@ -297,6 +297,17 @@ class Standbys(Case):
         self.assertEqual(acknowledged(history, alone, dead), [], "a commit was acknowledged that no standby had")
         self.assertTrue(acknowledged(history, since=dead), "nothing was written after the promotion")
 
+    def test_an_asynchronous_standby_beside_the_synchronous_one_is_declared(self):
+        self.primary.add_standby()
+        load = self.load(self.primary)
+        # Only the administrator sees which standby is which; to the other role, each counts.
+        roles = {name: self.primary.url(name, DATABASE) + QUICK for name in ("onceward", "postgres")}
+        declared = {name: load.state([], at)[1] for name, at in roles.items()}
+        self.assertEqual({name: of["level"] for name, of in declared.items()}, dict.fromkeys(roles, "durable"), declared)
+        self.primary.add_standby(synchronous=False)
+        for name, at in roles.items():
+            self.assertRegex(str(load.state([], at)[1]), "best_effort.*1 of the 2 replicas", name)
+
     def test_writes_go_on_when_the_standby_comes_back(self):
         standby = self.primary.add_standby()
         load = self.load(self.primary)

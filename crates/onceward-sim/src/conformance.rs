@@ -29,8 +29,13 @@ macro_rules! cases {
 /// server, each case has a ledger of its own there.
 pub fn run(enough: u64, server: Option<&str>) -> bool {
     let cases: &[Case] = &onceward::conformance!(@each [cases]);
-    // Failures are printed below, in one line.
-    std::panic::set_hook(Box::new(|_| {}));
+    // Failures of cases are printed below, in one line. They run on other threads than this one.
+    let (shown, this) = (std::panic::take_hook(), std::thread::current().id());
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().id() == this {
+            shown(panic);
+        }
+    }));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let kinds: &[&str] = if server.is_some() { &["server"] } else { &["memory", "sqlite"] };
     let broken = runtime.expect("a runtime starts").block_on(async {

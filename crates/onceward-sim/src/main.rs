@@ -51,6 +51,7 @@ mod plants;
 mod power;
 mod private_store;
 mod recording_store;
+mod redis_keys;
 mod report;
 mod rng;
 mod run;

@@ -12,6 +12,8 @@ use onceward::store::redis::Redis;
 use onceward::store::{Error, Store};
 use tokio_postgres::NoTls;
 
+use crate::redis_keys;
+
 /// Numbers the stores of this process.
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
@@ -76,18 +78,11 @@ impl PrivateStore {
         if !is_redis(&self.url) {
             return found;
         }
-        let client = redis::Client::open(self.server.as_str()).expect("the URL is one of Redis");
-        let mut connection = client.get_multiplexed_async_connection().await.expect("the server answers");
-        let pattern = format!("*{}*", self.name);
-        let keys: Vec<Vec<u8>> =
-            redis::cmd("KEYS").arg(pattern).query_async(&mut connection).await.expect("the server lists its keys");
-        for key in keys {
-            let left: i64 =
-                redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.expect("the server tells an expiry");
-            let text = String::from_utf8_lossy(&key).into_owned();
+        for (text, left) in redis_keys::with_expiry(&self.server, &self.name).await.expect("the server lists its keys")
+        {
             let Some(id) = text.rsplit(':').next().and_then(Digest::from_hex) else { continue };
             let Some(seen) = store.get(id).await.expect("the store can be read") else { continue };
-            if left > 0 && !matches!(seen.record.state, State::Tombstone { .. }) {
+            if !matches!(seen.record.state, State::Tombstone { .. }) {
                 found.push(format!("{text} expires in {left} ms, and is not a tombstone"));
             }
         }

@@ -57,7 +57,7 @@ impl Get {
                 value["store"] = json!({ "url": store.to_string(), "durability": durability });
                 output::json(&value);
             } else {
-                let resolve = command_line("resolve", &settings, &identity, keys);
+                let resolve = command_line("resolve", settings.store_argument().as_deref(), &identity, keys);
                 output::out(&as_text(intent, &view, &identity, keys, warning(&store, &durability), &resolve));
             }
             Ok(0)

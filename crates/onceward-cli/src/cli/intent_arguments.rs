@@ -120,17 +120,17 @@ pub(super) fn text(argument: &str) -> Result<Vec<u8>, Fault> {
     Ok(bytes)
 }
 
-/// `onceward VERB` with the arguments that identify this intent, ready to paste into a shell. A key that looks like personal
-/// data is left for the reader to fill in.
-pub(super) fn command_line(verb: &str, settings: &Settings, identity: &Identity, keys: KeyDisplay) -> String {
+/// `onceward VERB` with the arguments that identify this intent, ready to paste into a shell. Without a store, the command uses the
+/// default one. A key that looks like personal data is left for the reader to fill in.
+pub(super) fn command_line(verb: &str, store: Option<&str>, identity: &Identity, keys: KeyDisplay) -> String {
     let mut line = format!("onceward {verb}");
     let mut add = |flag: &str, value: &str| {
         // A value that starts with a dash would be parsed as a flag.
         let between = if value.starts_with('-') { '=' } else { ' ' };
         line += &format!(" {flag}{between}{}", quoted(value));
     };
-    if let Some(store) = settings.store_argument() {
-        add("--store", &store);
+    if let Some(store) = store {
+        add("--store", store);
     }
     if identity.tenant != Tenant::default() {
         add("--tenant", identity.tenant.as_str());

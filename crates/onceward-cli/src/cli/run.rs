@@ -104,7 +104,9 @@ impl Run {
             let call = self.intent.call(global, call_settings).await?;
             let operation = call.identity.operation.as_str();
             let (store, other_stores) = (settings.store_of(operation)?.clone(), settings.other_stores(operation));
-            let resolve = command_line("resolve", &settings, &call.identity, KeyDisplay::Masked);
+            let own_store = settings.store_argument();
+            let resolve = |store: Option<&str>| command_line("resolve", store, &call.identity, KeyDisplay::Masked);
+            let (resolve, resolve_elsewhere) = (resolve(own_store.as_deref()), resolve(None));
             guarded(&Job {
                 call,
                 command: self.command,
@@ -116,6 +118,7 @@ impl Run {
                 other_stores,
                 records_per_tenant: settings.records_per_tenant(),
                 resolve,
+                resolve_elsewhere,
             })
             .await
         })

@@ -20,7 +20,7 @@ use super::report::{Report, StatusFd};
 use onceward_runtime::exit::{
     CANNOT_RUN, Fault, IN_DOUBT, IN_FLIGHT, MISMATCH, NO_COMMAND, NOT_KEPT, NOT_WRITTEN, STORE, UNKNOWN,
 };
-use onceward_runtime::output::say;
+use onceward_runtime::output::{quoted, say};
 use onceward_runtime::process::is_missing;
 use onceward_runtime::process::settle::{Settle, settle};
 use onceward_runtime::stores;
@@ -42,6 +42,8 @@ pub(crate) struct Job {
     pub(crate) records_per_tenant: Option<u64>,
     /// The command line that settles this intent, without its last flag.
     pub(crate) resolve: String,
+    /// The same without a store.
+    pub(crate) resolve_elsewhere: String,
 }
 
 /// Runs the command once, or reports why not. Returns the exit code.
@@ -197,7 +199,7 @@ impl Job {
                     "the command ended with exit code {code}, but this could not be recorded: {error}\n  {} stays in doubt. \
                      {}",
                     self.intent(),
-                    self.how_to_settle()
+                    moved_to(&error).map_or_else(|| self.how_to_settle(), |store| self.how_to_settle_in(store))
                 ));
             }
         }
@@ -444,7 +446,25 @@ impl Job {
         )
     }
 
+    /// For an intent whose ledger was moved while the command ran: the old store does not let it be settled.
+    fn how_to_settle_in(&self, store: &str) -> String {
+        let resolve = format!("{} --store {}", self.resolve_elsewhere, quoted(store));
+        format!(
+            "Find out whether it happened, then settle it in the new store, once the copy has finished, with one of:\n    \
+             {resolve} --happened\n    {resolve} --did-not-happen"
+        )
+    }
+
     fn intent(&self) -> String {
         self.call.identity.to_string()
+    }
+}
+
+/// The store that the ledger moves to, if that is why a result could not be recorded.
+fn moved_to(error: &Error) -> Option<&str> {
+    match error {
+        Error::Store(store::Error::Sealed { to, .. })
+        | Error::NotRecorded { source: store::Error::Sealed { to, .. }, .. } => Some(to),
+        _ => None,
     }
 }

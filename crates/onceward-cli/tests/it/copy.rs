@@ -1,6 +1,7 @@
 //! `onceward copy` and `onceward migrate` as an operator runs them, and killed at any moment.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -109,6 +110,26 @@ fn a_copy_waits_for_running_commands_and_may_put_them_in_doubt() {
     let _ = running.kill();
     running.wait().unwrap();
     wait_until(|| folder.read("effects").is_empty());
+}
+
+/// The old store refuses that.
+#[test]
+fn an_owner_whose_ledger_has_moved_is_told_to_settle_its_intent_in_the_new_store() {
+    let folder = TestFolder::new();
+    let script = "echo started > started; while [ ! -e go ]; do sleep 0.05; done";
+    let mut running = folder.run_command(&["--key", "long"], script).stderr(Stdio::piped()).spawn().unwrap();
+    folder.wait_for_file("started");
+    folder.onceward(&[&COPY[..], &["--wait", "0s", "--force-doubt"]].concat()).says(0, &[]);
+    folder.write("go", "");
+    let mut told = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    running.wait().unwrap();
+    let line = told.lines().find(|line| line.ends_with("--happened")).unwrap_or_else(|| panic!("{told}"));
+    let words: Vec<&str> = line.split_whitespace().skip(1).collect();
+    assert!(line.contains("--store"), "{told}");
+    let settled = folder.onceward(&words);
+    settled.says(0, &[]);
+    assert!(settled.out().contains("was in_doubt and is now done"), "{settled:?}");
 }
 
 #[test]

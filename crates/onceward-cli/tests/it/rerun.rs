@@ -12,7 +12,8 @@ const PAYLOAD: &str = r#"{"to":"ann"}"#;
 fn folder(more: &str) -> TestFolder {
     let folder = TestFolder::new();
     let script = "cat >> sent; echo \" $ONCEWARD_KEY\" >> sent";
-    let sink = format!("type = \"command\"\ncommand = [\"sh\", \"-c\", {script:?}]");
+    // One at a time: letters that are written at once would be one line.
+    let sink = format!("type = \"command\"\nconcurrency = 1\ncommand = [\"sh\", \"-c\", {script:?}]");
     folder.write(
         "onceward.toml",
         &format!("store = \"ledger.db\"\n[operation.mail]\nsink = \"post\"\n[sink.post]\n{sink}\n{more}"),

@@ -60,7 +60,9 @@ fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     let random = check(&page, "random calls");
     assert_eq!(number_after(&random, "runs;"), number_after(&servers, "passes_on(POSTGRES, \"walk --runs "));
     assert_eq!(number_after(&random, "PostgreSQL and"), number_after(&servers, "passes_on(REDIS, \"walk --runs "));
+    assert_eq!(number_after(&random, "on Redis;"), number_after(&servers, "passes_on(CLUSTER, \"walk --runs "));
     let crashes = check(&page, "crashes");
+    assert_eq!(number_after(&crashes, "on Redis;"), number_after(&servers, "survives_crashes_on(CLUSTER, "));
     assert_eq!(number_after(&crashes, "300 cycles;"), number_after(&servers, "survives_crashes_on(POSTGRES, "));
     assert_eq!(number_after(&crashes, "on PostgreSQL and"), number_after(&servers, "survives_crashes_on(REDIS, "));
     let gateways = number_after(&check(&page, "gateway, killed"), "two gateways;");
@@ -77,6 +79,16 @@ fn the_numbers_of_the_test_command_are_those_that_it_runs() {
     ] {
         assert_eq!(in_test(&page, name), number_after(&harness(file), words), "{name}");
     }
+}
+
+macro_rules! count {
+    (: $($name:ident,)*) => { [$(stringify!($name)),*].len() };
+}
+
+#[test]
+fn the_number_of_conformance_cases_is_right() {
+    let (page, cases) = (text("docs/internals/proof.md"), onceward::conformance! { @each [count] });
+    assert_eq!(number_after(&page, "- **conformance**: "), u64::try_from(cases).unwrap());
 }
 
 #[test]

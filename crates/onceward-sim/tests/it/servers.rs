@@ -4,6 +4,7 @@ use crate::command::{Run, finds, passes};
 
 const POSTGRES: &str = "ONCEWARD_TEST_POSTGRES";
 const REDIS: &str = "ONCEWARD_TEST_REDIS";
+const CLUSTER: &str = "ONCEWARD_TEST_REDIS_CLUSTER";
 
 /// The server that a variable names. `None`, and a message, if there is none; in continuous integration that is a failure.
 // The test command counts what is left out.
@@ -63,6 +64,11 @@ fn random_calls_on_redis_are_answered_as_the_oracle_says() {
 }
 
 #[test]
+fn random_calls_on_a_redis_cluster_are_answered_as_the_oracle_says() {
+    passes_on(CLUSTER, "walk --runs 3 --seed 20260101");
+}
+
+#[test]
 fn random_calls_on_redis_find_a_store_whose_time_stands_still() {
     finds_on(REDIS, "walk --runs 16 --seed 1 --plant store-time-stands", "run ");
 }
@@ -84,6 +90,11 @@ fn kills_at_every_step_break_nothing_on_postgresql() {
 #[test]
 fn kills_at_every_step_break_nothing_on_redis() {
     survives_crashes_on(REDIS, 48);
+}
+
+#[test]
+fn kills_at_every_step_break_nothing_on_a_redis_cluster() {
+    survives_crashes_on(CLUSTER, 24);
 }
 
 /// The fault or bug is found with a message that contains this text.
@@ -127,6 +138,11 @@ fn work_that_is_dropped_and_released_is_found_by_kills_on_redis() {
 #[test]
 fn records_in_redis_expire_only_as_tombstones() {
     passes_on(REDIS, "conformance");
+}
+
+#[test]
+fn records_in_a_redis_cluster_expire_only_as_tombstones() {
+    passes_on(CLUSTER, "conformance");
 }
 
 fn found_by_conformance(variable: &str, plant: &str, case: &str) {

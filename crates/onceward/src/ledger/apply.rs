@@ -1,8 +1,6 @@
 //! Applies a command: decide, make the one conditional write, and decide again when the record has changed meanwhile.
 
-use std::time::Duration;
-
-use onceward_core::decide::{Command, CommandResult, Decision, Refusal, Transition, Undelivered, Write, decide};
+use onceward_core::decide::{Command, CommandResult, Refusal, Transition, Undelivered, Write, decide};
 use onceward_core::hash::Digest;
 use onceward_core::record::{Draft, Record, Seen, State};
 use onceward_core::time::Timestamp;
@@ -17,9 +15,6 @@ use crate::store::{self, AuditEvent, EventKind, Inserted, Replace, Replaced};
 /// misbehaves.
 const MAX_CONFLICTS: usize = 64;
 
-/// How soon to ask again about a key that another program's transaction holds: such transactions are short.
-const UNDECIDED_RETRY_AFTER: Duration = Duration::from_millis(100);
-
 /// What applying a command led to.
 pub(super) struct Applied {
     pub(super) answer: CommandResult,
@@ -33,6 +28,8 @@ pub(super) struct Applied {
 pub(super) enum ApplyError {
     Store(store::Error),
     Contended,
+    /// A transaction of another program holds the key that is to be claimed.
+    Undecided,
     /// The tenant has as many records as it may have, which is this many.
     QuotaReached(u64),
 }
@@ -42,7 +39,7 @@ impl ApplyError {
     pub(super) fn about(self, intent: String) -> Error {
         match self {
             Self::Store(error) => Error::Store(error),
-            Self::Contended => Error::Contended { intent },
+            Self::Contended | Self::Undecided => Error::Contended { intent },
             Self::QuotaReached(most) => Error::Quota { intent, most },
         }
     }
@@ -84,12 +81,12 @@ impl Inner {
                     Inserted::Full => {
                         return Err(ApplyError::QuotaReached(self.records_per_tenant.unwrap_or_default()));
                     }
-                    Inserted::Undecided => return undecided(command),
+                    Inserted::Undecided => return Err(undecided(command)),
                 },
                 Some(last) => match self.store.replace(replace(last, &draft, event.as_ref(), command)).await? {
                     Replaced::Written { now } => return Ok(Applied::written(answer, draft.stamp(now), now)),
                     Replaced::Conflict(seen) => seen.map(|seen| *seen),
-                    Replaced::Undecided => return undecided(command),
+                    Replaced::Undecided => return Err(undecided(command)),
                 },
             };
         }
@@ -146,15 +143,13 @@ impl Inner {
     }
 }
 
-/// A transaction of another program holds the key. To a caller that is work in flight, which it may ask about again; an owner
-/// tries its write again.
-fn undecided(command: &Command) -> Result<Applied, ApplyError> {
-    if !matches!(command, Command::Begin(_) | Command::BeginItem(_)) {
-        let why = "a transaction of another program holds the record and has not ended";
-        return Err(ApplyError::Store(store::Error::Unreachable(why.to_owned())));
+/// A transaction of another program holds the key. To a caller that is work in flight; an owner tries its write again.
+fn undecided(command: &Command) -> ApplyError {
+    if matches!(command, Command::Begin(_) | Command::BeginItem(_)) {
+        return ApplyError::Undecided;
     }
-    let decision = Decision::InFlight { retry_after: UNDECIDED_RETRY_AFTER, running: false, attempt: 1 };
-    Ok(Applied { answer: CommandResult::Decision(decision), written: None, found: None })
+    let why = "a transaction of another program holds the record and has not ended";
+    ApplyError::Store(store::Error::Unreachable(why.to_owned()))
 }
 
 fn replace(last: &Record, draft: &Draft, event: Option<&AuditEvent>, command: &Command) -> Replace {

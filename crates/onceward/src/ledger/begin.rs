@@ -29,6 +29,9 @@ pub(super) const GIVE_BACK_PAUSE: Duration = Duration::from_millis(50);
 /// How many claims may lapse before their caller has them. A runtime that stands still this often has other worries.
 const MAX_LAPSES: u32 = 8;
 
+/// How soon to ask again about a key that another program's transaction holds: such transactions are short.
+const UNDECIDED_RETRY_AFTER: Duration = Duration::from_millis(100);
+
 /// A lookup in the cache writes nothing, so it draws no random number either.
 const NO_FENCE: Fence = Fence::from_bits(0);
 
@@ -46,6 +49,8 @@ pub enum Begun {
 pub(super) enum Attempt<C> {
     Acquired(C),
     Answered(Decision),
+    /// A transaction of another program holds the key. To a caller that is work in flight, without a record to watch.
+    Undecided,
     /// The claim that was made with the same claim id is over.
     Stale,
 }
@@ -53,13 +58,14 @@ pub(super) enum Attempt<C> {
 impl<C> Attempt<C> {
     /// Whether another caller is doing the work now.
     pub(super) fn is_running(&self) -> bool {
-        matches!(self, Self::Answered(Decision::InFlight { running: true, .. }))
+        matches!(self, Self::Answered(Decision::InFlight { running: true, .. }) | Self::Undecided)
     }
 
     pub(super) fn map<T>(self, map: impl FnOnce(C) -> T) -> Attempt<T> {
         match self {
             Self::Acquired(claim) => Attempt::Acquired(map(claim)),
             Self::Answered(decision) => Attempt::Answered(decision),
+            Self::Undecided => Attempt::Undecided,
             Self::Stale => Attempt::Stale,
         }
     }
@@ -182,6 +188,7 @@ impl Ledger {
         match LocalCaller.begin(self.home(&call.identity.operation), call).await? {
             Attempt::Acquired(guard) => Ok(Begun::Acquired(guard)),
             Attempt::Answered(decision) => Ok(Begun::Answered(decision)),
+            Attempt::Undecided => Ok(Begun::Answered(undecided())),
             // Only a claim id can be used up, and a local caller has none.
             Attempt::Stale => Err(Error::Contended { intent: call.name() }),
         }
@@ -231,6 +238,7 @@ impl Ledger {
         for _ in 0..MAX_LAPSES {
             match self.begin_once(&request).await? {
                 Attempt::Answered(decision) => return Ok(Attempt::Answered(decision)),
+                Attempt::Undecided => return Ok(Attempt::Undecided),
                 Attempt::Stale => return Ok(Attempt::Stale),
                 Attempt::Acquired((acquired, seen)) => {
                     if let Some(won) = claimant.won(self, &request, acquired, seen).await {
@@ -249,6 +257,7 @@ impl Ledger {
         reached(Step::BeginDecided);
         let applied = match self.apply_begin(call, &request.command).await {
             Ok(applied) => applied,
+            Err(ApplyError::Undecided) => return Ok(Attempt::Undecided),
             Err(error @ (ApplyError::Contended | ApplyError::QuotaReached(_))) => return Err(error.about(call.name())),
             Err(ApplyError::Store(error)) => {
                 // Where the work will run without a record, a claim that may have been written must not be given back as if
@@ -354,6 +363,11 @@ impl Inner {
         }
         Ok(self.apply(seen, command, None).await?.written.is_some())
     }
+}
+
+/// What a caller is told about a key that another program's transaction holds.
+pub(super) fn undecided() -> Decision {
+    Decision::InFlight { retry_after: UNDECIDED_RETRY_AFTER, running: true, attempt: 1 }
 }
 
 /// Withdraws a claim whose fence no caller knows: nothing was done under it, so a caller that waits takes its turn.

@@ -176,7 +176,7 @@ impl Ledger {
                 let (seen, probe_first) = (guard.seen(), guard.claim().probe_first());
                 Ok(Taking::Taken(Box::new(TakenEntry { guard, seen, probe_first })))
             }
-            Attempt::Answered(_) | Attempt::Stale => Ok(Taking::NotTaken),
+            Attempt::Answered(_) | Attempt::Undecided | Attempt::Stale => Ok(Taking::NotTaken),
         }
     }
 

@@ -99,7 +99,7 @@ impl OwnedClaim {
                     tracing::warn!(intent = self.call.name(), %error, "an outcome could not be recorded yet");
                 }
                 // An owner creates no record, so it never meets a quota.
-                Err(ApplyError::Contended | ApplyError::QuotaReached(_)) => {}
+                Err(ApplyError::Contended | ApplyError::Undecided | ApplyError::QuotaReached(_)) => {}
             }
             sleep(pause).await;
             pause = (pause * 2).min(MAX_PAUSE);

@@ -57,10 +57,24 @@ impl Inner {
             return self.look_elsewhere(identity).await;
         }
         if !self.store.has_operation(operation).await? {
+            if let Err(refused) = self.accepts_claims().await {
+                // A sealed ledger still shows what it has.
+                return self.store.get(identity.digest()).await?.map(drop).ok_or(refused);
+            }
             self.claim_operation(operation).await?;
         }
         self.places.remember(operation);
         Ok(())
+    }
+
+    /// Whether the seal of the ledger accepts claims: a claim that it refuses must not leave the name of its operation behind. The
+    /// store's own check names the store in its error.
+    async fn accepts_claims(&self) -> Result<(), store::Error> {
+        let Some(transfer) = self.store.transfer() else { return Ok(()) };
+        match transfer.seal().await?.not_ready("") {
+            None => Ok(()),
+            Some(_) => self.store.check().await,
+        }
     }
 
     async fn claim_operation(&self, operation: &Operation) -> Result<(), store::Error> {

@@ -18,7 +18,7 @@ use onceward_core::record::{Fence, Seen, State, downstream_key};
 use onceward_core::retry::backoff;
 
 use super::apply::{Applied, ApplyError};
-use super::begin::{Attempt, BeginRequest, Claimant, Prepared, take, withdrawal};
+use super::begin::{Attempt, BeginRequest, Claimant, Prepared, take, undecided, withdrawal};
 use super::late_report::LateReport;
 use super::lease::{FinishOnDrop, renew_after};
 use super::owned_claim::{OwnedClaim, shortened};
@@ -195,6 +195,7 @@ impl Ledger {
         Ok(match self.home(&call.identity.operation).start_as(&caller, call, wait, None).await? {
             StartResult::Begun(Attempt::Acquired(offer)) => Started::Acquired(offer),
             StartResult::Begun(Attempt::Answered(decision)) => Started::Answered(decision),
+            StartResult::Begun(Attempt::Undecided) => Started::Answered(undecided()),
             StartResult::Begun(Attempt::Stale) => Started::Stale,
             StartResult::Unguarded(_) => Started::Unguarded { downstream_key: downstream_key(&call.intent(), "", 0) },
         })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onceward_core::decide::{Again, Decision};
 
-use super::begin::{Attempt, Claimant, LocalCaller};
+use super::begin::{Attempt, Claimant, LocalCaller, undecided};
 use super::wait::WaitResult;
 use super::{Call, Claim, Guard, Ledger, count};
 use crate::error::Error;
@@ -76,6 +76,7 @@ impl Ledger {
         Ok(match self.home(&call.identity.operation).start_as(&LocalCaller, call, wait, options.on_running).await? {
             StartResult::Begun(Attempt::Acquired(guard)) => Started::Acquired(guard),
             StartResult::Begun(Attempt::Answered(decision)) => Started::Answered(decision),
+            StartResult::Begun(Attempt::Undecided) => Started::Answered(undecided()),
             // Only a claim id can be used up, and a local caller has none.
             StartResult::Begun(Attempt::Stale) => return Err(Error::Contended { intent: call.name() }),
             StartResult::Unguarded(error) => Started::Unguarded { claim: Claim::unguarded(call), error },
@@ -120,7 +121,11 @@ impl Ledger {
         let call = &Call { again: Again::Never, ..call.clone() };
         let mut waiter = self.waiter(call, wait);
         while attempt.is_running() {
-            match waiter.wait(self, call).await? {
+            let waited = match attempt {
+                Attempt::Undecided => waiter.pause().await,
+                _ => waiter.wait(self, call).await?,
+            };
+            match waited {
                 WaitResult::Begin => attempt = claimant.begin(self, call).await?,
                 WaitResult::InDoubt(since) => return Ok(Attempt::Answered(Decision::InDoubt { since })),
                 WaitResult::TimedOut => break,

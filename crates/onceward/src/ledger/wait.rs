@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::plant::{Plant, planted};
 use onceward_core::claim::Mark;
@@ -154,16 +154,29 @@ impl Waiter<'_> {
                 OwnerProgress::Released(reason) => return Err(Error::OwnerFailed { intent: call.name(), reason }),
                 OwnerProgress::MayBeTried => return Err(Error::OwnerUnknown { intent: call.name() }),
                 OwnerProgress::Running => {
-                    let left = self.deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    let Some(pause) = next_pause(&mut self.pause, self.deadline) else {
                         return Ok(WaitResult::TimedOut);
-                    }
-                    let _ = timeout(self.pause.min(left), woken).await;
-                    self.pause = (self.pause * 2).min(MAX_PAUSE);
+                    };
+                    let _ = timeout(pause, woken).await;
                 }
             }
         }
     }
+
+    /// Waits before a key is asked about again that a transaction of another program holds. Nothing tells when it ends.
+    pub(super) async fn pause(&mut self) -> WaitResult {
+        let Some(pause) = next_pause(&mut self.pause, self.deadline) else { return WaitResult::TimedOut };
+        sleep(pause).await;
+        WaitResult::Begin
+    }
+}
+
+/// How long to wait until the next look; `None` if the time is over.
+fn next_pause(pause: &mut Duration, deadline: Instant) -> Option<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let next = (*pause).min(left);
+    *pause = (*pause * 2).min(MAX_PAUSE);
+    (!left.is_zero()).then_some(next)
 }
 
 fn progress(seen: Option<Seen>, call: &Call) -> OwnerProgress {

@@ -6,8 +6,8 @@
 //! - `postgres`: a schema in a PostgreSQL database, for several machines. `redis`: for e-mail and other low stakes.
 //!
 //! `batching` is the queue in front of the writers, `due` says which entries of the outbox a courier gets, `names` are the words that stores keep, `page` is one page of a list,
-//! `durability` says what an acknowledged write survives, `transfer` moves whole ledgers,
-//! `unavailable` stands for a store that could not be opened.
+//! `durability` says what an acknowledged write survives, `tls_failure` tells a server that cannot be trusted from one that is not
+//! there, `transfer` moves whole ledgers, `unavailable` stands for a store that could not be opened.
 
 /// The queue in front of the writers, for benchmarks too.
 #[doc(hidden)]
@@ -30,6 +30,8 @@ mod secret;
 mod server_time;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod tls_failure;
 pub mod transfer;
 mod unavailable;
 

@@ -35,6 +35,8 @@ mod redis_outages;
 mod redis_private;
 mod redis_proxy;
 mod redis_settings;
+mod redis_versions;
+mod refused_claims;
 mod remote;
 mod rerun;
 mod settling;

@@ -6,6 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use onceward::clock::ManualClock;
 use onceward::conformance::Fixture;
 use onceward::store::redis::Redis;
+use tokio::sync::RwLock;
+
+const SENTINEL: &str = "ONCEWARD_TEST_REDIS_SENTINEL";
+
+/// A failover loses the last writes of other tests on the same servers. The test that makes one waits until they have ended, and they
+/// wait for it.
+pub(crate) static FAILOVER: RwLock<()> = RwLock::const_new(());
 
 /// The URL of a server for tests, with a namespace of its own. Without the variable the test is skipped, except in CI.
 pub(crate) fn server(variable: &str) -> Option<String> {
@@ -24,9 +31,10 @@ pub(crate) fn server(variable: &str) -> Option<String> {
 /// An empty ledger with a clock that the test sets. The suite is not about time limits, so a busy machine may take long.
 async fn fixture(variable: &str, clock: ManualClock) -> Option<Fixture> {
     let url = format!("{}&timeout=60s", server(variable)?);
+    let keep = if variable == SENTINEL { Some(FAILOVER.read().await) } else { None };
     Redis::migrate(&url, false).await.unwrap();
     let store = Redis::open_with_clock(&url, Arc::new(clock)).await.unwrap();
-    Some(Fixture { store: Arc::new(store), keep: Box::new(()) })
+    Some(Fixture { store: Arc::new(store), keep: Box::new(keep) })
 }
 
 /// One test for each case of the suite, on the server that a variable names.
@@ -51,4 +59,9 @@ mod single {
 mod cluster {
     use super::*;
     onceward::conformance! { @each [conformance_on] "ONCEWARD_TEST_REDIS_CLUSTER" }
+}
+
+mod sentinel {
+    use super::*;
+    onceward::conformance! { @each [conformance_on] "ONCEWARD_TEST_REDIS_SENTINEL" }
 }

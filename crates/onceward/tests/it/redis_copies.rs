@@ -218,3 +218,11 @@ async fn a_tombstone_that_is_gone_when_a_copy_is_continued_does_no_harm() {
     let copied = copy(&from, &to, Options::default(), &|_| {}).await.unwrap();
     assert_eq!(copied.totals.unwrap().count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_sealed_ledger_in_redis_refuses_leaves_no_trace() {
+    for variable in [SINGLE, "ONCEWARD_TEST_REDIS_CLUSTER"] {
+        let Some(url) = server(variable) else { return };
+        crate::refused_claims::leave_no_trace(&side(made(&url).await, "redis")).await;
+    }
+}

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tokio_postgres::error::{DbError, Severity, SqlState};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::types::{Kind, ToSql, Type};
-use tokio_postgres::{AsyncMessage, Client, NoTls, Row, SimpleQueryMessage, Socket};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row, SimpleQueryMessage, Socket};
 
 use super::pg_error::{Fault, cannot_connect, fault, text};
 use super::url::Options;
@@ -80,14 +80,11 @@ impl PrimaryConnection {
 
     async fn connect<T>(options: &Options, tls: T, hints: Option<broadcast::Sender<String>>) -> Result<Self, Fault>
     where
-        T: MakeTlsConnect<Socket>,
+        T: MakeTlsConnect<Socket> + Clone,
         T::Stream: Send + 'static,
         T::TlsConnect: TlsConnect<Socket>,
     {
-        // A file that is missing for a moment is being replaced.
-        let config = options.with_password().map_err(Fault::NotConnected)?;
-        let (client, mut connection) =
-            config.connect(tls).await.map_err(|error| cannot_connect(&error, &options.shown))?;
+        let (client, mut connection) = connect_to_one(options, tls).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&warned);
         let mut is_first = true;
@@ -122,12 +119,13 @@ impl PrimaryConnection {
     async fn look_up_types(&mut self) -> Result<(), Fault> {
         let rows = self.simple(migrate::LOOK).await?;
         let number = |index: usize| rows.first()?.get(index)?.as_ref()?.parse::<i64>().ok();
-        let (Some(job), Some(jobs), Some(version)) = (number(0), number(1), number(2)) else {
+        let (Some(job), Some(jobs), Some(version), Some(server)) = (number(0), number(1), number(2), number(3)) else {
             return Err(Fault::Refused(Error::Refused {
                 store: self.shown.to_string(),
                 reason: "its schema cannot be read".to_owned(),
             }));
         };
+        migrate::check_server(server, &self.shown).map_err(Fault::Refused)?;
         migrate::check_version(version, &self.shown).map_err(Fault::Refused)?;
         let oid = |number: i64| u32::try_from(number).unwrap_or_default();
         let named = |name: &str, oid, kind| Type::new(name.to_owned(), oid, kind, "onceward".to_owned());
@@ -243,6 +241,26 @@ impl PrimaryConnection {
         let answer = timeout(self.limit, statement).await.map_err(|_| no_answer())?;
         answer.map_err(|error| fault(&error, &self.shown))
     }
+}
+
+/// Connects to the first host that can be used.
+async fn connect_to_one<T>(options: &Options, tls: T) -> Result<(Client, Connection<Socket, T::Stream>), Fault>
+where
+    T: MakeTlsConnect<Socket> + Clone,
+{
+    let mut reason = Fault::NotConnected("the URL names no host".to_owned());
+    // A file that is missing for a moment is being replaced.
+    for config in options.each_host().map_err(Fault::NotConnected)? {
+        match config.connect(tls.clone()).await {
+            Ok(connected) => return Ok(connected),
+            Err(error) => match (cannot_connect(&error, &options.shown), &reason) {
+                // A host that answers and refuses may have the records: one that is not there does not hide it.
+                (Fault::NotConnected(_), Fault::Refused(_)) => {}
+                (fault, _) => reason = fault,
+            },
+        }
+    }
+    Err(reason)
 }
 
 fn no_answer() -> Fault {

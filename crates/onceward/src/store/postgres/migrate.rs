@@ -14,9 +14,16 @@ const VERSIONS: [&str; 1] = [concat!(include_str!("schema_v1.sql"), include_str!
 /// during an upgrade.
 const KNOWN: i64 = VERSIONS.len() as i64;
 
-/// The types of jobs, and the version of the schema.
+/// The oldest version of PostgreSQL that has everything that the schema and the statements use, as `server_version_num` shows it.
+const OLDEST_SERVER: i64 = 140_000;
+
+/// The types of jobs, the version of the schema, and that of the server.
 pub(super) const LOOK: &str = "SELECT 'onceward.job_v1'::regtype::oid::int8, 'onceward.job_v1[]'::regtype::oid::int8, \
-                               (SELECT max(version) FROM onceward.schema_version)::int8";
+                               (SELECT max(version) FROM onceward.schema_version)::int8, \
+                               current_setting('server_version_num')::int8";
+
+/// The encoding of the database, and the version of the server.
+const SERVER: &str = "SELECT current_setting('server_encoding'), current_setting('server_version_num')";
 
 /// Two migrations at once would collide. The number is ours alone.
 const LOCK: &str = "SELECT pg_try_advisory_xact_lock(1330529095, 0)::text";
@@ -42,6 +49,16 @@ pub(super) fn check_version(found: i64, shown: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Refuses a server that is too old.
+pub(super) fn check_server(version: i64, shown: &str) -> Result<(), Error> {
+    if version >= OLDEST_SERVER {
+        return Ok(());
+    }
+    let (found, oldest) = (version / 10_000, OLDEST_SERVER / 10_000);
+    let reason = format!("it is PostgreSQL {found}, and a ledger needs version {oldest} or later");
+    Err(Error::Refused { store: shown.to_owned(), reason })
+}
+
 /// The error of a connection that is used for something else than batches.
 pub(super) fn unreachable(fault: Fault) -> Error {
     match fault {
@@ -57,7 +74,10 @@ pub(super) fn unreachable(fault: Fault) -> Error {
 pub async fn migrate(url: &str, dry_run: bool) -> Result<Vec<String>, Error> {
     let options = Options::parse(url)?;
     let connection = PrimaryConnection::bare(&options).await.map_err(unreachable)?;
-    check_encoding(&connection.simple("SHOW server_encoding").await.map_err(unreachable)?, &options)?;
+    let server = connection.simple(SERVER).await.map_err(unreachable)?;
+    let server_version = server.first().and_then(|row| row.get(1)?.as_ref()?.parse().ok());
+    check_server(server_version.unwrap_or_default(), &options.shown)?;
+    check_encoding(&server, &options)?;
     let began = Instant::now();
     loop {
         connection.simple("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE").await.map_err(unreachable)?;

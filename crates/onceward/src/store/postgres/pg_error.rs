@@ -3,6 +3,7 @@
 use tokio_postgres::error::SqlState;
 
 use crate::store::Error;
+use crate::store::tls_failure::is_tls_failure;
 use crate::store::transfer::{Seal, WriteKind};
 
 /// Why a batch failed.
@@ -90,8 +91,15 @@ pub(super) fn cannot_connect(error: &tokio_postgres::Error, shown: &str) -> Faul
         {
             refused(text(error))
         }
+        // The server answers, so that no work may run without its records.
+        _ if is_tls_failure(error) || offers_no_tls(error) => refused(text(error)),
         _ => Fault::NotConnected(text(error)),
     }
+}
+
+/// Whether the server has answered that it does not encrypt. The client has no other sign of it than this text.
+fn offers_no_tls(error: &tokio_postgres::Error) -> bool {
+    std::error::Error::source(error).is_some_and(|cause| cause.to_string() == "server does not support TLS")
 }
 
 /// The error with its causes. Messages of the server that reach this place name users, databases and hosts, never values.

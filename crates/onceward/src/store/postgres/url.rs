@@ -100,6 +100,13 @@ impl Options {
         if config.get_hosts().is_empty() {
             return Err(refused("the URL names no host".to_owned()));
         }
+        // The parser gives every host of the address a port, so that another one has no place.
+        if config.get_ports().len() > 1 && config.get_ports().len() != config.get_hosts().len() {
+            return Err(refused(
+                "its ports do not belong to its hosts one by one: write each port after its host, as in host:5433"
+                    .to_owned(),
+            ));
+        }
         let tls = tls(sslmode.as_deref(), root, is_local(&config)).map_err(refused)?;
         config.ssl_mode(if tls == Tls::Off { SslMode::Disable } else { SslMode::Require });
         // Of several hosts, only the primary can be written.
@@ -113,8 +120,15 @@ impl Options {
         Ok(Self { config, tls, writers, timeout, shown })
     }
 
-    /// The configuration of one connection, with the password as it is now.
-    pub(super) fn with_password(&self) -> Result<Config, String> {
+    /// The configuration of a connection to each host, with the password as it is now.
+    pub(super) fn each_host(&self) -> Result<Vec<Config>, String> {
+        let (config, ports) = (self.with_password()?, self.config.get_ports());
+        let hosts = config.get_hosts().iter().enumerate();
+        let hosts = hosts.map(|(place, host)| (host, ports.get(place).or(ports.first()).copied()));
+        Ok(hosts.map(|(host, port)| to_host(&config, host, port)).collect())
+    }
+
+    fn with_password(&self) -> Result<Config, String> {
         let mut config = self.config.clone();
         let password = config.get_password().and_then(|reference| std::str::from_utf8(reference).ok());
         if let Some(password) = password.map(secret::resolve).transpose()? {
@@ -139,6 +153,27 @@ fn tls(mode: Option<&str>, root: Option<PathBuf>, is_local: bool) -> Result<Tls,
             decoded(other)
         )),
     }
+}
+
+/// The same connection to one of the hosts: everything that [`Options::parse`] takes from a URL.
+fn to_host(all: &Config, host: &Host, port: Option<u16>) -> Config {
+    let mut config = Config::new();
+    match host {
+        Host::Tcp(name) => config.host(name.as_str()),
+        #[cfg(unix)]
+        Host::Unix(path) => config.host_path(path),
+    };
+    port.map(|port| config.port(port));
+    all.get_user().map(|user| config.user(user));
+    all.get_password().map(|password| config.password(password));
+    all.get_dbname().map(|name| config.dbname(name));
+    all.get_options().map(|options| config.options(options));
+    all.get_application_name().map(|name| config.application_name(name));
+    all.get_connect_timeout().map(|timeout| config.connect_timeout(*timeout));
+    config.ssl_mode(all.get_ssl_mode()).channel_binding(all.get_channel_binding());
+    config.target_session_attrs(all.get_target_session_attrs());
+    config.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+    config
 }
 
 fn is_local(config: &Config) -> bool {
@@ -221,6 +256,23 @@ mod tests {
         let root = Some(PathBuf::from("/a b"));
         assert_eq!(tls("postgres://u@h/d?sslmode=verify-ca&sslrootcert=/a%20b"), Tls::Checked { host: false, root });
         assert!(Options::parse("postgres://u@h/d?sslmode=allow").is_err());
+    }
+
+    #[test]
+    fn the_configuration_of_each_host_has_everything_else_of_the_url() {
+        let parameters = "channel_binding=disable&connect_timeout=7&options=-c%20work_mem%3D8MB&keepalives=0&keepalives_idle=9\
+                          &application_name=shop";
+        let hosts = |url: &str| Options::parse(&format!("{url}?{parameters}")).unwrap().each_host().unwrap();
+        let all = hosts("postgres://u:p@a:1,b:2/d");
+        assert_eq!(all, [hosts("postgres://u:p@a:1/d"), hosts("postgres://u:p@b:2/d")].concat());
+        let parsed = Options::parse(&format!("postgres://u:p@a:1/d?{parameters}")).unwrap();
+        assert_eq!(all[0], parsed.config, "nothing of a single host is lost");
+        let sockets = Options::parse("postgres://u@/d?host=/run/a&host=/run/b&port=7").unwrap().each_host().unwrap();
+        assert_eq!(sockets.iter().map(Config::get_ports).collect::<Vec<_>>(), [[7], [7]]);
+        for ambiguous in ["postgres://u@a/d?port=7", "postgres://u@a,b/d?port=7", "postgres://u@a:1,b:2/d?host=/run/c"]
+        {
+            assert!(Options::parse(ambiguous).unwrap_err().to_string().contains("ports"), "{ambiguous}");
+        }
     }
 
     #[test]

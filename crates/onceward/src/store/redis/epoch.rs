@@ -12,7 +12,8 @@ use super::{Redis, random, reply};
 use crate::store::Error;
 use crate::store::transfer::{Seal, WriteKind};
 
-/// The version of the keys and values that this build knows.
+/// The version of the keys and values that this build knows. It also runs on the next one, so that old and new servers can run side by
+/// side during an upgrade.
 const VERSION: u32 = 1;
 
 /// The number of hex digits of an epoch. The scripts use it too.
@@ -29,7 +30,7 @@ struct Ledger {
 
 /// The epoch of a ledger that is complete.
 pub(super) async fn find(link: &ServerConnection, keys: &Keys) -> Result<String, Error> {
-    let Some(ledger) = read(link, keys).await? else {
+    let Some(ledger) = read(link, keys, VERSION + 1).await? else {
         return Err(link.refused(format!(
             "it has no ledger. If it never had one, make it with `onceward migrate --store {}`. If it had one, the server was \
              flushed, lost its data or is another one: restore it, because work that was done would run again",
@@ -57,14 +58,14 @@ fn name_with_login(link: &ServerConnection) -> String {
 
 /// Makes the ledger, or completes it.
 pub(super) async fn migrate(link: &ServerConnection, keys: &Keys, dry_run: bool) -> Result<Vec<String>, Error> {
-    if let Some(ledger) = read(link, keys).await?
+    if let Some(ledger) = read(link, keys, VERSION).await?
         && ledger.ready
     {
         check_shards(link, keys, &ledger.epoch).await?;
         return Ok(vec![format!("nothing to do: the ledger has version {}", ledger.version)]);
     }
     let found = epochs(link, keys).await?.into_iter().flatten().count();
-    if read(link, keys).await?.is_none() && found > 0 {
+    if read(link, keys, VERSION).await?.is_none() && found > 0 {
         return Err(link.refused(format!(
             "{found} of {SHARDS} shards belong to a ledger whose main key is gone: a part of the data was lost. Restore it, or \
              start a new ledger with another `prefix`"
@@ -77,7 +78,7 @@ pub(super) async fn migrate(link: &ServerConnection, keys: &Keys, dry_run: bool)
     let ledger = Ledger { version: VERSION, epoch: hex(&random()?), ready: false };
     link.query(cmd("SET").arg(&keys.ledger).arg(text(&ledger)?).arg("NX")).await?;
     // Another process may have been faster. Both go on with the same epoch.
-    let ledger = read(link, keys).await?.ok_or_else(|| Error::Other("the new ledger is gone".to_owned()))?;
+    let ledger = read(link, keys, VERSION).await?.ok_or_else(|| Error::Other("the new ledger is gone".to_owned()))?;
     let create = |key: &String| {
         let mut create = cmd("SET");
         create.arg(key).arg(&ledger.epoch).arg("NX");
@@ -89,14 +90,15 @@ pub(super) async fn migrate(link: &ServerConnection, keys: &Keys, dry_run: bool)
     Ok(steps)
 }
 
-async fn read(link: &ServerConnection, keys: &Keys) -> Result<Option<Ledger>, Error> {
+/// The ledger, unless its version is later than `newest`.
+async fn read(link: &ServerConnection, keys: &Keys, newest: u32) -> Result<Option<Ledger>, Error> {
     let Some(bytes) = reply::bytes(link.query(cmd("GET").arg(&keys.ledger)).await?) else { return Ok(None) };
     let ledger: Ledger = serde_json::from_slice(&bytes)
         .map_err(|_| link.refused(format!("the key {} is not one of a ledger: use another `prefix`", keys.ledger)))?;
-    match ledger.version > VERSION {
+    match ledger.version > newest {
         false => Ok(Some(ledger)),
         true => Err(link.refused(format!(
-            "its ledger has version {}, and this build knows versions up to {VERSION}: upgrade onceward",
+            "its ledger has version {}, and this build supports versions up to {newest}: upgrade onceward",
             ledger.version
         ))),
     }

@@ -17,6 +17,7 @@ use super::pipelined_connection::{ConnectionKind, Job, PipelinedConnection, Send
 use super::scripts::Script;
 use crate::step::{Step, reached};
 use crate::store::Error;
+use crate::store::tls_failure::is_tls_failure;
 
 /// The first wait before a retry; it doubles from one to the next. A server that restarts refuses connections at once.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(20);
@@ -310,8 +311,8 @@ impl ServerConnection {
 
     fn failure(&self, error: &RedisError) -> Failure {
         let text = error.to_string();
-        // Not an unreachable store: a server that is not the right one answers.
-        if text.contains("invalid peer certificate") {
+        // Not an unreachable store: a server that is not the right one answers. The client of a cluster keeps only the text.
+        if is_tls_failure(error) || text.contains("invalid peer certificate") {
             return Failure::Final(self.refused(text));
         }
         match (error.kind(), error.code()) {

@@ -93,3 +93,9 @@ async fn overlapping_transactions_of_a_program_do_not_keep_the_seal_away() {
         assert_eq!(program.await.unwrap(), "OW001", "it was refused after the seal");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_a_sealed_ledger_in_postgresql_refuses_leaves_no_trace() {
+    let Some(database) = Database::create("ONCEWARD_TEST_POSTGRES").await else { return };
+    crate::refused_claims::leave_no_trace(&side(&database).await).await;
+}

@@ -2,6 +2,7 @@
 
 use onceward::store::Store;
 use onceward::store::postgres::{Postgres, migrate};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::server::Database;
@@ -43,11 +44,14 @@ impl Encrypted {
     }
 }
 
+/// Why a server is refused. It answers, so that no policy lets work run without it.
 async fn refusal(url: &str) -> String {
-    match migrate(url, false).await {
-        Ok(done) => panic!("the server was trusted: {done:?}"),
-        Err(error) => error.to_string(),
+    let opened = Postgres::open(url).await.map(drop).unwrap_err();
+    let migrated = migrate(url, false).await.unwrap_err();
+    for error in [&opened, &migrated] {
+        assert!(!error.is_out_of_reach(), "{error}");
     }
+    migrated.to_string()
 }
 
 #[tokio::test]
@@ -99,4 +103,43 @@ async fn a_server_that_requires_encryption_says_so_to_a_client_without_it() {
     let why = refusal(&encrypted.with("sslmode=disable")).await;
     assert!(why.contains("no encryption"), "{why}");
     assert!(!why.contains("test-password"), "{why}");
+}
+
+#[tokio::test]
+async fn a_server_that_offers_no_encryption_is_refused_where_it_is_required() {
+    let Some(plain) = Database::empty("ONCEWARD_TEST_POSTGRES_SYNC").await else { return };
+    let why = refusal(&format!("{}?sslmode=require", plain.url)).await;
+    assert!(why.contains("does not support TLS"), "{why}");
+}
+
+/// The host that answers may be the one with the records, in whatever order they are tried.
+#[tokio::test]
+async fn a_host_that_is_not_there_does_not_hide_one_that_is_refused() {
+    let Some(encrypted) = Encrypted::create().await else { return };
+    let (credentials, rest) = encrypted.address.rsplit_once('@').unwrap();
+    let (server, name) = rest.split_once('/').unwrap();
+    // A port on which nothing listens.
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for hosts in [format!("{server},{gone}"), format!("{gone},{server}")] {
+        let why = refusal(&format!("{credentials}@{hosts}/{name}?sslmode=verify-full")).await;
+        assert!(why.contains("certificate"), "{why}");
+    }
+    let url = format!("{credentials}@{gone},{gone}/{name}?sslmode=verify-full");
+    assert!(migrate(&url, false).await.unwrap_err().is_out_of_reach());
+}
+
+/// A server that restarts closes connections at any moment.
+#[tokio::test]
+async fn a_server_that_closes_the_connection_during_the_handshake_is_out_of_reach() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            // Reads the request for TLS and agrees to it.
+            let _ = client.read_exact(&mut [0; 8]).await;
+            let _ = client.write_all(b"S").await;
+        }
+    });
+    let error = migrate(&format!("postgres://ana@{address}/app?sslmode=require"), false).await.unwrap_err();
+    assert!(error.is_out_of_reach(), "{error}");
 }

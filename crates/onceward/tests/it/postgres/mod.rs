@@ -11,6 +11,7 @@ mod front;
 mod function_records;
 mod function_vectors;
 mod functions;
+mod held_keys;
 mod hints;
 mod losses;
 mod misuse;
