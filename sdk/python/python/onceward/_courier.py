@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _failures
+from . import _ctrl_c, _failures
 from ._claim import Claim, settled
 from ._context import running
 from ._errors import InvalidCall
@@ -190,7 +190,7 @@ class Courier:
     def run(self, *, until_idle: bool = False) -> None:
         """Delivers until it is stopped; with `until_idle`, until nothing is left that is due."""
         if any(sink.is_async for sink in self._sinks):
-            return asyncio.run(self.run_async(until_idle=until_idle))
+            return _ctrl_c.run(self.run_async(until_idle=until_idle))
         with self._started(None, until_idle) as run:
             try:
                 run.native.wait(None)
