@@ -70,6 +70,7 @@ mod _native {
     #[pymodule_export]
     use super::vectors::{
         apply_recipe, canonical, derived_key, downstream_key, evidence, evidence_in_text, identity_digest,
+        is_lost_exit_code,
     };
 
     #[pymodule_init]
