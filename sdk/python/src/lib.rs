@@ -20,6 +20,7 @@
 //! - `log`: messages of the library for Python's `logging`.
 //! - `vectors`: what the test vectors need.
 
+mod caller;
 mod claim;
 mod completions;
 mod courier;
@@ -45,6 +46,8 @@ use pyo3::prelude::*;
 mod _native {
     use super::*;
 
+    #[pymodule_export]
+    use super::caller::{caller_digest, tenant_with_headers};
     #[pymodule_export]
     use super::claim::NativeClaim;
     #[pymodule_export]
