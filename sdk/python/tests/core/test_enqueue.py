@@ -182,5 +182,5 @@ def test_a_forked_child_queues_too(ledger: Ledger, store: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not ledger.enqueue("mail", "from the child").created
     """
-    scene.check(code, store)
+    scene.check(code, store, options=scene.QUIET_FORKS)
     assert len(ledger.list(state="queued")) == 2
