@@ -340,12 +340,7 @@ class Operation:
     def _kept(self, native: NativeClaim, result: Any) -> bytes | None:
         body = self.codec.write(result)
         if body is None:
-            _log.warning(
-                "%s is done, but its result (%s) cannot be kept: repeats get OutcomeNotKept. Annotate the return type, or "
-                "return JSON's own types.",
-                native.intent,
-                type(result).__qualname__,
-            )
+            log_not_kept(native.intent, result)
         return body
 
     def _classified(self, error: BaseException) -> tuple[str | None, list[str], float | None]:
@@ -483,6 +478,16 @@ def checked_tenant(tenant: str | None) -> str | None:
     if tenant is None or (isinstance(tenant, str) and tenant):
         return tenant and _checked_text("", "tenant", tenant)
     raise InvalidCall("a tenant is a text that is not empty")
+
+
+def log_not_kept(intent: str, result: object) -> None:
+    """Warns of a result that repeats will not get."""
+    _log.warning(
+        "%s is done, but its result (%s) cannot be kept: repeats get OutcomeNotKept. Annotate the return type, or return JSON's "
+        "own types.",
+        intent,
+        type(result).__qualname__,
+    )
 
 
 def tenant_of(operation: str, tenant: Any, /, *args: Any, **kwargs: Any) -> str | None:
