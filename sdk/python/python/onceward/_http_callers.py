@@ -47,8 +47,8 @@ class Callers:
         try:
             caller = caller_digest(asked.headers, self._listed, tenant is not None)
             if self._listed:
-                ledgers = self._ledger.tenant if self._ledger is not None else None
-                tenant = tenant_with_headers(tenant or ledgers or _DEFAULT_TENANT, asked.headers, self._listed)
+                of_ledger = None if self._ledger is None else self._ledger.tenant
+                tenant = tenant_with_headers(tenant or of_ledger or _DEFAULT_TENANT, asked.headers, self._listed)
         except ValueError as error:
             raise InvalidCall(f"{operation}: {error}", operation=operation) from None
         return tenant, caller
