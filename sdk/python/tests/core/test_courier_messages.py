@@ -74,7 +74,7 @@ def test_a_result_that_cannot_be_kept_is_a_warning(
     assert record.getMessage().startswith("mail#") and "(object)" in record.getMessage()
 
 
-def test_an_attempt_that_succeeds_is_no_warning(memory: Ledger, warnings: pytest.LogCaptureFixture) -> None:
+def test_an_attempt_that_succeeds_is_not_a_warning(memory: Ledger, warnings: pytest.LogCaptureFixture) -> None:
     memory.enqueue("mail", 1)
     memory.courier({"mail": lambda number: number}).run(until_idle=True)
     time.sleep(0.2)
