@@ -25,6 +25,9 @@ THREADS = 3
 # Only checks that are run by hand need these.
 LARGE = {"duckdb", "redis"}
 
+# For each of the other versions of Python, an environment of its own.
+OF_VERSIONS = "sdk-versions"
+
 # Set where this program has run already: what it could not install is not tried again by every test.
 IS_PREPARED = os.environ.get("TEST_PACKAGES") == "prepared"
 
@@ -47,29 +50,38 @@ def environments():
 
 def python(name):
     """The Python of one environment and None, or None and why the environment cannot be installed."""
-    pins, folder = HERE / "python" / f"{name}.txt", FOLDER / f"python-{name}"
+    return environment(name, FOLDER / f"python-{name}", sys.executable)
+
+
+def python_of_version(minor, interpreter):
+    """The same for another version of Python."""
+    return environment(OF_VERSIONS, FOLDER / f"python-3.{minor}", interpreter)
+
+
+def environment(name, folder, interpreter):
+    pins = HERE / "python" / f"{name}.txt"
     try:
         with installing(folder, pins) as needed:
             if needed:
-                create_environment(folder, pins)
+                create_environment(folder, pins, interpreter)
     except Failed as error:
         return None, f"cannot install {name} from PyPI: {error}"
     return folder / "bin" / "python", None
 
 
-def create_environment(folder, pins):
+def create_environment(folder, pins, interpreter=sys.executable):
     uv = FOLDER / f"python-{WITH_UV}" / "bin" / "uv"
     if uv.exists() and pins.stem != WITH_UV:
         # What `uv` cannot install, because it does not know a setting of pip's, for example, pip may.
         with contextlib.suppress(Failed):
-            return create_with_uv(uv, folder, pins)
+            return create_with_uv(uv, folder, pins, interpreter)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    return create_with_pip(folder, pins)
+    return create_with_pip(folder, pins, interpreter)
 
 
-def create_with_uv(uv, folder, pins):
-    run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+def create_with_uv(uv, folder, pins, interpreter):
+    run([interpreter, "-m", "venv", "--without-pip", str(folder)])
     settings = {"UV_CACHE_DIR": str(FOLDER / "uv"), "UV_NO_CONFIG": "1"}
     for name, of_pip in (("UV_DEFAULT_INDEX", "PIP_INDEX_URL"), ("SSL_CERT_FILE", "PIP_CERT")):
         if of_pip in os.environ:
@@ -79,15 +91,15 @@ def create_with_uv(uv, folder, pins):
     run(command, environment=os.environ | settings)
 
 
-def create_with_pip(folder, pins):
+def create_with_pip(folder, pins, interpreter):
     binary = folder / "bin" / "python"
     options = ["install", "--quiet", "--no-compile", "--disable-pip-version-check", "--requirement", str(pins)]
     if importlib.util.find_spec("pip"):
         # The pip at hand installs into the environment: a copy of pip in each one would take longer than most packages.
-        run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+        run([interpreter, "-m", "venv", "--without-pip", str(folder)])
         run([sys.executable, "-m", "pip", "--python", str(binary), *options])
     else:
-        run([sys.executable, "-m", "venv", str(folder)])
+        run([interpreter, "-m", "venv", str(folder)])
         run([str(binary), "-m", "pip", *options])
 
 
@@ -149,11 +161,15 @@ def run(command, cwd=None, environment=None):
 
 
 def main():
+    # Beside this file, which tests of other folders import as a part of a package.
+    import interpreters
+
     with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
         work = {"npm": pool.submit(node)}
         # Before the others begin, which need it.
         python(WITH_UV)
-        work |= {name: pool.submit(python, name) for name in environments() if name not in LARGE}
+        work |= {name: pool.submit(python, name) for name in environments() if name not in LARGE | {OF_VERSIONS}}
+        work |= {minor: pool.submit(python_of_version, minor, path) for minor, path in interpreters.others().items()}
     failed = {name: result.result()[1] for name, result in work.items() if result.result()[1]}
     for why in failed.values():
         print(f"skipped: {why}")

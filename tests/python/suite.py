@@ -19,6 +19,8 @@ import install  # noqa: E402
 
 SUITES = HERE.parents[1] / "sdk" / "python" / "tests"
 
+PYTEST = ("-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider")
+
 # Suites that need nothing but the package itself share an environment.
 ENVIRONMENTS = {"guide": "sdk-core", "remote": "sdk-core", "pytest_plugin": "sdk-pytest"}
 
@@ -36,7 +38,7 @@ def main():
         return 0
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
-        command = [python, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", f"--junitxml={report}", *given.options]
+        command = [python, *PYTEST, f"--junitxml={report}", *given.options]
         done = subprocess.run([*command, SUITES / given.suite], env=variables(given), cwd=folder, check=False)
         return totals(report, done.returncode)
 
@@ -54,17 +56,23 @@ def variables(given):
 
 def totals(report, code):
     """Prints the totals as all test programs do."""
+    (passed, failed, skipped), reasons = read(report)
+    for reason in reasons:
+        print(f"skipped: {reason}")
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return code or (0 if report.exists() else 1)
+
+
+def read(report):
+    """How many tests passed, failed and were skipped, and why."""
     if not report.exists():
-        print("0 passed, 1 failed, 0 skipped")
-        return code or 1
+        return (0, 1, 0), []
     suite = xml.etree.ElementTree.parse(report).getroot().find("testsuite")
     every, errors, failures, skipped = (int(suite.get(name)) for name in ("tests", "errors", "failures", "skipped"))
-    for case in suite.iter("testcase"):
-        if (found := case.find("skipped")) is not None:
-            print(f"skipped: {case.get('name')}: {found.get('message')}")
+    marks = [(case.get("name"), case.find("skipped")) for case in suite.iter("testcase")]
+    reasons = [f"{name}: {mark.get('message')}" for name, mark in marks if mark is not None]
     failed = errors + failures
-    print(f"{every - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return code
+    return (every - failed - skipped, failed, skipped), reasons
 
 
 if __name__ == "__main__":

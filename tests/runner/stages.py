@@ -114,7 +114,12 @@ def package(target):
     module = target / "debug" / "lib_native.so"
     made = [
         check(PACKAGE, [*python("tests/python/assemble.py"), "--module", module, "--out", folder], needs=(BUILD,)),
-        Stage("Python versions", [*python("tests/python/versions.py"), "--package", folder], needs=(PACKAGE,)),
+        Stage(
+            "Python versions",
+            [*python("tests/python/versions.py"), "--package", folder, "--binary", binary],
+            needs=(PACKAGE, CLIENTS),
+            environment=PREPARED,
+        ),
     ]
     for suite in sorted(folder.name for folder in (ROOT / "sdk/python/tests").iterdir() if folder.is_dir()):
         command = [*python("tests/python/suite.py", suite), "--package", folder, "--binary", binary]

@@ -93,6 +93,10 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("connection terminated", Evidence::Interrupted),
     ("connection lost", Evidence::Interrupted),
     ("lost connection", Evidence::Interrupted),
+    ("connection is lost", Evidence::Interrupted),
+    ("connection was lost", Evidence::Interrupted),
+    ("ssl connection has been closed", Evidence::Interrupted),
+    ("consuming input failed", Evidence::Interrupted),
     ("connection error", Evidence::Interrupted),
     ("closed connection", Evidence::Interrupted),
     ("closed the connection", Evidence::Interrupted),
@@ -126,6 +130,7 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("stream error", Evidence::Interrupted),
     ("stream was reset", Evidence::Interrupted),
     ("stream closed before", Evidence::Interrupted),
+    ("stream removed", Evidence::Interrupted),
     ("rst stream", Evidence::Interrupted),
     ("und err socket", Evidence::Interrupted),
     ("transport is closing", Evidence::Interrupted),
@@ -135,6 +140,9 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("no response received", Evidence::Interrupted),
     ("error sending request", Evidence::Interrupted),
     ("error decoding response", Evidence::Interrupted),
+    ("received response with content encoding", Evidence::Interrupted),
+    ("invalid response body", Evidence::Interrupted),
+    ("badstatusline", Evidence::Interrupted),
     ("is not valid json", Evidence::Interrupted),
     ("expecting value: line 1 column 1", Evidence::Interrupted),
     ("looking for beginning of value", Evidence::Interrupted),
@@ -150,6 +158,8 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("cancellederror", Evidence::Interrupted),
     ("context canceled", Evidence::Interrupted),
     ("context cancelled", Evidence::Interrupted),
+    ("statuscode.cancelled", Evidence::Interrupted),
+    ("code = canceled", Evidence::Interrupted),
     ("exited unexpectedly", Evidence::Interrupted),
     ("internal server error", Evidence::ServerError),
     ("internalservererror", Evidence::ServerError),
@@ -163,6 +173,12 @@ const PHRASES: &[(&str, Evidence)] = &[
     ("14 unavailable", Evidence::ServerError),
     ("code = unavailable", Evidence::ServerError),
     ("statuscode.unavailable", Evidence::ServerError),
+    ("statuscode.internal", Evidence::ServerError),
+    ("code = internal", Evidence::ServerError),
+    ("statuscode.data loss", Evidence::ServerError),
+    ("code = dataloss", Evidence::ServerError),
+    ("statuscode.unknown", Evidence::Unknown),
+    ("code = unknown", Evidence::Unknown),
     ("unknown whether", Evidence::Unknown),
     ("not known whether", Evidence::Unknown),
     ("outcome is unknown", Evidence::Unknown),
@@ -181,6 +197,10 @@ const CODES: &[(&str, Evidence)] = &[
     ("readerror", Evidence::Interrupted),
     ("writeerror", Evidence::Interrupted),
     (": eof", Evidence::Interrupted),
+    ("1 cancelled:", Evidence::Interrupted),
+    ("13 internal:", Evidence::ServerError),
+    ("15 data loss:", Evidence::ServerError),
+    ("2 unknown:", Evidence::Unknown),
 ];
 
 /// Words in front of a number that make it the status of an HTTP response.
@@ -293,6 +313,10 @@ pub fn in_exit_code(code: u8) -> Option<Evidence> {
         _ => None,
     }
 }
+
+/// Exit codes with which `timeout` reports that it stopped a command, and shells and containers that a signal ended one: SIGHUP,
+/// SIGINT, SIGQUIT, SIGABRT, SIGKILL, SIGSEGV, SIGPIPE, SIGTERM. The default of `onceward run --doubt-exit`.
+pub const EXIT_CODES_OF_SIGNALS: [u8; 9] = [124, 129, 130, 131, 134, 137, 139, 141, 143];
 
 #[cfg(test)]
 mod tests {

@@ -169,7 +169,7 @@ fn head(method: &str, path: &[u8], query: &[u8], headers: &Bound<'_, PyAny>) -> 
 }
 
 /// Headers as ASGI has them: pairs of bytes. The inner error names the header that is not valid.
-fn header_map(pairs: &Bound<'_, PyAny>) -> PyResult<Result<HeaderMap, String>> {
+pub(crate) fn header_map(pairs: &Bound<'_, PyAny>) -> PyResult<Result<HeaderMap, String>> {
     let mut headers = HeaderMap::new();
     for pair in pairs.try_iter()? {
         let pair = pair?;

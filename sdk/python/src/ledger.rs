@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use onceward::breakers::NOTES;
+use onceward::pull::LEASES;
 use onceward::{Ledger, Resolution, Resolved, StoreUrl, store};
 use onceward_core::name::{Identity, Key, Operation, Tenant};
 use onceward_core::outcome::Outcome;
-use onceward_core::record::Status;
+use onceward_core::record::{Seen, Status};
 use pyo3::prelude::*;
 use serde_json::json;
 
@@ -278,7 +280,7 @@ impl NativeLedger {
         while listed.len() < limit {
             let page = wait(py, ledger.list(&filter, after, PAGE.min(limit - listed.len())))?;
             let page = page.map_err(|error| error::store_unavailable(py, &error, &about))?;
-            listed.extend(page.listed.iter().map(|listed| {
+            listed.extend(page.listed.iter().filter(|listed| !is_of_the_ledger(&listed.seen)).map(|listed| {
                 let status = listed.seen.standing().map(|standing| standing.status().as_str());
                 json!({ "status": status, "intent": listed.seen })
             }));
@@ -369,4 +371,9 @@ fn identity(py: Python<'_>, tenant: &str, operation: &str, key: &str) -> PyResul
         Ok(Identity { tenant: Tenant::new(tenant)?, operation: Operation::new(operation)?, key: Key::new(key)? })
     };
     names().map_err(|error| error::invalid(py, &error.to_string(), &About::default()))
+}
+
+/// Whether a record is one that couriers and workers keep for themselves. It is not an intent.
+fn is_of_the_ledger(seen: &Seen) -> bool {
+    seen.record.identity.as_ref().is_some_and(|identity| [NOTES, LEASES].contains(&identity.operation.as_str()))
 }

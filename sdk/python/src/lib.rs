@@ -20,6 +20,7 @@
 //! - `log`: messages of the library for Python's `logging`.
 //! - `vectors`: what the test vectors need.
 
+mod caller;
 mod claim;
 mod completions;
 mod courier;
@@ -46,6 +47,8 @@ mod _native {
     use super::*;
 
     #[pymodule_export]
+    use super::caller::{caller_digest, tenant_with_headers};
+    #[pymodule_export]
     use super::claim::NativeClaim;
     #[pymodule_export]
     use super::courier::{NativeCourier, NativeDelivery};
@@ -70,6 +73,7 @@ mod _native {
     #[pymodule_export]
     use super::vectors::{
         apply_recipe, canonical, derived_key, downstream_key, evidence, evidence_in_text, identity_digest,
+        is_lost_exit_code,
     };
 
     #[pymodule_init]

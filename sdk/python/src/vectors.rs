@@ -1,6 +1,6 @@
-//! Pure functions of the core, for the vectors that every language runs.
+//! Pure functions of the core, most of them for the vectors that every language runs.
 
-use onceward_core::evidence::{in_message, in_text};
+use onceward_core::evidence::{EXIT_CODES_OF_SIGNALS, in_exit_code, in_message, in_text};
 use onceward_core::key;
 use onceward_core::name::{Error, Identity, Key, Operation, Session, Tenant};
 use onceward_core::recipe::{Definition, Recipe};
@@ -35,6 +35,12 @@ pub(crate) fn evidence(message: &str) -> Option<&'static str> {
 #[pyfunction]
 pub(crate) fn evidence_in_text(text: &str) -> Option<&'static str> {
     in_text(text).map(|evidence| evidence.as_str())
+}
+
+/// Whether a command that ends with this exit code may have acted: it lost its connection, or was stopped.
+#[pyfunction]
+pub(crate) fn is_lost_exit_code(code: u8) -> bool {
+    EXIT_CODES_OF_SIGNALS.contains(&code) || in_exit_code(code).is_some()
 }
 
 /// The digest under which an intent is stored.

@@ -193,3 +193,24 @@ fn check(operation: &Operation) -> Result<(), Fault> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use onceward::core::evidence::EXIT_CODES_OF_SIGNALS;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        run: Run,
+    }
+
+    #[test]
+    fn exit_codes_of_signals_are_in_doubt_by_default() {
+        let parsed = Flags::parse_from(["run", "--operation", "pay", "--key", "a", "--", "true"]);
+        let codes: Vec<u8> = parsed.run.doubt_exit.into_iter().flat_map(|codes| codes.0).collect();
+        assert_eq!(codes, EXIT_CODES_OF_SIGNALS);
+    }
+}

@@ -10,7 +10,7 @@ use super::tenant::TenantNames;
 
 /// The tenant's name combined with the values of the `listed` headers. It ends in a digest even when the request has none of
 /// them, so that a plain tenant name can never equal a combined one.
-pub(super) fn tenant(tenant: &str, headers: &HeaderMap, listed: &[HeaderName], names: &TenantNames) -> String {
+pub fn tenant(tenant: &str, headers: &HeaderMap, listed: &[HeaderName], names: &TenantNames) -> String {
     if listed.is_empty() {
         return tenant.to_owned();
     }

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from . import _failures
+from . import _ctrl_c, _failures
 from ._claim import Claim, settled
 from ._context import running
 from ._errors import InvalidCall
 from ._failures import OnError
 from ._lazy import refuse_lazy
 from ._native import NativeCourier, NativeDelivery
-from ._operation import NOT_FOUND, Duration, NotFound, duration_text
+from ._once import refuse_generators
+from ._operation import NOT_FOUND, Duration, NotFound, duration_text, log_not_kept
 from ._payload import PayloadType
 from ._results import Codec
 
@@ -67,6 +68,9 @@ class Sink:
             raise InvalidCall(f"the name of an operation is a str, not {type(operation).__name__}")
         if not callable(function):
             raise InvalidCall(f"{operation}: a courier delivers to a function", operation=operation)
+        for called in (function, probe):
+            if called is not None:
+                refuse_generators(called)
         is_async = _is_async(function)
         if probe is not None and _is_async(probe) != is_async:
             raise InvalidCall(f"{operation}: the function and its probe are both async, or neither is", operation=operation)
@@ -146,7 +150,10 @@ class Sink:
                 return delivery.is_unknown_there()
             if not self.codec.promises(result):
                 raise TypeError("the probe returned neither onceward.NOT_FOUND nor a result of the function")
-        delivery.finish(self.codec.write(result))
+        body = self.codec.write(result)
+        if body is None:
+            log_not_kept(delivery.intent, result)
+        delivery.finish(body)
 
 
 class _Called:
@@ -190,7 +197,7 @@ class Courier:
     def run(self, *, until_idle: bool = False) -> None:
         """Delivers until it is stopped; with `until_idle`, until nothing is left that is due."""
         if any(sink.is_async for sink in self._sinks):
-            return asyncio.run(self.run_async(until_idle=until_idle))
+            return _ctrl_c.run(self.run_async(until_idle=until_idle))
         with self._started(None, until_idle) as run:
             try:
                 run.native.wait(None)

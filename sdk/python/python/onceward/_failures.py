@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Literal, Union
 
 from ._errors import InvalidCall
+from ._native import is_lost_exit_code
 
 Treatment = Literal["retry", "doubt", "keep"]
 OnError = Union[Literal["classify"], Treatment, Mapping[type[BaseException], Treatment]]
@@ -32,7 +33,13 @@ _LOST = (TimeoutError, ConnectionResetError, ConnectionAbortedError, BrokenPipeE
 # The same for classes of other packages, by their names: importing them would cost time.
 _LOST_NAMES = frozenset(
     ("SSLError", "BrokenExecutor", "ClientPayloadError", "StreamReset", "InterfaceError", "APIConnectionError")
-    + ("ConnectionClosed", "ConnectionClosedError")
+    + ("ConnectionClosed", "ConnectionClosedError", "Cancelled", "DataLoss")
+    # A database that does not know whether it has committed.
+    + ("StatementCompletionUnknown", "TransactionResolutionUnknown")
+    + ("StatementCompletionUnknownError", "TransactionResolutionUnknownError")
+    # There was an answer, and it cannot be read.
+    + ("BadStatusLine", "LineTooLong", "BadHttpMessage", "ContentTypeError", "DecodingError", "ContentDecodingError")
+    + ("APIResponseValidationError", "ResponseParserError", "ResponseStreamingError")
 )
 
 
@@ -127,9 +134,12 @@ def _is_lost(error: BaseException) -> bool:
         return True
     names = {kind.__name__ for kind in type(error).__mro__}
     if "CalledProcessError" in names:
-        # Killed by a signal, in the middle of its work.
+        # A negative code is that of a signal, which ended it in the middle of its work.
         code = getattr(error, "returncode", 0)
-        return isinstance(code, int) and code < 0
+        return isinstance(code, int) and (code < 0 or (code < 256 and is_lost_exit_code(code)))
+    if {"JSONDecodeError", "RequestException"} <= names:
+        # The body of a response, and not just any JSON.
+        return True
     # A certificate is refused before anything is sent.
     if "SSLCertVerificationError" in names or "CERTIFICATE_VERIFY_FAILED" in _text(error):
         return False

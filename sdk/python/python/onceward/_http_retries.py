@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 from ._claim import begin, settled
-from ._errors import InvalidCall
+from ._errors import InvalidCall, Mismatch
+from ._http_callers import Callers
 from ._native import NativeBackoff, NativeBudget, NativeClaim, Stored, duration_seconds, judge_response
 from ._operation import Duration, Tier, duration_text
 
@@ -56,6 +57,9 @@ class Asked:
     intent: str | None
     # A key that the program or its SDK has set.
     own_key: str | None
+    headers: list[tuple[bytes, bytes]]
+    # As the client has it, for a function that names its tenant.
+    request: Any
 
 
 @dataclass(frozen=True)
@@ -144,10 +148,13 @@ class RetryingClient:
         retry_percent: int | None,
         tier: Tier | None,
         wait: Duration | None,
+        tenant: str | Callable[[Any], str | None] | None,
+        identity_headers: Sequence[str],
     ) -> None:
         if type(max_attempts) is not int or max_attempts < 1:
             raise InvalidCall("max_attempts is a number from 1 on")
         self.ledger, self.header = ledger, header
+        self._callers = Callers(ledger, tenant, identity_headers)
         self._honours_key, self._keeps_server_errors = bool(honours_key), bool(keeps_server_errors)
         self._refusals, self._percent = list(refusals), retry_percent
         self._tier: Tier | None = tier
@@ -183,7 +190,10 @@ class RetryingClient:
 
     def _named(self, asked: Asked, intent: str) -> Conversation[Any]:
         call = self._call(asked, intent)
-        found = yield Native(lambda loop: call._operation.start(loop, *call._parts))
+        try:
+            found = yield Native(lambda loop: call._operation.start(loop, *call._parts))
+        except Mismatch as error:
+            raise self._callers.explained(error) from None
         if type(found) is Stored:
             return Kept.read(call._operation.read(found))
         native: NativeClaim = found
@@ -212,11 +222,15 @@ class RetryingClient:
         # A path may contain a token, which must not be in the ledger.
         key = f"{intent}/{_digest(asked.path.encode())[:16]}"
         compared = {"query": _digest(asked.query.encode()), "type": asked.content_type, "body": _digest(asked.body)}
-        settings: dict[str, Any] = {"wait": self._wait}
+        operation = f"{asked.method} {asked.host}"
+        tenant, caller = self._callers.of(operation, asked)
+        if caller is not None:
+            compared["caller"] = caller
+        settings: dict[str, Any] = {"wait": self._wait, "tenant": tenant}
         if not self.ledger._native.is_remote:
             settings |= {"tier": self._tier, "in_doubt": "retry" if self._honours_key else "hold"}
             settings |= {"honours_key_for": self._known_for}
-        return self.ledger.call(f"{asked.method} {asked.host}", key=key, intent=compared, **settings)
+        return self.ledger.call(operation, key=key, intent=compared, **settings)
 
     def _attempts(self, asked: Asked, key: str | None, *, reads: bool) -> Conversation[_Ended]:
         attempts = _Attempts(self, asked)
@@ -304,7 +318,10 @@ def carried_out(conversation: Conversation[Any], send: Callable[[Send], Sent], d
             elif isinstance(step, Pause):
                 time.sleep(step.seconds)
             else:
-                answer = step.call(None)
+                try:
+                    answer = step.call(None)
+                except Mismatch as error:
+                    conversation.throw(error)
     except StopIteration as ended:
         return ended.value
     finally:
@@ -330,6 +347,9 @@ async def carried_out_async(
             elif isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
             else:
-                answer = await settled(step.call(asyncio.get_running_loop()))
+                try:
+                    answer = await settled(step.call(asyncio.get_running_loop()))
+                except Mismatch as error:
+                    conversation.throw(error)
     finally:
         conversation.close()

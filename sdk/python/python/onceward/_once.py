@@ -53,7 +53,7 @@ class Guarded:
                 f"once guards a function, not {type(function).__name__}: put @ledger.once directly above `def`, below decorators "
                 "such as @property"
             )
-        _refuse_generators(function)
+        refuse_generators(function)
         self.ledger, self.function = ledger, function
         self.is_async = is_async(function)
         if operation is None and settings.get("tier"):
@@ -238,7 +238,8 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))
 
 
-def _refuse_generators(function: Callable[..., Any]) -> None:
+def refuse_generators(function: Callable[..., Any]) -> None:
+    """Refuses a function whose effects happen only while its result is iterated."""
     inner, _, _ = _taken_apart(function)
     if not inspect.isroutine(inner):
         inner = getattr(type(inner), "__call__", inner)

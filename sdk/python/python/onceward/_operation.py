@@ -192,6 +192,8 @@ class Operation:
 
     def run(self, native: NativeClaim, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a function under its claim and records how it ended."""
+        # Python 3.10 looks for signals after each call, so Ctrl-C may come between `begin` and the function.
+        may_have_run = native.probe_first
         try:
             claim = Claim(native, self)
             with running(claim):
@@ -199,10 +201,11 @@ class Operation:
                     begin(native)
                     result = self._found(native, args, kwargs) if native.probe_first else NOT_FOUND
                     if result is NOT_FOUND:
+                        may_have_run = True
                         result = function(*args, **kwargs)
                     refuse_lazy(self.name, result, function)
                 except BaseException as error:
-                    if has_not_begun(native, function, error):
+                    if not may_have_run or has_not_begun(native, function, error):
                         native.give_back()
                     else:
                         self._failed(claim, error)
@@ -224,11 +227,13 @@ class Operation:
         loop = asyncio.get_running_loop()
         claim = Claim(native, self)
         watch = LostWatch(native, loop) if native.may_be_taken_over else None
+        may_have_run = native.probe_first
         try:
             with running(claim):
                 begin(native)
                 result = await self._found_async(native, args, kwargs) if native.probe_first else NOT_FOUND
                 if result is NOT_FOUND:
+                    may_have_run = True
                     result = function(*args, **kwargs)
                     # A function that is not async has acted by now, and its result is as good.
                     if inspect.isawaitable(result):
@@ -244,7 +249,7 @@ class Operation:
                     f"the claim on {native.intent} was lost while the work ran; another caller may go on with it",
                     **native.about,
                 ) from None
-            if has_not_begun(native, function, error):
+            if not may_have_run or has_not_begun(native, function, error):
                 native.give_back()
             else:
                 await self._failed_async(claim, error, loop)
@@ -340,12 +345,7 @@ class Operation:
     def _kept(self, native: NativeClaim, result: Any) -> bytes | None:
         body = self.codec.write(result)
         if body is None:
-            _log.warning(
-                "%s is done, but its result (%s) cannot be kept: repeats get OutcomeNotKept. Annotate the return type, or "
-                "return JSON's own types.",
-                native.intent,
-                type(result).__qualname__,
-            )
+            log_not_kept(native.intent, result)
         return body
 
     def _classified(self, error: BaseException) -> tuple[str | None, list[str], float | None]:
@@ -483,6 +483,16 @@ def checked_tenant(tenant: str | None) -> str | None:
     if tenant is None or (isinstance(tenant, str) and tenant):
         return tenant and _checked_text("", "tenant", tenant)
     raise InvalidCall("a tenant is a text that is not empty")
+
+
+def log_not_kept(intent: str, result: object) -> None:
+    """Warns of a result that repeats will not get."""
+    _log.warning(
+        "%s is done, but its result (%s) cannot be kept: repeats get OutcomeNotKept. Annotate the return type, or return JSON's "
+        "own types.",
+        intent,
+        type(result).__qualname__,
+    )
 
 
 def tenant_of(operation: str, tenant: Any, /, *args: Any, **kwargs: Any) -> str | None:

@@ -10,7 +10,7 @@ Switch the retries of the SDK that uses the client off: `max_retries=0`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -62,6 +62,8 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         retry_percent: int | None = None,
         tier: Tier | None = None,
         wait: Duration | None = None,
+        tenant: str | Callable[[httpx.Request], str | None] | None = None,
+        identity_headers: Sequence[str] = (),
     ) -> None:
         """`honours_key` says that the API does the work once for each key. Without it, a request that may have been sent is never
         sent again. See `docs/guides/python-http-clients.md` for all settings."""
@@ -70,6 +72,7 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             ledger, honours_key=honours_key, header=header, honours_key_for=honours_key_for,
             keeps_server_errors=keeps_server_errors, refusals=refusals, max_attempts=max_attempts, base=base, cap=cap,
             deadline=deadline, retry_percent=retry_percent, tier=tier, wait=wait,
+            tenant=tenant, identity_headers=identity_headers,
         )  # fmt: skip
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -132,6 +135,8 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
             body=request.content,
             intent=named,
             own_key=request.headers.get(self._client.header),
+            headers=request.headers.raw,
+            request=request,
         )
 
     def _attempt(self, request: httpx.Request, step: Send) -> httpx.Request:

@@ -12,7 +12,7 @@ Switch the retries of the SDK that uses the session off.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -55,6 +55,8 @@ class Adapter(requests.adapters.HTTPAdapter):
         retry_percent: int | None = None,
         tier: Tier | None = None,
         wait: Duration | None = None,
+        tenant: str | Callable[[requests.PreparedRequest], str | None] | None = None,
+        identity_headers: Sequence[str] = (),
         **options: Any,
     ) -> None:
         """The settings are those of `onceward.httpx.Transport`; `options` are those of `HTTPAdapter`."""
@@ -62,6 +64,7 @@ class Adapter(requests.adapters.HTTPAdapter):
             ledger, honours_key=honours_key, header=header, honours_key_for=honours_key_for,
             keeps_server_errors=keeps_server_errors, refusals=refusals, max_attempts=max_attempts, base=base, cap=cap,
             deadline=deadline, retry_percent=retry_percent, tier=tier, wait=wait,
+            tenant=tenant, identity_headers=identity_headers,
         )  # fmt: skip
         super().__init__(max_retries=0, **options)
 
@@ -97,6 +100,8 @@ class Adapter(requests.adapters.HTTPAdapter):
             body=body if isinstance(body, bytes) else None,
             intent=None if named is None else _text(named),
             own_key=None if (own := request.headers.get(self._client.header)) is None else _text(own),
+            headers=[(_bytes(name), _bytes(value)) for name, value in request.headers.items()],
+            request=request,
         )
 
     def _attempt(self, request: requests.PreparedRequest, step: Send) -> requests.PreparedRequest:
@@ -118,6 +123,10 @@ class Adapter(requests.adapters.HTTPAdapter):
 
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode("latin-1", "replace")
 
 
 def _failed(error: requests.exceptions.RequestException) -> Sent:

@@ -21,6 +21,10 @@ ROUNDS = int(os.environ.get("ONCEWARD_TEST_ROUNDS", "2"))
 PROGRAM_SECONDS = 60
 
 
+# Options of Python for programs that fork: from 3.12 on, it warns of every fork of a process with threads.
+QUIET_FORKS = ("-W", "ignore::DeprecationWarning")
+
+
 class Effects:
     """Counts effects in a file. Each effect is one write that appends to the file, so it is there or not."""
 

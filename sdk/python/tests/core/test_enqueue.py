@@ -170,6 +170,32 @@ def test_a_ledger_that_was_closed_queues_nothing(store: str) -> None:
         ledger.enqueue("mail", "x")
 
 
+def test_a_guarded_function_and_an_entry_are_one_intent_where_their_keys_have_the_same_fields(memory: Ledger) -> None:
+    payload = {"to": "ada", "body": "hello"}
+
+    @memory.once(operation="mail", key=["to"])
+    def mail(to: str, body: str) -> str:
+        return "sent"
+
+    mail(**payload)
+    assert memory.enqueue("mail", payload, key=["to"], result=str).result == "sent"
+
+    @memory.once(operation="note", key=lambda to, body: to)
+    def note(to: str, body: str) -> str:
+        return "noted"
+
+    note(**payload)
+    with pytest.raises(onceward.Mismatch):
+        memory.enqueue("note", payload, key="ada")
+
+    @memory.once(operation="call", key=lambda to, body: to, match=["to", "body"])
+    def call(to: str, body: str) -> str:
+        return "called"
+
+    call(**payload)
+    assert memory.enqueue("call", payload, key="ada", result=str).result == "called"
+
+
 def test_a_forked_child_queues_too(ledger: Ledger, store: str) -> None:
     code = """
     import os, sys, onceward
@@ -182,5 +208,5 @@ def test_a_forked_child_queues_too(ledger: Ledger, store: str) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert not ledger.enqueue("mail", "from the child").created
     """
-    scene.check(code, store)
+    scene.check(code, store, options=scene.QUIET_FORKS)
     assert len(ledger.list(state="queued")) == 2

@@ -13,9 +13,6 @@ from onceward import InDoubt, Ledger
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
-# Python 3.12 warns of every fork of a process with threads.
-QUIET = ("-W", "ignore::DeprecationWarning")
-
 SETUP = """
 import asyncio, os, signal, sys, threading, time, onceward, scene
 store, effects = sys.argv[1], scene.Effects(sys.argv[2])
@@ -61,7 +58,7 @@ def ended(pid, seconds=30):
 
 
 def check(code: str, *arguments: object) -> str:
-    return scene.check(SETUP + code, *arguments, options=QUIET)
+    return scene.check(SETUP + code, *arguments, options=scene.QUIET_FORKS)
 
 
 def test_parent_and_children_use_a_ledger_at_once(store: str, effects: scene.Effects) -> None:
@@ -243,7 +240,7 @@ ledger.call("own", key=sys.argv[3]).run(owns)
 """
     )
     for how in ("used", "unused"):
-        process = scene.start(code, store, effects.path, how, options=QUIET)
+        process = scene.start(code, store, effects.path, how, options=scene.QUIET_FORKS)
         assert process.stdout is not None
         pid = int(process.stdout.readline())
         process.kill()
@@ -353,7 +350,7 @@ assert ledger.call("pay", key="a").run(lambda: 1) == 1
 assert ended(child(work)) == 0
 assert ledger.call("pay", key="a").run(lambda: 2) == 1
 """,
-        options=QUIET,
+        options=scene.QUIET_FORKS,
     )
 
 
@@ -374,7 +371,7 @@ assert ended(child(lambda: pay(1))) == 0
 """,
             store,
             effects.path,
-            options=QUIET,
+            options=scene.QUIET_FORKS,
         )
         os.rmdir(tmp_path / "elsewhere")
     assert effects.all() == ["1", "1"]
@@ -503,7 +500,7 @@ assert onceward.Ledger(sys.argv[1]).call("own", key="a", wait="20s").run(lambda:
 if pid:
     assert os.waitpid(pid, 0)[1] == 0
 """
-    scene.check(code, store, options=QUIET)
+    scene.check(code, store, options=scene.QUIET_FORKS)
 
 
 def test_a_package_that_is_imported_twice_forks_once(store: str, effects: scene.Effects) -> None:

@@ -40,7 +40,7 @@ assert [ended(pid) for pid in pids] == [0] * 3
 @needs_fork
 @pytest.mark.parametrize("how", ["once", "twice"])
 def test_parent_and_children_use_a_server_at_once(server: str, effects: scene.Effects, how: str) -> None:
-    scene.check(FORK, server, effects.path, how, options=test_fork.QUIET)
+    scene.check(FORK, server, effects.path, how, options=scene.QUIET_FORKS)
     assert sorted(map(int, effects.all())) == list(range(60))
 
 
@@ -56,7 +56,7 @@ assert ledger.call("own", key="a").run(work) == "parent"
 assert ledger.get("own", "a").status == "done" and pay(1) == "paid 1"
 """
     )
-    scene.check(code, server, effects.path, options=test_fork.QUIET)
+    scene.check(code, server, effects.path, options=scene.QUIET_FORKS)
     assert effects.all() == ["1"]
 
 

@@ -204,10 +204,12 @@ def test_a_budget_keeps_an_outage_from_being_amplified(api: Any) -> None:
 def test_every_block_of_the_guide_runs(api: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     api.plan[:] = ["lost", "503"]
     names: dict[str, Any] = {"api": api.url}
     for block in blocks:
         exec(block, names)
-    assert len(api.effects) == 2 and None not in api.keys
-    assert [one.status for one in names["ledger"].list()] == ["done", "done"]
+    assert len(api.effects) == 4 and None not in api.keys
+    assert [(one.tenant, one.status) for one in names["ledger"].list()] == [
+        (tenant, "done") for tenant in ("shop-2", "shop-1", "default", "default")
+    ]

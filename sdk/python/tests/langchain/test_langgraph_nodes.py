@@ -147,6 +147,26 @@ def test_a_guarded_node_may_ask_a_person_before_it_acts(bank, ledger):
     assert graph.invoke(Command(resume="yes"), THREAD, durability="sync")["receipt"] == ["yes", 1]
 
 
+@pytest.mark.parametrize(("is_guarded", "effects"), [(False, 3), (True, 2)])
+def test_time_travel_replays_the_first_answer_and_a_fork_asks_again(bank, ledger, is_guarded, effects):
+    def decide(state: State) -> dict:
+        answer = interrupt("Pay it?")
+        return {"receipt": [bank.charge("c7", state["invoice"], state["amount"])["receipt"], answer]}
+
+    node = once_node(ledger, operation="decide")(decide) if is_guarded else decide
+    graph = graph_of(node, InMemorySaver())
+    graph.invoke(ORDER, THREAD, durability="sync")
+    first = graph.invoke(Command(resume="yes"), THREAD, durability="sync")
+    before = [one for one in graph.get_state_history(THREAD) if one.next == ("charge",)][-1].config
+    # LangGraph itself gives the node its first answer.
+    again = graph.invoke(Command(resume="no"), before, durability="sync")
+    assert (first["receipt"][1], again["receipt"][1]) == ("yes", "yes")
+    fork = graph.update_state(before, ORDER)
+    assert graph.invoke(None, fork, durability="sync")["__interrupt__"]
+    assert graph.invoke(Command(resume="no"), THREAD, durability="sync")["receipt"][1] == "no"
+    assert len(bank.charged) == effects
+
+
 def test_the_next_pass_through_a_node_runs(bank, ledger):
     @once_node(ledger, operation="charge")
     def charge(state: State) -> dict:
