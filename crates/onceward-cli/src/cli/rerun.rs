@@ -126,7 +126,7 @@ impl Rerun {
             }));
             return 0;
         }
-        let command = |verb| command_line(verb, settings, identity, self.keys());
+        let command = |verb| command_line(verb, settings.store_argument().as_deref(), identity, self.keys());
         let key = identity.key.as_str();
         let before = format!("{of} was run again before: run {run}, with the key {key},");
         output::out(&match (result, state) {
@@ -152,7 +152,7 @@ impl Rerun {
     }
 
     fn refused(&self, settings: &Settings, of: &Identity, refusal: RerunRefusal) -> u8 {
-        let command = |verb| command_line(verb, settings, of, self.keys());
+        let command = |verb| command_line(verb, settings.store_argument().as_deref(), of, self.keys());
         let advice = match refusal {
             RerunRefusal::Absent => "Check --tenant, --operation and --key with `onceward list`".to_owned(),
             RerunRefusal::NotDone(Status::InDoubt) => {
