@@ -19,8 +19,10 @@ use super::body::Json;
 use super::caller::{Caller, User, check_operation};
 use super::claim_offer_body;
 use super::outcome::StoredOutcome;
-use super::problem::{Kind, Problem, ProblemDocument};
-use super::schema::{BodyErrors, CommonErrors, InDoubtPolicy, MAX_LEASE_MS, MAX_WAIT_MS, given, given_whole};
+use super::problem::{Kind, Problem};
+use super::schema::{
+    BodyErrors, CommonErrors, InDoubtPolicy, MAX_LEASE_MS, MAX_WAIT_MS, QuotaErrors, given, given_whole,
+};
 
 /// Asks for the right to do the work, or for its outcome
 #[derive(Debug, Deserialize, ToSchema)]
@@ -185,12 +187,7 @@ pub(super) enum PhaseName {
     request_body = BeginRequest,
     responses(
         (status = 200, description = "The decision", body = BeginResponse),
-        (
-            status = 429,
-            description = "The tenant has reached its quota of records; retry after `Retry-After`",
-            content_type = "application/problem+json",
-            body = ProblemDocument,
-        ),
+        QuotaErrors,
         CommonErrors,
         BodyErrors,
     )

@@ -18,7 +18,7 @@ use super::body::{Json, JsonBatch, parse};
 use super::caller::{Caller, User, check_operation};
 use super::outcome::StoredOutcome;
 use super::problem::{Problem, ProblemDocument};
-use super::schema::{BodyErrors, CommonErrors, IntentState, Priority, given, given_whole};
+use super::schema::{BodyErrors, CommonErrors, IntentState, Priority, QuotaErrors, given, given_whole};
 
 /// The most entries of one request.
 const MAX_ENTRIES: usize = 1000;
@@ -147,12 +147,7 @@ pub(super) enum EnqueueResponse {
     request_body = EnqueueRequest,
     responses(
         (status = 200, description = "The result", body = EnqueueResponse),
-        (
-            status = 429,
-            description = "The tenant has reached its quota of records; retry after `Retry-After`",
-            content_type = "application/problem+json",
-            body = ProblemDocument,
-        ),
+        QuotaErrors,
         CommonErrors,
         BodyErrors,
     )

@@ -10,9 +10,9 @@ use utoipa::ToSchema;
 use super::Api;
 use super::body::Json;
 use super::caller::Operator;
-use super::problem::{Problem, ProblemDocument};
+use super::problem::Problem;
 use super::resolve::limited;
-use super::schema::{BodyErrors, CommonErrors, IntentState, given};
+use super::schema::{BodyErrors, CommonErrors, IntentState, QuotaErrors, given};
 use crate::view::{IntentView, KeyDisplay};
 
 /// The longest reason, in characters.
@@ -124,12 +124,7 @@ impl From<RerunRefusal> for RerunRefusalReason {
     request_body = RerunBody,
     responses(
         (status = 200, description = "The result", body = RerunResponse),
-        (
-            status = 429,
-            description = "The tenant has reached its quota of records; retry after `Retry-After`",
-            content_type = "application/problem+json",
-            body = ProblemDocument,
-        ),
+        QuotaErrors,
         CommonErrors,
         BodyErrors,
     )

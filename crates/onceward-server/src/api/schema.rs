@@ -183,3 +183,12 @@ pub(super) enum BodyErrors {
     #[response(status = 415, content_type = "application/problem+json")]
     NotJsonType(ProblemDocument),
 }
+
+/// The additional error of requests that may make a record.
+#[derive(IntoResponses)]
+#[allow(dead_code, reason = "it describes the responses of `Problem`")]
+pub(super) enum QuotaErrors {
+    /// The tenant has reached its quota of records; retry after `Retry-After`
+    #[response(status = 429, content_type = "application/problem+json")]
+    OverQuota(ProblemDocument),
+}

@@ -96,12 +96,12 @@ impl OperationQueue {
         (*sink != now.route.sink_name).then(|| bound.clone())
     }
 
-    /// Whether an entry is in doubt at a sink that this courier does not have. An attempt that was cut off is first recorded as a
-    /// doubt.
-    fn is_elsewhere(&self, record: &Record) -> bool {
+    /// Whether an entry is in doubt at a sink that this courier does not have, or whose breaker is open while the fallback is used.
+    /// An attempt that was cut off is first recorded as a doubt.
+    fn is_elsewhere(&self, record: &Record, now: &Deliverer) -> bool {
         let State::InDoubt { .. } = record.state else { return false };
-        let mut known = [Some(&self.deliverer), self.fallback.as_ref()].into_iter().flatten();
-        bound_to(record).is_some_and(|bound| known.all(|known| known.route.sink_name != bound.sink))
+        let mut usable = [Some(now), self.fallback.as_ref()].into_iter().flatten();
+        bound_to(record).is_some_and(|bound| usable.all(|usable| usable.route.sink_name != bound.sink))
     }
 
     fn room(&self) -> usize {
@@ -112,6 +112,7 @@ impl OperationQueue {
     pub(super) async fn fill(
         &mut self,
         ledger: &Ledger,
+        now: &Deliverer,
         is_trial: bool,
         with_abandoned: bool,
     ) -> Result<(), store::Error> {
@@ -133,7 +134,7 @@ impl OperationQueue {
         let known: HashSet<Digest> = self.waiting.iter().map(|(seen, _)| seen.record.id).collect();
         let is_new = |seen: &Seen| !self.under_way.contains(&seen.record.id) && !known.contains(&seen.record.id);
         let (mut entries, elsewhere): (Vec<Seen>, Vec<Seen>) =
-            found.entries.into_iter().filter(is_new).partition(|seen| !self.is_elsewhere(&seen.record));
+            found.entries.into_iter().filter(is_new).partition(|seen| !self.is_elsewhere(&seen.record, now));
         self.leave(elsewhere, &mut entries);
         if self.meets_others && !entries.is_empty() {
             let start = getrandom::u32().unwrap_or_default() as usize % entries.len();
@@ -149,7 +150,7 @@ impl OperationQueue {
     fn leave(&mut self, elsewhere: Vec<Seen>, entries: &mut Vec<Seen>) {
         if self.elsewhere == 0 && !elsewhere.is_empty() {
             let (operation, count) = (&self.operation, elsewhere.len());
-            tracing::warn!(%operation, count, "entries in doubt wait for a sink that this courier does not have");
+            tracing::warn!(%operation, count, "entries in doubt wait for their sink, which this courier does not have, or does not use now");
         }
         self.elsewhere = elsewhere.len();
         if self.elsewhere > MOST_LEFT {

@@ -194,13 +194,16 @@ impl Courier {
             let (deliverer, start) = lane.may_start().await;
             match start {
                 StartPermit::Closed { retry_after } => next_look = next_look.min(Instant::now() + retry_after),
-                start => match lane.fill(&self.ledger, matches!(start, StartPermit::Trial), with_abandoned).await {
-                    Ok(()) => self.start_attempts(index, &deliverer, start).await,
-                    Err(error) => {
-                        tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
-                        next_look = next_look.max(Instant::now() + STORE_DOWN_PAUSE);
+                start => {
+                    match lane.fill(&self.ledger, &deliverer, matches!(start, StartPermit::Trial), with_abandoned).await
+                    {
+                        Ok(()) => self.start_attempts(index, &deliverer, start).await,
+                        Err(error) => {
+                            tracing::warn!(operation = %lane.operation, %error, "cannot look for entries that are due");
+                            next_look = next_look.max(Instant::now() + STORE_DOWN_PAUSE);
+                        }
                     }
-                },
+                }
             }
             next_look = self.lanes[index].retry_at.map_or(next_look, |at| at.min(next_look));
         }
