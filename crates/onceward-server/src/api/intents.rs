@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use onceward::core::name::Operation;
+use onceward::core::outcome::MAX_REFERENCE;
 use onceward::core::record::{self, Standing};
 use onceward::core::time::Timestamp;
 use onceward::every_store::StoreFailure;
@@ -145,6 +146,9 @@ pub(super) async fn list(
     let limit = query.limit.unwrap_or(DEFAULT_PAGE_SIZE);
     if limit == 0 || limit > MAX_PAGE_SIZE {
         return Err(Problem::invalid(format!("limit: the range is 1 to {MAX_PAGE_SIZE}")));
+    }
+    if query.reference.as_ref().is_some_and(|reference| reference.chars().count() > MAX_REFERENCE) {
+        return Err(Problem::invalid(format!("reference: the maximum is {MAX_REFERENCE} characters")));
     }
     let keys = KeyDisplay::shown_if(query.show_keys.unwrap_or(false));
     let after = query.cursor.as_deref().map(cursor).transpose()?;

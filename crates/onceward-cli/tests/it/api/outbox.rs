@@ -53,6 +53,7 @@ fn an_entry_is_queued_leased_and_finished() {
     is(&again, "state", "done");
     is(&again["outcome"]["body"], "text", "{\"id\":\"msg_17\"}");
     is(&again["outcome"], "reference", "msg_17");
+    client.get(&format!("/v1/intents?reference={}", "0".repeat(256))).is_problem(422, "invalid");
     let found = client.seen("/v1/intents?reference=msg_17");
     is(&found["intents"][0], "key", "welcome-7");
     is(&found["intents"][0]["outcome"], "reference", "msg_17");
