@@ -8,10 +8,12 @@ use std::time::Duration;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use onceward_core::decide::{
-    Again, CommandResult, Begin, Command, Decision, Enqueue, Resolution, Take, Transition, Write, decide,
+    Again, Begin, Command, CommandResult, Decision, Enqueue, LeaseEntry, Resolution, Take, Transition, Undelivered,
+    Write, decide,
 };
 use onceward_core::fingerprint::{Fingerprint, of_arguments};
 use onceward_core::name::{Identity, Key, Operation, Tenant};
+use onceward_core::outbox::{AfterAttempt, Destination, Entry};
 use onceward_core::outcome::Outcome;
 use onceward_core::policy::{Effect, InDoubt, Terms};
 use onceward_core::record::{Fence, Phase, Record, Seen, Standing, State};
@@ -41,7 +43,7 @@ struct Step {
 #[derive(Arbitrary, Debug)]
 enum Act {
     Begin { lease: u16, marks_sent: bool, probes: bool, request: bool },
-    Enqueue { delay: u16, request: bool },
+    Enqueue { delay: u16, deliver_within: Option<u16>, keeps_payload: bool, request: bool },
     Lease { lease: u16, marks_sent: bool, probes: bool },
     Sent { lease: u16 },
     Renew { lease: u16 },
@@ -54,6 +56,8 @@ enum Act {
     Reset { late: bool },
     Expire,
     Requeue { fresh_key: bool },
+    Cancel { late: bool },
+    Undelivered { may_have_happened: bool, retry_in: u16, after: u8 },
 }
 
 struct Walk {
@@ -127,15 +131,19 @@ impl Walk {
                 take: take(lease, marks_sent, probes),
                 again: Again::default(),
             }),
-            Act::Enqueue { delay, request } => Command::Enqueue(Enqueue {
+            Act::Enqueue { delay, deliver_within, keeps_payload, request } => Command::Enqueue(Enqueue {
                 identity: identity(),
                 key_digest: None,
                 fingerprint: fingerprint(request),
                 terms: self.terms,
                 payload: "payload".into(),
+                entry: Entry { deliver_within: deliver_within.map(millis), keeps_payload, ..Entry::default() },
                 delay: millis(delay),
             }),
-            Act::Lease { lease, marks_sent, probes } => Command::Lease(take(lease, marks_sent, probes)),
+            Act::Lease { lease, marks_sent, probes } => Command::Lease(LeaseEntry {
+                take: take(lease, marks_sent, probes),
+                destination: Destination { sink: "sink".to_owned(), key: self.drawn.to_string() },
+            }),
             Act::Sent { lease } => Command::Sent { fence, lease: millis(lease) },
             Act::Renew { lease } => Command::Renew { fence, lease: millis(lease) },
             Act::Finish { answer, succeeds } => {
@@ -160,6 +168,14 @@ impl Walk {
             }
             Act::Expire => Command::Expire,
             Act::Requeue { fresh_key } => Command::Requeue { version: version(false), fresh_key },
+            Act::Cancel { late } => Command::Cancel { version: version(late) },
+            Act::Undelivered { may_have_happened, retry_in, after } => Command::Undelivered(Undelivered {
+                fence,
+                may_have_happened,
+                retry_in: millis(retry_in),
+                after: [AfterAttempt::Retry, AfterAttempt::RetryUncounted, AfterAttempt::GiveUp][usize::from(after) % 3],
+                error: None,
+            }),
         }
     }
 }
@@ -244,7 +260,8 @@ fn check_replaced(seen: &Seen, standing: Option<Standing>, command: &Command, af
     | Command::Release { fence, .. }
     | Command::Withdraw { fence, .. }
     | Command::Doubt { fence, .. }
-    | Command::NotFound { fence } = command
+    | Command::NotFound { fence }
+    | Command::Undelivered(Undelivered { fence, .. }) = command
     {
         assert_eq!(before.fence(), Some(*fence), "a command without the record's fence wrote it: {command:?}");
     } else {
@@ -252,14 +269,20 @@ fn check_replaced(seen: &Seen, standing: Option<Standing>, command: &Command, af
     }
     let settles = matches!(command, Command::Finish { .. } | Command::Resolve { .. } | Command::NotFound { .. });
     let was_sent = matches!(&before.state, State::Leased(lease) if lease.phase == Phase::Sent);
-    let releases = matches!(command, Command::Release { .. } | Command::Withdraw { .. });
+    let releases = matches!(command, Command::Release { .. } | Command::Withdraw { .. })
+        || matches!(command, Command::Undelivered(end) if !end.may_have_happened);
     if !settles && (before.doubt_since.is_some() || was_sent && !releases) {
         let is_extended =
             matches!(command, Command::Sent { .. } | Command::Renew { .. }) && before.doubt_since.is_none();
         assert!(is_extended || after.doubt_since.is_some(), "a doubt was forgotten by {command:?}");
     }
-    let may_change_terms = before.fingerprint == Fingerprint::free();
+    // What a direct call left open is queued on the terms of the outbox.
+    let may_change_terms = before.fingerprint == Fingerprint::free() || matches!(command, Command::Enqueue(_));
     assert!(may_change_terms || after.terms == before.terms, "a caller changed the terms of a record");
+    let destination = |record: &Record| record.entry.as_ref().and_then(|entry| entry.destination.clone());
+    if before.doubt_since.is_some() && after.doubt_since.is_some() && destination(before).is_some() {
+        assert_eq!(destination(after), destination(before), "a doubt went to another place by {command:?}");
+    }
     if matches!(after.state, State::Dead) {
         assert_eq!(after.doubt_since, None, "dead means known not to have happened");
     }

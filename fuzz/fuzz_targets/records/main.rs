@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use onceward::core::decide::{Again, Begin, Command, Resolution, Take, Transition, Write, decide};
+use onceward::core::decide::{Again, Begin, Command, LeaseEntry, Resolution, Take, Transition, Write, decide};
 use onceward::core::fingerprint::Fingerprint;
 use onceward::core::name::{Identity, Key, Operation, Tenant};
+use onceward::core::outbox::Destination;
 use onceward::core::outcome::Outcome;
 use onceward::core::policy::Policy;
 use onceward::core::record::{Draft, Fence, Record, State};
@@ -98,7 +99,7 @@ fn commands(record: &Record) -> Vec<Command> {
         }),
         Command::Doubt { fence, error: None },
         Command::NotFound { fence },
-        Command::Lease(take),
+        Command::Lease(LeaseEntry { take, destination: Destination { sink: "sink".to_owned(), key: "k".to_owned() } }),
         Command::Requeue { version: record.version, fresh_key: true },
         Command::Resolve { version: record.version, resolution: Resolution::Reset, fence: Fence::from_bits(2) },
         Command::Finish { fence, outcome: Outcome::success("1") },

@@ -32,7 +32,7 @@ pub(crate) enum Kind {
 }
 
 /// Every column of the table, by its name.
-pub(crate) const COLUMNS: [(&str, Kind); 40] = [
+pub(crate) const COLUMNS: [(&str, Kind); 43] = [
     ("id", Kind::Id(0)),
     ("tenant", Kind::Name),
     ("operation", Kind::Name),
@@ -73,6 +73,9 @@ pub(crate) const COLUMNS: [(&str, Kind); 40] = [
     ("made_by", Kind::Fence),
     ("after_delivery", Kind::Number),
     ("delivered_at", Kind::Number),
+    ("entry", Kind::Word(&["{}", "{\"priority\":\"high\",\"deliver_within\":1000}", "{\"priority\":\"urgent\"}", "[]"])),
+    ("priority", Kind::Number),
+    ("reference", Kind::Name),
 ];
 
 /// The values of a row; a marked blob becomes a text of those bytes.
@@ -137,6 +140,7 @@ pub(crate) fn plain(identity: Identity) -> Record {
         attempts: 1,
         generation: 0,
         payload: None,
+        entry: None,
         created_at: Timestamp::from_millis(NOW),
         updated_at: Timestamp::from_millis(NOW),
         first_sent_at: None,
@@ -187,7 +191,7 @@ pub(crate) fn record(given: &mut Unstructured<'_>) -> Result<Record> {
             owner: given.arbitrary::<Option<u64>>()?.map(Owner),
         }),
         2 => State::Open { not_before: time(given)? },
-        3 => State::InDoubt { fence },
+        3 => State::InDoubt { fence, retry_at: maybe(given)? },
         4 => State::Done {
             outcome: outcome(given)?,
             fence,
@@ -211,6 +215,7 @@ fn outcome(given: &mut Unstructured<'_>) -> Result<Outcome> {
             Some(size) => Body::TooLarge { size, digest: Digest::from_bytes(given.arbitrary()?) },
             None => Body::Kept(Bytes::from(given.arbitrary::<Vec<u8>>()?)),
         },
+        reference: None,
     })
 }
 

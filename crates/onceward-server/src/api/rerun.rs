@@ -137,7 +137,7 @@ pub(super) async fn rerun(
     let identity = caller.identity(&body.operation, &body.key)?;
     let by = limited(body.by, 255, "by")?;
     let session = limited(body.session, 255, "session")?;
-    let why = limited(Some(body.why), LONGEST_WHY, "why")?.filter(|why| !why.trim().is_empty());
+    let why = limited(Some(body.why), LONGEST_WHY, "why")?.filter(|why| !why.is_empty());
     let why = why.ok_or_else(|| Problem::invalid("why: say why it is done again"))?;
     let payload = body.payload.map(|payload| payload.get().as_bytes().to_vec());
     let who = Resolver { by: by.as_deref(), token: caller.token.as_deref() };

@@ -95,7 +95,7 @@ fn what_is_not_done_and_what_has_another_payload_is_refused() {
     deliver(&client, "l2");
     is(&client.ok("/v1/rerun", request("kept", None)), "result", "enqueued");
     let mut unexplained = request("kept", None);
-    for why in ["", " ", &"w".repeat(1001)] {
+    for why in ["", &"w".repeat(1001)] {
         unexplained["why"] = json!(why);
         client.post("/v1/rerun", &unexplained).is_problem(422, "invalid");
     }
