@@ -227,8 +227,11 @@ def test_a_coroutine_that_is_closed_in_its_work_is_in_doubt(ledger: Ledger) -> N
 
 
 def test_a_coroutine_that_is_closed_before_its_claim_leaves_no_doubt(ledger: Ledger) -> None:
+    ran: list[int] = []
+
     @ledger.once(operation="pay", key=["n"])
     async def pay(n: int) -> int:
+        ran.append(n)
         return n
 
     async def main(n: int) -> None:
@@ -239,7 +242,8 @@ def test_a_coroutine_that_is_closed_before_its_claim_leaves_no_doubt(ledger: Led
 
     for n in range(9):
         asyncio.run(main(n))
-        assert settled(ledger, "pay", onceward.key_of(pay, n)) in ("new", "open")
+        # On a busy machine the claim may be there at once: then the work is done before the first pause.
+        assert settled(ledger, "pay", onceward.key_of(pay, n)) in (("done",) if n in ran else ("new", "open"))
         assert again(pay, n) == n
 
 
