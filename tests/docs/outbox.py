@@ -32,7 +32,7 @@ ANSWERS = (
     ("no connection: refused, unknown host, TLS", "is tried again", "queued", ("refused",)),
     (
         "429; 503 and 529 with `Retry-After`; a status in `refusals`", "is tried again", "queued",
-        ("429", "503~9", "529~9", "418"),
+        ("429", "503~90", "529~90", "418"),
     ),
     ("401, 403, 407, 409, 425", "is dead", "dead", ("401", "403", "407", "409", "425")),
     ("a template fails, the address is not permitted", "is dead", "dead", ("template", "address")),
@@ -46,7 +46,7 @@ ANSWERS = (
 
 
 class Provider(http.server.BaseHTTPRequestHandler):
-    """Answers as the last segment of the path says: a status, `503~9` with Retry-After, `silent`, or `lost`."""
+    """Answers as the last segment of the path says: a status, `503~90` with Retry-After, `silent`, or `lost`."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
