@@ -236,13 +236,14 @@ def test_a_coroutine_that_is_closed_before_its_claim_leaves_no_doubt(ledger: Led
 
     async def main(n: int) -> None:
         coroutine = pay(n)
-        coroutine.send(None)
+        with contextlib.suppress(StopIteration):
+            coroutine.send(None)
         coroutine.close()
         await asyncio.sleep(0.01 * (n % 3))
 
     for n in range(9):
         asyncio.run(main(n))
-        # On a busy machine the claim may be there at once: then the work is done before the first pause.
+        # On a busy machine the claim may be there at once: then the work is done before the first pause, or the whole call is.
         assert settled(ledger, "pay", onceward.key_of(pay, n)) in (("done",) if n in ran else ("new", "open"))
         assert again(pay, n) == n
 
